@@ -18,8 +18,8 @@ use crate::sources::fetch::Fetcher;
 
 /// A search or a SKILL.md, from the request to its last byte: what OmniRoute gives them.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The variable with the key of a catalog's API unless somebody says another one.
-const KEY_ENV: &str = "SKILLSMP_API_KEY";
+/// The variable with the key of SkillsMP unless somebody says another one.
+const SKILLSMP_KEY_ENV: &str = "SKILLSMP_API_KEY";
 
 /// The catalog that skills are installed from.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub(crate) struct CatalogArgs {
     /// Address below which the files of skills.sh's repositories are [default: https://raw.githubusercontent.com]
     #[arg(long, value_name = "URL")]
     catalog_files_url: Option<Url>,
-    /// Environment variable with the key of the catalog's API [default: SKILLSMP_API_KEY]
+    /// Environment variable with the key of the catalog's API [default: SKILLSMP_API_KEY for skillsmp, none for skillssh]
     #[arg(long, value_name = "NAME")]
     catalog_key_env: Option<String>,
 }
@@ -80,7 +80,18 @@ impl CatalogArgs {
         self.catalogs(self.catalog.unwrap_or_default(), roots)
     }
 
+    /// The variable of the key. That of one catalog is no business of the other.
+    fn key_variable(&self, active: Catalog) -> Option<&str> {
+        let named = self.catalog_key_env.as_deref();
+        named.or_else(|| (active == Catalog::SkillsMp).then_some(SKILLSMP_KEY_ENV))
+    }
+
     fn catalogs(&self, active: Catalog, roots: &Roots) -> anyhow::Result<Catalogs> {
+        if active != Catalog::SkillsSh && self.catalog_files_url.is_some() {
+            bail!(
+                "--catalog-files-url: a skill of SkillsMP is no file of a repository; it goes with --catalog skillssh"
+            );
+        }
         let api = self.catalog_url.clone().map_or_else(|| Url::parse(active.api()), Ok)?;
         let files = self
             .catalog_files_url
@@ -95,11 +106,12 @@ impl CatalogArgs {
         let guard =
             Guard::new(Vec::new()).with_hosts_of([&self.catalog_url, &self.catalog_files_url].into_iter().flatten());
         let mut fetcher = Fetcher::guarded(guard, roots)?.within(CATALOG_FETCH_MAX_BYTES);
-        let variable = self.catalog_key_env.as_deref().unwrap_or(KEY_ENV);
-        let key = std::env::var(variable).ok().filter(|key| !key.is_empty());
+        let variable = self.key_variable(active);
+        let key = variable.and_then(|name| std::env::var(name).ok());
+        let key = key.filter(|key| !key.is_empty());
         if let Some(key) = &key {
             let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-                .with_context(|| format!("{variable} holds characters that no header takes"))?;
+                .with_context(|| format!("{} holds characters that no header takes", variable.unwrap_or_default()))?;
             value.set_sensitive(true);
             fetcher = fetcher.with_key(&api, value);
         }

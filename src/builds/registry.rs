@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use knack_trust::{CertificateRefusal, Roots};
+use bytes::Bytes;
+use knack_trust::{CertificateRefusal, Roots, read_answer};
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE,
 };
@@ -299,7 +300,7 @@ impl Registry {
     }
 
     /// A body that is what its digest says; a tag is taken as it comes.
-    async fn document(&self, response: Response, version: &str) -> Result<Vec<u8>, RegistryError> {
+    async fn document(&self, response: Response, version: &str) -> Result<Bytes, RegistryError> {
         let bytes = bounded(response, DOCUMENT_MAX_BYTES).await;
         let bytes = bytes.ok_or_else(|| self.error(&format!("{version} is too large, or broke off")))?;
         if let Some(digest) = version.strip_prefix("sha256:")
@@ -340,13 +341,6 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-async fn bounded(mut response: Response, at_most: usize) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.ok()? {
-        if bytes.len() + chunk.len() > at_most {
-            return None;
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Some(bytes)
+async fn bounded(mut response: Response, at_most: usize) -> Option<Bytes> {
+    read_answer(&mut response, at_most).await.ok()
 }

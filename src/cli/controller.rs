@@ -12,7 +12,7 @@ use knack_trust::CaArgs;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::installation::InstallationArgs;
+use super::installation::{InstallationArgs, SandboxArgs};
 use crate::controller::{ControllerSettings, WebhookSettings, run};
 use crate::lease::Keeper;
 use knack_egress::Network;
@@ -22,6 +22,8 @@ use knack_egress::Network;
 pub struct ControllerArgs {
     #[command(flatten)]
     installation: InstallationArgs,
+    #[command(flatten)]
+    sandbox: SandboxArgs,
     /// Unique name of this process
     #[arg(long, env = "POD_NAME", hide = true)]
     identity: Option<String>,
@@ -94,8 +96,8 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         runtime_namespaces: installation.runtime_namespaces,
         default_image: installation.sandbox_image,
         allow_image_tags: installation.allow_image_tags,
-        packages: installation.packages,
-        priority_class: installation.sandbox_priority_class,
+        packages: args.sandbox.packages,
+        priority_class: args.sandbox.sandbox_priority_class,
         allow_archive_networks: args.allow_archive_networks,
         roots: args.ca.roots()?,
         hub_names: args.hub_names,

@@ -13,10 +13,13 @@ use knack_registry::{Status, read_folder};
 use super::history_rows::{Filter, Row, created, print};
 use super::history_server::{self, ServerArgs};
 use super::terminal;
+use super::typed::Typed;
 
 /// Arguments of `knack history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
+    #[command(flatten)]
+    typed: Typed,
     /// Folder of uploaded skills, as knack dev --registry has it
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY", required_unless_present = "server")]
     registry: Option<PathBuf>,
@@ -44,6 +47,10 @@ pub async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         status: args.status,
     };
     if args.server.server.is_some() {
+        args.typed.refuse(
+            &["--registry"],
+            "with --server, the history is that of a cluster and of no folder",
+        )?;
         return history_server::history(&args.server, &filter, args.export.as_deref()).await;
     }
     let folder = args.registry.context("--registry: name a folder, or --server")?;

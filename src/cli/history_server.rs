@@ -10,10 +10,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use clap::Args;
 use http::{HeaderMap, Method, StatusCode};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
+use knack_trust::read_answer;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -164,14 +165,9 @@ async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Res
 async fn answer(client: &HubClient, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
     let sent = client.relay(Method::GET, path, HeaderMap::new(), Bytes::new()).await;
     let mut response = sent.map_err(|error| anyhow::anyhow!("--server: no answer: {error}"))?;
-    let mut read = BytesMut::new();
-    while let Some(part) = response.chunk().await.map_err(reqwest::Error::without_url)? {
-        if read.len() + part.len() > PAGE_MAX_BYTES {
-            bail!("--server: an answer of more than {PAGE_MAX_BYTES} bytes");
-        }
-        read.extend_from_slice(&part);
-    }
-    Ok((response.status(), read.freeze()))
+    let read = read_answer(&mut response, PAGE_MAX_BYTES).await;
+    let read = read.map_err(|error| anyhow::anyhow!("--server: {error}"))?;
+    Ok((response.status(), read))
 }
 
 /// JSON lines that come in the wrong order: put beside the file first, and turned when all are there, in the memory of one.

@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::installation::InstallationArgs;
+use super::installation::{InstallationArgs, SandboxArgs};
 use crate::hub::server::Hub;
 use crate::hub::tls::Certificate;
 use crate::hub::{HubSettings, run};
@@ -32,6 +32,8 @@ use crate::lease::identity_of;
 pub struct HubArgs {
     #[command(flatten)]
     installation: InstallationArgs,
+    #[command(flatten)]
+    sandbox: SandboxArgs,
     /// Address to serve gateways on, by TLS
     #[arg(long, default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
@@ -195,8 +197,8 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
         default_languages: args.sandbox_languages.clone(),
         allow_image_tags: args.installation.allow_image_tags,
         runner_image: args.runner_image.clone(),
-        packages: args.installation.packages,
-        priority_class: args.installation.sandbox_priority_class.clone(),
+        packages: args.sandbox.packages,
+        priority_class: args.sandbox.sandbox_priority_class.clone(),
         // A pod's name outlives a restart of its container; what a process owned before its restart is not this one's.
         replica: identity_of(&args.replica),
         address,

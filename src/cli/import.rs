@@ -15,11 +15,14 @@ use super::import_url::{self, FetchedSkill};
 use super::skill_manifest::{archived, objects, yaml};
 use super::skills_api::bearer;
 use super::terminal;
+use super::typed::Typed;
 use crate::dev::{discover, discover_text};
 
 /// Arguments of `knack skill import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
+    #[command(flatten)]
+    typed: Typed,
     /// Skill folder, folder with several, archive (.zip, .tar.gz, .tgz, .tar), or http(s) address: of an archive, of a
     /// SKILL.md, of an index of skills, or, ending with `/`, of a site that has /.well-known/agent-skills/index.json
     source: String,
@@ -45,20 +48,17 @@ pub struct ImportArgs {
 /// Prints a Skill for each skill found, with its files inside or in a ConfigMap beside it, or with the address of its
 /// archive. Nothing is written if one of them is invalid or does not fit.
 pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
-    let found = match import_url::address(&args.source) {
-        Some(url) => {
-            let url = url?;
-            let variable = args.key_env.as_ref();
-            let key = variable.map(|variable| bearer(variable, &url)).transpose()?;
-            Some(import_url::fetch(&url, &args.skill, key, &args.ca.roots()?).await?)
-        }
-        None if args.pin || !args.skill.is_empty() || args.key_env.is_some() => {
-            bail!(
-                "--pin, --skill and --key-env need an http(s) address, not {}",
-                args.source
-            )
-        }
-        None => on_disk(&args.source).await?,
+    let found = if let Some(url) = import_url::address(&args.source) {
+        let url = url?;
+        let variable = args.key_env.as_ref();
+        let key = variable.map(|variable| bearer(variable, &url)).transpose()?;
+        Some(import_url::fetch(&url, &args.skill, key, &args.ca.roots()?).await?)
+    } else {
+        args.typed.refuse(
+            &["--pin", "--skill", "--key-env", "--ca-file", "--ca-pem"],
+            &format!("this would need an http(s) address, not {}", args.source),
+        )?;
+        on_disk(&args.source).await?
     };
     let Some(found) = found else {
         return Ok(ExitCode::FAILURE);

@@ -13,7 +13,7 @@ use crate::dev::{archive_stem, archived_skill, lone_skill, with_files};
 use crate::sources::archive::unpack;
 use crate::sources::fetch::{Fetcher, networks_of};
 use crate::sources::has_digest;
-use crate::sources::index::{Entry, INDEX_PATH, Kind, entries};
+use crate::sources::index::{INDEX_PATH, OfferedSkill, SkillFileKind, entries};
 
 /// Skills that one call takes from an index: all are in memory until they are written.
 const SKILLS_MAX: usize = 50;
@@ -63,9 +63,9 @@ pub(super) async fn fetch(
     let name = file_name(url);
     let kind = match &*bytes {
         // Perhaps behind a byte order mark.
-        [b'-', b'-', b'-', ..] | [0xef, 0xbb, 0xbf, ..] => Kind::SkillMd,
+        [b'-', b'-', b'-', ..] | [0xef, 0xbb, 0xbf, ..] => SkillFileKind::SkillMd,
         [b'{', ..] => return offered(&fetcher, url, &bytes, wanted).await,
-        _ => Kind::Archive,
+        _ => SkillFileKind::Archive,
     };
     let one = read(url, name, kind, &bytes)?;
     if let Some(other) = wanted.iter().find(|name| **name != one.skill.id.name) {
@@ -131,7 +131,10 @@ async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String])
 }
 
 /// The entries that are wanted. Those of a type that is not known are skipped, unless they are asked for.
-fn chosen<'e>(entries: &'e [Entry], wanted: &[String]) -> anyhow::Result<Vec<(&'e Entry, Kind)>> {
+fn chosen<'e>(
+    entries: &'e [OfferedSkill],
+    wanted: &[String],
+) -> anyhow::Result<Vec<(&'e OfferedSkill, SkillFileKind)>> {
     let names = || {
         entries
             .iter()
@@ -165,9 +168,9 @@ fn chosen<'e>(entries: &'e [Entry], wanted: &[String]) -> anyhow::Result<Vec<(&'
     Ok(found)
 }
 
-fn read(url: &Url, name: &str, kind: Kind, bytes: &[u8]) -> anyhow::Result<FetchedSkill> {
+fn read(url: &Url, name: &str, kind: SkillFileKind, bytes: &[u8]) -> anyhow::Result<FetchedSkill> {
     let origin = shown(url);
-    if kind == Kind::SkillMd {
+    if kind == SkillFileKind::SkillMd {
         let skill = lone_skill(&origin, name, bytes);
         return Ok(FetchedSkill { skill, archive: None });
     }

@@ -1,5 +1,5 @@
-//! Arguments that `knack controller` and `knack hub` have in common: both judge the same objects by them, so a release gives
-//! both the same values.
+//! Arguments that `knack controller`, `knack hub` and `knack packages serve` have in common: all judge the same objects by them,
+//! so a release gives all of them the same values.
 
 use std::net::SocketAddr;
 
@@ -27,13 +27,18 @@ pub(super) struct InstallationArgs {
     /// Accept sandbox images without a digest (test clusters)
     #[arg(long)]
     pub(super) allow_image_tags: bool,
+    /// Where /healthz, /readyz and /metrics answer
+    #[arg(long, default_value = "127.0.0.1:9090")]
+    pub(super) metrics_listen: SocketAddr,
+}
+
+/// What sandbox pods are made with: for the controller, which fences them, and the hub, which makes them.
+#[derive(Debug, Args)]
+pub(super) struct SandboxArgs {
     /// Environments of packages are built on this cluster, by knack packages serve
     #[arg(long)]
     pub(super) packages: bool,
     /// PriorityClass of sandbox pods; a quota counts them by it
     #[arg(long, value_name = "NAME")]
     pub(super) sandbox_priority_class: Option<String>,
-    /// Where /healthz, /readyz and /metrics answer
-    #[arg(long, default_value = "127.0.0.1:9090")]
-    pub(super) metrics_listen: SocketAddr,
 }

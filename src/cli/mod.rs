@@ -31,6 +31,7 @@ pub mod skills_api;
 pub mod terminal;
 pub mod trace;
 mod trace_text;
+mod typed;
 pub mod validate;
 
 use std::process::ExitCode;

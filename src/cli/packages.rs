@@ -14,6 +14,7 @@ use knack_trust::CaArgs;
 use serde_json::{Value, json};
 
 use super::discovered::discovered;
+use super::typed::Typed;
 use super::{Output, terminal};
 use crate::dev::{discover, package_rules};
 use crate::packages::{BuildError, BuildLimits, Builder, Built, Store, default_store, open_builder};
@@ -21,6 +22,8 @@ use crate::packages::{BuildError, BuildLimits, Builder, Built, Store, default_st
 /// Arguments of `knack skill packages`.
 #[derive(Debug, Args)]
 pub struct PackagesArgs {
+    #[command(flatten)]
+    typed: Typed,
     /// Skill folders, manifest files, or folders that hold either
     #[arg(required = true)]
     paths: Vec<PathBuf>,
@@ -53,6 +56,12 @@ struct ListedPackages {
 
 /// Shows every skill that is found. Exit code 1 if one of them declares what cannot be had.
 pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
+    if !args.build {
+        args.typed.refuse(
+            &["--ca-file", "--ca-pem"],
+            "nothing is asked of an index without --build",
+        )?;
+    }
     let found = discovered(args.paths.clone(), discover).await?;
     if found.skills.is_empty() {
         bail!("no skill found; name a folder with a SKILL.md or a manifest file");

@@ -18,19 +18,22 @@ use knack_skill::risk::Risk;
 use knack_trust::CaArgs;
 use serde_json::{Map, Value};
 
+use super::typed::Typed;
 use super::{Output, terminal};
 use crate::dev::ConfigArgs;
 
 /// Arguments of `knack skill run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
+    #[command(flatten)]
+    pub(super) typed: Typed,
     /// Skill folder or manifest file; with --runtime, a Skill of the cluster as namespace/name
     pub(super) path: PathBuf,
     /// Which skill, if the path holds several
     #[arg(long)]
     pub(super) skill: Option<String>,
     /// Declared tool to call, with --arguments
-    #[arg(long)]
+    #[arg(long, conflicts_with = "command")]
     tool: Option<String>,
     /// Arguments of the tool, as a model would give them
     #[arg(long, value_name = "JSON", default_value = "{}", requires = "tool")]

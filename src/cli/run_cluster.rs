@@ -56,6 +56,14 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
             "--set: in a cluster, values come from the pins of the SkillRuntime (spec.skillSelector.skills[].config)"
         );
     }
+    args.typed.refuse(
+        &["--ca-file", "--ca-pem"],
+        "with --runtime, authorities come from the kubeconfig, and packages are there already",
+    )?;
+    args.typed.refuse(
+        &["--skill"],
+        "with --runtime, one Skill of the cluster is named as namespace/name",
+    )?;
     let account = account(args.service_account.as_deref(), &runtime)?;
     let skill = skill_reference(&args, &account)?;
     let client = client(args.context.clone()).await?;

@@ -17,7 +17,7 @@ pub struct SchemaArgs {
     file: PathBuf,
     /// The form of each declaration
     #[arg(long, value_enum, default_value_t)]
-    format: Form,
+    format: DeclarationForm,
     /// Exit with 1 for warnings too
     #[arg(long)]
     strict: bool,
@@ -25,7 +25,7 @@ pub struct SchemaArgs {
 
 /// The form of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Form {
+enum DeclarationForm {
     /// Everything that the decorator and the function say.
     #[default]
     Full,
@@ -66,10 +66,10 @@ pub fn schema(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn form(tool: &ToolDeclaration, form: Form) -> Value {
+fn form(tool: &ToolDeclaration, form: DeclarationForm) -> Value {
     match form {
-        Form::Full => tool.to_value(),
-        Form::Openai => tool.openai_tool(),
-        Form::Anthropic => tool.anthropic_tool(),
+        DeclarationForm::Full => tool.to_value(),
+        DeclarationForm::Openai => tool.openai_tool(),
+        DeclarationForm::Anthropic => tool.anthropic_tool(),
     }
 }

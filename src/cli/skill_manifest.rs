@@ -21,7 +21,7 @@ const EXECUTABLE: i32 = 493;
 
 /// How the files of a skill are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum SkillForm {
     /// In the Skill itself.
     Inline,
     /// In a ConfigMap beside it: more than fits inline, or files that are executable, which inline files are not.
@@ -49,14 +49,14 @@ pub(super) fn objects(name: &str, namespace: Option<&str>, files: &Files) -> Res
         json!({"apiVersion": API_VERSION, "kind": KIND_SKILL, "metadata": metadata, "spec": {"source": source}})
     };
     match form(files, &texts, &binaries)? {
-        Form::Inline => {
+        SkillForm::Inline => {
             let binaries: BTreeMap<&str, String> =
                 binaries.iter().map(|(path, bytes)| (*path, encoded(bytes))).collect();
             Ok(vec![skill(
                 json!({"inline": maps("files", &texts, "binaryFiles", &binaries)}),
             )])
         }
-        Form::ConfigMap => {
+        SkillForm::ConfigMap => {
             let keys = keys(files);
             let mut map_metadata = metadata.clone();
             let map_name = format!("{name}-files");
@@ -111,7 +111,7 @@ pub(super) fn yaml(origin: &str, objects: &[Value]) -> Result<String, String> {
     Ok(text)
 }
 
-fn form(files: &Files, texts: &BTreeMap<&str, &str>, binaries: &BTreeMap<&str, &[u8]>) -> Result<Form, String> {
+fn form(files: &Files, texts: &BTreeMap<&str, &str>, binaries: &BTreeMap<&str, &[u8]>) -> Result<SkillForm, String> {
     let raw: usize = files.values().map(|file| file.bytes.len()).sum();
     let written: usize = texts.values().map(|text| text.len()).sum::<usize>()
         + binaries
@@ -120,10 +120,10 @@ fn form(files: &Files, texts: &BTreeMap<&str, &str>, binaries: &BTreeMap<&str, &
             .sum::<usize>();
     let is_executable = files.values().any(|file| file.executable);
     if !is_executable && written <= INLINE_MAX && texts.len() <= ENTRIES_MAX && binaries.len() <= ENTRIES_MAX {
-        return Ok(Form::Inline);
+        return Ok(SkillForm::Inline);
     }
     if files.len() <= ENTRIES_MAX && raw <= CONFIG_MAP_MAX_BYTES {
-        return Ok(Form::ConfigMap);
+        return Ok(SkillForm::ConfigMap);
     }
     Err(format!(
         "{} files with {raw} bytes; a ConfigMap holds {ENTRIES_MAX} files with {CONFIG_MAP_MAX_BYTES} bytes. Publish the \

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
 use knack_gateway::host_guard::is_local;
-use knack_trust::CaArgs;
+use knack_trust::{CaArgs, read_answer};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder, Url};
@@ -175,13 +175,8 @@ impl SkillsApi {
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
         let mut response = request.send().await.with_context(|| self.base.clone())?;
         let status = response.status();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.with_context(|| self.base.clone())? {
-            if bytes.len() + chunk.len() > ANSWER_MAX_BYTES {
-                bail!("{}: an answer of more than {} MiB", self.base, ANSWER_MAX_BYTES >> 20);
-            }
-            bytes.extend_from_slice(&chunk);
-        }
+        let bytes = read_answer(&mut response, ANSWER_MAX_BYTES).await;
+        let bytes = bytes.with_context(|| self.base.clone())?;
         if !status.is_success() {
             let why = serde_json::from_slice::<ErrorAnswer>(&bytes).map(|refused| refused.error.message);
             bail!(

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 
 use super::run_cluster::{client, timed};
 use super::trace_text::{list, page};
+use super::typed::Typed;
 use super::{Output, terminal};
 
 /// Time for one gateway: its answer needs no work, but a forwarded port is opened by the API server and a kubelet.
@@ -37,6 +38,8 @@ const PODS_MAX: u32 = 5_000;
 /// Arguments of `knack trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
+    #[command(flatten)]
+    typed: Typed,
     /// The request, as its answer's header x-knack-request-id, the log and the exemplars name it; without one the last
     /// requests are listed
     request_id: Option<String>,
@@ -64,6 +67,12 @@ struct Listed {
 pub async fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
     if let Some(id) = &args.request_id {
         check_id(id)?;
+    }
+    if args.namespace.is_some() {
+        args.typed.refuse(
+            &["--gateway"],
+            "with --namespace, every gateway of that namespace is asked",
+        )?;
     }
     let found = match &args.namespace {
         None => Lookups::of(vec![(args.gateway.to_string(), on_this_machine(&args).await)]),

@@ -41,7 +41,7 @@ pub(super) struct Sharing {
 
 /// What is to be done in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum SharingStep {
     Write,
     Leave,
     /// A ConfigMap of this name is somebody else's.
@@ -49,14 +49,16 @@ enum Step {
 }
 
 /// Decides by the ConfigMap that is there.
-fn step(present: Option<&ConfigMap>, bundle: &str) -> Step {
-    let Some(present) = present else { return Step::Write };
+fn step(present: Option<&ConfigMap>, bundle: &str) -> SharingStep {
+    let Some(present) = present else {
+        return SharingStep::Write;
+    };
     let ours = present.labels().get(LABEL_MANAGED_BY).map(String::as_str) == Some(MANAGED_BY);
     let text = present.data.as_ref().and_then(|data| data.get(KEY_HUB_CA));
     match (ours, text) {
-        (false, _) => Step::Refuse,
-        (true, Some(text)) if text == bundle => Step::Leave,
-        (true, _) => Step::Write,
+        (false, _) => SharingStep::Refuse,
+        (true, Some(text)) if text == bundle => SharingStep::Leave,
+        (true, _) => SharingStep::Write,
     }
 }
 
@@ -118,14 +120,14 @@ impl Sharing {
         let mut whole = true;
         for (name, result) in results {
             match result {
-                Ok(Step::Refuse) => {
+                Ok(SharingStep::Refuse) => {
                     if refused.insert(name.clone()) {
                         warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} belongs to somebody else, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
                     }
                     done.insert(name, bundle.clone());
                 }
                 Ok(step) => {
-                    if step == Step::Write {
+                    if step == SharingStep::Write {
                         info!(namespace = %name, "the hub's authorities are shared with the sidecars");
                     }
                     refused.remove(&name);
@@ -151,7 +153,7 @@ impl Sharing {
         Ok(published.and_then(|map| map.data?.remove(KEY_HUB_CA)))
     }
 
-    async fn share(&self, namespace: &str, bundle: &str) -> Result<Step, CallError> {
+    async fn share(&self, namespace: &str, bundle: &str) -> Result<SharingStep, CallError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let present = call(
             || format!("get ConfigMap {namespace}/{CONFIG_MAP_CA}"),
@@ -159,7 +161,7 @@ impl Sharing {
         )
         .await?;
         let step = step(present.as_ref(), bundle);
-        if step == Step::Write {
+        if step == SharingStep::Write {
             let map = ConfigMap {
                 metadata: ObjectMeta {
                     name: Some(CONFIG_MAP_CA.to_owned()),
@@ -195,12 +197,12 @@ mod tests {
             ..ConfigMap::default()
         };
         for (present, expected) in [
-            (None, Step::Write),
-            (Some(map(Some("knack"), Some("a"))), Step::Leave),
-            (Some(map(Some("knack"), Some("b"))), Step::Write),
-            (Some(map(Some("knack"), None)), Step::Write),
-            (Some(map(Some("Helm"), Some("a"))), Step::Refuse),
-            (Some(map(None, Some("b"))), Step::Refuse),
+            (None, SharingStep::Write),
+            (Some(map(Some("knack"), Some("a"))), SharingStep::Leave),
+            (Some(map(Some("knack"), Some("b"))), SharingStep::Write),
+            (Some(map(Some("knack"), None)), SharingStep::Write),
+            (Some(map(Some("Helm"), Some("a"))), SharingStep::Refuse),
+            (Some(map(None, Some("b"))), SharingStep::Refuse),
         ] {
             assert_eq!(step(present.as_ref(), "a"), expected, "{present:?}");
         }

@@ -11,7 +11,7 @@ const MESSAGE_MAX: usize = 2_000;
 
 /// How an object fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum VerdictState {
     /// Done.
     Ready,
     /// Seen, not done.
@@ -25,13 +25,13 @@ pub(super) enum State {
 /// A state with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
-    pub(super) state: State,
+    pub(super) state: VerdictState,
     pub(super) reason: Reason,
     pub(super) message: String,
 }
 
 impl Verdict {
-    pub(super) fn new(state: State, reason: Reason, message: impl Into<String>) -> Self {
+    pub(super) fn new(state: VerdictState, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             state,
             reason,
@@ -57,20 +57,20 @@ pub(super) fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let ready = match verdict.state {
-        State::Ready => "True",
-        State::Progressing => "Unknown",
-        State::Retrying | State::Stalled => "False",
+        VerdictState::Ready => "True",
+        VerdictState::Progressing => "Unknown",
+        VerdictState::Retrying | VerdictState::Stalled => "False",
     };
     let make = |kind: &str, status: &str, reason: Reason, message: &str| {
         condition(before, generation, now, (kind, status, reason, message))
     };
     let mut made = vec![make(CONDITION_READY, ready, verdict.reason, &verdict.message)];
     match verdict.state {
-        State::Ready => {}
-        State::Progressing | State::Retrying => {
+        VerdictState::Ready => {}
+        VerdictState::Progressing | VerdictState::Retrying => {
             made.push(make(CONDITION_RECONCILING, "True", verdict.reason, &verdict.message));
         }
-        State::Stalled => made.push(make(CONDITION_STALLED, "True", verdict.reason, &verdict.message)),
+        VerdictState::Stalled => made.push(make(CONDITION_STALLED, "True", verdict.reason, &verdict.message)),
     }
     if let Some(acceptance) = acceptance {
         let status = if acceptance.accepted { "True" } else { "False" };
@@ -147,10 +147,10 @@ mod tests {
     #[test]
     fn every_state_reads_as_kstatus_expects() {
         for (state, ready, expected) in [
-            (State::Ready, "True", "Current"),
-            (State::Progressing, "Unknown", "InProgress"),
-            (State::Retrying, "False", "InProgress"),
-            (State::Stalled, "False", "Failed"),
+            (VerdictState::Ready, "True", "Current"),
+            (VerdictState::Progressing, "Unknown", "InProgress"),
+            (VerdictState::Retrying, "False", "InProgress"),
+            (VerdictState::Stalled, "False", "Failed"),
         ] {
             let made = conditions(&[], 3, &Verdict::new(state, Reason::Delivered, "m"), None, at(1));
             assert_eq!(kstatus(&made), expected);
@@ -168,21 +168,21 @@ mod tests {
         let first = conditions(
             &[],
             1,
-            &Verdict::new(State::Stalled, Reason::InvalidSkill, "a"),
+            &Verdict::new(VerdictState::Stalled, Reason::InvalidSkill, "a"),
             None,
             at(10),
         );
         let second = conditions(
             &first,
             2,
-            &Verdict::new(State::Stalled, Reason::TooLarge, "b"),
+            &Verdict::new(VerdictState::Stalled, Reason::TooLarge, "b"),
             None,
             at(20),
         );
         let third = conditions(
             &second,
             3,
-            &Verdict::new(State::Ready, Reason::Delivered, "c"),
+            &Verdict::new(VerdictState::Ready, Reason::Delivered, "c"),
             None,
             at(30),
         );

@@ -4,15 +4,15 @@ use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder};
 use tracing::warn;
 
-use super::conditions::{State, Verdict, cut};
+use super::conditions::{Verdict, VerdictState, cut};
 use crate::events::NOTE_MAX_CHARS;
 
 /// Publishes how an object fares now.
 pub(super) async fn publish<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &K, verdict: &Verdict) {
     let event = Event {
         type_: match verdict.state {
-            State::Ready | State::Progressing => EventType::Normal,
-            State::Retrying | State::Stalled => EventType::Warning,
+            VerdictState::Ready | VerdictState::Progressing => EventType::Normal,
+            VerdictState::Retrying | VerdictState::Stalled => EventType::Warning,
         },
         reason: verdict.reason.as_str().to_owned(),
         note: Some(cut(&verdict.message, NOTE_MAX_CHARS)),

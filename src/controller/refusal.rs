@@ -2,7 +2,7 @@
 
 use kube::core::Status;
 
-use super::conditions::{State, Verdict};
+use super::conditions::{Verdict, VerdictState};
 use super::error::ControllerError;
 use super::reason::Reason;
 use crate::api_call::CallError;
@@ -20,12 +20,12 @@ pub(super) fn verdict(error: &ControllerError) -> Option<Verdict> {
     let status = error.answer()?;
     if is_terminating(status) {
         let text = format!("the namespace is being deleted, so nothing can be created in it ({what})");
-        return Some(Verdict::new(State::Retrying, Reason::NamespaceTerminating, text));
+        return Some(Verdict::new(VerdictState::Retrying, Reason::NamespaceTerminating, text));
     }
     // 400 and 422 are what webhooks and policies answer besides 403; 413 is an object that the server finds too large.
     matches!(status.code, 400 | 403 | 413 | 422).then(|| {
         let text = format!("{what}: the API server refuses: {}", status.message);
-        Verdict::new(State::Retrying, Reason::RefusedByApiServer, text)
+        Verdict::new(VerdictState::Retrying, Reason::RefusedByApiServer, text)
     })
 }
 
@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(verdict.as_ref().map(|verdict| verdict.reason), reason, "{message}");
             assert_eq!(is_for_want_of_rights(&error), rights, "{message}");
             if let Some(verdict) = verdict {
-                assert_eq!(verdict.state, State::Retrying);
+                assert_eq!(verdict.state, VerdictState::Retrying);
                 assert!(reason == Some(Reason::NamespaceTerminating) || verdict.message.contains(message));
             }
         }

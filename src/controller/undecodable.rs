@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::conditions::{State, Verdict, conditions};
+use super::conditions::{Verdict, VerdictState, conditions};
 use super::context::Context;
 use super::error::ControllerError;
 use super::events;
@@ -46,7 +46,7 @@ where
         return Ok(("superseded", Action::await_change()));
     };
     let verdict = Verdict::new(
-        State::Stalled,
+        VerdictState::Stalled,
         Reason::InvalidObject,
         format!(
             "the object does not match its definition: {trouble}; replace it (kubectl replace), or delete it and apply it again"

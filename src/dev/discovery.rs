@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::cli::terminal;
-use crate::sources::index::{ENTRIES_MAX, Kind, Offer, written};
+use crate::sources::index::{ENTRIES_MAX, Offer, SkillFileKind, written};
 
 /// The addresses of this module, of the index and of what it names.
 const FOLDER: &str = "/.well-known/agent-skills/";
@@ -96,7 +96,7 @@ impl Site {
             }
             Target::Archive(name) => {
                 let skill = skill(name)?;
-                if kind(skill) != Kind::Archive {
+                if kind(skill) != SkillFileKind::Archive {
                     return Err(Refusal::NotFound);
                 }
                 let media_type = "application/zip";
@@ -202,8 +202,8 @@ fn offered(snapshot: &Snapshot) -> Vec<&Arc<Skill>> {
 fn offer(skill: &Skill, sha256: String) -> Offer {
     let (name, kind) = (&skill.id.name, kind(skill));
     let url = match kind {
-        Kind::SkillMd => format!("{FOLDER}{name}/{SKILL_MD}"),
-        Kind::Archive => format!("{FOLDER}{name}.zip"),
+        SkillFileKind::SkillMd => format!("{FOLDER}{name}/{SKILL_MD}"),
+        SkillFileKind::Archive => format!("{FOLDER}{name}.zip"),
     };
     Offer {
         name: name.clone(),
@@ -215,19 +215,19 @@ fn offer(skill: &Skill, sha256: String) -> Offer {
 }
 
 /// A lone SKILL.md is offered as it is. An execute bit, or another spelling of its name, only an archive keeps.
-fn kind(skill: &Skill) -> Kind {
+fn kind(skill: &Skill) -> SkillFileKind {
     let document = skill.files.get(SKILL_MD);
     if skill.files.len() == 1 && document.is_some_and(|document| !document.executable) {
-        Kind::SkillMd
+        SkillFileKind::SkillMd
     } else {
-        Kind::Archive
+        SkillFileKind::Archive
     }
 }
 
 /// The file that the index names; the same bytes as long as the skill's files are the same.
 fn file(skill: &Skill) -> Result<Vec<u8>, String> {
     match (kind(skill), skill.files.get(SKILL_MD)) {
-        (Kind::SkillMd, Some(document)) => Ok(document.bytes.to_vec()),
+        (SkillFileKind::SkillMd, Some(document)) => Ok(document.bytes.to_vec()),
         _ => zipped_content(&skill.files).map_err(|error| error.to_string()),
     }
 }

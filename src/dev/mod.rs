@@ -12,9 +12,9 @@ mod local;
 mod runtime;
 mod search;
 mod uploads;
+mod upstreams;
 pub mod watch;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,11 +32,11 @@ pub(crate) use local::executor as local_executor;
 pub(crate) use runtime::{config_values, package_rules};
 pub use search::Search;
 use uploads::DevUploads;
+use upstreams::UpstreamArgs;
 pub use watch::Watching;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use http::HeaderValue;
 use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, declare};
 use knack_registry::HistorySettings;
@@ -57,11 +57,10 @@ use knack_gateway::grants::Grants;
 use knack_gateway::inject::Materials;
 use knack_gateway::metrics::Metrics;
 use knack_gateway::operator_key::KeyScope;
-use knack_gateway::provider::Api;
 use knack_gateway::recorder::Recorder;
 use knack_gateway::records::{RECORDS_DEV_BYTES, RecordStore};
 use knack_gateway::uploads::Uploads;
-use knack_gateway::upstream::{Base, BaseUrl, Upstreams};
+use knack_gateway::upstream::Upstreams;
 use knack_gateway::user_files::{Bounds, Clock, UserFiles};
 use knack_gateway::{Gateway, HostPolicy, server};
 use knack_memory::MemoryBudget;
@@ -80,18 +79,8 @@ pub struct DevArgs {
     /// Address to serve on; loopback only
     #[arg(long, default_value = "127.0.0.1:4141", env = "KNACK_LISTEN")]
     listen: SocketAddr,
-    /// Provider for every API: a base URL, `mock` (a scripted model), or `mock=SCRIPT.yaml`
-    #[arg(long, env = "KNACK_UPSTREAM")]
-    upstream: Option<String>,
-    /// Base URL for the OpenAI API
-    #[arg(long, env = "KNACK_UPSTREAM_OPENAI")]
-    upstream_openai: Option<String>,
-    /// Base URL for the Anthropic API
-    #[arg(long, env = "KNACK_UPSTREAM_ANTHROPIC")]
-    upstream_anthropic: Option<String>,
-    /// Base URL for the Gemini API
-    #[arg(long, env = "KNACK_UPSTREAM_GEMINI")]
-    upstream_gemini: Option<String>,
+    #[command(flatten)]
+    upstream: UpstreamArgs,
     /// APIs whose upstream has no tool that runs programs (OpenAI's shell in a container, Anthropic's and Gemini's code
     /// execution): clients that ask for it get runs in the sandbox of this machine
     #[arg(
@@ -109,7 +98,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Where generated files are written [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_local_executor")]
     files_dir: Option<PathBuf>,
     /// Keep what clients upload by the Files APIs (Anthropic, OpenAI), and OpenAI's containers, in this process instead of at
     /// the provider; they are inputs of runs. With --registry they are kept in its folder over a restart
@@ -124,7 +113,7 @@ pub struct DevArgs {
     #[arg(long, value_name = "DAYS", requires = "registry", default_value_t = HistorySettings::DAYS, value_parser = clap::value_parser!(u32).range(..=3650))]
     history_days: u32,
     /// Give a skill the value of an environment variable
-    #[arg(long, value_name = "SKILL:NAME")]
+    #[arg(long, value_name = "SKILL:NAME", conflicts_with = "no_local_executor")]
     allow_env: Vec<String>,
     #[command(flatten)]
     config: ConfigArgs,
@@ -168,8 +157,11 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let executor = executor(&args, &runtime, &environments).await;
     let capabilities = executor.capabilities();
     let (search, packages) = packages(search, &capabilities, environments, rules, roots.clone());
-    let mock = start_mock(args.upstream.as_deref()).await?;
-    let bases = bases(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()))?;
+    let mock = args.upstream.start_mock().await?;
+    let mock_url = mock.as_ref().map(|mock| mock.url.clone());
+    let bases = args
+        .upstream
+        .bases(&runtime, mock_url, |name| std::env::var(name).ok())?;
     // Only the user of this machine can reach this program, and it runs as that user.
     let upstreams = Upstreams::new(&bases, &roots)?.with_key_scope(KeyScope::Account);
     let metrics = Metrics::default();
@@ -418,60 +410,6 @@ async fn executor(args: &DevArgs, runtime: &RuntimeSettings, environments: &Envi
         return Arc::new(knack_execution::Disabled::by_flag());
     }
     local::executor(runtime, environments).await
-}
-
-async fn start_mock(upstream: Option<&str>) -> anyhow::Result<Option<knack_mock_provider::MockServer>> {
-    let script = match upstream {
-        Some("mock") => knack_mock_provider::Script::built_in(),
-        Some(word) => match word.strip_prefix("mock=") {
-            Some(path) => {
-                let text = tokio::fs::read_to_string(path)
-                    .await
-                    .with_context(|| format!("--upstream {word}: the script cannot be read"))?;
-                knack_mock_provider::Script::parse(&text)
-                    .map_err(|error| anyhow::anyhow!("--upstream {word}: {error}"))?
-            }
-            None => return Ok(None),
-        },
-        None => return Ok(None),
-    };
-    Ok(Some(
-        knack_mock_provider::spawn(script)
-            .await
-            .context("the scripted model cannot listen on loopback")?,
-    ))
-}
-
-/// Addresses by API: its own flag, then `--upstream`, then the SkillRuntime, then the public one.
-fn bases(args: &DevArgs, runtime: &RuntimeSettings, mock: Option<String>) -> anyhow::Result<BTreeMap<Api, Base>> {
-    let all = mock.or_else(|| args.upstream.clone());
-    let mut bases = BTreeMap::new();
-    for (api, flag) in [
-        (Api::OpenAi, &args.upstream_openai),
-        (Api::Anthropic, &args.upstream_anthropic),
-        (Api::Gemini, &args.upstream_gemini),
-    ] {
-        let Some(url) = flag
-            .clone()
-            .or_else(|| all.clone())
-            .or_else(|| runtime.upstreams.get(api.as_str()).cloned())
-        else {
-            continue;
-        };
-        let url = BaseUrl::parse(&url).map_err(|error| {
-            let (api, example) = (api.as_str(), api.default_url());
-            anyhow::anyhow!("upstream {api}: {url:?} is {error}; write for example {example}")
-        })?;
-        // The operator's own key, from the environment of knack and from nowhere else; it is sent instead of the client's.
-        let variable = format!("KNACK_UPSTREAM_{}_KEY", api.as_str().to_uppercase());
-        let key = std::env::var(&variable)
-            .ok()
-            .map(|key| HeaderValue::from_str(&key))
-            .transpose()
-            .with_context(|| format!("{variable} cannot be a header value"))?;
-        bases.insert(api, Base { url, key });
-    }
-    Ok(bases)
 }
 
 fn tell_snapshot(snapshot: &Snapshot) {

@@ -115,7 +115,7 @@ impl ChangeLog {
 
 /// Objects of one kind.
 #[derive(Debug)]
-pub struct Kind<K> {
+pub struct WatchedObjects<K> {
     objects: BTreeMap<Key, Arc<K>>,
     /// Lists that are being read, by what is listed (a namespace, or all).
     pending: BTreeMap<Option<String>, Listing<K>>,
@@ -142,7 +142,7 @@ impl<K> Default for Listing<K> {
     }
 }
 
-impl<K> Default for Kind<K> {
+impl<K> Default for WatchedObjects<K> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -153,7 +153,7 @@ impl<K> Default for Kind<K> {
     }
 }
 
-impl<K: ServedObject> Kind<K> {
+impl<K: ServedObject> WatchedObjects<K> {
     /// Applies an event of the watch over `scope` (a namespace; `None`: all). Returns what it changed of the served
     /// content.
     pub fn take(&mut self, scope: Option<&str>, event: Event<K>) -> Option<Change> {
@@ -236,9 +236,9 @@ fn key<K: ResourceExt>(object: &K) -> Key {
 #[derive(Debug, Default)]
 pub struct World {
     /// Skills, without their sources: those are up to 120 KiB each, and the hub serves artifacts only.
-    pub skills: Kind<Skill>,
+    pub skills: WatchedObjects<Skill>,
     /// Runtimes.
-    pub runtimes: Kind<SkillRuntime>,
+    pub runtimes: WatchedObjects<SkillRuntime>,
     /// Labels of namespaces.
     pub namespaces: Arc<NamespaceLabels>,
     /// What is known of environments of packages.
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    fn names(kind: &Kind<SkillRuntime>) -> Vec<String> {
+    fn names(kind: &WatchedObjects<SkillRuntime>) -> Vec<String> {
         kind.iter()
             .map(|object| format!("{}/{}", object.namespace().unwrap(), object.name_any()))
             .collect()
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_new_list_replaces_what_it_covers_and_nothing_else() {
-        let mut kind = Kind::default();
+        let mut kind = WatchedObjects::default();
         for (scope, name) in [("a", "x"), ("b", "y")] {
             kind.take(Some(scope), Event::Init);
             kind.take(Some(scope), Event::InitApply(runtime(scope, name, "5")));
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_that_is_served_is_no_change() {
-        let mut kind = Kind::default();
+        let mut kind = WatchedObjects::default();
         let skill = |version: &str, ready: &str, revision: &str, label: &str| -> Skill {
             let skill = serde_json::from_value(serde_json::json!({
                 "metadata": {"namespace": "n", "name": "s", "uid": "u", "resourceVersion": version, "labels": {"l": label}},
@@ -403,7 +403,7 @@ mod tests {
             assert_eq!(kind.take(None, Event::Apply(object)), *expected);
         }
         assert_eq!(kind.seen(), "25");
-        let mut kind = Kind::default();
+        let mut kind = WatchedObjects::default();
         let told = |warm: i64, ready: &str| -> SkillRuntime {
             serde_json::from_value(serde_json::json!({
                 "metadata": {"namespace": "n", "name": "r"}, "spec": {},
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn versions_of_deletions_count_as_seen() {
-        let mut kind = Kind::default();
+        let mut kind = WatchedObjects::default();
         kind.take(None, Event::Apply(runtime("a", "x", "9")));
         kind.take(None, Event::Delete(runtime("a", "x", "12")));
         assert_eq!(kind.seen(), "12");

@@ -18,7 +18,7 @@ use super::event::Event;
 use super::ownership::Ownership;
 use super::request::{JobRequest, PoolCounts};
 use super::settings::{JobClients, JobSettings};
-use super::state::State;
+use super::state::ServingState;
 use super::term::Term;
 use super::view::RuntimeView;
 use crate::lease::LookRequest;
@@ -30,7 +30,7 @@ const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct JobExecutor {
     view: Arc<ArcSwap<RuntimeView>>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<ServingState>,
     look_request: LookRequest,
     shutdown: CancellationToken,
     retired: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ impl JobExecutor {
     pub fn new(clients: JobClients, view: RuntimeView, settings: JobSettings) -> Arc<Self> {
         let view = Arc::new(ArcSwap::from_pointee(view));
         let shutdown = CancellationToken::new();
-        let (sender, state) = watch::channel(State::default());
+        let (sender, state) = watch::channel(ServingState::default());
         let retired = Arc::<AtomicBool>::default();
         let look_request = LookRequest::default();
         let ownership = Ownership {
@@ -70,7 +70,7 @@ impl JobExecutor {
     /// Namespace, name and uid stay those of [`JobExecutor::new`].
     pub fn update(&self, view: RuntimeView) {
         self.view.store(Arc::new(view));
-        if let State::Serving(term) = &*self.state.borrow() {
+        if let ServingState::Serving(term) = &*self.state.borrow() {
             term.renew();
         }
     }
@@ -84,20 +84,23 @@ impl JobExecutor {
     /// Whether this replica owns the runtime now and serves it.
     #[must_use]
     pub fn is_owner(&self) -> bool {
-        matches!(*self.state.borrow(), State::Serving(_))
+        matches!(*self.state.borrow(), ServingState::Serving(_))
     }
 
     /// Whether this replica owns the runtime, or is about to: its end then leaves a gap.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(*self.state.borrow(), State::Serving(_) | State::TakingOver)
+        matches!(
+            *self.state.borrow(),
+            ServingState::Serving(_) | ServingState::TakingOver
+        )
     }
 
     /// `Some` if another replica owns the runtime: where it answers, if it says so.
     #[must_use]
     pub fn other_owner(&self) -> Option<Option<String>> {
         match &*self.state.borrow() {
-            State::Standby { owner } => Some(owner.clone()),
+            ServingState::Standby { owner } => Some(owner.clone()),
             _ => None,
         }
     }
@@ -107,7 +110,7 @@ impl JobExecutor {
         let mut state = self.state.clone();
         // The sender lives as long as the task that `shutdown` ends; after that no run is accepted.
         if state
-            .wait_for(|state| matches!(state, State::Serving(_)))
+            .wait_for(|state| matches!(state, ServingState::Serving(_)))
             .await
             .is_err()
         {
@@ -119,14 +122,14 @@ impl JobExecutor {
     pub async fn wait_until_not_owner(&self) {
         let mut state = self.state.clone();
         // Without a sender no run is accepted any more.
-        let _ = state.wait_for(|state| !matches!(state, State::Serving(_))).await;
+        let _ = state.wait_for(|state| !matches!(state, ServingState::Serving(_))).await;
     }
 
     /// Counts for status and metrics; all zero while another replica owns the runtime.
     #[must_use]
     pub fn counts(&self) -> PoolCounts {
         match &*self.state.borrow() {
-            State::Serving(term) => term.counts(),
+            ServingState::Serving(term) => term.counts(),
             _ => PoolCounts::default(),
         }
     }
@@ -182,16 +185,16 @@ impl JobExecutor {
     /// The term, once this replica serves.
     async fn term(&self) -> Result<Arc<Term>, ExecutionError> {
         let mut state = self.state.clone();
-        let settled = state.wait_for(|state| !matches!(state, State::TakingOver | State::Unknown));
+        let settled = state.wait_for(|state| !matches!(state, ServingState::TakingOver | ServingState::Unknown));
         match tokio::time::timeout(TAKE_OVER_PATIENCE, settled).await {
             Ok(Ok(state)) => match &*state {
-                State::Serving(term) => Ok(Arc::clone(term)),
-                State::Standby { owner } => {
+                ServingState::Serving(term) => Ok(Arc::clone(term)),
+                ServingState::Standby { owner } => {
                     // The caller may have found that the owner is gone.
                     self.look_request.look();
                     Err(ExecutionError::NotOwner { owner: owner.clone() })
                 }
-                State::TakingOver | State::Unknown => Err(ExecutionError::NotOwner { owner: None }),
+                ServingState::TakingOver | ServingState::Unknown => Err(ExecutionError::NotOwner { owner: None }),
             },
             _ => Err(ExecutionError::NotOwner { owner: None }),
         }

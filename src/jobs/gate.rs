@@ -17,7 +17,7 @@ const ASK_PATIENCE: Duration = Duration::from_mins(1);
 /// The probe results, and the runs that wait for more.
 #[derive(Debug)]
 pub(super) struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     /// Wakes the task that probes.
     wanted: Notify,
     /// Wakes every run that waits for a result.
@@ -25,7 +25,7 @@ pub(super) struct Gate {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     nodes: Nodes,
     runner: Option<bool>,
     wanted: BTreeSet<String>,
@@ -169,7 +169,7 @@ impl Gate {
         self.told.subscribe()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         // The state is valid between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

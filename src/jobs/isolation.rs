@@ -27,11 +27,11 @@ use super::cluster::call;
 use super::facts::PodFacts;
 use super::failure::pod_failure;
 use super::isolation_status;
-use super::kinds::Kind;
+use super::kinds::PodKind;
 use super::launch::{Launcher, job_name};
 use super::names::CONTAINER;
 use super::nodes::{AGAIN, EVERY, ProbeResult, probe_result};
-use super::plan::{Plan, Requester};
+use super::plan::{PodPlan, Requester};
 use super::request::JobRequest;
 use super::run::{self, Bounds};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
@@ -182,7 +182,7 @@ async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationTok
     if !view.languages.contains(&Language::Python) {
         return None;
     }
-    let plan = Plan::of_pool(view, &Kind::plain(Some(Language::Python)));
+    let plan = PodPlan::of_pool(view, &PodKind::plain(Some(Language::Python)));
     let sandbox = launcher.launch(view, &plan, Requester::Pool, &|_| {}).await.ok()?;
     let job = sandbox.job.clone();
     let program = Program::Code {

@@ -174,6 +174,11 @@ pub(super) async fn read_opened(
     Ok(journal)
 }
 
+/// Whether there is no such pod any more, and no journal of it.
+pub(super) fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
 /// Whether there is no journal because there is no container yet. The kubelet answers 400 to this and to other things,
 /// so its text decides.
 pub(super) fn is_before_container(error: &kube::Error) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use knack_execution::{ExecutionRequest, Language, Program};
 use knack_packages::environment::InImage;
 
-use super::plan::Plan;
+use super::plan::PodPlan;
 use super::view::GRANTED_SHARE;
 use super::view::{EnvGrant, RuntimeView};
 
@@ -24,7 +24,7 @@ const GRANTED_MAX_IDLE: Duration = Duration::from_mins(2);
 
 /// What distinguishes the pods of the pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
+pub(super) struct PodKind {
     /// The interpreter that is started; none for declared tools, which start their own.
     pub(super) language: Option<Language>,
     /// Values from Secrets.
@@ -35,7 +35,7 @@ pub(super) struct Kind {
     pub(super) image: Option<String>,
 }
 
-impl Kind {
+impl PodKind {
     /// A pod without granted values and packages.
     pub(super) const fn plain(language: Option<Language>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Kind {
     }
 
     /// The kind of the pod that is wanted. An image that the runtime does not name makes no kind: such a pod goes cold.
-    pub(super) fn of(plan: &Plan, view: &RuntimeView) -> Self {
+    pub(super) fn of(plan: &PodPlan, view: &RuntimeView) -> Self {
         let is_named = plan.packages.is_none() && plan.image != view.image && view.images.contains(&plan.image);
         Self {
             language: plan.language,
@@ -105,9 +105,9 @@ pub(super) fn shares(replicas: usize, sets: usize) -> Vec<usize> {
     (0..sets).map(|rank| each.max(usize::from(rank < all))).collect()
 }
 
-impl Plan {
+impl PodPlan {
     /// The pod that the runtime's pool holds.
-    pub(super) fn of_pool(view: &RuntimeView, kind: &Kind) -> Self {
+    pub(super) fn of_pool(view: &RuntimeView, kind: &PodKind) -> Self {
         Self {
             image: kind.image(view).to_owned(),
             resources: view.resources.clone(),
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn a_pod_whose_grant_was_taken_back_or_moved_is_of_no_use() {
-        let held = Kind {
+        let held = PodKind {
             env: vec![grant("API_KEY", "weather", &[])],
-            ..Kind::default()
+            ..PodKind::default()
         };
         for (grants, is_allowed) in [
             (vec![grant("API_KEY", "weather", &["team/a"])], true),
@@ -189,7 +189,7 @@ mod tests {
         ] {
             let view = RuntimeView { env: grants, ..view() };
             assert_eq!(held.is_allowed(&view), is_allowed, "{:?}", view.env);
-            assert!(Kind::plain(Some(Language::Python)).is_allowed(&view));
+            assert!(PodKind::plain(Some(Language::Python)).is_allowed(&view));
         }
     }
 
@@ -199,24 +199,24 @@ mod tests {
             max_idle: Duration::from_mins(30),
             ..view()
         };
-        let granted = Kind {
+        let granted = PodKind {
             env: vec![grant("A", "a", &[])],
-            ..Kind::default()
+            ..PodKind::default()
         };
         assert_eq!(granted.max_idle(&view), GRANTED_MAX_IDLE);
-        assert_eq!(Kind::default().max_idle(&view), view.max_idle);
-        let packages = Kind {
+        assert_eq!(PodKind::default().max_idle(&view), view.max_idle);
+        let packages = PodKind {
             packages: Some(InImage {
                 image: "r.io/environments@sha256:1".to_owned(),
                 home: "/opt/knack/packages/env-1".to_owned(),
             }),
-            ..Kind::default()
+            ..PodKind::default()
         };
         assert_eq!(packages.max_idle(&view), view.max_idle);
         assert!(packages.is_on_demand() && !packages.is_granted() && packages.is_allowed(&view));
-        let plan = Plan::of_pool(&view, &packages);
+        let plan = PodPlan::of_pool(&view, &packages);
         assert_eq!(plan.image, "r.io/environments@sha256:1");
-        assert_eq!(Kind::of(&plan, &view), packages);
+        assert_eq!(PodKind::of(&plan, &view), packages);
     }
 
     #[test]
@@ -226,20 +226,20 @@ mod tests {
             images: vec![office.to_owned()],
             ..view()
         };
-        let plan = |image: &str| Plan {
+        let plan = |image: &str| PodPlan {
             image: image.to_owned(),
-            ..Plan::of_pool(&view, &Kind::plain(Some(Language::Python)))
+            ..PodPlan::of_pool(&view, &PodKind::plain(Some(Language::Python)))
         };
         for (image, is_pooled, is_on_demand) in
             [(&*view.image, true, false), (office, true, true), (other, false, false)]
         {
             let plan = plan(image);
-            let kind = Kind::of(&plan, &view);
-            assert_eq!(plan == Plan::of_pool(&view, &kind), is_pooled, "{image}");
+            let kind = PodKind::of(&plan, &view);
+            assert_eq!(plan == PodPlan::of_pool(&view, &kind), is_pooled, "{image}");
             assert_eq!(kind.is_on_demand(), is_on_demand, "{image}");
             assert!(kind.is_allowed(&view) && kind.max_idle(&view) == view.max_idle);
         }
-        let kind = Kind::of(&plan(office), &view);
+        let kind = PodKind::of(&plan(office), &view);
         let renamed = RuntimeView {
             images: vec![other.to_owned()],
             ..view.clone()
@@ -250,7 +250,7 @@ mod tests {
             image: office.to_owned(),
             ..view.clone()
         };
-        assert!(!Kind::of(&plan(office), &own).is_on_demand());
+        assert!(!PodKind::of(&plan(office), &own).is_on_demand());
     }
 
     #[test]

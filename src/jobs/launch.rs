@@ -18,7 +18,7 @@ use super::failure::{PodFailure, failure, pod_failure, vanished};
 use super::gate::Gate;
 use super::keys::Keys;
 use super::pace::Pace;
-use super::plan::{Plan, Requester};
+use super::plan::{PodPlan, Requester};
 use super::pods::{PodIndex, PodState};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::start::start_frame;
@@ -114,7 +114,7 @@ impl Launcher {
     pub(super) async fn launch(
         &self,
         view: &RuntimeView,
-        plan: &Plan,
+        plan: &PodPlan,
         requester: Requester,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Sandbox, ExecutionError> {
@@ -129,7 +129,7 @@ impl Launcher {
     async fn try_launch(
         &self,
         view: &RuntimeView,
-        plan: &Plan,
+        plan: &PodPlan,
         requester: Requester,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Sandbox, ExecutionError> {
@@ -272,7 +272,7 @@ impl Launcher {
     }
 
     /// Sends `start` and waits until the interpreter is ready.
-    async fn start(&self, sandbox: &mut Sandbox, view: &RuntimeView, plan: &Plan) -> Result<(), ExecutionError> {
+    async fn start(&self, sandbox: &mut Sandbox, view: &RuntimeView, plan: &PodPlan) -> Result<(), ExecutionError> {
         let frame = ToRunner::Start(start_frame(view, plan));
         let sent = sandbox.attached.tell(&frame).await;
         sent.map_err(|error| stream_ended(&error))?;

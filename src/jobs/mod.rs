@@ -12,6 +12,7 @@
 //! This module does not decide which caller may run what, and does not read Skills: a request carries its files.
 
 mod attach;
+mod burn;
 mod cluster;
 mod event;
 mod executor;

@@ -34,13 +34,13 @@ pub(super) enum ProbeResult {
 
 /// What is known of a node.
 #[derive(Debug, Clone, Copy, Default)]
-struct Node {
+struct KnownNode {
     result: Option<(ProbeResult, Instant)>,
     /// When it was probed last, with or without a result.
     asked: Option<Instant>,
 }
 
-impl Node {
+impl KnownNode {
     fn valid(&self, now: Instant) -> Option<ProbeResult> {
         let (result, at) = self.result?;
         (now.duration_since(at) < STALE).then_some(result)
@@ -99,7 +99,7 @@ impl Counts {
 /// What is known, by node.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    seen: BTreeMap<String, Node>,
+    seen: BTreeMap<String, KnownNode>,
 }
 
 impl Nodes {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::handover::{HandoverDecision, OwnerState, decide};
 use super::recovery::recover;
 use super::settings::{JobClients, JobSettings};
-use super::state::State;
+use super::state::ServingState;
 use super::term::{Foundation, Term};
 use super::view::RuntimeView;
 use crate::lease::{LeaseClaim, LeaseSettings, LookRequest, Peers, Spread, replica_of};
@@ -31,7 +31,7 @@ pub(super) struct Ownership {
     pub(super) clients: JobClients,
     pub(super) view: Arc<ArcSwap<RuntimeView>>,
     pub(super) settings: JobSettings,
-    pub(super) state: watch::Sender<State>,
+    pub(super) state: watch::Sender<ServingState>,
     pub(super) shutdown: CancellationToken,
     /// The runtime is deleted.
     pub(super) retired: Arc<AtomicBool>,
@@ -85,7 +85,7 @@ impl Ownership {
             }
             if let Ended::GivenUp(turn) = ended {
                 given_at = Some(Instant::now());
-                self.state.send_replace(State::Standby { owner: None });
+                self.state.send_replace(ServingState::Standby { owner: None });
                 wanted.send_replace(false);
                 LeaseClaim::lost(claim.clone()).await;
                 wanted.send_replace(true);
@@ -95,7 +95,7 @@ impl Ownership {
                 });
             }
         }
-        self.state.send_replace(State::Standby { owner: None });
+        self.state.send_replace(ServingState::Standby { owner: None });
         release.cancel();
         // It only fails if it panicked; the Lease then runs out by itself.
         let _ = renewing.await;
@@ -109,9 +109,9 @@ impl Ownership {
                 return;
             }
             if now.holder.is_some() {
-                self.state.send_replace(State::Standby { owner: now.address });
-            } else if matches!(*self.state.borrow(), State::Standby { .. }) {
-                self.state.send_replace(State::Standby { owner: None });
+                self.state.send_replace(ServingState::Standby { owner: now.address });
+            } else if matches!(*self.state.borrow(), ServingState::Standby { .. }) {
+                self.state.send_replace(ServingState::Standby { owner: None });
             }
             if claim.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -121,7 +121,7 @@ impl Ownership {
 
     /// One term: recovers, serves, and lets go when the Lease is lost or the process ends.
     async fn serve(&self, claim: watch::Receiver<LeaseClaim>, given_at: Option<Instant>) -> Ended {
-        self.state.send_replace(State::TakingOver);
+        self.state.send_replace(ServingState::TakingOver);
         let over = CancellationToken::new();
         let _ended = over.clone().drop_guard();
         let view = self.view.load_full();
@@ -143,11 +143,11 @@ impl Ownership {
             () = self.leaving() => return Ended::GivenUp(None),
         };
         tracing::info!(runtime = %view.reference(), "serves the runtime");
-        self.state.send_replace(State::Serving(Arc::clone(&term)));
+        self.state.send_replace(ServingState::Serving(Arc::clone(&term)));
         tokio::select! {
             () = LeaseClaim::lost(claim) => {
                 tracing::warn!(runtime = %view.reference(), "lost the runtime");
-                self.state.send_replace(State::Standby { owner: None });
+                self.state.send_replace(ServingState::Standby { owner: None });
                 over.cancel();
                 term.pool.abandon();
                 Ended::Lost
@@ -169,7 +169,7 @@ impl Ownership {
 
     /// Accepts no new runs, deletes idle pods, and leaves running executions to the next owner.
     async fn let_go(&self, term: &Term, over: &CancellationToken) {
-        self.state.send_replace(State::Standby { owner: None });
+        self.state.send_replace(ServingState::Standby { owner: None });
         over.cancel();
         term.pool.close().await;
     }

@@ -7,7 +7,7 @@ use super::view::{EnvGrant, PodResources};
 
 /// Which pod is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct PodPlan {
     /// Its image.
     pub(super) image: String,
     /// Its resources.

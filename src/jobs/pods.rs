@@ -27,15 +27,40 @@ pub(super) struct PodState {
     pub(super) is_gone: bool,
 }
 
+/// A pod without its stream.
+#[derive(Debug, Clone)]
+pub(super) struct PodRef {
+    /// Its Job.
+    pub(super) job: String,
+    /// Its name.
+    pub(super) pod: String,
+    /// Its uid.
+    pub(super) uid: String,
+    /// The watch's view of it.
+    pub(super) state: watch::Receiver<PodState>,
+}
+
+impl PodRef {
+    /// That of a pod in the index.
+    pub(super) fn of(facts: &PodFacts, state: watch::Receiver<PodState>) -> Self {
+        Self {
+            job: facts.job.clone(),
+            pod: facts.name.clone(),
+            uid: facts.uid.clone(),
+            state,
+        }
+    }
+}
+
 /// What is known of the pod of one Job.
 #[derive(Debug, Default)]
-struct Entry {
+struct KnownPod {
     state: watch::Sender<PodState>,
     /// The uid of the Job, once it is known: the pods of another one of that name are ignored.
     job_uid: Option<String>,
 }
 
-impl Entry {
+impl KnownPod {
     /// Whether the entry is unused: it has no follower, and its pod is gone or was never seen.
     fn is_idle(&self) -> bool {
         let state = self.state.borrow();
@@ -50,7 +75,7 @@ impl Entry {
 /// The index; see the module.
 #[derive(Debug)]
 pub(super) struct PodIndex {
-    pods: Mutex<BTreeMap<String, Entry>>,
+    pods: Mutex<BTreeMap<String, KnownPod>>,
     synced: watch::Sender<bool>,
 }
 
@@ -87,7 +112,7 @@ impl PodIndex {
         let mut pods = self.lock();
         let entry = pods.entry(job.to_owned()).or_default();
         entry.job_uid = Some(uid);
-        let is_strange = |entry: &Entry| {
+        let is_strange = |entry: &KnownPod| {
             entry
                 .state
                 .borrow()
@@ -124,7 +149,7 @@ impl PodIndex {
         self.all().into_iter().filter_map(|facts| facts.run_as).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownPod>> {
         // The map is valid between any two statements.
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,10 +17,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::facts::PodFacts;
 use super::failure::pod_failure;
-use super::kinds::{Kind, MAX_SETS, USED_LATELY, shares};
+use super::kinds::{MAX_SETS, PodKind, USED_LATELY, shares};
 use super::launch::{Launcher, Sandbox};
 use super::nodes::Clearance;
-use super::plan::{Plan, Requester};
+use super::plan::{PodPlan, Requester};
 use super::pods::PodState;
 use super::quiet::{Active, Quiet};
 use super::spec::pool_key;
@@ -48,7 +48,7 @@ pub(super) struct Pool {
     quiet: Arc<Quiet>,
 }
 
-type Slots = BTreeMap<Kind, Slot>;
+type Slots = BTreeMap<PodKind, Slot>;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -79,7 +79,7 @@ impl Pool {
     ) -> (Arc<Self>, Vec<AbortOnDropHandle<()>>) {
         let mut slots = Slots::new();
         for (index, language) in view.load().languages.iter().enumerate() {
-            slots.entry(Kind::plain(Some(*language))).or_default().is_wanted = index == 0;
+            slots.entry(PodKind::plain(Some(*language))).or_default().is_wanted = index == 0;
         }
         let pool = Arc::new(Self {
             launcher,
@@ -100,7 +100,7 @@ impl Pool {
 
     /// Takes a warm pod that is of the kind (without language and values: of any interpreter), has enough time left for
     /// a run of `timeout`, and is on a node where it may be used, or may be soon.
-    pub(super) async fn take(&self, kind: &Kind, timeout: Duration) -> Option<Sandbox> {
+    pub(super) async fn take(&self, kind: &PodKind, timeout: Duration) -> Option<Sandbox> {
         while let Some(idle) = self.pop(kind) {
             self.quiet.tell();
             let is_fresh = idle.dies >= Instant::now() + timeout + SPARE;
@@ -117,7 +117,7 @@ impl Pool {
 
     /// A run has had a pod of this kind: with granted values, packages or a named image, more of them are kept ready for a while. Called once one
     /// was ready, so that pods that cannot start, for example because a Secret is missing, are not retried without use.
-    pub(super) fn used(&self, kind: &Kind) {
+    pub(super) fn used(&self, kind: &PodKind) {
         if kind.language.is_some() || kind.is_on_demand() {
             self.lock().entry(kind.clone()).or_default().used = Some(Instant::now());
             self.quiet.tell();
@@ -128,7 +128,7 @@ impl Pool {
     pub(super) fn ready(&self) -> usize {
         let view = self.view.load();
         let slots = self.lock();
-        let of = |(kind, slot): (&Kind, &Slot)| slot.count(&key(&view, kind));
+        let of = |(kind, slot): (&PodKind, &Slot)| slot.count(&key(&view, kind));
         slots.iter().map(of).sum()
     }
 
@@ -177,7 +177,7 @@ impl Pool {
     }
 
     /// The best pod of these settings of a kind: where it may be used at once, and of those the oldest.
-    fn pop(&self, kind: &Kind) -> Option<Idle> {
+    fn pop(&self, kind: &PodKind) -> Option<Idle> {
         let view = self.view.load();
         let mut slots = self.lock();
         let slot = if kind.language.is_some() || kind.is_on_demand() {
@@ -213,7 +213,7 @@ impl Pool {
     }
 
     /// Reserves the right to start one missing pod: of the kind that was used last.
-    fn reserve(&self) -> Option<Kind> {
+    fn reserve(&self) -> Option<PodKind> {
         let view = self.view.load();
         let mut slots = self.lock();
         let wanted = wanted(&slots, &view, Instant::now());
@@ -226,7 +226,7 @@ impl Pool {
         Some(kind.clone())
     }
 
-    fn put(self: &Arc<Self>, kind: Kind, key: String, sandbox: Sandbox) {
+    fn put(self: &Arc<Self>, kind: PodKind, key: String, sandbox: Sandbox) {
         let (take, taken) = oneshot::channel();
         let (since, dies, node) = (sandbox.since, sandbox.dies, sandbox.node.clone());
         let held = tokio::spawn(hold(Arc::clone(self), sandbox, taken));
@@ -293,18 +293,18 @@ impl Slot {
 }
 
 /// Which pods a pool of this runtime may hold for a kind.
-fn key(view: &RuntimeView, kind: &Kind) -> String {
+fn key(view: &RuntimeView, kind: &PodKind) -> String {
     pool_key(view, kind.image(view), &view.resources, &kind.env)
 }
 
 /// How many pods of each kind should be ready.
-fn wanted(slots: &Slots, view: &RuntimeView, now: Instant) -> BTreeMap<Kind, usize> {
+fn wanted(slots: &Slots, view: &RuntimeView, now: Instant) -> BTreeMap<PodKind, usize> {
     if view.suspended {
         return BTreeMap::new();
     }
     let plain = slots.iter().filter(|(_, slot)| slot.is_wanted);
-    let mut wanted: BTreeMap<Kind, usize> = plain.map(|(kind, _)| (kind.clone(), view.warm_replicas)).collect();
-    let used = |(kind, slot): (&Kind, &Slot)| {
+    let mut wanted: BTreeMap<PodKind, usize> = plain.map(|(kind, _)| (kind.clone(), view.warm_replicas)).collect();
+    let used = |(kind, slot): (&PodKind, &Slot)| {
         let used = slot.used.filter(|used| now.duration_since(*used) < USED_LATELY)?;
         (kind.is_on_demand() && kind.is_allowed(view)).then(|| (used, kind.clone()))
     };
@@ -363,7 +363,7 @@ async fn refill(pool: Arc<Pool>) {
         pool.quiet.wait().await;
         let view = pool.view.load_full();
         let key = key(&view, &kind);
-        let plan = Plan::of_pool(&view, &kind);
+        let plan = PodPlan::of_pool(&view, &kind);
         let launched = pool.launcher.launch(&view, &plan, Requester::Pool, &|_| {}).await;
         match launched {
             Ok(sandbox) => {
@@ -398,7 +398,7 @@ fn lacks_interpreter(error: &ExecutionError) -> bool {
 /// The right to start one pod of a slot.
 struct Reserved<'a> {
     pool: &'a Pool,
-    kind: Kind,
+    kind: PodKind,
 }
 
 impl Drop for Reserved<'_> {

@@ -21,14 +21,16 @@ use kube::api::ListParams;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::burn::burn;
 use super::cluster::call;
 use super::facts::PodFacts;
 use super::journal::{self, Journal, Until};
 use super::keys::Context;
 use super::launch::Launcher;
 use super::past::Past;
+use super::pods::PodRef;
 use super::record;
-use super::run::{PodRef, burn, end_if_it_stays, settle};
+use super::run::{end_if_it_stays, settle};
 use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
 use super::term::{Foundation, leave_later};

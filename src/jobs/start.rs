@@ -9,7 +9,7 @@ use knack_packages::environment::InImage;
 use knack_runner::protocol::{Interpreter, Journal, Landlock, Limits as WireLimits, Start, Watch};
 
 use super::names::RUN_PATH;
-use super::plan::Plan;
+use super::plan::PodPlan;
 use super::view::{JournalMode, RuntimeView};
 
 /// Where programs of sandbox images are found.
@@ -24,7 +24,7 @@ const MAX_WORK_FILES: u64 = 10_000;
 const MAX_OVER_DEFAULT: u64 = 16;
 
 /// The frame that builds the sandbox in a pod.
-pub(super) fn start_frame(view: &RuntimeView, plan: &Plan) -> Start {
+pub(super) fn start_frame(view: &RuntimeView, plan: &PodPlan) -> Start {
     let texts = |paths: Vec<PathBuf>| {
         let texts = paths.iter().map(|path| path.to_string_lossy().into_owned());
         texts.collect::<Vec<_>>()
@@ -94,22 +94,22 @@ pub(super) fn interpreter_path(language: Language, packages: Option<&InImage>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::kinds::Kind;
+    use crate::jobs::kinds::PodKind;
     use crate::jobs::spec::tests::view;
 
     #[test]
     fn a_run_with_packages_starts_the_interpreter_of_its_environment_and_reaches_that_folder_alone() {
         let view = view();
-        let kind = |language| Kind {
+        let kind = |language| PodKind {
             packages: Some(InImage {
                 image: "r.io/e@sha256:1".to_owned(),
                 home: "/opt/knack/packages/env-1".to_owned(),
             }),
-            ..Kind::plain(language)
+            ..PodKind::plain(language)
         };
-        let frame = |kind| start_frame(&view, &Plan::of_pool(&view, &kind));
+        let frame = |kind| start_frame(&view, &PodPlan::of_pool(&view, &kind));
         let (plain, packaged) = (
-            frame(Kind::plain(Some(Language::Python))),
+            frame(PodKind::plain(Some(Language::Python))),
             frame(kind(Some(Language::Python))),
         );
         assert_eq!(plain.interpreter.unwrap().path, "/usr/bin/python3");

@@ -6,7 +6,7 @@ use super::term::Term;
 
 /// Whether this replica serves the runtime.
 #[derive(Debug, Clone, Default)]
-pub(super) enum State {
+pub(super) enum ServingState {
     /// No owner is known.
     #[default]
     Unknown,

@@ -20,9 +20,9 @@ use super::gate::GateRefusal;
 use super::history;
 use super::isolation;
 use super::keys::Keys;
-use super::kinds::Kind;
+use super::kinds::PodKind;
 use super::launch::{Launcher, STREAM_ENDED, Sandbox};
-use super::plan::{Plan, Requester};
+use super::plan::{PodPlan, Requester};
 use super::pods::PodIndex;
 use super::pool::Pool;
 use super::record;
@@ -290,8 +290,8 @@ impl Term {
         let _active = self.pool.active();
         let view = self.view.load_full();
         let plan = plan(&view, request);
-        let kind = Kind::of(&plan, &view);
-        let is_of_pool = plan == Plan::of_pool(&view, &kind);
+        let kind = PodKind::of(&plan, &view);
+        let is_of_pool = plan == PodPlan::of_pool(&view, &kind);
         let bounds = Bounds {
             cancel: cancel.clone(),
             lost: self.over.clone(),
@@ -358,7 +358,7 @@ impl Term {
     async fn launch(
         self: &Arc<Self>,
         view: &RuntimeView,
-        plan: &Plan,
+        plan: &PodPlan,
         bounds: &Bounds,
         spool: &Arc<Spool>,
     ) -> Result<Sandbox, ExecutionError> {
@@ -438,14 +438,14 @@ impl Term {
 }
 
 /// Which pod a request needs.
-fn plan(view: &RuntimeView, request: &JobRequest) -> Plan {
+fn plan(view: &RuntimeView, request: &JobRequest) -> PodPlan {
     let language = match &request.execution.program {
         Program::Code { language, .. } => Some(*language),
         Program::Command { .. } => None,
     };
     let of_packages = request.packages.as_ref().map(|packages| &packages.image);
     let image = request.image.as_ref().or(of_packages).unwrap_or(&view.image);
-    Plan {
+    PodPlan {
         image: image.clone(),
         packages: request.packages.clone(),
         resources: request.resources.clone().unwrap_or_else(|| view.resources.clone()),

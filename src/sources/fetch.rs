@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use knack_egress::{Guard, Network, Refusal};
-use knack_trust::{CertificateRefusal, Roots};
+use knack_trust::{AnswerError, CertificateRefusal, Roots, read_answer};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
@@ -45,12 +45,12 @@ pub struct Fetcher {
     room: Arc<Semaphore>,
     /// Bytes of one answer.
     most_bytes: usize,
-    key: Option<Key>,
+    key: Option<SiteKey>,
 }
 
 /// A key for one site.
 #[derive(Debug, Clone)]
-struct Key {
+struct SiteKey {
     /// Scheme, host and port.
     site: String,
     value: HeaderValue,
@@ -101,7 +101,7 @@ impl Fetcher {
     #[must_use]
     pub fn with_key(mut self, url: &Url, value: HeaderValue) -> Self {
         let site = site(url);
-        self.key = Some(Key { site, value });
+        self.key = Some(SiteKey { site, value });
         self
     }
 
@@ -134,15 +134,22 @@ impl Fetcher {
             let Ok(held) = Arc::clone(&self.room).acquire_many_owned(room).await else {
                 return Err(failed_transfer(&url, "the transfer failed"));
             };
-            let bytes = body(&url, response, length).await?;
             return Ok(Fetched {
-                bytes: bytes.ok_or_else(|| too_large(self.most_bytes))?.into(),
+                bytes: self.body(&url, response, length).await?,
                 _room: held,
             });
         }
         Err(invalid(format!(
             "more than {REDIRECTS_MAX} redirects; name the address they end at"
         )))
+    }
+
+    /// The body, up to its announced length.
+    async fn body(&self, url: &Url, mut response: reqwest::Response, length: usize) -> Result<Bytes, SourceError> {
+        read_answer(&mut response, length).await.map_err(|error| match error {
+            AnswerError::TooLarge { .. } => too_large(self.most_bytes),
+            AnswerError::Broken(error) => failed(url, &error),
+        })
     }
 
     /// The checks that need only the URL.
@@ -261,18 +268,6 @@ fn checked(url: &Url, response: &reqwest::Response, most_bytes: usize) -> Result
 
 fn too_large(most_bytes: usize) -> SourceError {
     SourceError::new(Cause::TooLarge, format!("more than {} MiB", most_bytes >> 20))
-}
-
-/// The body, up to its announced length; `None`: there is more of it.
-async fn body(url: &Url, mut response: reqwest::Response, length: usize) -> Result<Option<Vec<u8>>, SourceError> {
-    let mut bytes = Vec::with_capacity(length);
-    while let Some(chunk) = response.chunk().await.map_err(|error| failed(url, &error))? {
-        if bytes.len() + chunk.len() > length {
-            return Ok(None);
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(Some(bytes))
 }
 
 fn verified(source: &ArchiveSource, bytes: &[u8]) -> Result<(), SourceError> {

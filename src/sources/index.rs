@@ -18,14 +18,14 @@ pub const ENTRIES_MAX: usize = 1_000;
 
 /// What kind of file a skill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SkillFileKind {
     /// A lone SKILL.md.
     SkillMd,
     /// A .tar.gz, .tar or .zip with the skill's folder, or its content at the root.
     Archive,
 }
 
-impl Kind {
+impl SkillFileKind {
     /// The word in an index.
     const fn as_str(self) -> &'static str {
         match self {
@@ -37,11 +37,11 @@ impl Kind {
 
 /// A skill of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct OfferedSkill {
     /// Its name.
     pub name: String,
     /// What is behind the address; `None`: a type that is not known, to be skipped.
-    pub kind: Option<Kind>,
+    pub kind: Option<SkillFileKind>,
     /// Where it is, resolved against the index.
     pub url: Url,
     /// `sha256:` and 64 hex digits of its bytes.
@@ -54,7 +54,7 @@ pub struct Offer {
     /// Its name.
     pub name: String,
     /// What is behind the address.
-    pub kind: Kind,
+    pub kind: SkillFileKind,
     /// What it does.
     pub description: String,
     /// Where it is; a path is one of the index's own site.
@@ -64,7 +64,7 @@ pub struct Offer {
 }
 
 #[derive(Deserialize)]
-struct Index {
+struct IndexDocument {
     #[serde(rename = "$schema", default)]
     schema: String,
     #[serde(default)]
@@ -85,8 +85,8 @@ struct IndexEntry {
 /// # Errors
 ///
 /// No JSON of this shape, another version, an address that is none, or more than 1,000 entries; what is wrong, and where.
-pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<Entry>, SourceError> {
-    let index: Index = serde_json::from_slice(bytes).map_err(|error| {
+pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<OfferedSkill>, SourceError> {
+    let index: IndexDocument = serde_json::from_slice(bytes).map_err(|error| {
         invalid(format!(
             "neither an archive nor a SKILL.md, and no index of skills: {error}"
         ))
@@ -106,7 +106,7 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<Entry>, SourceError> {
     index.skills.into_iter().map(|written| entry(base, written)).collect()
 }
 
-fn entry(base: &Url, written: IndexEntry) -> Result<Entry, SourceError> {
+fn entry(base: &Url, written: IndexEntry) -> Result<OfferedSkill, SourceError> {
     let IndexEntry {
         name,
         kind,
@@ -116,8 +116,8 @@ fn entry(base: &Url, written: IndexEntry) -> Result<Entry, SourceError> {
     let url = base
         .join(&url)
         .map_err(|error| invalid(format!("skills: {name:?}: url {url:?} is not valid: {error}")))?;
-    let kinds = [Kind::SkillMd, Kind::Archive];
-    Ok(Entry {
+    let kinds = [SkillFileKind::SkillMd, SkillFileKind::Archive];
+    Ok(OfferedSkill {
         name,
         kind: kinds.into_iter().find(|known| known.as_str() == kind),
         url,
@@ -160,7 +160,7 @@ fn invalid(message: impl Into<String>) -> SourceError {
 mod tests {
     use super::*;
 
-    fn read(index: &Value) -> Result<Vec<Entry>, SourceError> {
+    fn read(index: &Value) -> Result<Vec<OfferedSkill>, SourceError> {
         let base = "https://example.com/team/.well-known/agent-skills/index.json";
         let base = Url::parse(base).map_err(|error| invalid(error.to_string()))?;
         entries(&base, index.to_string().as_bytes())
@@ -182,7 +182,10 @@ mod tests {
             let [found] = &read(&index).unwrap()[..] else {
                 panic!("one entry")
             };
-            assert_eq!((found.url.as_str(), found.kind), (expected, Some(Kind::Archive)));
+            assert_eq!(
+                (found.url.as_str(), found.kind),
+                (expected, Some(SkillFileKind::Archive))
+            );
         }
     }
 
@@ -223,8 +226,8 @@ mod tests {
             sha256: "0".repeat(64),
         };
         let offers = [
-            offer("a", Kind::Archive, "d".to_owned()),
-            offer("b", Kind::SkillMd, "x".repeat(1_023) + "\u{1f3b2}"),
+            offer("a", SkillFileKind::Archive, "d".to_owned()),
+            offer("b", SkillFileKind::SkillMd, "x".repeat(1_023) + "\u{1f3b2}"),
         ];
         let text = written(&offers);
         let value: Value = serde_json::from_str(&text).unwrap();

@@ -330,7 +330,7 @@ def the_registry_reaches_its_catalog():
         assert_equal("--ca-file=/etc/knack/authorities/ca.crt" in container["args"], bool(catalog), "--ca-file")
         assert_equal([one["name"] for one in container["volumeMounts"] if one["name"] == "authorities"], ["authorities"] if catalog else [], "mounts")
         assert_equal([one["configMap"]["name"] for one in pod["volumes"] if one["name"] == "authorities"], ["corp-ca"] if catalog else [], "volumes")
-        key = [one["valueFrom"] for one in container["env"] if one["name"] == "SKILLSMP_API_KEY"]
+        key = [one["valueFrom"] for one in container["env"] if one["name"] == "KNACK_CATALOG_KEY"]
         assert_equal(key, [{"secretKeyRef": catalog["keySecret"]}] if "keySecret" in catalog else [], "the key")
         policy = next(d for d in made if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "knack-registry")
         assert_equal([one["port"] for one in policy["spec"]["egress"][0]["ports"]], ports, "ports")

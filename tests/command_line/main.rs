@@ -13,6 +13,7 @@ mod discovery;
 mod gateway;
 mod gateway_mcp;
 mod grants;
+mod idle_flags;
 mod import_url;
 mod inject;
 mod packages;

@@ -56,7 +56,7 @@ type Sharer = Arc<str>;
 struct Lines {
     free: usize,
     waiting: usize,
-    by_sharer: HashMap<Sharer, Line>,
+    by_sharer: HashMap<Sharer, SharerLine>,
     /// Sharers who wait, the next one first.
     turns: VecDeque<Sharer>,
     next_ticket: u64,
@@ -64,7 +64,7 @@ struct Lines {
 
 /// What one sharer holds and waits for.
 #[derive(Debug, Default)]
-struct Line {
+struct SharerLine {
     held: usize,
     waiters: VecDeque<(u64, oneshot::Sender<QueuePlace>)>,
 }

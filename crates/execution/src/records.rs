@@ -81,7 +81,7 @@ pub struct Records {
 #[derive(Debug)]
 struct Table {
     settings: RecordSettings,
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, KeptRecord>,
     /// Ended entries with a kept outcome, in order of their end.
     kept: VecDeque<(Duration, Key)>,
     kept_bytes: u64,
@@ -103,7 +103,7 @@ struct KeptBy {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum KeptRecord {
     Live(Live),
     Ended {
         skill: Option<String>,
@@ -216,7 +216,7 @@ impl Records {
         let full = table.entries.len() >= table.settings.max_entries;
         let is_lost = id.time() < table.floor || table.refused.contains(&id);
         match table.entries.get_mut(&key) {
-            Some(Entry::Live(live)) => {
+            Some(KeptRecord::Live(live)) => {
                 live.waiters += 1;
                 let outcome = live.outcome.subscribe();
                 Ok(Claim::Known(Waiter {
@@ -225,8 +225,8 @@ impl Records {
                     outcome,
                 }))
             }
-            Some(Entry::Ended { outcome, .. }) => Ok(Claim::Ended(outcome.clone())),
-            Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            Some(KeptRecord::Ended { outcome, .. }) => Ok(Claim::Ended(outcome.clone())),
+            Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
             None if is_lost => Err(ExecutionError::Gone),
             None if full => Err(ExecutionError::QueueFull {
                 retry_after: RETRY_AFTER,
@@ -241,7 +241,7 @@ impl Records {
         table.check_age(now, id)?;
         table.prune(now);
         match table.entries.get(&(Arc::from(caller), id)) {
-            Some(Entry::Live(live)) => {
+            Some(KeptRecord::Live(live)) => {
                 let status = if live.running {
                     ExecutionStatus::Running
                 } else {
@@ -255,7 +255,7 @@ impl Records {
                     error: None,
                 })
             }
-            Some(Entry::Ended {
+            Some(KeptRecord::Ended {
                 skill,
                 outcome: Ok(result),
                 ..
@@ -266,7 +266,7 @@ impl Records {
                 result: Some(Arc::clone(result)),
                 error: None,
             }),
-            Some(Entry::Ended {
+            Some(KeptRecord::Ended {
                 skill,
                 outcome: Err(error),
                 ..
@@ -277,7 +277,7 @@ impl Records {
                 result: None,
                 error: Some(error.to_string()),
             }),
-            Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
             None if table.refused.contains(&id) => Err(ExecutionError::Gone),
             None => Err(ExecutionError::NotFound),
         }
@@ -288,12 +288,12 @@ impl Records {
         let table = self.lock();
         table.check_age(now, id)?;
         match table.entries.get(&(Arc::from(caller), id)) {
-            Some(Entry::Live(live)) => {
+            Some(KeptRecord::Live(live)) => {
                 live.cancel.cancel();
                 Ok(())
             }
-            Some(Entry::Ended { .. }) => Ok(()),
-            Some(Entry::Tombstone) => Err(ExecutionError::Gone),
+            Some(KeptRecord::Ended { .. }) => Ok(()),
+            Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
             None => Err(ExecutionError::NotFound),
         }
     }
@@ -340,7 +340,7 @@ impl Records {
             outcome: sender,
             cancel: cancel.clone(),
         };
-        table.entries.insert(key.clone(), Entry::Live(live));
+        table.entries.insert(key.clone(), KeptRecord::Live(live));
         let expiry = key.1.time() + table.settings.horizon();
         table.expiry.insert((expiry, key.clone()));
         let run = Run {
@@ -391,12 +391,12 @@ impl Table {
             let Some((_, key)) = self.expiry.pop_first() else { break };
             match self.entries.get(&key) {
                 // A run outlives its id only if its limit is longer than the retention; it is forgotten at its end.
-                Some(Entry::Live(_)) | None => {}
-                Some(Entry::Ended { .. }) => {
+                Some(KeptRecord::Live(_)) | None => {}
+                Some(KeptRecord::Ended { .. }) => {
                     self.bury(&key);
                     self.entries.remove(&key);
                 }
-                Some(Entry::Tombstone) => {
+                Some(KeptRecord::Tombstone) => {
                     self.entries.remove(&key);
                 }
             }
@@ -418,7 +418,7 @@ impl Table {
 
     fn bury(&mut self, key: &Key) {
         if let Some(entry) = self.entries.get_mut(key)
-            && let Entry::Ended { bytes, sharer, .. } = entry
+            && let KeptRecord::Ended { bytes, sharer, .. } = entry
         {
             self.kept_bytes = self.kept_bytes.saturating_sub(*bytes);
             if let Some(kept) = self.kept_by.get_mut(sharer) {
@@ -430,7 +430,7 @@ impl Table {
                     self.kept_by.remove(sharer);
                 }
             }
-            *entry = Entry::Tombstone;
+            *entry = KeptRecord::Tombstone;
         }
     }
 
@@ -463,14 +463,14 @@ impl Table {
 impl Run {
     /// The name under which it runs, if that is not its caller: outcomes are kept evenly between names.
     pub fn shared_by(&self, sharer: &str) {
-        if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
+        if let Some(KeptRecord::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
             live.sharer = Arc::from(sharer);
         }
     }
 
     /// Marks the execution as running.
     pub fn start(&self) {
-        if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
+        if let Some(KeptRecord::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
             live.running = true;
         }
     }
@@ -484,7 +484,7 @@ impl Run {
     fn end(&mut self, now: Duration, outcome: Outcome) {
         self.finished = true;
         let mut table = self.records.lock();
-        let Some(Entry::Live(live)) = table.entries.get_mut(&self.key) else {
+        let Some(KeptRecord::Live(live)) = table.entries.get_mut(&self.key) else {
             return;
         };
         let (skill, sharer) = (live.skill.take(), Arc::clone(&live.sharer));
@@ -497,14 +497,14 @@ impl Run {
         let kept = match &self.records.memory {
             Some(memory) if bytes > 0 => match table.room(memory, &sharer, bytes) {
                 None => {
-                    table.entries.insert(self.key.clone(), Entry::Tombstone);
+                    table.entries.insert(self.key.clone(), KeptRecord::Tombstone);
                     return;
                 }
                 share => share,
             },
             _ => None,
         };
-        let entry = Entry::Ended {
+        let entry = KeptRecord::Ended {
             skill,
             outcome,
             bytes,
@@ -560,7 +560,7 @@ impl Drop for Waiter {
         if self.outcome.borrow().is_some() {
             return;
         }
-        if let Some(Entry::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
+        if let Some(KeptRecord::Live(live)) = self.records.lock().entries.get_mut(&self.key) {
             live.waiters = live.waiters.saturating_sub(1);
             if live.waiters == 0 {
                 live.cancel.cancel();

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use knack_registry::{CLAIM_EVERY, CLAIM_PATH, ClaimError, Claimed, Claims, Execution};
+use knack_trust::read_answer;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::reports::{Reports, told};
@@ -46,15 +47,10 @@ impl ReportedClaims {
             StatusCode::TOO_MANY_REQUESTS => return Tried::Answered(Err(ClaimError::Busy)),
             status => return Tried::Silent(format!("the registry answers {status}")),
         }
-        let mut read = BytesMut::new();
-        loop {
-            match response.chunk().await {
-                Ok(Some(part)) if read.len() + part.len() <= ANSWER_MAX_BYTES => read.extend_from_slice(&part),
-                Ok(Some(_)) => return Tried::Silent(format!("an answer of more than {ANSWER_MAX_BYTES} bytes")),
-                Ok(None) => break,
-                Err(error) => return Tried::Silent(error.without_url().to_string()),
-            }
-        }
+        let read = match read_answer(&mut response, ANSWER_MAX_BYTES).await {
+            Ok(read) => read,
+            Err(error) => return Tried::Silent(error.to_string()),
+        };
         match serde_json::from_slice(&read) {
             Ok(claimed) => Tried::Answered(Ok(claimed)),
             Err(error) => Tried::Silent(format!("its answer cannot be read: {error}")),

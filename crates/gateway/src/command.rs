@@ -55,7 +55,7 @@ const FIRST_LINK_WAIT: Duration = Duration::from_secs(2);
 
 /// Arguments of `knack gateway`. Every flag has an environment name: a sidecar is configured by its environment alone.
 #[derive(Debug, Args)]
-#[command(subcommand_negates_reqs = true)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct GatewayArgs {
     #[command(subcommand)]
     command: Option<GatewayCommand>,

@@ -11,7 +11,7 @@ use knack_wire::own_files::FILE_PREFIX;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::disk::{Disk, StoredContent};
+use super::contents::{ContentFolder, StoredContent};
 use super::records::Key;
 
 /// How long a generated file is kept (docs/design/conversation.md#files).
@@ -38,7 +38,7 @@ const SWEEP_EVERY: Duration = Duration::from_mins(5);
 /// Files of finished runs on disk, by caller and response id: only the credential that made them reads them.
 #[derive(Debug)]
 pub struct FileStore {
-    disk: Disk,
+    disk: ContentFolder,
     quota_bytes: u64,
     inner: Mutex<Inner>,
 }
@@ -88,7 +88,7 @@ impl FileStore {
     /// are removed in the background.
     pub fn open(quota_bytes: u64) -> std::io::Result<Arc<Self>> {
         let store = Arc::new(Self {
-            disk: Disk::open()?,
+            disk: ContentFolder::open()?,
             quota_bytes,
             inner: Mutex::default(),
         });

@@ -28,9 +28,9 @@ impl Probes for GatewayProbes {
             return Err("waiting for the first catalog".to_owned());
         }
         let source = match &self.gateway.catalog_age {
-            Some(age) if age.is_saved() => Source::Saved(age.get()),
-            Some(age) => Source::Hub(age.get()),
-            None => Source::Hub(Duration::ZERO),
+            Some(age) if age.is_saved() => CatalogOrigin::Saved(age.get()),
+            Some(age) => CatalogOrigin::Hub(age.get()),
+            None => CatalogOrigin::Hub(Duration::ZERO),
         };
         Ok(words(&self.gateway.catalog.current(), source))
     }
@@ -42,21 +42,21 @@ impl Probes for GatewayProbes {
 
 /// Where a catalog is from, and the time since the hub sent or confirmed it.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum CatalogOrigin {
     Hub(Duration),
     /// The disk: this process has none of the hub's yet.
     Saved(Duration),
 }
 
-fn words(snapshot: &Snapshot, source: Source) -> String {
+fn words(snapshot: &Snapshot, source: CatalogOrigin) -> String {
     if let Some(reason) = &snapshot.absent {
         return format!("without catalog: {reason}");
     }
     let served = format!("revision={} skills={}", snapshot.revision, snapshot.skills.len());
     match source {
-        Source::Saved(age) => format!("{served} catalog=saved age_seconds={}", age.as_secs()),
-        Source::Hub(age) if age > SILENT => format!("{served} catalog=last age_seconds={}", age.as_secs()),
-        Source::Hub(_) => served,
+        CatalogOrigin::Saved(age) => format!("{served} catalog=saved age_seconds={}", age.as_secs()),
+        CatalogOrigin::Hub(age) if age > SILENT => format!("{served} catalog=last age_seconds={}", age.as_secs()),
+        CatalogOrigin::Hub(_) => served,
     }
 }
 
@@ -72,18 +72,18 @@ mod tests {
         present.absent = None;
         let seconds = Duration::from_secs;
         for (snapshot, source, expected) in [
-            (&present, Source::Hub(seconds(30)), "skills=0"),
+            (&present, CatalogOrigin::Hub(seconds(30)), "skills=0"),
             (
                 &present,
-                Source::Hub(seconds(31)),
+                CatalogOrigin::Hub(seconds(31)),
                 "skills=0 catalog=last age_seconds=31",
             ),
             (
                 &present,
-                Source::Saved(seconds(0)),
+                CatalogOrigin::Saved(seconds(0)),
                 "skills=0 catalog=saved age_seconds=0",
             ),
-            (&absent, Source::Saved(seconds(9)), "without catalog: why"),
+            (&absent, CatalogOrigin::Saved(seconds(9)), "without catalog: why"),
         ] {
             let text = words(snapshot, source);
             assert!(text.ends_with(expected), "{source:?}: {text}");

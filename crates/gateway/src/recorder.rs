@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 const QUEUE: usize = 256;
 
 #[derive(Debug)]
-enum Item {
+enum RecorderMessage {
     Body(String, Bytes),
     /// Everything before this is written.
     Written(oneshot::Sender<()>),
@@ -21,7 +21,7 @@ enum Item {
 /// Writes bodies in the background.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<Item>,
+    queue: mpsc::Sender<RecorderMessage>,
     counter: std::sync::Arc<AtomicU64>,
 }
 
@@ -40,8 +40,8 @@ impl Recorder {
         tokio::spawn(async move {
             while let Some(item) = waiting.recv().await {
                 let (name, body) = match item {
-                    Item::Body(name, body) => (name, body),
-                    Item::Written(told) => {
+                    RecorderMessage::Body(name, body) => (name, body),
+                    RecorderMessage::Written(told) => {
                         let _ = told.send(());
                         continue;
                     }
@@ -61,7 +61,7 @@ impl Recorder {
     pub async fn flush(&self) {
         let (told, written) = oneshot::channel();
         // An error means that the writing task has ended.
-        if self.queue.send(Item::Written(told)).await.is_ok() {
+        if self.queue.send(RecorderMessage::Written(told)).await.is_ok() {
             let _ = written.await;
         }
     }
@@ -82,7 +82,7 @@ impl Recording {
         if self
             .recorder
             .queue
-            .try_send(Item::Body(format!("{}.{what}", self.prefix), body))
+            .try_send(RecorderMessage::Body(format!("{}.{what}", self.prefix), body))
             .is_err()
         {
             tracing::warn!(what, "recording skipped: the disk is slower than the traffic");

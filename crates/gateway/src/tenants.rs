@@ -42,11 +42,11 @@ pub struct Tenants {
     hub: HubClient,
     runtime: RuntimeName,
     blobs: Blobs,
-    entries: Mutex<HashMap<Arc<str>, Entry>>,
+    entries: Mutex<HashMap<Arc<str>, FollowedNamespace>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct FollowedNamespace {
     served: ServedCatalog,
     following: Following,
     followed_since: Instant,
@@ -115,13 +115,13 @@ impl Tenants {
         served
     }
 
-    fn entry(&self, namespace: &Arc<str>, now: Instant) -> Entry {
+    fn entry(&self, namespace: &Arc<str>, now: Instant) -> FollowedNamespace {
         let hub = self.hub.for_namespace(namespace);
         let told = Arc::clone(namespace);
         let on_change = move |snapshot: &Snapshot| tell(&told, snapshot);
         // Not saved: without a hub no client is authenticated, so nobody would be served from it.
         let (catalog, following) = follow(hub.clone(), self.runtime.clone(), self.blobs.clone(), None, on_change);
-        Entry {
+        FollowedNamespace {
             served: ServedCatalog {
                 catalog,
                 executor: RemoteExecutor::new(hub, self.runtime.clone()),
@@ -132,7 +132,7 @@ impl Tenants {
         }
     }
 
-    fn make_room(&self, entries: &mut HashMap<Arc<str>, Entry>, now: Instant) {
+    fn make_room(&self, entries: &mut HashMap<Arc<str>, FollowedNamespace>, now: Instant) {
         let kept: Vec<Arc<str>> = {
             let asked = entries.iter().map(|(name, entry)| (Arc::clone(name), entry.asked_at));
             let budget = self.blobs.budget();
@@ -142,7 +142,7 @@ impl Tenants {
         entries.retain(|name, _| kept.contains(name));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, FollowedNamespace>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

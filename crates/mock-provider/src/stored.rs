@@ -12,7 +12,7 @@ const MAX_STATES: usize = 1_000;
 
 /// One state: all items up to the end of an answer, and the answer.
 #[derive(Debug, Clone, Default)]
-struct State {
+struct ConversationState {
     items: Vec<Value>,
     /// Items of the last request, without what was stored before.
     asked: Vec<Value>,
@@ -22,7 +22,7 @@ struct State {
 /// States by the id of a response or of a conversation.
 #[derive(Debug, Default)]
 pub(super) struct ConversationStates {
-    states: Mutex<HashMap<String, State>>,
+    states: Mutex<HashMap<String, ConversationState>>,
 }
 
 /// The conversation that a request names.
@@ -68,7 +68,7 @@ impl ConversationStates {
             return;
         }
         let output = response["output"].as_array().cloned().unwrap_or_default();
-        let state = State {
+        let state = ConversationState {
             items: own_items(whole).into_iter().chain(output).collect(),
             asked: own_items(body),
             response: response.clone(),

@@ -1,10 +1,17 @@
 //! The steps on a disk that a store is made of. Each is on the disk when it returns.
 
 use std::fmt::Debug;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// Tries, a pause apart, to have a folder alone: a process that is replaced may still end, and somebody who reads holds the lock
+/// for a moment.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The steps on a disk that a store is made of; a test fails them one by one.
 pub trait Disk: Debug + Send + Sync + 'static {
@@ -78,6 +85,30 @@ impl Disk for RealDisk {
             fs::remove_file(path)
         }
     }
+}
+
+/// Takes a lock file, which is made if it is not there, for as long as the value lives. Waits for who has it for some two seconds,
+/// so it is for the start, before anything is served. Errors: another process still has it (`does` says what it does in the
+/// folder), or the disk fails.
+pub fn lock_alone(path: &Path, does: &str) -> io::Result<File> {
+    let lock = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    for _ in 0..LOCK_TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        #[expect(clippy::disallowed_methods, reason = "at the start, before anything is served")]
+        thread::sleep(LOCK_PAUSE);
+    }
+    Err(io::Error::other(format!(
+        "another process {does}; stop it, or name another folder"
+    )))
 }
 
 /// A name is on the disk once its folder is.

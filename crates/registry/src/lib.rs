@@ -38,7 +38,7 @@ mod upload;
 pub use agent_flow::AgentFlow;
 pub use catalogs::{CATALOG_FETCH_MAX_BYTES, CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 pub use check::load_stored;
-pub use disk::{Disk, RealDisk};
+pub use disk::{Disk, RealDisk, lock_alone};
 pub use draft::Draft;
 pub use error::StoreError;
 pub use folder::{FolderStore, Opened};

@@ -2,15 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use knack_registry::{
-    Claimed, Disk, Execution, FolderHistory, HistorySettings, NotClaimed, Owner, RealDisk, Status, read_folder,
-};
+use disk::{DiskStep, FailingDisk, Fate};
+use knack_registry::{Claimed, Execution, FolderHistory, HistorySettings, NotClaimed, Owner, Status, read_folder};
 use serde_json::{Value, json};
+
+#[path = "../../../tests/support/disk.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
+mod disk;
 
 /// Two accounts.
 const APP: (&str, &str) = ("team", "app");
@@ -195,50 +197,22 @@ fn of_many_at_once_one_runs_it() {
     });
 }
 
-/// A disk that takes nothing for a while.
-#[derive(Debug, Clone, Default)]
-struct Full(Arc<AtomicBool>);
-
-impl Disk for Full {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_folder(path)
-    }
-
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        RealDisk.write(path, bytes)
-    }
-
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        if self.0.load(Ordering::SeqCst) {
-            return Err(io::Error::other("the disk is full"));
-        }
-        RealDisk.append(path, bytes)
-    }
-
-    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        RealDisk.cut(path, length)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-}
-
 #[test]
 fn what_the_disk_does_not_take_is_nobodys_and_is_claimed_later() {
     let work = tempfile::tempdir().unwrap();
     run(async {
-        let disk = Full::default();
+        let is_full = Arc::new(AtomicBool::new(false));
+        let full = Arc::clone(&is_full);
+        let disk = FailingDisk(move |step| match step {
+            DiskStep::Append if full.load(Ordering::SeqCst) => Fate::Failed,
+            _ => Fate::Done,
+        });
         let settings = HistorySettings::of_days(30);
-        let opened = FolderHistory::open_on(work.path(), settings, |_| (), Box::new(disk.clone()));
+        let opened = FolderHistory::open_on(work.path(), settings, |_| (), Box::new(disk));
         let history = opened.unwrap().history;
-        disk.0.store(true, Ordering::SeqCst);
+        is_full.store(true, Ordering::SeqCst);
         assert_eq!(claim(&history, APP, "a").await, "the disk does not take it");
-        disk.0.store(false, Ordering::SeqCst);
+        is_full.store(false, Ordering::SeqCst);
         assert_eq!(claim(&history, APP, "b").await, "run as b");
     });
 }

@@ -2,73 +2,29 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use knack_registry::{Disk, Draft, Files, FolderStore, Mode, Owner, Page, RealDisk, Record, Store, StoreError};
+use disk::{FailingDisk, Fate};
+use knack_registry::{Disk, Draft, Files, FolderStore, Mode, Owner, Page, Record, Store, StoreError};
 use knack_skill::model::SkillFile;
 use proptest::prelude::*;
 
-/// A disk of a machine that stops at a step: half of that step is done, and nothing after it.
-#[derive(Debug, Clone)]
-struct Stopping {
-    left: Arc<AtomicUsize>,
-    half: bool,
-}
+#[path = "../../../tests/support/disk.rs"]
+mod disk;
 
-impl Stopping {
-    /// Whether this step is done; the last one may be done in half first.
-    fn step(&self, half: impl FnOnce()) -> io::Result<()> {
-        let left = self.left.load(Ordering::SeqCst);
-        self.left.store(left.saturating_sub(1), Ordering::SeqCst);
-        if left > 1 {
-            return Ok(());
+/// A disk of a machine that stops at a step: half of that step is done, if `half`, and nothing after it.
+fn stopping(left: Arc<AtomicUsize>, half: bool) -> Box<dyn Disk> {
+    Box::new(FailingDisk(move |_| {
+        let now = left.load(Ordering::SeqCst);
+        left.store(now.saturating_sub(1), Ordering::SeqCst);
+        match now {
+            1 if half => Fate::Half,
+            0 | 1 => Fate::Failed,
+            _ => Fate::Done,
         }
-        if left == 1 && self.half {
-            half();
-        }
-        self.left.store(0, Ordering::SeqCst);
-        Err(io::Error::other("the machine stopped"))
-    }
-}
-
-impl Disk for Stopping {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        self.step(|| RealDisk.create_folder(path).unwrap())?;
-        RealDisk.create_folder(path)
-    }
-
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.step(|| RealDisk.write(path, &bytes[..bytes.len() / 2]).unwrap())?;
-        RealDisk.write(path, bytes)
-    }
-
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.step(|| RealDisk.append(path, &bytes[..bytes.len() / 2]).unwrap())?;
-        RealDisk.append(path, bytes)
-    }
-
-    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        self.step(|| ())?;
-        RealDisk.cut(path, length)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step(|| RealDisk.rename(from, to).unwrap())?;
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.step(|| {
-            if let Ok(mut entries) = std::fs::read_dir(path) {
-                let first = entries.next().unwrap().unwrap().path();
-                RealDisk.remove(&first).unwrap();
-            }
-        })?;
-        RealDisk.remove(path)
-    }
+    }))
 }
 
 #[derive(Debug, Clone)]
@@ -216,11 +172,8 @@ async fn stop_everywhere(before: &[Change], last: &Change) {
             let at = work.path().join(format!("{half}-{step}"));
             copy(&base, &at);
             let left = Arc::new(AtomicUsize::new(usize::MAX));
-            let disk = Stopping {
-                left: Arc::clone(&left),
-                half,
-            };
-            let store = FolderStore::open_on(&at, Box::new(disk)).unwrap().store;
+            let disk = stopping(Arc::clone(&left), half);
+            let store = FolderStore::open_on(&at, disk).unwrap().store;
             left.store(step, Ordering::SeqCst);
             let stopped = apply(&store, last, "last").await;
             // In memory, too, it is one or the other: what it says is on the disk, is.

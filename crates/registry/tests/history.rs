@@ -2,21 +2,24 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use disk::{DiskStep, FailingDisk, Fate};
 use knack_registry::{
-    Disk, Execution, FolderHistory, History, HistorySettings, Owner, RanSkill, RealDisk, Sought, Status, read_folder,
+    Disk, Execution, FolderHistory, History, HistorySettings, Owner, RanSkill, Sought, Status, read_folder,
 };
 use knack_skill::config::ConfigParam;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, SpecOverrides, load_with};
 use serde_json::{Value, json};
+
+#[path = "../../../tests/support/disk.rs"]
+mod disk;
 
 const ALL: Sought = Sought {
     skill: None,
@@ -244,69 +247,28 @@ fn age_bytes_and_count_are_bounded() {
     });
 }
 
-/// A disk that waits, and one that stops within a step.
-#[derive(Debug, Clone)]
-struct Slow {
-    held: Arc<AtomicBool>,
-    left: Arc<AtomicUsize>,
-}
-
-impl Slow {
-    fn of(left: usize) -> Self {
-        Self {
-            held: Arc::default(),
-            left: Arc::new(AtomicUsize::new(left)),
+/// A disk that waits as long as it is held, and stops within the last of so many changes of a file.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a disk that waits holds the thread that writes"
+)]
+fn slow(left: usize, held: Arc<AtomicBool>) -> Box<dyn Disk> {
+    let left = AtomicUsize::new(left);
+    Box::new(FailingDisk(move |step| {
+        if !matches!(step, DiskStep::Append | DiskStep::Cut) {
+            return Fate::Done;
         }
-    }
-
-    /// Whether there is a step left; the last one is done in half.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a disk that waits holds the thread that writes"
-    )]
-    fn step(&self, half: impl FnOnce()) -> io::Result<()> {
-        while self.held.load(Ordering::SeqCst) {
+        while held.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        match self.left.load(Ordering::SeqCst) {
-            0 => return Err(io::Error::other("the machine stopped")),
-            1 => {
-                half();
-                self.left.store(0, Ordering::SeqCst);
-                return Err(io::Error::other("the machine stopped"));
+        match left.load(Ordering::SeqCst) {
+            0 => Fate::Failed,
+            now => {
+                left.store(now - 1, Ordering::SeqCst);
+                if now == 1 { Fate::Half } else { Fate::Done }
             }
-            left => self.left.store(left - 1, Ordering::SeqCst),
         }
-        Ok(())
-    }
-}
-
-impl Disk for Slow {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_folder(path)
-    }
-
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        RealDisk.write(path, bytes)
-    }
-
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.step(|| RealDisk.append(path, &bytes[..bytes.len() * 2 / 3]).unwrap())?;
-        RealDisk.append(path, bytes)
-    }
-
-    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        self.step(|| ())?;
-        RealDisk.cut(path, length)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
+    }))
 }
 
 #[test]
@@ -314,7 +276,7 @@ fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
     for stopped_at in 1..8 {
         let work = tempfile::tempdir().unwrap();
         run(async {
-            let disk = Box::new(Slow::of(stopped_at));
+            let disk = slow(stopped_at, Arc::default());
             let opened = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), quiet, disk);
             let history = opened.unwrap().history;
             let mut confirmed = Vec::new();
@@ -333,7 +295,7 @@ fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
             let read: Vec<String> = read.executions.into_iter().rev().map(|one| one.id).collect();
             assert_eq!(read, confirmed, "beside a torn line");
             // Stopped again while it is mended.
-            let disk = Box::new(Slow::of(1));
+            let disk = slow(1, Arc::default());
             let _ = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), quiet, disk);
             let history = open(work.path());
             let ids: Vec<String> = all(&history).await.into_iter().map(|(id, _)| id).collect();
@@ -353,10 +315,10 @@ static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_said() {
     let work = tempfile::tempdir().unwrap();
     run(async {
-        let disk = Slow::of(usize::MAX);
-        disk.held.store(true, Ordering::SeqCst);
+        let held = Arc::new(AtomicBool::new(true));
+        let disk = slow(usize::MAX, Arc::clone(&held));
         let tell = |text: &str| TOLD.lock().unwrap().push(text.to_owned());
-        let opened = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), tell, Box::new(disk.clone()));
+        let opened = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), tell, disk);
         let history = opened.unwrap().history;
         let began = std::time::Instant::now();
         for number in 0..3_000 {
@@ -369,7 +331,7 @@ fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_said() {
         let found = history.find(&owner(), &ALL).await.unwrap();
         assert_eq!((found.total, found.items[0].id.as_str()), (3_000, "2999"));
         assert!(found.items[0].truncated && found.items[0].input.is_null());
-        disk.held.store(false, Ordering::SeqCst);
+        held.store(false, Ordering::SeqCst);
         history.flush().await;
         history.flush().await;
         let told = TOLD.lock().unwrap().join("\n");

@@ -34,7 +34,7 @@ impl Tracer {
         if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some()
             || std::env::var_os("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").is_some()
         {
-            tracing::info!("OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without --features otel");
+            tracing::warn!("OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without --features otel");
         }
         Ok(Self::off())
     }

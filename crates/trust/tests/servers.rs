@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 
-use knack_trust::{CertificateRefusal, Roots};
+use std::io::{Read as _, Write as _};
+
+use knack_trust::{AnswerError, CertificateRefusal, Roots, read_answer};
 
 #[path = "../../../tests/support/tls.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
@@ -50,4 +52,45 @@ async fn an_error_about_something_else_is_no_refusal() {
     let client = Roots::default().http().no_proxy().build().unwrap();
     let error = client.get("https://127.0.0.1:1").send().await.unwrap_err();
     assert_eq!(CertificateRefusal::of(&error), None);
+}
+
+/// What a server of these bytes gives within 8 bytes.
+async fn read(answer: &'static str) -> Result<String, AnswerError> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let client = Roots::default().http().no_proxy().build().unwrap();
+    let mut response = client.get(url).send().await.unwrap();
+    serving.join().unwrap();
+    let body = read_answer(&mut response, 8).await?;
+    Ok(String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_body_is_read_up_to_its_bound_whether_it_is_announced_or_not() {
+    let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n1234\r\n4\r\n5678\r\n0\r\n\r\n";
+    for whole in ["HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n12345678", chunked] {
+        assert_eq!(read(whole).await.unwrap(), "12345678", "{whole}");
+    }
+    let announced = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n";
+    let longer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n1234\r\n5\r\n56789\r\n0\r\n\r\n";
+    for answer in [announced, longer] {
+        let refused = read(answer).await.unwrap_err();
+        assert!(
+            matches!(refused, AnswerError::TooLarge { limit: 8 }),
+            "{answer}: {refused}"
+        );
+    }
+    let broken = read("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n1234")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&broken, AnswerError::Broken(_)) && !broken.to_string().contains("127.0.0.1"),
+        "{broken}"
+    );
 }

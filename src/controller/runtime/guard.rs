@@ -6,7 +6,7 @@ use knack_vocabulary::{KIND_SKILL_RUNTIME, QUOTA_NAME};
 use kube::{Api, ResourceExt as _};
 use tracing::warn;
 
-use super::super::conditions::{State, Verdict};
+use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
 use super::super::desired::{Desired, owner};
 use super::super::error::ControllerError;
@@ -129,7 +129,7 @@ fn came_between(kind: &str, name: &str) -> ControllerError {
 
 fn foreign(kind: &str, name: &str, owner: &str) -> Verdict {
     Verdict::new(
-        State::Stalled,
+        VerdictState::Stalled,
         Reason::NameConflict,
         format!("{kind} {name} exists and does not belong to {owner}; Knack does not change it. Delete or rename it"),
     )
@@ -137,7 +137,7 @@ fn foreign(kind: &str, name: &str, owner: &str) -> Verdict {
 
 fn too_large(namespace: &str, bytes: usize) -> Verdict {
     Verdict::new(
-        State::Stalled,
+        VerdictState::Stalled,
         Reason::TooLarge,
         format!(
             "what the SkillRuntimes of namespace {namespace} allow (images, env, nodes, tolerations) takes {bytes} bytes of the admission register, more than {}: shorten spec.sandbox.allowedImages, spec.sandbox.images or spec.env, or use another namespace",
@@ -148,7 +148,7 @@ fn too_large(namespace: &str, bytes: usize) -> Verdict {
 
 fn not_authorized(namespace: &str) -> Verdict {
     Verdict::new(
-        State::Stalled,
+        VerdictState::Stalled,
         Reason::HubNotAuthorized,
         format!(
             "code may not run in namespace {namespace}: it is not one of the installation's runtimeNamespaces. Run: helm upgrade knack knack/knack --namespace knack-system --reuse-values --set 'runtimeNamespaces={{{namespace}}}' (with the others, if there are any)"

@@ -28,10 +28,10 @@ const AGE_MAX: Duration = Duration::from_mins(10);
 
 /// The kept looks of all runtimes, by the runtime's name.
 #[derive(Debug, Default)]
-pub(in super::super) struct Looks(Mutex<HashMap<Name, Entry>>);
+pub(in super::super) struct Looks(Mutex<HashMap<Name, RuntimeLook>>);
 
 #[derive(Debug, Default)]
-struct Entry {
+struct RuntimeLook {
     pending: ChangedSkills,
     kept: Option<KeptLook>,
 }

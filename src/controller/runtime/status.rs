@@ -8,7 +8,7 @@ use knack_skill::call::LITELLM_TIMEOUT_SECONDS;
 use knack_vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 use kube::ResourceExt as _;
 
-use super::super::conditions::{State, Verdict, conditions, cut};
+use super::super::conditions::{Verdict, VerdictState, conditions, cut};
 use super::super::reason::Reason;
 use super::summary::Summary;
 use crate::selection::Scope;
@@ -21,7 +21,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
     let sandbox = &runtime.spec.sandbox;
     let Some(image) = sandbox.own_image().or(scope.default_image) else {
         return Some(Verdict::new(
-            State::Stalled,
+            VerdictState::Stalled,
             Reason::NoSandboxImage,
             "no image for sandboxes: set spec.sandbox.image (or --sandbox-image of the controller)",
         ));
@@ -33,7 +33,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
         None => return None,
     };
     Some(Verdict::new(
-        State::Stalled,
+        VerdictState::Stalled,
         Reason::ImageNotPinned,
         format!("{field} has no digest; write registry/repository@sha256:<digest>"),
     ))
@@ -43,7 +43,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
 pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, counts: &SkillCounts) -> Verdict {
     if runtime.spec.suspend {
         return Verdict::new(
-            State::Ready,
+            VerdictState::Ready,
             Reason::Suspended,
             "spec.suspend is true: nothing is injected, executions answer 503",
         );
@@ -61,7 +61,7 @@ pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, counts: &SkillC
             "; spec.default has no effect on a cluster: gateways name their runtime, and the cluster default is the controller's --default-runtime",
         );
     }
-    Verdict::new(State::Ready, Reason::Serving, message)
+    Verdict::new(VerdictState::Ready, Reason::Serving, message)
 }
 
 /// The controller's part of the status.

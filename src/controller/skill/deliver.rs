@@ -6,7 +6,7 @@ use knack_api::skill_status::ConfigMapStatus;
 use knack_vocabulary::KIND_SKILL;
 use kube::ResourceExt as _;
 
-use super::super::conditions::{State, Verdict};
+use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
 use super::super::desired::{Desired, owner};
 use super::super::error::ControllerError;
@@ -85,14 +85,14 @@ async fn apply(skill: &Skill, desired: &Desired<'_, ConfigMap>) -> Result<(Strin
         || found.metadata.deletion_timestamp.is_some()
     {
         return Err(Undelivered::Verdict(Verdict::new(
-            State::Retrying,
+            VerdictState::Retrying,
             Reason::NameConflict,
             format!("ConfigMap {name} was left by an earlier skill of this name; waiting for garbage collection"),
         )));
     }
     if !is_controlled_by(&found.metadata, &uid) {
         return Err(Undelivered::Verdict(Verdict::new(
-            State::Stalled,
+            VerdictState::Stalled,
             Reason::NameConflict,
             format!(
                 "ConfigMap {name} exists and does not belong to this skill; Knack does not change it. Delete or rename it"

@@ -7,7 +7,7 @@ use knack_skill::LoadInput;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use knack_skill::problem::{Problem, Profile};
 
-use super::super::conditions::{State, Verdict};
+use super::super::conditions::{Verdict, VerdictState};
 use super::super::reason::Reason;
 use crate::artifact::{self, Artifact};
 use crate::selection::declared_packages;
@@ -41,7 +41,7 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
     });
     let Some(skill) = loaded.skill else {
         let errors = loaded.problems.iter().filter(|problem| problem.is_error());
-        return Err(Verdict::new(State::Stalled, Reason::InvalidSkill, list(errors)));
+        return Err(Verdict::new(VerdictState::Stalled, Reason::InvalidSkill, list(errors)));
     };
     // The imports of scripts are not looked at: no Python is parsed here.
     let declared = stated(&skill.files, skill.requirements.as_ref());
@@ -117,7 +117,10 @@ mod tests {
             ("def f(): pass\n", Some(lock.as_str()), "tools.py is not the file"),
         ] {
             let verdict = with(python, lock).unwrap_err();
-            assert_eq!((verdict.state, verdict.reason), (State::Stalled, Reason::InvalidSkill));
+            assert_eq!(
+                (verdict.state, verdict.reason),
+                (VerdictState::Stalled, Reason::InvalidSkill)
+            );
             for part in [said, "run `knack skill lock`"] {
                 assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
             }
@@ -127,7 +130,10 @@ mod tests {
     #[test]
     fn an_error_stalls_the_skill_and_names_its_place_and_what_to_do() {
         let verdict = judged("---\nname: [\n---\nbody").unwrap_err();
-        assert_eq!((verdict.state, verdict.reason), (State::Stalled, Reason::InvalidSkill));
+        assert_eq!(
+            (verdict.state, verdict.reason),
+            (VerdictState::Stalled, Reason::InvalidSkill)
+        );
         for part in ["SKILL.md", "not valid YAML", "quotes"] {
             assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
         }

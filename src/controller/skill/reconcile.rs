@@ -14,7 +14,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::super::conditions::{State, Verdict, transition};
+use super::super::conditions::{Verdict, VerdictState, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
@@ -115,7 +115,7 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
         .await?;
     }
     let outcome = if changed { "changed" } else { "unchanged" };
-    if verdict.state == State::Retrying {
+    if verdict.state == VerdictState::Retrying {
         return Ok((outcome, Action::requeue(context.memory.retry_after(&uid))));
     }
     context.memory.succeeded(&uid);
@@ -134,10 +134,10 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
     };
     if watched.spec.suspend {
         let text = "spec.suspend is true: the skill is out of service and its content is not read";
-        return unchanged(Verdict::new(State::Ready, Reason::Suspended, text));
+        return unchanged(Verdict::new(VerdictState::Ready, Reason::Suspended, text));
     }
     if let Some(message) = settled(context, watched) {
-        return unchanged(Verdict::new(State::Ready, Reason::Delivered, message));
+        return unchanged(Verdict::new(VerdictState::Ready, Reason::Delivered, message));
     }
     if let Some(verdict) = context.memory.stalled(watched) {
         return unchanged(verdict);
@@ -153,7 +153,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
         Err(verdict) => (verdict, None),
     };
     // Nothing reports that a name is free again, so a conflict is never remembered.
-    let is_lasting = verdict.state == State::Stalled && verdict.reason != Reason::NameConflict;
+    let is_lasting = verdict.state == VerdictState::Stalled && verdict.reason != Reason::NameConflict;
     if is_lasting && skill.spec.source.config_maps().next().is_none() {
         context.memory.remember_stalled(&skill, &verdict);
     }
@@ -246,7 +246,7 @@ async fn announce(context: &Context, skill: &Skill) -> Result<(), ControllerErro
     if before.observed_generation == skill.metadata.generation {
         return Ok(());
     }
-    let verdict = Verdict::new(State::Progressing, Reason::Progressing, "fetching the archive");
+    let verdict = Verdict::new(VerdictState::Progressing, Reason::Progressing, "fetching the archive");
     let verdicts = verdicts(context, skill, &before);
     let after = status(skill, None, &verdict, &verdicts, Timestamp::now());
     write(context, skill, &before, &after).await.map(|_| ())

@@ -8,7 +8,7 @@ use knack_api::skill::{ArchiveSource, ConfigMapSource, UploadSource};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::conditions::{State, Verdict};
+use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::{Context, Versions};
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
@@ -36,8 +36,8 @@ impl From<ControllerError> for Unresolved {
 /// server that is down) is tried again; the rest waits for a person.
 pub(super) fn verdict(error: &SourceError) -> Verdict {
     let state = match error.cause {
-        Cause::NotFound | Cause::Unavailable => State::Retrying,
-        _ => State::Stalled,
+        Cause::NotFound | Cause::Unavailable => VerdictState::Retrying,
+        _ => VerdictState::Stalled,
     };
     Verdict::new(state, Reason::from(error.cause), error.message.clone())
 }

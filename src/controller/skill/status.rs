@@ -7,7 +7,7 @@ use knack_skill::risk::Risk;
 use knack_skill::texts;
 use kube::ResourceExt as _;
 
-use super::super::conditions::{State, Verdict, conditions, cut};
+use super::super::conditions::{Verdict, VerdictState, conditions, cut};
 use super::super::reason::Reason;
 use super::super::settings::DESCRIPTION_MAX;
 use super::deliver::Delivered;
@@ -80,7 +80,7 @@ pub(super) fn delivered(judged: &JudgedSkill, made: &Delivered) -> Verdict {
             message.push_str("; `knack skill validate` lists all");
         }
     }
-    Verdict::new(State::Ready, Reason::Delivered, message)
+    Verdict::new(VerdictState::Ready, Reason::Delivered, message)
 }
 
 /// Reports that our ConfigMaps were replaced by others: an Event, and a text in the condition until the next revision.
@@ -89,13 +89,13 @@ pub(super) fn replaced(names: &[String]) -> Verdict {
         "ConfigMap {} had been changed; the controller deleted it and created it again",
         names.join(", ")
     );
-    Verdict::new(State::Retrying, Reason::ContentReplaced, text)
+    Verdict::new(VerdictState::Retrying, Reason::ContentReplaced, text)
 }
 
 /// A failure beside a last good revision says that the latter still serves.
 pub(super) fn with_last_good(mut verdict: Verdict, before: &SkillStatus) -> Verdict {
     if let Some(artifact) = &before.artifact
-        && matches!(verdict.state, State::Stalled | State::Retrying)
+        && matches!(verdict.state, VerdictState::Stalled | VerdictState::Retrying)
     {
         verdict.message = format!(
             "{}. Revision {} stays in service until this is fixed",

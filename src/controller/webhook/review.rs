@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// What was done with a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ReviewOutcome {
     /// The pod has the sidecar now.
     Injected,
     /// The pod cannot have it, and its annotation says why.
@@ -23,7 +23,7 @@ pub(super) enum Outcome {
     Busy,
 }
 
-impl Outcome {
+impl ReviewOutcome {
     /// As a label of metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ struct Resource {
 /// answer is made.
 ///
 /// Errors: what is wrong with a body that is no review.
-pub(super) fn review(body: &[u8], parameters: &Parameters) -> Result<(Value, Outcome), Invalid> {
+pub(super) fn review(body: &[u8], parameters: &Parameters) -> Result<(Value, ReviewOutcome), Invalid> {
     let review: Review = serde_json::from_slice(body).map_err(|error| Invalid::Json(error.to_string()))?;
     if review.api_version != "admission.k8s.io/v1" || review.kind != "AdmissionReview" {
         return Err(Invalid::Kind(format!(
@@ -97,13 +97,13 @@ pub(super) fn review(body: &[u8], parameters: &Parameters) -> Result<(Value, Out
     let request = review.request.filter(|request| !request.uid.is_empty());
     let request = request.ok_or(Invalid::NoUid)?;
     let mut response = json!({"uid": request.uid, "allowed": true});
-    let mut outcome = Outcome::Unchanged;
+    let mut outcome = ReviewOutcome::Unchanged;
     if is_new_pod(&request) && asks(&request.object) {
         let injection = inject(&request.object, parameters);
         outcome = match injection.outcome {
-            knack_injection::Outcome::Injected(_) => Outcome::Injected,
-            knack_injection::Outcome::Refused(_) => Outcome::Refused,
-            knack_injection::Outcome::Unchanged(_) => Outcome::Unchanged,
+            knack_injection::Outcome::Injected(_) => ReviewOutcome::Injected,
+            knack_injection::Outcome::Refused(_) => ReviewOutcome::Refused,
+            knack_injection::Outcome::Unchanged(_) => ReviewOutcome::Unchanged,
         };
         let patch = patch(&request.object, injection);
         if !patch.is_empty() {

@@ -69,14 +69,14 @@ fn the_patch_makes_what_the_function_makes() {
     nameless.as_object_mut().unwrap().remove("metadata");
     let given = inject(&asking(), &parameters()).pod;
     for (what, before, expected) in [
-        ("one container", asking(), Outcome::Injected),
-        ("by its namespace's label", pod(json!({})), Outcome::Injected),
-        ("200 containers", many, Outcome::Injected),
-        ("annotations of nonsense", annotated, Outcome::Injected),
-        ("members that are null", nulls, Outcome::Injected),
-        ("no metadata", nameless, Outcome::Injected),
-        ("the host's network", host, Outcome::Refused),
-        ("one that has the sidecar", given, Outcome::Unchanged),
+        ("one container", asking(), ReviewOutcome::Injected),
+        ("by its namespace's label", pod(json!({})), ReviewOutcome::Injected),
+        ("200 containers", many, ReviewOutcome::Injected),
+        ("annotations of nonsense", annotated, ReviewOutcome::Injected),
+        ("members that are null", nulls, ReviewOutcome::Injected),
+        ("no metadata", nameless, ReviewOutcome::Injected),
+        ("the host's network", host, ReviewOutcome::Refused),
+        ("one that has the sidecar", given, ReviewOutcome::Unchanged),
     ] {
         for dry_run in [false, true] {
             let body = request(&before, json!({"dryRun": dry_run}));
@@ -84,7 +84,7 @@ fn the_patch_makes_what_the_function_makes() {
             assert_eq!(outcome, expected, "{what}");
             let after = patched(&before, &answer);
             assert_eq!(after, inject(&before, &parameters()).pod, "{what}");
-            assert_eq!(after == before, expected == Outcome::Unchanged, "{what}");
+            assert_eq!(after == before, expected == ReviewOutcome::Unchanged, "{what}");
         }
     }
 }
@@ -114,7 +114,7 @@ fn what_is_no_new_pod_that_asks_is_allowed_as_it_is() {
         ),
     ] {
         let (answer, outcome) = review(&request(&object, changes), &parameters()).unwrap();
-        assert_eq!(outcome, Outcome::Unchanged, "{what}");
+        assert_eq!(outcome, ReviewOutcome::Unchanged, "{what}");
         assert_eq!(patched(&object, &answer), object, "{what}");
     }
 }

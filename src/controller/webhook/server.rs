@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::metrics::Metrics;
 use super::super::settings::WebhookSettings;
 use super::followed::Followed;
-use super::review::{Outcome, review};
+use super::review::{ReviewOutcome, review};
 
 /// Bounds of the listener. Its clients are API servers, a connection or a few each, often behind one address; whoever else
 /// connects finds no room for more than a part.
@@ -147,18 +147,21 @@ async fn answer(
     body: Body,
 ) -> Response {
     let (response, outcome) = match shared.bodies.read(&peer, &headers, body).await {
-        Err(error) => (refusal(error), Outcome::Busy),
-        Ok(held) if held.bytes.len() > REVIEW_MAX_BYTES => (refusal(BodyError::TooLarge), Outcome::Busy),
+        Err(error) => (refusal(error), ReviewOutcome::Busy),
+        Ok(held) if held.bytes.len() > REVIEW_MAX_BYTES => (refusal(BodyError::TooLarge), ReviewOutcome::Busy),
         Ok(held) => reviewed(&shared, held).await,
     };
     shared.metrics.reviewed(outcome.as_str());
     response
 }
 
-async fn reviewed(shared: &Shared, held: HeldBody) -> (Response, Outcome) {
+async fn reviewed(shared: &Shared, held: HeldBody) -> (Response, ReviewOutcome) {
     let Some(parameters) = shared.followed.parameters() else {
         let text = "what is to be injected could not be read yet; the controller's log says why";
-        return ((StatusCode::SERVICE_UNAVAILABLE, text).into_response(), Outcome::Busy);
+        return (
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
+            ReviewOutcome::Busy,
+        );
     };
     // Never closed.
     let _computing = shared.computing.acquire().await;
@@ -166,7 +169,7 @@ async fn reviewed(shared: &Shared, held: HeldBody) -> (Response, Outcome) {
         Ok((answer, outcome)) => (Json(answer).into_response(), outcome),
         Err(invalid) => (
             (StatusCode::BAD_REQUEST, invalid.to_string()).into_response(),
-            Outcome::Invalid,
+            ReviewOutcome::Invalid,
         ),
     }
 }

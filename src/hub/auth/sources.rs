@@ -36,11 +36,11 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Sources {
     pace: Pace,
-    known: Mutex<HashMap<String, Source>>,
+    known: Mutex<HashMap<String, SourceAllowance>>,
 }
 
 #[derive(Debug)]
-struct Source {
+struct SourceAllowance {
     under_way: usize,
     tokens: u32,
     at: Instant,
@@ -80,7 +80,7 @@ impl Sources {
                 return None;
             }
         }
-        let entry = known.entry(source.to_owned()).or_insert(Source {
+        let entry = known.entry(source.to_owned()).or_insert(SourceAllowance {
             under_way: 0,
             tokens: self.pace.burst,
             at: now,
@@ -98,7 +98,7 @@ impl Sources {
     }
 }
 
-impl Source {
+impl SourceAllowance {
     fn refill(&mut self, now: Instant, pace: Pace) {
         let more = now.duration_since(self.at).as_millis() / pace.refill.as_millis();
         let more = u32::try_from(more).unwrap_or(u32::MAX);

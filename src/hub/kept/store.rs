@@ -41,11 +41,11 @@ pub struct NoRoom;
 pub struct KeptStore {
     memory: MemoryBudget,
     evicted: Counter,
-    inner: Mutex<Inner>,
+    inner: Mutex<Shelves>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Shelves {
     shelves: HashMap<Shelf, Holdings>,
     next: u64,
 }
@@ -77,11 +77,11 @@ struct OfClient {
     bytes: usize,
     by_key: HashMap<KeptKey, u64>,
     /// Least recently used first.
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, HeldValue>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct HeldValue {
     value: Arc<KeptValue>,
     sealed: Bytes,
     share: MemoryShare,
@@ -127,7 +127,7 @@ impl KeptStore {
         let used = inner.next;
         let holdings = inner.shelves.entry(shelf.clone()).or_default();
         let value = Arc::new(value);
-        let entry = Entry {
+        let entry = HeldValue {
             value: Arc::clone(&value),
             sealed,
             share,
@@ -198,12 +198,12 @@ impl KeptStore {
     }
 
     /// A poisoned lock holds a consistent-enough cache: the worst case is a miss.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Shelves> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl Shelves {
     /// Evicts one value of the largest holder; false: there is none.
     fn evict(&mut self) -> bool {
         let largest = self.shelves.values_mut().max_by_key(|holdings| holdings.bytes);
@@ -217,7 +217,7 @@ impl Inner {
 }
 
 impl Holdings {
-    fn insert(&mut self, used: u64, entry: Entry) {
+    fn insert(&mut self, used: u64, entry: HeldValue) {
         let client = entry.value.client;
         let of_client = self.clients.entry(client).or_default();
         let before = of_client.bytes;

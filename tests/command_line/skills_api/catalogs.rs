@@ -53,25 +53,35 @@ async fn answer(State(asked): State<Asked>, uri: Uri, headers: http::HeaderMap) 
     }
 }
 
-/// A gateway whose catalog is a server of this test.
-async fn start(catalog: &str) -> (Served, Asked) {
+/// A gateway whose catalog is a server of this test, with a variable of its environment.
+async fn start_with(catalog: &str, more: &[&str], variable: (&str, &str)) -> (Served, Asked) {
     let asked = Asked::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let site = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().fallback(answer).with_state(Arc::clone(&asked));
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     let (api, files) = (format!("{site}/api"), format!("{site}/files/"));
-    let arguments = [
-        "--catalog",
-        catalog,
-        "--catalog-url",
-        &api,
-        "--catalog-files-url",
-        &files,
-        "--catalog-key-env",
-        KEY.0,
-    ];
-    (Served::with(SCRIPT, &[], &arguments, &[KEY]).await, asked)
+    let mut arguments = vec!["--catalog", catalog, "--catalog-url", &api];
+    if catalog == "skillssh" {
+        arguments.extend(["--catalog-files-url", &files]);
+    }
+    arguments.extend(more);
+    (Served::with(SCRIPT, &[], &arguments, &[variable]).await, asked)
+}
+
+/// The same, with a key in a variable that is named.
+async fn start(catalog: &str) -> (Served, Asked) {
+    start_with(catalog, &["--catalog-key-env", KEY.0], KEY).await
+}
+
+#[tokio::test]
+async fn the_key_of_one_catalog_does_not_go_to_the_other() {
+    let (served, asked) = start_with("skillssh", &[], ("SKILLSMP_API_KEY", "of-skillsmp")).await;
+    let path = "/api/skills/skillssh?q=plover+word";
+    let found = served.call("GET", path, &Value::Null, "one").await;
+    assert_eq!(found.0, 200, "{}", found.1);
+    let search = "/api/search?q=plover%20word&limit=20".to_owned();
+    assert_eq!(*asked.lock().unwrap(), [(search, String::new())]);
 }
 
 fn word() -> Value {

@@ -24,18 +24,18 @@ const MAX_CACHE_BYTES: u64 = 512 << 20;
 pub(super) struct SkillCache {
     directory: PathBuf,
     reach: Reach,
-    state: Mutex<State>,
+    state: Mutex<CacheIndex>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    known: HashMap<String, Arc<Mutex<Entry>>>,
+struct CacheIndex {
+    known: HashMap<String, Arc<Mutex<CachedSkill>>>,
     order: VecDeque<String>,
     bytes: u64,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct CachedSkill {
     written: bool,
 }
 
@@ -66,12 +66,12 @@ impl SkillCache {
         .map_err(|error| failed(&error))
     }
 
-    fn entry(&self, skill: &Skill) -> Arc<Mutex<Entry>> {
+    fn entry(&self, skill: &Skill) -> Arc<Mutex<CachedSkill>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = state.known.get(&skill.digest) {
             return Arc::clone(entry);
         }
-        let entry = Arc::<Mutex<Entry>>::default();
+        let entry = Arc::<Mutex<CachedSkill>>::default();
         state.known.insert(skill.digest.clone(), Arc::clone(&entry));
         state.order.push_back(skill.digest.clone());
         state.bytes += size(skill);
@@ -81,7 +81,7 @@ impl SkillCache {
         entry
     }
 
-    fn evict_oldest(&self, state: &mut State) {
+    fn evict_oldest(&self, state: &mut CacheIndex) {
         let Some(digest) = state.order.pop_front() else { return };
         if let Some(entry) = state.known.remove(&digest) {
             let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);

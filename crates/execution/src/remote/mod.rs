@@ -9,5 +9,7 @@
 //! Skill files are named by digest and never sent. A cancelled or dropped execution is deleted at the hub.
 
 mod executor;
+mod shown;
 
-pub use executor::{Progress, RemoteExecutor};
+pub use executor::RemoteExecutor;
+pub use shown::Progress;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 
 use super::objects::FileInfo;
-use crate::disk::StoredContent;
+use crate::contents::StoredContent;
 use crate::files::{FILES_KEPT, FileEntry, MadeFile};
 
 /// OpenAI's word for what a file that a run made is for.

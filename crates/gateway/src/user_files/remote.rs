@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use knack_hub_api::client::HubClient;
 use knack_memory::MemoryBudget;
+use knack_trust::read_answer;
 
 use super::bounds::Bounds;
 use super::op::{self, FILES_PATH, Op, Reply};
@@ -60,18 +61,9 @@ impl RemoteFiles {
         if !matches!(response.status(), StatusCode::OK | StatusCode::INTERNAL_SERVER_ERROR) {
             return Err(format!("the registry answers {}", response.status()));
         }
-        let mut read = BytesMut::new();
-        while let Some(part) = response
-            .chunk()
+        read_answer(&mut response, most)
             .await
-            .map_err(|error| error.without_url().to_string())?
-        {
-            if read.len() + part.len() > most {
-                return Err(format!("an answer of more than {most} bytes"));
-            }
-            read.extend_from_slice(&part);
-        }
-        Ok(read.freeze())
+            .map_err(|error| error.to_string())
     }
 }
 

@@ -1,18 +1,22 @@
 //! The store in a folder: over a restart, on a disk that ends at any step, for several accounts and writers.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use knack_registry::{Disk, RealDisk};
+use knack_registry::Disk;
+
+use disk::{DiskStep, FailingDisk, Fate};
 
 use super::objects::{NewContainerFile, NewFile};
 use super::store::Clock;
 use super::{Answer, Bounds, Container, FileOwner, LocalFiles, NewContainer, Op, Refusal, Reply, Source};
+
+#[path = "../../../../tests/support/disk.rs"]
+mod disk;
 
 const A: FileOwner = FileOwner {
     account: [1; 32],
@@ -31,56 +35,21 @@ fn clock() -> Clock {
     Arc::new(|| Timestamp::from_second(1_795_600_000).unwrap())
 }
 
-/// A disk that does so many steps and then none; what it writes last is there in half, or whole.
-#[derive(Debug)]
-struct Ends {
-    steps: Arc<AtomicUsize>,
-    has_ended: AtomicBool,
-    leaves_half: bool,
-}
-
-impl Ends {
-    fn step(&self) -> bool {
-        let left = self
-            .steps
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        left.is_ok()
-    }
-
-    fn one(&self, done: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if self.step() {
-            return done();
+/// A disk that does so many steps and then none; what it writes last is there in part, if `leaves_half`.
+fn ending(steps: Arc<AtomicUsize>, leaves_half: bool) -> Box<dyn Disk> {
+    let has_ended = AtomicBool::new(false);
+    Box::new(FailingDisk(move |step| {
+        let left = |left: usize| left.checked_sub(1);
+        if step == DiskStep::CreateFolder || steps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() {
+            return Fate::Done;
         }
-        self.has_ended.store(true, Ordering::Relaxed);
-        Err(io::Error::other("it ended"))
-    }
-}
-
-impl Disk for Ends {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_folder(path)
-    }
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        if self.step() {
-            return RealDisk.write(path, bytes);
+        let is_last = !has_ended.swap(true, Ordering::Relaxed);
+        if is_last && leaves_half && step == DiskStep::Write {
+            Fate::Half
+        } else {
+            Fate::Failed
         }
-        if !self.has_ended.swap(true, Ordering::Relaxed) && self.leaves_half {
-            RealDisk.write(path, &bytes[..bytes.len() / 2])?;
-        }
-        Err(io::Error::other("it ended"))
-    }
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.one(|| RealDisk.append(path, bytes))
-    }
-    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        self.one(|| RealDisk.cut(path, length))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.one(|| RealDisk.rename(from, to))
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.one(|| RealDisk.remove(path))
-    }
+    }))
 }
 
 fn new_file(name: &str) -> Op {
@@ -195,12 +164,8 @@ fn work(store: &LocalFiles, mut done: impl FnMut(&[(&str, Option<&str>)])) {
 fn whatever_step_is_the_last_each_object_is_whole_or_absent_and_what_was_said_to_be_kept_is() {
     let steps = |folder: &Path, ends: usize, leaves_half: bool| {
         let left = Arc::new(AtomicUsize::new(ends));
-        let disk = Ends {
-            steps: Arc::clone(&left),
-            has_ended: AtomicBool::new(false),
-            leaves_half,
-        };
-        let store = LocalFiles::open_on(Box::new(disk), folder, Bounds::default(), clock()).unwrap();
+        let disk = ending(Arc::clone(&left), leaves_half);
+        let store = LocalFiles::open_on(disk, folder, Bounds::default(), clock()).unwrap();
         let mut expected: BTreeMap<String, String> = BTreeMap::new();
         work(&store, |changes| {
             for (name, content) in changes {

@@ -10,10 +10,9 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytes::Bytes;
-use knack_registry::Disk;
+use knack_registry::{Disk, lock_alone};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -24,9 +23,6 @@ use crate::temporary::Temporary;
 
 /// The form of a record. A folder with another one is not opened.
 const VERSION: u32 = 1;
-/// Tries, a pause apart, to have the folder: a process that is replaced may still end.
-const LOCK_TRIES: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// A folder.
 #[derive(Debug)]
@@ -78,7 +74,9 @@ impl Vault {
         let vault = Self {
             root: root.to_owned(),
             disk,
-            held: HeldFolder::Kept { _lock: lock(root)? },
+            held: HeldFolder::Kept {
+                _lock: lock_alone(&root.join("lock"), "keeps files in this folder")?,
+            },
         };
         for folder in [vault.contents(), vault.records()] {
             if !folder.is_dir() {
@@ -200,22 +198,4 @@ impl Vault {
     pub(super) fn count(&self) -> usize {
         fs::read_dir(self.contents()).map_or(0, Iterator::count)
     }
-}
-
-fn lock(root: &Path) -> io::Result<File> {
-    let lock = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(root.join("lock"))?;
-    for _ in 0..LOCK_TRIES {
-        if lock.try_lock().is_ok() {
-            return Ok(lock);
-        }
-        #[expect(clippy::disallowed_methods, reason = "at the start, before anything is served")]
-        std::thread::sleep(LOCK_PAUSE);
-    }
-    Err(io::Error::other(
-        "another process keeps files in this folder; stop it, or name another folder",
-    ))
 }

@@ -8,6 +8,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use knack_telemetry::{TRACEPARENT, TraceContext};
+use knack_trust::{AnswerError, read_answer};
 use knack_vocabulary::HEADER_FOR;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,19 +58,19 @@ pub struct HubClient {
 #[derive(Debug)]
 struct Inner {
     url: String,
-    authorities: Source,
-    token: Source,
+    authorities: TextSource,
+    token: TextSource,
     address: Option<IpAddr>,
     /// The client for the authorities that it was made with.
     current: ArcSwapOption<(String, reqwest::Client)>,
 }
 
-enum Source {
+enum TextSource {
     File(CachedFile),
     Fixed(String),
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for TextSource {
     /// The text may be a token.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -79,7 +80,7 @@ impl std::fmt::Debug for Source {
     }
 }
 
-impl Source {
+impl TextSource {
     async fn text(&self) -> Result<String, HubError> {
         match self {
             Self::File(file) => file.text().await.map_err(HubError::Configuration),
@@ -103,12 +104,12 @@ impl HubClient {
             )));
         }
         let authorities = match settings.authorities {
-            Authorities::File(path) => Source::File(CachedFile::new(path)),
-            Authorities::Pem(text) => Source::Fixed(text),
+            Authorities::File(path) => TextSource::File(CachedFile::new(path)),
+            Authorities::Pem(text) => TextSource::Fixed(text),
         };
         let token = match settings.token {
-            Token::File(path) => Source::File(CachedFile::new(path)),
-            Token::Fixed(text) => Source::Fixed(text),
+            Token::File(path) => TextSource::File(CachedFile::new(path)),
+            Token::Fixed(text) => TextSource::Fixed(text),
         };
         Ok(Self {
             inner: Arc::new(Inner {
@@ -399,12 +400,10 @@ fn by_status(status: StatusCode) -> Problem {
 }
 
 async fn read_bounded(mut response: reqwest::Response, max_bytes: usize) -> Result<Bytes, HubError> {
-    let mut bytes = bytes::BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(HubError::broken)? {
-        if bytes.len() + chunk.len() > max_bytes {
-            return Err(HubError::Protocol(format!("a body of more than {max_bytes} bytes")));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes.freeze())
+    read_answer(&mut response, max_bytes)
+        .await
+        .map_err(|error| match error {
+            AnswerError::TooLarge { limit } => HubError::Protocol(format!("a body of more than {limit} bytes")),
+            AnswerError::Broken(error) => HubError::broken(error),
+        })
 }

@@ -7,7 +7,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -16,7 +15,6 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::fs::{FlockOperation, flock};
 
 use super::execution::Execution;
 use super::holders::Holders;
@@ -27,7 +25,7 @@ use super::segments::Segments;
 use super::settings::HistorySettings;
 use super::writer::{Told, write};
 use super::{Found, History, Sought};
-use crate::disk::{Disk, RealDisk};
+use crate::disk::{Disk, RealDisk, lock_alone};
 use crate::error::StoreError;
 use crate::model::Owner;
 
@@ -35,9 +33,6 @@ use crate::model::Owner;
 const QUEUE_MAX: usize = 1_024;
 /// Bytes of what waits for the disk.
 const QUEUE_MAX_BYTES: usize = 8 << 20;
-/// Tries, a pause apart, to become the writer: somebody who reads the history holds its lock for a moment.
-const LOCK_TRIES: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// How long an orderly end waits for the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -80,7 +75,7 @@ impl FolderHistory {
         if !folder.is_dir() {
             disk.create_folder(&folder)?;
         }
-        let lock = lock(&folder)?;
+        let lock = lock_alone(&folder.join(WRITER), "writes the history of this folder")?;
         let read = Segments::read(&folder, settings, &*disk)?;
         let (mut segments, mut index) = (read.segments, Index::default());
         let mut unfinished = std::collections::BTreeMap::new();
@@ -232,25 +227,6 @@ impl History for FolderHistory {
         let items = self.read(places).await?;
         Ok(Found { items, total })
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "at the start, before anything is served")]
-fn lock(folder: &Path) -> io::Result<File> {
-    let lock = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(folder.join(WRITER))?;
-    for _ in 0..LOCK_TRIES {
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            return Ok(lock);
-        }
-        thread::sleep(LOCK_PAUSE);
-    }
-    Err(io::Error::other(
-        "another process writes the history of this folder; stop it, or name another folder",
-    ))
 }
 
 pub(super) fn line(execution: &Execution) -> io::Result<Vec<u8>> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use super::entry::{Entry, Generic};
-use super::listing::{self, Line};
+use super::listing::{self, ListedSkill};
 use super::{Base, Catalog, CatalogSettings, Clash, ConfigValues, ModelCode, Pin};
 use crate::autoscore::{ScoreIndex, ScoredSkill};
 use crate::config;
@@ -257,8 +257,8 @@ fn tools(
 
 fn list(entries: &[Entry], max_tokens: usize) -> listing::Listing {
     let listed = entries.iter().filter(|entry| entry.mode == ActivationMode::Listed);
-    let mut lines: Vec<Line<'_>> = listed
-        .map(|entry| Line {
+    let mut lines: Vec<ListedSkill<'_>> = listed
+        .map(|entry| ListedSkill {
             handle: &entry.handle,
             description: &entry.skill.description,
         })

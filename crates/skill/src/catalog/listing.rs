@@ -28,19 +28,19 @@ pub struct ListingCounts {
 
 /// One line to be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct ListedSkill<'a> {
     pub(super) handle: &'a str,
     pub(super) description: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ListedSkill<'a> {
     /// Bytes of the line without a description, where a line without a handle has `frame` of them.
     fn bare(&self, frame: usize) -> usize {
         frame + self.handle.len()
     }
 
-    fn item(&self) -> Item<'a> {
-        Item {
+    fn item(&self) -> FittedLine<'a> {
+        FittedLine {
             handle: self.handle,
             description: escape(&one_line(self.description)).into_owned(),
         }
@@ -74,13 +74,13 @@ impl Listing {
 }
 
 /// One skill's line while the list is fitted.
-struct Item<'a> {
+struct FittedLine<'a> {
     handle: &'a str,
     /// On one line and escaped, whole.
     description: String,
 }
 
-impl Item<'_> {
+impl FittedLine<'_> {
     /// The description with this share of it, at least the floor.
     fn share(&self, share: usize) -> &str {
         let longest = self.description.len().min(LONGEST_BYTES);
@@ -89,7 +89,7 @@ impl Item<'_> {
 }
 
 /// Fits lines into `max_tokens` for the whole block. Linear in the bytes of all descriptions.
-pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
+pub(super) fn fit(lines: &[ListedSkill<'_>], max_tokens: usize) -> Listing {
     let frame = texts::listing_block("", texts::LOAD_SKILL).len();
     let room = max_tokens.saturating_mul(4).saturating_sub(frame);
     // Once: a line written for each of thousands of skills would be most of the work.
@@ -99,7 +99,7 @@ pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
     if bare > room {
         return names(lines, line_frame, room);
     }
-    let items: Vec<Item<'_>> = lines.iter().map(Line::item).collect();
+    let items: Vec<FittedLine<'_>> = lines.iter().map(ListedSkill::item).collect();
     let fits = |share: usize| bare + items.iter().map(|item| item.share(share).len()).sum::<usize>() <= room;
     if fits(0) {
         let share = largest(WHOLE_SHARE, fits);
@@ -110,10 +110,10 @@ pub(super) fn fit(lines: &[Line<'_>], max_tokens: usize) -> Listing {
 }
 
 /// The names that fit, the first ones, and room for the line that counts the others.
-fn names(lines: &[Line<'_>], line_frame: usize, room: usize) -> Listing {
+fn names(lines: &[ListedSkill<'_>], line_frame: usize, room: usize) -> Listing {
     let room = room.saturating_sub(texts::listing_more(lines.len(), texts::LOAD_SKILL).len());
     let count = fitting(lines.iter().map(|line| line.bare(line_frame)), room);
-    let named: Vec<Item<'_>> = lines.iter().take(count).map(Line::item).collect();
+    let named: Vec<FittedLine<'_>> = lines.iter().take(count).map(ListedSkill::item).collect();
     let mut listing = written(&named, |_, _| "");
     listing.counts.left_out = lines.len() - named.len();
     listing
@@ -143,7 +143,7 @@ fn largest(most: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-fn written<'a>(items: &'a [Item<'a>], shown: impl Fn(usize, &'a Item<'a>) -> &'a str) -> Listing {
+fn written<'a>(items: &'a [FittedLine<'a>], shown: impl Fn(usize, &'a FittedLine<'a>) -> &'a str) -> Listing {
     let mut listing = Listing::default();
     for (place, item) in items.iter().enumerate() {
         let description = shown(place, item);
@@ -165,8 +165,8 @@ fn written<'a>(items: &'a [Item<'a>], shown: impl Fn(usize, &'a Item<'a>) -> &'a
 pub fn listing_counts<'a>(skills: impl IntoIterator<Item = (&'a str, &'a str)>, max_tokens: usize) -> ListingCounts {
     let lines = skills
         .into_iter()
-        .map(|(handle, description)| Line { handle, description });
-    let mut lines: Vec<Line<'_>> = lines.collect();
+        .map(|(handle, description)| ListedSkill { handle, description });
+    let mut lines: Vec<ListedSkill<'_>> = lines.collect();
     lines.sort_unstable_by_key(|line| line.handle);
     fit(&lines, max_tokens).counts
 }
@@ -223,9 +223,9 @@ mod tests {
     }
 
     fn fitted(skills: &[(String, String)], max_tokens: usize) -> (Listing, usize) {
-        let lines: Vec<Line<'_>> = skills
+        let lines: Vec<ListedSkill<'_>> = skills
             .iter()
-            .map(|(handle, description)| Line { handle, description })
+            .map(|(handle, description)| ListedSkill { handle, description })
             .collect();
         let listing = fit(&lines, max_tokens);
         let tokens = listing

@@ -10,7 +10,7 @@ use super::temporary::Temporary;
 
 /// A fresh temporary folder, removed with it.
 #[derive(Debug)]
-pub struct Disk {
+pub struct ContentFolder {
     root: Temporary,
     next: AtomicU64,
 }
@@ -30,7 +30,7 @@ impl Drop for OnDisk {
     }
 }
 
-impl Disk {
+impl ContentFolder {
     /// Makes the folder.
     pub fn open() -> std::io::Result<Self> {
         Ok(Self {

@@ -1,0 +1,109 @@
+//! Which providers `knack dev` asks, and with which keys.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use clap::Args;
+use http::HeaderValue;
+use knack_gateway::catalog::RuntimeSettings;
+use knack_gateway::provider::Api;
+use knack_gateway::upstream::{Base, BaseUrl};
+use knack_mock_provider::{MockServer, Script};
+
+/// The addresses of providers.
+#[derive(Debug, Default, Args)]
+pub(super) struct UpstreamArgs {
+    /// Provider for every API: a base URL, `mock` (a scripted model), or `mock=SCRIPT.yaml`
+    #[arg(long, env = "KNACK_UPSTREAM")]
+    upstream: Option<String>,
+    /// Base URL for the OpenAI API
+    #[arg(long, env = "KNACK_UPSTREAM_OPENAI")]
+    upstream_openai: Option<String>,
+    /// Base URL for the Anthropic API
+    #[arg(long, env = "KNACK_UPSTREAM_ANTHROPIC")]
+    upstream_anthropic: Option<String>,
+    /// Base URL for the Gemini API
+    #[arg(long, env = "KNACK_UPSTREAM_GEMINI")]
+    upstream_gemini: Option<String>,
+}
+
+impl UpstreamArgs {
+    /// The scripted model, if `--upstream` asks for it.
+    pub(super) async fn start_mock(&self) -> anyhow::Result<Option<MockServer>> {
+        let script = match self.upstream.as_deref() {
+            Some("mock") => Script::built_in(),
+            Some(word) => match word.strip_prefix("mock=") {
+                Some(path) => {
+                    let text = tokio::fs::read_to_string(path)
+                        .await
+                        .with_context(|| format!("--upstream {word}: the script cannot be read"))?;
+                    Script::parse(&text).map_err(|error| anyhow::anyhow!("--upstream {word}: {error}"))?
+                }
+                None => return Ok(None),
+            },
+            None => return Ok(None),
+        };
+        let mock = knack_mock_provider::spawn(script).await;
+        mock.map(Some).context("the scripted model cannot listen on loopback")
+    }
+
+    /// Addresses by API: its own flag, then `--upstream`, then the SkillRuntime, then the public one. An API without any of
+    /// the former and without a key is left out. `variable` reads the environment.
+    pub(super) fn bases(
+        &self,
+        runtime: &RuntimeSettings,
+        mock: Option<String>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<BTreeMap<Api, Base>> {
+        let all = mock.or_else(|| self.upstream.clone());
+        let mut bases = BTreeMap::new();
+        for (api, flag) in [
+            (Api::OpenAi, &self.upstream_openai),
+            (Api::Anthropic, &self.upstream_anthropic),
+            (Api::Gemini, &self.upstream_gemini),
+        ] {
+            let key = own_key(api, &variable)?;
+            let url = flag
+                .clone()
+                .or_else(|| all.clone())
+                .or_else(|| runtime.upstreams.get(api.as_str()).cloned());
+            if url.is_none() && key.is_none() {
+                continue;
+            }
+            let url = url.unwrap_or_else(|| api.default_url().to_owned());
+            let url = BaseUrl::parse(&url).map_err(|error| {
+                let (api, example) = (api.as_str(), api.default_url());
+                anyhow::anyhow!("upstream {api}: {url:?} is {error}; write for example {example}")
+            })?;
+            bases.insert(api, Base { url, key });
+        }
+        Ok(bases)
+    }
+}
+
+/// The operator's own key, from the environment of knack and from nowhere else; it is sent instead of the client's.
+fn own_key(api: Api, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<HeaderValue>> {
+    let name = format!("KNACK_UPSTREAM_{}_KEY", api.as_str().to_uppercase());
+    let key = variable(&name)
+        .filter(|key| !key.is_empty())
+        .map(|key| HeaderValue::from_str(&key))
+        .transpose();
+    key.with_context(|| format!("{name} cannot be a header value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_alone_goes_to_the_public_address_of_its_api() {
+        let variable = |name: &str| (name == "KNACK_UPSTREAM_ANTHROPIC_KEY").then(|| "sk-own".to_owned());
+        let runtime = RuntimeSettings::default();
+        let bases = UpstreamArgs::default().bases(&runtime, None, variable).unwrap();
+        let public = Base {
+            url: BaseUrl::parse(Api::Anthropic.default_url()).unwrap(),
+            key: Some(HeaderValue::from_static("sk-own")),
+        };
+        assert_eq!(bases, BTreeMap::from([(Api::Anthropic, public)]));
+    }
+}

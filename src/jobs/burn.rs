@@ -1,0 +1,138 @@
+//! The end of a pod that was claimed and has not started: it is proven that nothing ran, or the run counts.
+
+use std::time::Duration;
+
+use knack_execution::ClusterFailureKind;
+use knack_execution::conversation::RunEnd;
+use knack_runner::protocol::FromRunner;
+use tokio_util::sync::CancellationToken;
+
+use super::facts::PodFacts;
+use super::failure::failure;
+use super::journal::{self, Until};
+use super::launch::Launcher;
+use super::pods::{PodRef, PodState};
+
+/// How long a deleted pod may take to end: a busy kubelet ends many one after another, and a pod whose end is not seen
+/// costs a refusal.
+const BURN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a pod that is ended waits for its journal to be open: a kubelet that is away must not keep it alive.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two reads of the journal of a pod that is being ended.
+const BURN_LOOK: Duration = Duration::from_millis(200);
+
+/// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts.
+pub(super) async fn burn(launcher: &Launcher, pod: &PodRef) -> RunEnd {
+    let watching = CancellationToken::new();
+    let delete = async {
+        // The journal is opened before the pod is deleted, or its end could be missed.
+        let _ = tokio::time::timeout(OPEN_TIMEOUT, watching.cancelled()).await;
+        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+    };
+    let watched = tokio::time::timeout(BURN_TIMEOUT, has_started(launcher, pod, &watching));
+    let (has_started, ()) = tokio::join!(watched, delete);
+    let told = |kind, reason: &str, message: &str, may_have_run| failure(kind, reason, message, may_have_run);
+    match has_started {
+        Ok(Some(false)) => RunEnd::NotStarted(told(
+            ClusterFailureKind::ContainerFailed,
+            "NotStarted",
+            "the pod was claimed and did not start the run; it is ended",
+            false,
+        )),
+        Ok(Some(true)) => RunEnd::Failed(told(
+            ClusterFailureKind::PodDeleted,
+            "Interrupted",
+            "the run began while its pod was being ended",
+            true,
+        )),
+        Ok(None) | Err(_) => RunEnd::Failed(told(
+            ClusterFailureKind::ApiUnavailable,
+            "JournalUnreadable",
+            "could not determine from its pod whether the run began",
+            true,
+        )),
+    }
+}
+
+/// Follows the journal of a pod that ends, up to the start of a run or the end of the container. A stream that ends
+/// while the container lives (kubelet or containerd went away) proves nothing, and is opened again. `None`: the pod was
+/// gone before its journal was read to the end. `watching` is cancelled as soon as nothing that the pod writes can be
+/// missed.
+async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationToken) -> Option<bool> {
+    let key = launcher.keys.runner(&pod.uid);
+    let mut state = pod.state.clone();
+    let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+    let mut last = LastLook::Nothing;
+    loop {
+        // What is over before it is read has written everything.
+        let was_over = is_over(&state.borrow_and_update());
+        let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
+        let pods = &launcher.cluster.pods;
+        match journal::read_opened(pods, &pod.pod, &key, Until::Started, &opened, &mut ignore).await {
+            Ok(journal) if journal.may_have_started() => return Some(true),
+            Ok(_) if was_over => return Some(false),
+            Ok(_) => last = LastLook::Read,
+            Err(error) if journal::is_not_found(&error) => return last.at_the_end(&state.borrow()),
+            // A container that has not been made has written nothing.
+            Err(error) if journal::is_before_container(&error) => {
+                last = LastLook::NoContainer;
+                watching.cancel();
+            }
+            // The kubelet answers that the container no longer exists: what was read to its end stays read.
+            Err(kube::Error::Api(status)) if status.code < 500 => watching.cancel(),
+            Err(_) => last = LastLook::Nothing,
+        }
+        let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(is_over)).await;
+        if state.borrow().is_gone {
+            return last.at_the_end(&state.borrow());
+        }
+    }
+}
+
+/// The result of the last read of the journal of a pod that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastLook {
+    /// Nothing that can be relied on.
+    Nothing,
+    /// There was no container yet.
+    NoContainer,
+    /// No run, up to the end of the journal.
+    Read,
+}
+
+impl LastLook {
+    /// Whether a run has started in a pod that is gone; `None`: unknown. The kubelet reports how the container ended
+    /// before it removes a pod, so the last facts of one whose container was never created say that it has not begun.
+    fn at_the_end(self, state: &PodState) -> Option<bool> {
+        let has_begun = state.facts.as_ref().is_none_or(|facts| facts.has_begun);
+        let is_known = self == Self::Read || (self == Self::NoContainer && !has_begun);
+        is_known.then_some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_went_has_started_nothing_if_its_journal_or_its_last_status_says_so() {
+        let begun = |has_begun| PodState {
+            facts: Some(PodFacts {
+                has_begun,
+                ..PodFacts::default()
+            }),
+            is_gone: true,
+        };
+        for (last, state, expected) in [
+            (LastLook::Read, begun(true), Some(false)),
+            (LastLook::Read, begun(false), Some(false)),
+            (LastLook::NoContainer, begun(false), Some(false)),
+            (LastLook::NoContainer, begun(true), None),
+            (LastLook::NoContainer, PodState::default(), None),
+            (LastLook::Nothing, begun(false), None),
+            (LastLook::Nothing, begun(true), None),
+        ] {
+            assert_eq!(last.at_the_end(&state), expected, "{last:?} {state:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Flags that would do nothing: refused by their names, and never because a variable of the environment has the same meaning.
+
+use super::program::{folder, knack};
+use super::skill_files::DOCUMENT;
+use super::{err, out};
+
+/// Nobody's cluster is asked.
+const NO_CLUSTER: (&str, &str) = ("KUBECONFIG", "none");
+
+const FILES: &[(&str, &str)] = &[("good/SKILL.md", DOCUMENT), ("token", "t"), ("ca.pem", "hello")];
+
+async fn said(arguments: &str, environment: &[(&str, &str)]) -> String {
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let output = knack(folder(FILES).path(), &arguments, environment).await;
+    assert!(!output.status.success(), "{arguments:?}: {}", out(&output));
+    err(&output)
+}
+
+#[tokio::test]
+async fn a_flag_without_effect_is_refused_by_its_name() {
+    for (arguments, flag) in [
+        ("skill run a/b --runtime a/r --ca-file ca.pem", "--ca-file"),
+        ("skill run a/b --runtime a/r --ca-pem x", "--ca-pem"),
+        ("skill run a/b --runtime a/r --skill b", "--skill"),
+        ("skill run good --tool add -- true", "--tool"),
+        ("skill import good --ca-file ca.pem", "--ca-file"),
+        ("skill import good --skill good", "--skill"),
+        ("skill packages good --ca-pem x", "--ca-pem"),
+        ("trace -n a --gateway 127.0.0.1:1", "--gateway"),
+        (
+            "history --server https://x --token-file token --ca-file ca.pem --registry .",
+            "--registry",
+        ),
+        (
+            "packages serve --builder-image x --repository a/b --packages",
+            "--packages",
+        ),
+        (
+            "packages serve --builder-image x --repository a/b --sandbox-priority-class x",
+            "--sandbox-priority-class",
+        ),
+        ("dev good --no-local-executor --files-dir x", "--files-dir"),
+        ("dev good --no-local-executor --allow-env good:X", "--allow-env"),
+        (
+            "dev good --listen 127.0.0.1:0 --upstream mock --registry r --catalog-files-url http://127.0.0.1:1",
+            "--catalog-files-url",
+        ),
+        ("gateway --mcp health", "health"),
+    ] {
+        let said = said(arguments, &[NO_CLUSTER]).await;
+        let named = said.lines().next().unwrap_or_default();
+        assert!(
+            named.starts_with("error: ") && named.contains(flag),
+            "{arguments}: {said}"
+        );
+    }
+}
+
+/// A variable is for every command, so the one that has no use for it goes on.
+#[tokio::test]
+async fn a_variable_that_a_command_has_no_use_for_is_no_error() {
+    let authorities = ("KNACK_CA_PEM", "hello");
+    for (arguments, variable, goes_on_to) in [
+        ("skill run a/b --runtime a/r", authorities, "kubeconfig"),
+        ("trace -n a", ("KNACK_LISTEN", "127.0.0.1:1"), "kubeconfig"),
+        (
+            "history --server https://127.0.0.1:1 --token-file token --ca-file ca.pem",
+            ("KNACK_REGISTRY", "r"),
+            "--server",
+        ),
+        ("gateway health", ("KNACK_MCP", "true"), "the gateway at 127.0.0.1:9090"),
+    ] {
+        let said = said(arguments, &[NO_CLUSTER, variable]).await;
+        assert!(said.contains(goes_on_to), "{arguments}: {said}");
+    }
+    let imported = knack(folder(FILES).path(), &["skill", "import", "good"], &[authorities]).await;
+    assert!(out(&imported).contains("kind: Skill"), "{}", err(&imported));
+}
