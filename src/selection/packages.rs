@@ -91,7 +91,7 @@ pub struct PackagesVerdict {
     pub given: Option<&'static str>,
     /// Whether a builder is asked, so that the skill is served with its environment or not at all.
     is_built: bool,
-    /// Whether runs have what it takes, as far as anybody can know.
+    /// Whether runs have all of them, as far as it can be known.
     is_whole: bool,
 }
 

@@ -289,6 +289,28 @@ fn a_skill_whose_packages_are_not_installed_says_so() {
     }
 }
 
+/// It is told where the runtime's own image cannot have it, and not of an image that a skill without declarations asks for.
+#[test]
+fn what_a_runtime_gives_is_not_missed_in_an_image_that_a_skill_asks_for() {
+    let base = "r.io/default@sha256:00";
+    let standard =
+        knack_packages::environment::Input::of(&knack_packages::given::standard_environment().unwrap()).digest();
+    let key = key(&standard, true, &Rules::default(), base);
+    let off = Records([(key, record(State::PackagesOff))].into());
+    let gives =
+        json!({"packages": {"standard": true}, "sandbox": {"image": base, "images": [{"name": "own", "image": base}]}});
+    let missing = "PackagesMissing: its code runs without the standard environment that this runtime gives: ";
+    for (asks, records, said) in [
+        (json!({"sandbox": {"imageName": "own"}}), Some(&off), "served"),
+        (json!({}), Some(&off), missing),
+        (json!({}), None, missing),
+    ] {
+        let (told, found) = at_images(&Value::Null, asks, gives.clone(), records);
+        assert!(told.starts_with(said), "{told}");
+        assert_eq!(found.state, State::PackagesOff);
+    }
+}
+
 /// What a runtime gives may be missing: the skill is served all the same, and what it declares wins.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
