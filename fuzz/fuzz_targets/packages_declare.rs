@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         let file = SkillFile { bytes: data.into(), executable: false };
         let files = BTreeMap::from([(path.to_owned(), file)]);
         let declared = declare(&files, None);
-        let _ = findings(&files, &declared);
+        let _ = findings(&files, None, &declared);
         // A lock has one form.
         if let Some(lock) = &declared.lock {
             assert_eq!(Lock::read("again", lock.text().as_bytes()).as_ref(), Ok(lock));

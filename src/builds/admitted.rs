@@ -85,6 +85,7 @@ mod tests {
                 image: format!("r/e@sha256:{digest}"),
                 home: "/e".to_owned(),
             }),
+            is_partial: false,
             since: 0,
             used: 0,
         }

@@ -111,6 +111,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let digest = push(&base, &from, &to, &layer, file.path()).await.map_err(refused)?;
     Ok(Outcome {
         state: State::Ready,
+        is_partial: fit.left_out.is_some(),
         message: told(&built.about, fit.left_out),
         environment: Some(InImage {
             image: format!("{}@{digest}", args.repository),

@@ -128,6 +128,7 @@ fn pending(before: Option<&EnvironmentRecord>, state: State, message: &str, now:
             state,
             message: message.to_owned(),
             environment: None,
+            is_partial: false,
             since: now,
             used: now,
         },
@@ -140,6 +141,7 @@ fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
         state: outcome.state,
         message: outcome.message[..end].to_owned(),
         environment: outcome.environment.clone(),
+        is_partial: outcome.is_partial,
         since: now,
         used: now,
     }
@@ -199,6 +201,7 @@ mod tests {
                 image: format!("r@sha256:{}", "a".repeat(64)),
                 home: "/e".to_owned(),
             }),
+            is_partial: false,
             since: NOW - age,
             used: NOW - age,
         }

@@ -121,6 +121,7 @@ mod tests {
             state: State::NoWheel,
             message: String::new(),
             environment: None,
+            is_partial: false,
             since: 0,
             used: 0,
         };

@@ -18,6 +18,8 @@ pub struct Outcome {
     pub message: String,
     /// The environment, if there is one.
     pub environment: Option<InImage>,
+    /// Whether some of what was asked for is left out of it, as the message says.
+    pub is_partial: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -26,6 +28,8 @@ struct OutcomeRecord {
     message: String,
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     environment: Option<InImage>,
+    #[serde(default, rename = "partial")]
+    is_partial: bool,
 }
 
 impl Outcome {
@@ -35,6 +39,7 @@ impl Outcome {
             state,
             message: message.into(),
             environment: None,
+            is_partial: false,
         }
     }
 
@@ -46,6 +51,7 @@ impl Outcome {
                 state: self.state.to_string(),
                 message: self.message[..end].to_owned(),
                 environment: self.environment.clone(),
+                is_partial: self.is_partial,
             };
             // Strings are always written.
             let text = serde_json::to_string(&written).unwrap_or_default();
@@ -72,6 +78,7 @@ impl Outcome {
             state,
             message: written.message,
             environment,
+            is_partial: written.is_partial,
         })
     }
 }
@@ -90,6 +97,7 @@ mod tests {
             state: State::Ready,
             message: "2 packages, 4 MB".to_owned(),
             environment: Some(image(repository)),
+            is_partial: true,
         };
         let long = Outcome::failed(State::Conflict, "\u{1}ü".repeat(5000));
         assert!(long.text().len() <= MESSAGE_MAX_BYTES);

@@ -400,6 +400,7 @@ fn failed(state: State, message: &str) -> EnvironmentRecord {
         state,
         message: message.to_owned(),
         environment: None,
+        is_partial: false,
         since: 0,
         used: 0,
     }

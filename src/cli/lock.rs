@@ -73,7 +73,7 @@ async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result
 
 /// Writes what npm chooses for the skill's packages of Node; `false`: it declares none.
 async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyhow::Result<bool> {
-    let wish = node::wish(&source.files).map_err(|findings| {
+    let wish = node::wish(&source.files, source.overrides.packages.as_ref()).map_err(|findings| {
         let told: Vec<String> = findings.iter().map(Finding::to_string).collect();
         anyhow::anyhow!("{}", told.join("\n"))
     })?;

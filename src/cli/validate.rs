@@ -72,7 +72,7 @@ struct ValidatedSkill {
 fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> ValidatedSkill {
     let loaded = source.load(profile);
     let declared = knack_packages::declare(&source.files, source.overrides.packages.as_ref());
-    let mut packages = knack_packages::findings(&source.files, &declared);
+    let mut packages = knack_packages::findings(&source.files, source.overrides.packages.as_ref(), &declared);
     packages.extend(missing(&named(&source.files), &programs::state));
     let summary = loaded.skill.as_ref().map(|skill| {
         json!({

@@ -112,6 +112,7 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             state,
             message: "said".to_owned(),
             environment: (state == State::Ready).then(|| image(digest)),
+            is_partial: false,
             since: 0,
             used: 0,
         };
@@ -160,6 +161,7 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
         state,
         message: String::new(),
         environment: None,
+        is_partial: false,
         since: 0,
         used: 0,
     };

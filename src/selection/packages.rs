@@ -91,6 +91,8 @@ pub struct PackagesVerdict {
     pub given: Option<&'static str>,
     /// Whether a builder is asked, so that the skill is served with its environment or not at all.
     is_built: bool,
+    /// Whether runs have all of them, as far as it can be known.
+    is_whole: bool,
 }
 
 /// An environment that a skill asks for at a runtime.
@@ -114,6 +116,7 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
             message,
             given,
             is_built: false,
+            is_whole: false,
         })
     };
     if let Some(why) = &declared.refused {
@@ -127,18 +130,38 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
     }
     if let Some(asked) = asked(runtime, revision, scope) {
         let verdict = of_builder(scope.environments?.get(&asked.key));
-        return Some(PackagesVerdict { given, ..verdict });
+        // Who declares nothing and asks for an image by name does not wait for what a runtime gives to others.
+        let is_unasked = given.is_some() && revision.image_name.is_some() && verdict.state == State::PackagesOff;
+        let is_whole = verdict.is_whole || is_unasked;
+        return Some(PackagesVerdict {
+            given,
+            is_whole,
+            ..verdict
+        });
     }
     let installed = if scope.environments.is_some() {
         "packages are not added to an image that a skill names"
     } else {
         "packages are not installed on this cluster"
     };
-    let message = image(runtime, revision).map_or_else(
-        || format!("{installed}; name an image that has them in spec.sandbox.image of the skill or of the runtime"),
-        |image| format!("{installed}; the code has what is in {image}"),
-    );
-    verdict(State::PackagesOff, message)
+    let there = image(runtime, revision).map(|image| format!("; the code has what is in {image}"));
+    // Nobody has looked at the image: one that the skill itself names is taken to have what it declares. One that its runtime names
+    // is there for every skill.
+    let is_whole = revision.image.is_some() || revision.image_name.is_some();
+    let help = match (is_whole, scope.environments) {
+        (true, _) => "",
+        (false, None) => {
+            "; set packages.repository of the chart, or name an image that has them in spec.sandbox.image of the skill"
+        }
+        (false, Some(_)) => "; name an image that has them in spec.sandbox.image of the skill",
+    };
+    Some(PackagesVerdict {
+        state: State::PackagesOff,
+        message: format!("{installed}{}{help}", there.unwrap_or_default()),
+        given,
+        is_built: false,
+        is_whole,
+    })
 }
 
 /// Whether nothing is asked for.
@@ -147,21 +170,22 @@ const fn is_none(declared: &PackagesStatus) -> bool {
 }
 
 fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
-    let (state, message) = record.map_or_else(
-        || {
-            (
-                State::Resolving,
-                "the environment was asked for; a builder takes it up within a minute".to_owned(),
-            )
-        },
-        |record| (record.state, record.message.clone()),
-    );
+    let Some(record) = record else {
+        return PackagesVerdict {
+            state: State::Resolving,
+            message: "the environment was asked for; a builder takes it up within a minute".to_owned(),
+            given: None,
+            is_built: true,
+            is_whole: false,
+        };
+    };
     PackagesVerdict {
-        state,
-        message,
+        state: record.state,
+        message: record.message.clone(),
         given: None,
-        // What the builder cannot add packages to is an image of somebody's own.
-        is_built: state != State::PackagesOff,
+        // To what is in the image the builder could add nothing; the code may do without.
+        is_built: record.state != State::PackagesOff,
+        is_whole: record.state == State::Ready && !record.is_partial,
     }
 }
 
@@ -237,22 +261,22 @@ pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Sc
     })
 }
 
-/// What status says of a skill whose code may miss its packages. An image that somebody named for the code is taken to
-/// have them.
+/// What status says of a skill whose code may miss its packages.
 pub(super) fn reservation(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Rejection> {
-    let verdict = packages(runtime, revision, scope)?;
-    let is_answered = match verdict.state {
-        State::Ready => true,
-        State::PackagesOff => image(runtime, revision).is_some(),
-        _ => false,
+    let verdict = packages(runtime, revision, scope).filter(|verdict| !verdict.is_whole)?;
+    let without = match (verdict.given, verdict.state) {
+        (None, State::Ready) => "some of the packages that it declares",
+        (None, _) => "the packages that it declares",
+        (Some(_), _) => "the standard environment that this runtime gives",
     };
-    let without = match verdict.given {
-        None => "the packages that it declares",
-        Some(_) => "the standard environment that this runtime gives",
-    };
-    (!is_answered).then(|| Rejection {
+    // Nobody has looked at an image of the runtime's own.
+    let is_unknown = verdict.state == State::PackagesOff
+        && asked(runtime, revision, scope).is_none()
+        && image(runtime, revision).is_some_and(|image| Some(image) != scope.default_image);
+    let runs = if is_unknown { "may run without" } else { "runs without" };
+    Some(Rejection {
         reason: Reason::PackagesMissing,
-        message: format!("its code runs without {without}: {}", verdict.message),
+        message: format!("its code {runs} {without}: {}", verdict.message),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use knack_packages::environment::{InImage, key};
 use knack_packages::{EnvironmentRecord, Records, Rules, State};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::tests::{runtime, scope, skill, told};
 use super::*;
@@ -17,6 +17,7 @@ fn record(state: State) -> EnvironmentRecord {
         state,
         message: "said".to_owned(),
         environment: (state == State::Ready).then_some(image),
+        is_partial: false,
         since: 0,
         used: 0,
     }
@@ -112,7 +113,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             "another image that the runtime names",
             Some(State::Ready),
             json!({"sandbox": {"imageName": "office"}}),
-            named,
+            named.clone(),
             "refused PackagesBuilding",
             "Resolving",
         ),
@@ -129,6 +130,22 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             Some(State::PackagesOff),
             json!({}),
             json!({}),
+            "PackagesMissing: its code runs without",
+            "PackagesOff",
+        ),
+        (
+            "the same, by the runtime's own word",
+            Some(State::PackagesOff),
+            json!({}),
+            base("r.io/default@sha256:00"),
+            "PackagesMissing: its code runs without",
+            "PackagesOff",
+        ),
+        (
+            "the same, by a name",
+            Some(State::PackagesOff),
+            json!({"sandbox": {"imageName": "default"}}),
+            named,
             "PackagesMissing: its code runs without",
             "PackagesOff",
         ),
@@ -159,16 +176,30 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
     }
 }
 
+/// A skill with these packages at a runtime with the images `default` and `node`, and what builders say of the first one.
+fn at_images(declared: &Value, skill_spec: Value, spec: Value, known: Option<&Records>) -> (String, PackagesVerdict) {
+    let mut skill = skill("blue", "pdf", json!({}), skill_spec);
+    skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
+    let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
+    let scope = Scope {
+        default_image: Some("r.io/default@sha256:00"),
+        allow_image_tags: true,
+        environments: known,
+        ..scope(&none)
+    };
+    let told = told(&select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill))[0]);
+    (told, packages(&runtime, Revision::newest(&skill), &scope).unwrap())
+}
+
 /// Rules of a runtime are of versions that are chosen; those of a lock of Node are not.
 #[test]
 fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them() {
     let node = json!({"source": "package-lock.json", "locked": true, "node": ["docx@9.5.1"], "digest": "d1"});
     let open = json!({"source": "requirements.txt; package.json", "python": ["mcp>=1"], "node": ["docx@9.5.1"], "digest": "d1"});
     let demands = json!({"packages": {"constraints": ["docx<2", "six<2"], "requireLock": true}});
-    let record = record(State::Ready);
     let key = key("d1", true, &Rules::default(), "r.io/default@sha256:00");
-    let ready = Records([(key, record)].into());
-    let (nothing, none) = (Records::default(), NamespaceLabels::new());
+    let ready = Records([(key, record(State::Ready))].into());
+    let nothing = Records::default();
     for (what, declared, records, spec, said, state) in [
         ("it is there", &node, Some(&ready), json!({}), "served", "Ready"),
         ("under rules", &node, Some(&ready), demands.clone(), "served", "Ready"),
@@ -197,19 +228,86 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
             "Refused",
         ),
     ] {
-        let mut skill = skill("blue", "pdf", json!({}), json!({}));
-        skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
-        let runtime = runtime("blue", spec);
-        let scope = Scope {
-            default_image: Some("r.io/default@sha256:00"),
-            allow_image_tags: true,
-            environments: records,
-            ..scope(&none)
-        };
-        let told = told(&select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill))[0]);
+        let (told, found) = at_images(declared, json!({}), spec, records);
         assert!(told.starts_with(said), "{what}: {told}");
-        let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
         assert_eq!(found.state.as_str(), state, "{what}");
+    }
+}
+
+/// Of Python as of Node: what a builder could not add is not there, whoever names the image, and an image that a runtime names is that of
+/// all its skills. What a skill itself names and nobody has looked at is taken to have what it declares.
+#[test]
+fn a_skill_whose_packages_are_not_installed_says_so() {
+    let of_both = [
+        json!({"source": "package-lock.json", "locked": true, "node": ["docx@9.5.1"], "digest": "d1"}),
+        json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": "d1"}),
+    ];
+    let base = "r.io/default@sha256:00";
+    let key = key("d1", true, &Rules::default(), base);
+    let known = |state, is_partial| {
+        let record = EnvironmentRecord {
+            is_partial,
+            ..record(state)
+        };
+        Records([(key.clone(), record)].into())
+    };
+    let (off, partial) = (known(State::PackagesOff, false), known(State::Ready, true));
+    let named = json!({"sandbox": {"images": [{"name": "own", "image": base}]}});
+    let own = json!({"sandbox": {"image": base}});
+    let asks = json!({"sandbox": {"imageName": "own"}});
+    let refers = json!({"sandbox": {"image": "r.io/own@sha256:00"}});
+    let allowed = json!({"sandbox": {"allowedImages": ["r.io/own"]}});
+    let missing = "PackagesMissing: its code runs without the packages that it declares: said";
+    let unknown = "PackagesMissing: its code runs without the packages that it declares: packages are not installed on this cluster; \
+                   the code has what is in r.io/default@sha256:00; set packages.repository";
+    for (what, skill_spec, spec, records, said) in [
+        ("the builder could not", json!({}), json!({}), Some(&off), missing),
+        ("at the runtime's image", json!({}), own.clone(), Some(&off), missing),
+        ("at an image by name", asks.clone(), named.clone(), Some(&off), missing),
+        (
+            "some are left out",
+            json!({}),
+            own.clone(),
+            Some(&partial),
+            "PackagesMissing: its code runs without some of the packages that it declares: said",
+        ),
+        ("nothing builds", json!({}), own, None, unknown),
+        ("nothing builds, by name", asks, named, None, "served"),
+        ("by reference", refers.clone(), allowed.clone(), None, "served"),
+        (
+            "by reference, where others are built",
+            refers,
+            allowed,
+            Some(&off),
+            "served",
+        ),
+    ] {
+        for declared in &of_both {
+            let (told, _) = at_images(declared, skill_spec.clone(), spec.clone(), records);
+            assert!(told.starts_with(said), "{what}, {declared}: {told}");
+        }
+    }
+}
+
+/// It is told where the runtime's own image cannot have it, and not of an image that a skill without declarations asks for.
+#[test]
+fn what_a_runtime_gives_is_not_missed_in_an_image_that_a_skill_asks_for() {
+    let base = "r.io/default@sha256:00";
+    let standard =
+        knack_packages::environment::Input::of(&knack_packages::given::standard_environment().unwrap()).digest();
+    let key = key(&standard, true, &Rules::default(), base);
+    let off = Records([(key, record(State::PackagesOff))].into());
+    let gives =
+        json!({"packages": {"standard": true}, "sandbox": {"image": base, "images": [{"name": "own", "image": base}]}});
+    let missing = "PackagesMissing: its code runs without the standard environment that this runtime gives: ";
+    for (asks, records, said) in [
+        (json!({"sandbox": {"imageName": "own"}}), Some(&off), "served"),
+        (json!({}), Some(&off), missing),
+        (json!({}), None, missing),
+    ] {
+        let (told, found) = at_images(&Value::Null, asks, gives.clone(), records);
+        assert!(told.starts_with(said), "{told}");
+        assert_eq!(found.state, State::PackagesOff);
     }
 }
 

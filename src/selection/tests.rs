@@ -427,7 +427,13 @@ fn packages_are_judged_by_the_rules_of_the_runtime() {
             "PackagesMissing: its code runs without",
             Some("PackagesOff"),
         ),
-        (&open, json!({}), image.clone(), "served", Some("PackagesOff")),
+        (
+            &open,
+            json!({}),
+            image.clone(),
+            "PackagesMissing: its code may run without the packages that it declares: packages are not installed on this cluster; the code has what is in r.io/office@sha256:00; set packages.repository",
+            Some("PackagesOff"),
+        ),
         (
             &open,
             json!({"sandbox": {"image": "r.io/office"}}),

@@ -84,7 +84,9 @@ async fn templates_are_judged(here: &Api<Skill>, api: &Api<SkillRuntime>) {
 /// What a skill declares of packages is told at every runtime, and a runtime that demands a lock serves none without.
 async fn packages_are_judged(here: &Api<Skill>, api: &Api<SkillRuntime>) {
     create(here, "packed", with(&json!({"packages": {"python": ["six>=1"]}}))).await;
-    let packed = until(here, "packed", "served", told("main:Accepted")).await.unwrap();
+    let packed = until(here, "packed", "served", told("main:PackagesMissing"))
+        .await
+        .unwrap();
     let status = packed.status.unwrap();
     let declared = status.packages.unwrap();
     assert_eq!((declared.python, declared.locked), (vec!["six>=1".to_owned()], false));
@@ -96,7 +98,7 @@ async fn packages_are_judged(here: &Api<Skill>, api: &Api<SkillRuntime>) {
     merge(api, "main", json!({"spec": {"packages": {"requireLock": true}}})).await;
     until(here, "packed", "refused", told("!main:LockRequired")).await;
     merge(api, "main", json!({"spec": {"packages": null}})).await;
-    until(here, "packed", "served again", told("main:Accepted")).await;
+    until(here, "packed", "served again", told("main:PackagesMissing")).await;
 }
 
 #[test]

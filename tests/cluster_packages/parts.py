@@ -10,6 +10,8 @@ import importlib.util
 import io
 import json
 import os
+import socket
+import ssl
 import subprocess
 import tarfile
 import tempfile
@@ -66,8 +68,9 @@ def node_lock(packages, data=None):
 class Index:
     """PEP 503 pages of these wheels, and files of these packages of Node, with the requests that came."""
 
-    def __init__(self, address, wheels, password=None, on_file=None, node=()):
-        """`on_file` is called with the name of a file before it is sent; False from it: the connection ends without an answer."""
+    def __init__(self, address, wheels, password=None, on_file=None, node=(), tls=None):
+        """`on_file` is called with the name of a file before it is sent; False from it: the connection ends without an answer.
+        `tls`: a server's certificate and key, in one file."""
         pages = {"/npm/%s/-/%s-%s.tgz" % (name, name.split("/")[-1], version): data for name, version, data in node}
         for name, data in wheels:
             project = "/simple/%s/" % name.split("-")[0].replace("_", "-").lower()
@@ -102,9 +105,16 @@ class Index:
                 pass
 
         self.server = http.server.ThreadingHTTPServer((address, 0), Handler)
-        self.url = "http://%s:%d/simple" % (address, self.server.server_address[1])
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls)
+            # In the thread of a connection: a client that does not trust the server holds up no other.
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+            # That it ends the handshake is what a test wants.
+            self.server.handle_error = lambda *_: None
         self.port = self.server.server_address[1]
-        self.npm = "http://%s:%d/npm/" % (address, self.port)
+        at = "%s://%s:%d" % ("https" if tls else "http", address, self.port)
+        self.url, self.npm = at + "/simple", at + "/npm/"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):
@@ -112,13 +122,40 @@ class Index:
         self.server.server_close()
 
 
+def identity(folder, address):
+    """An authority of the test's own, and a server's certificate that it has signed for an address: the authority's file (PEM), and that
+    of the server, with its key."""
+    def at(name):
+        return os.path.join(folder, name)
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
+    for name in ("authority", "server"):
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", at(name + ".key"))
+    openssl("req", "-x509", "-new", "-key", at("authority.key"), "-days", "2", "-subj", "/CN=Authority of the tests", "-out", at("authority.crt"),
+            "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+    openssl("req", "-new", "-key", at("server.key"), "-subj", "/CN=server", "-out", at("server.csr"))
+    with open(at("server.ext"), "w", encoding="utf-8") as file:
+        file.write("basicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName=IP:%s\n" % address)
+    openssl("x509", "-req", "-in", at("server.csr"), "-CA", at("authority.crt"), "-CAkey", at("authority.key"), "-CAcreateserial", "-days", "2",
+            "-extfile", at("server.ext"), "-out", at("server.crt"))
+    with open(at("server.pem"), "w", encoding="utf-8") as file:
+        for name in ("server.crt", "server.key"):
+            with open(at(name), encoding="utf-8") as part:
+                file.write(part.read())
+    return at("authority.crt"), at("server.pem")
+
+
 @contextlib.contextmanager
-def registry(address):
-    """An empty registry at host:port, gone with its content at the end."""
+def registry(address, tls=None, content=None):
+    """A registry at host:port, gone at the end with its content, which is empty unless another one's folder is named. `tls`: a server's
+    certificate and key, in one file."""
     with tempfile.TemporaryDirectory() as folder:
         config = os.path.join(folder, "config.yml")
+        http_settings = {"addr": address, **({"tls": {"certificate": tls, "key": tls}} if tls else {})}
+        storage = {"filesystem": {"rootdirectory": content or os.path.join(folder, "content")}}
         with open(config, "w", encoding="utf-8") as file:
-            file.write("version: 0.1\nlog: {level: warn, accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: %s/content}}\nhttp: {addr: '%s'}\n" % (folder, address))
+            json.dump({"version": "0.1", "log": {"level": "warn", "accesslog": {"disabled": True}}, "storage": storage, "http": http_settings}, file)
         with open(os.path.join(folder, "log"), "w+", encoding="utf-8") as log:
             server = subprocess.Popen([os.environ["KNACK_REGISTRY"], "serve", config], stdout=log, stderr=log)
             try:
@@ -127,9 +164,11 @@ def registry(address):
                         log.seek(0)
                         raise AssertionError("the registry ended: " + log.read()[-2000:])
                     with contextlib.suppress(OSError):
-                        fetch("http://%s/v2/" % address)
+                        host, _, port = address.partition(":")
+                        socket.create_connection((host, int(port)), timeout=60).close()
                         break
                     time.sleep(0.1)
+                server.content = storage["filesystem"]["rootdirectory"]
                 yield server
             finally:
                 server.kill()

@@ -3,19 +3,13 @@
 import json
 import os
 
+import authority
 import builder
-from bed import apply, exists, get, wait_until
-from harness import CHART, assert_equal, helm, kubectl
+from bed import apply, get, wait_until
+from harness import assert_equal, kubectl
+from installed import ADDRESS, BUILDS, NAMESPACE, NODE, REPOSITORY, SANDBOXES, SKILLS, STATE, diagnosis, install, removed, run_words, until, verdict
 from parts import Index, node_lock, push, registry, wheel
-from skill_run import run_skill
 
-# Where the bed's containerd expects a registry that speaks plain HTTP (tests/cluster/lib/settings.sh).
-NODE = "10.99.0.1"
-ADDRESS = NODE + ":5000"
-REPOSITORY = ADDRESS + "/team/environments"
-RELEASE, NAMESPACE, SANDBOXES, SKILLS, BUILDS = "knack", "knack-system", "knack-sandboxes", "packages-skills", "knack-builds"
-READY_SECONDS = 600
-STATE = {}
 SKILL = """
 apiVersion: knack.dev/v1alpha1
 kind: Skill
@@ -69,43 +63,13 @@ spec:
 """
 
 
-def install():
-    values = {
-        "image.repository": "knack.local/knack", "image.tag": "dev", "gatewayImage.repository": "knack.local/knack-gateway",
-        "sandbox.images.python": STATE["base"], "packages.repository": REPOSITORY, "packages.registryPlainHttp": "true",
-        "packages.index": STATE["index"].url, "packages.npmIndex": STATE["index"].npm, "packages.builderImage": "knack.local/packages-builder:dev",
-        "packages.egress[0].cidr": NODE + "/32", "packages.egress[0].ports[0]": "5000", "packages.egress[0].ports[1]": str(STATE["index"].port),
-    }
-    take = ["--take-ownership"] if exists("crd", "skills.knack.dev") else []
-    sets = [word for name, value in values.items() for word in ("--set", "%s=%s" % (name, value))]
-    helm("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "%ds" % READY_SECONDS, *sets, *take)
-
-
 def skill(name, requirements):
     apply(SKILL % {"name": name, "namespace": SKILLS, "requirements": json.dumps(requirements)})
 
 
-def verdict(name):
-    runtimes = get("skill", name, "-n", SKILLS).get("status", {}).get("runtimes", [])
-    return next((each for each in runtimes if each["namespace"] == SANDBOXES and each["name"] == "default"), None)
-
-
-def until(name, state, seconds=120):
-    def now():
-        found = verdict(name)
-        told.append(found)
-        return found if found and found.get("packages", {}).get("state") == state else None
-    told = []
-    try:
-        return wait_until("%s is %s" % (name, state), seconds, now)
-    except AssertionError as error:
-        raise AssertionError("%s: %s" % (error, told[-1])) from error
-
-
 def run_once(name):
     """One run of the skill's script; the lines of its answer."""
-    words = ["python3", "skills/%s/scripts/say.py" % name]
-    return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words).splitlines()
+    return run_words(name, ["python3", "skills/%s/scripts/say.py" % name])
 
 
 def served():
@@ -139,14 +103,28 @@ def of_node():
         raise AssertionError(found)
     declared = get("skill", "greets-js", "-n", SKILLS)["status"]["packages"]
     assert_equal((declared["node"], declared["locked"], declared["source"]), (["@s/helper@2.1.0", "greeter@1.0.0"], True, "package.json"), "what is declared")
-    said = run_skill(SKILLS + "/greets-js", SANDBOXES + "/default", NAMESPACE, ["node", "skills/greets-js/scripts/say.cjs"]).splitlines()
+    said = run_words("greets-js", ["node", "skills/greets-js/scripts/say.cjs"])
     assert_equal(sorted(said), ["hello of helper true", "imported helper", "not writable", "not writable", "not writable"], "the answer")
-    # The runtime's own image has no Node, which is told; an image that a runtime names is taken to have what it needs.
+    # The runtime's own image has no Node, which is told.
     apply((NODE_SKILL % {"name": "lacks-js", "namespace": SKILLS, "lock": json.dumps(node_lock(builder.NODE_PACKAGES))}).replace("  sandbox: {imageName: node}\n", ""))
     found = until("lacks-js", "PackagesOff")
-    assert_equal((found["accepted"], found["reason"]), (True, "Accepted"), "the verdict")
+    assert_equal((found["accepted"], found["reason"]), (True, "PackagesMissing"), "the verdict")
     if "dev.knack.node" not in found["packages"]["message"]:
         raise AssertionError(found)
+
+
+def listed_of_node():
+    """`spec.packages.node`: a name that is not in the lock is refused by it; with names that are, it is the environment of the lock."""
+    def listed(names):
+        manifest = NODE_SKILL % {"name": "lists-js", "namespace": SKILLS, "lock": json.dumps(node_lock(builder.NODE_PACKAGES))}
+        apply(manifest.replace("  sandbox:", "  packages: {node: %s}\n  sandbox:" % json.dumps(names)))
+    listed(["greeter@1.0.0", "nosuch@^2"])
+    found = until("lists-js", "Refused", part="nosuch is declared and not in the lock")
+    assert_equal(found["reason"], "PackagesMissing", "the verdict")
+    listed(["greeter@1.0.0"])
+    found = until("lists-js", "Ready")
+    assert_equal(found["packages"]["environment"], verdict("greets-js")["packages"]["environment"], "the environment")
+    assert_equal(get("skill", "lists-js", "-n", SKILLS)["status"]["packages"]["source"], "spec.packages.node", "what is declared")
 
 
 def refused():
@@ -228,29 +206,18 @@ def rights():
         assert_equal(said.strip(), expected, "%s %s in %s" % (verb, what, namespace))
 
 
-def removed():
-    if exists("crd", "skills.knack.dev"):
-        kubectl("delete", "skills", "--all", "-n", SKILLS, "--ignore-not-found", "--timeout=300s", expect=None)
-    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s", "--ignore-not-found")
-    kubectl("delete", "namespace", NAMESPACE, SKILLS, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=300s")
-
-
-def diagnosis():
-    for arguments in (["get", "skills,skillruntimes,jobs,pods", "-A", "-o", "wide"], ["get", "configmap", "knack-packages", "-n", NAMESPACE, "-o", "yaml"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
-                      ["logs", "-n", BUILDS, "-l", "knack.dev/role=builder", "--tail=30"], *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=20"] for part in ("controller", "hub", "packages"))):
-        print("".join(kubectl(*arguments, expect=None)[1:])[-6000:])
-
-
 STEPS = [
     ("a release with packages installs", install),
     ("rights end at the builds", rights),
     ("a skill runs with its packages", served),
     ("the same packages are built once", built_once),
     ("a skill runs with its packages of Node", of_node),
+    ("a list of a manifest is checked against the lock", listed_of_node),
     ("what cannot be built is told and not served", refused),
     ("no other digest runs", foreign_digest),
     ("an edit that cannot be built leaves the last good revision in service", newest_is_not_there),
     ("another sandbox image has environments of its own", another_base),
+    *authority.STEPS,
 ]
 
 
@@ -261,7 +228,8 @@ def tests(report):
         return
     removed()
     apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
-    with registry(ADDRESS):
+    with registry(ADDRESS) as server:
+        STATE["content"] = server.content
         STATE["base"] = push(ADDRESS, "sandbox-python", "sandbox-python")
         STATE["node"] = push(ADDRESS, "sandbox-node", "sandbox-node")
         STATE["index"] = Index(NODE, builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})], node=builder.NODE_PACKAGES)

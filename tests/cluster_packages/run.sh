@@ -11,5 +11,10 @@ HELM=${HELM:-$(tests/cluster/binaries/build.sh helm)/helm}
 export KNACK_REGISTRY KNACK_UV HELM
 export KNACK_IMAGES=${KNACK_IMAGES:-$PWD/target/images}
 inside=()
-[ "${KNACK_NO_CLUSTER:-}" = 1 ] || [ "$*" = builder ] || inside=(tests/cluster/bed shell)
+if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ "$*" != builder ]; then
+  inside=(tests/cluster/bed shell)
+  # Where the node's settings for registries are.
+  KNACK_BED_DIR=$(eval "$(tests/cluster/bed env)" && echo "$KNACK_BED_DIR")
+  export KNACK_BED_DIR
+fi
 exec "${inside[@]}" /usr/bin/python3 -B tests/cluster_packages/main.py "$@"

@@ -68,6 +68,54 @@ async fn validate_tells_missing_imports_and_refused_declarations() {
     assert_eq!(kinds, ["import-missing", "install-in-prose"]);
 }
 
+/// What a manifest lists of Node is checked against the lock among its files, which nothing else makes.
+#[tokio::test]
+async fn validate_checks_the_packages_of_node_that_a_manifest_lists() {
+    let lock = json!({"lockfileVersion": 3, "packages": {
+        "": {"dependencies": {"docx": "^9"}},
+        "node_modules/docx": {"version": "9.5.1", "integrity": format!("sha512-{}==", "a".repeat(86))},
+    }})
+    .to_string();
+    let make = "make it with knack skill lock";
+    for (what, listed, lock, code, said) in [
+        ("it fits", json!(["docx@^9"]), Some(&lock), 0, "ok   default/report"),
+        ("no lock", json!(["docx@^9"]), None, 0, make),
+        (
+            "not in the lock",
+            json!(["docx@^9", "xlsx"]),
+            Some(&lock),
+            1,
+            "package-lock.json: xlsx is declared and not in the lock (make the lock again with knack skill lock)",
+        ),
+        (
+            "an address",
+            json!(["docx", "x@file:../x"]),
+            Some(&lock),
+            1,
+            "spec.packages.node[1]: x comes from \"file:../x\"",
+        ),
+    ] {
+        let mut files = json!({
+            "SKILL.md": "---\nname: report\ndescription: d\n---\nRun write.cjs.\n",
+            "write.cjs": "require('docx'); require('pptxgenjs')\n",
+        });
+        if let Some(lock) = lock {
+            files["package-lock.json"] = json!(lock);
+        }
+        let manifest = json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "report"},
+            "spec": {"packages": {"node": listed}, "source": {"inline": {"files": files}}},
+        });
+        let folder = folder(&[("skills/report.yaml", manifest.to_string().as_str())]);
+        let output = knack(folder.path(), &["skill", "validate", "skills"], &[]).await;
+        let told = out(&output);
+        assert_eq!(output.status.code(), Some(code), "{what}: {told}");
+        assert!(told.contains(said), "{what}: {told}");
+        let missing = "write.cjs:1: pptxgenjs is loaded and no package of Node gives it (add pptxgenjs to spec.packages.node, then";
+        assert_eq!(told.contains(missing), code == 0, "{what}: {told}");
+    }
+}
+
 /// What is missing depends on the machine, so each answer is compared with what stands in the directories of runs.
 #[tokio::test]
 async fn programs_that_skills_name_are_told_where_they_are_missing() {

@@ -317,7 +317,7 @@ async fn the_list_of_a_manifest_is_installed_instead_of_what_the_files_declare()
     let files = skill_files(&[("requirements.txt", "absent")]);
     let asked = AskedPackages {
         python: vec!["good".to_owned()],
-        standard: false,
+        ..AskedPackages::default()
     };
     let built = builder
         .environment(&declare(&files, Some(&asked)), &|_| {})

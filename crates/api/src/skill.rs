@@ -88,8 +88,8 @@ pub struct SkillSpec {
     /// Limits that the skill asks for; it may only tighten those of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SkillSandbox>,
-    /// Python packages that its code imports; replace every declaration of such in its files, `requirements.lock` apart. Packages
-    /// of Node are declared in its files alone, and fixed by `package-lock.json`.
+    /// Packages that its code imports. Those of Python replace every declaration of such in its files, `requirements.lock` apart;
+    /// a list of those of Node does so too, `package-lock.json` apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<SkillPackages>,
     /// Which runtimes may serve it. Default: those of its own namespace and the cluster default. Cluster only.
@@ -233,7 +233,12 @@ pub struct SkillPackages {
     #[serde(default)]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub python: Vec<String>,
-    /// The standard environment, in the place of a list: about thirty packages such as numpy, pandas, pillow and openpyxl
+    /// Packages of Node as npm writes them: `docx@^9`. They are installed by the skill's `package-lock.json` alone, which must be made
+    /// for them (`knack skill lock`). An empty list asks for none; without a list the skill's files say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
+    pub node: Option<Vec<String>>,
+    /// The standard environment, in the place of a list of those of Python: about thirty packages such as numpy, pandas, pillow and openpyxl
     /// (docs/packages.md).
     #[serde(default, skip_serializing_if = "is_false")]
     pub standard: bool,
@@ -244,6 +249,7 @@ impl SkillPackages {
     fn to_asked(&self) -> AskedPackages {
         AskedPackages {
             python: self.python.clone(),
+            node: self.node.clone(),
             standard: self.standard,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! requirements.lock ─ wins over the versions of what is declared
-//! package-lock.json ─ fixes packages of Node, beside those of Python (`node`)
+//! package-lock.json ─ fixes packages of Node, which are declared beside those of Python (`node`)
 //! `spec.packages` (a list, or the standard environment) ▶ frontmatter `packages` ▶ requirements.txt, scripts/requirements.txt ▶ script blocks (PEP 723) ▶ the standard environment, by imports
 //! ```
 //!
@@ -18,7 +18,7 @@ use crate::front::Front;
 use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::{LOCK_FILE, Lock};
 use crate::marker::allows;
-use crate::node::{self, NodeDeclaration};
+use crate::node::{self, NODE_SPEC_FIELD, NodeDeclaration};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, help_of};
 use crate::rules::Versions;
@@ -115,6 +115,10 @@ impl Declaration {
         match &self.node {
             None => self.source.shown(),
             Some(node) if self.source == Source::Nothing => node.source.clone(),
+            // A list of the manifest says that none of Python are wanted.
+            Some(node) if self.source == Source::Spec && node.source == NODE_SPEC_FIELD && self.python.is_empty() => {
+                node.source.clone()
+            }
             // The frontmatter says it of both.
             Some(node) if self.source == Source::Frontmatter && node.source.starts_with("packages.node") => {
                 self.source.shown()
@@ -196,7 +200,7 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>
 pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
     let front = Front::of(files);
     let mut declared = stated_of_python(files, spec, front.as_ref());
-    declared.node = node::declared(files, front.as_ref(), &mut declared.findings);
+    declared.node = node::declared(files, (spec, front.as_ref()), &mut declared.findings);
     declared
 }
 

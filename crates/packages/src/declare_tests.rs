@@ -197,7 +197,7 @@ fn a_script_says_which_python_it_requires() {
 fn listed(python: &[&str]) -> AskedPackages {
     AskedPackages {
         python: python.iter().map(|line| (*line).to_owned()).collect(),
-        standard: false,
+        ..AskedPackages::default()
     }
 }
 

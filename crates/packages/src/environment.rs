@@ -160,6 +160,8 @@ pub struct EnvironmentRecord {
     pub message: String,
     /// The environment, once it is there.
     pub environment: Option<InImage>,
+    /// Whether some of the packages are left out of it, as the message says.
+    pub is_partial: bool,
     /// When the state was reached, seconds since the Unix epoch.
     pub since: i64,
     /// When something last asked for it, the same; rounded, so that it changes seldom.
@@ -194,10 +196,17 @@ struct Written {
     message: String,
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     environment: Option<InImage>,
+    #[serde(default, rename = "partial", skip_serializing_if = "is_false")]
+    is_partial: bool,
     #[serde(default)]
     since: i64,
     #[serde(default)]
     used: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// The records of an installation, by key.
@@ -216,6 +225,7 @@ impl Records {
                 state,
                 message: written.message,
                 environment,
+                is_partial: written.is_partial,
                 since: written.since,
                 used: written.used,
             })
@@ -236,6 +246,7 @@ impl Records {
                 state: record.state.to_string(),
                 message: record.message.clone(),
                 environment: record.environment.clone(),
+                is_partial: record.is_partial,
                 since: record.since,
                 used: record.used,
             };

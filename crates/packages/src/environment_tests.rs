@@ -170,12 +170,20 @@ fn records_are_read_as_they_are_written_and_nothing_else_is() {
             image: image.to_owned(),
             home: "/opt/knack/packages/env-1".to_owned(),
         }),
+        is_partial: false,
         since: 7,
         used: 8,
     };
     let digest = format!("r.example:5000/x@sha256:{}", "b".repeat(64));
     for (record, is_read) in [
         (record(State::Ready, Some(&digest)), true),
+        (
+            EnvironmentRecord {
+                is_partial: true,
+                ..record(State::Ready, Some(&digest))
+            },
+            true,
+        ),
         (record(State::NoWheel, None), true),
         (record(State::Ready, None), false),
         (record(State::Ready, Some("r.example/x:latest")), false),

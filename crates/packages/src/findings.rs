@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use knack_skill::model::SkillFile;
+use knack_skill::model::{AskedPackages, SkillFile};
 use knack_skill::tree;
 
 use crate::declare::{Declaration, Source, is_python};
@@ -29,11 +29,16 @@ const INSTALLERS: [&str; 9] = [
     "apt install",
 ];
 
-/// Everything to tell about a skill's packages: what is refused, imports that are missing, prose that installs nothing.
-pub fn findings(files: &BTreeMap<String, SkillFile>, declared: &Declaration) -> Vec<Finding> {
+/// Everything to tell about a skill's packages: what is refused, imports that are missing, prose that installs nothing. `declared` is
+/// what the files and the manifest (`spec`) declare.
+pub fn findings(
+    files: &BTreeMap<String, SkillFile>,
+    spec: Option<&AskedPackages>,
+    declared: &Declaration,
+) -> Vec<Finding> {
     let mut all = declared.findings.clone();
     all.extend(missing_imports(files, declared));
-    all.extend(missing_packages(files, declared));
+    all.extend(missing_packages(files, spec, declared));
     all.extend(installs_in_prose(files));
     all
 }
@@ -76,7 +81,11 @@ fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) 
 }
 
 /// A package that a script of Node loads and that nothing gives.
-fn missing_packages(files: &BTreeMap<String, SkillFile>, declared: &Declaration) -> Vec<Finding> {
+fn missing_packages(
+    files: &BTreeMap<String, SkillFile>,
+    spec: Option<&AskedPackages>,
+    declared: &Declaration,
+) -> Vec<Finding> {
     if declared.is_refused() {
         return Vec::new();
     }
@@ -84,7 +93,7 @@ fn missing_packages(files: &BTreeMap<String, SkillFile>, declared: &Declaration)
     if imports.is_empty() {
         return Vec::new();
     }
-    let wish = node::wish(files).ok().flatten();
+    let wish = node::wish(files, spec).ok().flatten();
     // What is declared and has no lock is told already.
     let is_wished = |name: &str| {
         wish.iter()
@@ -188,7 +197,7 @@ mod tests {
 
     fn told(list: &[(&str, &str)]) -> Vec<String> {
         let files = files(list);
-        findings(&files, &declare(&files, None))
+        findings(&files, None, &declare(&files, None))
             .iter()
             .map(ToString::to_string)
             .collect()

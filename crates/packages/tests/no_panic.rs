@@ -57,7 +57,7 @@ proptest! {
         .map(|(path, text)| (path.to_owned(), SkillFile { bytes: text.as_bytes().into(), executable: false }))
         .collect();
         let declared = declare(&files, None);
-        let _ = findings(&files, &declared);
+        let _ = findings(&files, None, &declared);
         prop_assert_eq!(declared.requirements_text(), declare(&files, None).requirements_text());
     }
 }

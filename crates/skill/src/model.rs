@@ -137,6 +137,8 @@ pub struct Packages {
 pub struct AskedPackages {
     /// Requirements of Python packages as pip writes them.
     pub python: Vec<String>,
+    /// Packages of Node as npm writes them, `docx@^9`; `None`: the skill's files say.
+    pub node: Option<Vec<String>>,
     /// The standard environment, in the place of a list.
     pub standard: bool,
 }

@@ -49,6 +49,7 @@ const ENV_NAME: &str = "self.matches('^[A-Za-z_][A-Za-z0-9_]*$')";
 const IMAGE_NAME: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')";
 const IMAGE_NAME_TEXT: &str = "a name of an image is lower-case letters, digits and hyphens, as the runtime's sandbox.images has it; a reference to an image (with /, : or @) goes to sandbox.image";
 const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
+const NODE_PACKAGE: &str = "self.matches('^(@[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9_~-][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=|*+._ -]*|@npm:[A-Za-z0-9^~<>=|*+._ @/-]*)?$')";
 const PACKAGE_VERSIONS: &str = "self.matches('^[A-Za-z0-9][A-Za-z0-9._-]* *[<>=!~]=?[^@/:]*$')";
 const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
 const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.kubernetes.io/, job-name, controller-uid or AppArmor: they belong to Knack and Kubernetes";
@@ -158,6 +159,11 @@ pub const RULES: &[Rule] = &[
         "spec.packages.python[]",
         PACKAGE_NAME,
         "packages.python are names of packages with versions, such as pillow>=10; packages come from the index, not from addresses or paths",
+    ),
+    skill(
+        "spec.packages.node[]",
+        NODE_PACKAGE,
+        "packages.node are names of packages with ranges, such as docx@^9; packages come from the index, not from addresses, folders or version control",
     ),
     skill(
         "spec.packages",

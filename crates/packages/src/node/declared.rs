@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use knack_skill::model::SkillFile;
+use knack_skill::model::{AskedPackages, SkillFile};
 use serde_json::Value;
 
 use super::dependency::Dependency;
@@ -34,62 +34,106 @@ pub struct Wish {
     pub overrides: Option<Value>,
 }
 
-/// What a skill asks for: in the frontmatter, else in package.json. `None`: nothing. Errors: what cannot be used of it.
-pub fn wish(files: &BTreeMap<String, SkillFile>) -> Result<Option<Wish>, Vec<Finding>> {
-    wish_of(files, Front::of(files).as_ref())
+/// The field of a Skill manifest.
+pub(crate) const NODE_SPEC_FIELD: &str = "spec.packages.node";
+
+/// What stands over the files of a skill, and in its document: a manifest's list and the frontmatter.
+type Over<'a> = (Option<&'a AskedPackages>, Option<&'a Front<'a>>);
+
+/// What a skill asks for: in its manifest, else in the frontmatter, else in package.json. `None`: nothing. Errors: what cannot be
+/// used of it.
+pub fn wish(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Result<Option<Wish>, Vec<Finding>> {
+    let wish = wish_of(files, (spec, Front::of(files).as_ref()))?;
+    Ok(wish.filter(|wish| !wish.dependencies.is_empty()))
 }
 
-fn wish_of(files: &BTreeMap<String, SkillFile>, front: Option<&Front<'_>>) -> Result<Option<Wish>, Vec<Finding>> {
+/// The same; a list without names asks for none.
+fn wish_of(files: &BTreeMap<String, SkillFile>, (spec, front): Over<'_>) -> Result<Option<Wish>, Vec<Finding>> {
     let mut findings = Vec::new();
-    let front = front.and_then(|front| {
-        let dependencies = front_dependencies(front, &mut findings)?;
-        Some(Wish {
-            source: format!("packages.node in {}", front.name),
-            dependencies,
-            overrides: None,
-        })
-    });
+    let listed = match spec.and_then(|asked| asked.node.as_ref()) {
+        Some(texts) => Some((NODE_SPEC_FIELD.to_owned(), spec_dependencies(texts, &mut findings))),
+        None => front.and_then(|front| {
+            let dependencies = front_dependencies(front, &mut findings)?;
+            Some((format!("packages.node in {}", front.name), dependencies))
+        }),
+    };
     if !findings.is_empty() {
         return Err(findings);
     }
-    let wish = match (front, files.get(PACKAGE_JSON)) {
-        (Some(front), _) => Some(front),
-        (None, Some(file)) => {
-            let read = package_json::read(&file.bytes)?;
-            Some(Wish {
-                source: PACKAGE_JSON.to_owned(),
-                dependencies: read.dependencies,
-                overrides: read.overrides,
-            })
-        }
-        (None, None) => None,
+    if let Some((source, mut dependencies)) = listed {
+        dependencies.sort();
+        dependencies.dedup();
+        return Ok(Some(Wish {
+            source,
+            dependencies,
+            overrides: None,
+        }));
+    }
+    let Some(file) = files.get(PACKAGE_JSON) else {
+        return Ok(None);
     };
-    Ok(wish.filter(|wish| !wish.dependencies.is_empty()))
+    let read = package_json::read(&file.bytes)?;
+    let wish = Wish {
+        source: PACKAGE_JSON.to_owned(),
+        dependencies: read.dependencies,
+        overrides: read.overrides,
+    };
+    // It may be there for other things.
+    Ok(Some(wish).filter(|wish| !wish.dependencies.is_empty()))
+}
+
+/// The list of a manifest.
+fn spec_dependencies(texts: &[String], findings: &mut Vec<Finding>) -> Vec<Dependency> {
+    if texts.len() > MAX_PACKAGES {
+        findings.push(too_many(texts.len(), NODE_SPEC_FIELD, 0));
+        return Vec::new();
+    }
+    let mut read = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        match Dependency::parse(text) {
+            Ok(dependency) => read.push(dependency),
+            Err((kind, why)) => {
+                let field = format!("{NODE_SPEC_FIELD}[{index}]");
+                findings.push(Finding::new(kind, &field, 0, why, help_of(kind)));
+            }
+        }
+    }
+    read
+}
+
+fn too_many(count: usize, place: &str, line: usize) -> Finding {
+    let text = format!("{count} packages, more than {MAX_PACKAGES}");
+    Finding::new(
+        FindingKind::TooMany,
+        place,
+        line,
+        text,
+        "declare what the scripts import",
+    )
 }
 
 /// `packages.node` of the frontmatter; `None`: it is not there.
 fn front_dependencies(front: &Front<'_>, findings: &mut Vec<Finding>) -> Option<Vec<Dependency>> {
     let texts = front.list("node", findings)?;
     if texts.len() > MAX_PACKAGES {
-        let text = format!("{} packages, more than {MAX_PACKAGES}", texts.len());
-        let line = front.line("packages.node");
-        let help = "declare what the scripts import";
-        findings.push(Finding::new(FindingKind::TooMany, front.name, line, text, help));
+        findings.push(too_many(texts.len(), front.name, front.line("packages.node")));
         return Some(Vec::new());
     }
-    let mut dependencies = front.read(texts, Dependency::parse, help_of, findings);
-    dependencies.sort();
-    dependencies.dedup();
-    Some(dependencies)
+    Some(front.read(texts, Dependency::parse, help_of, findings))
 }
 
 /// What is installed for a skill; `None`: nothing. Without a lock nothing is refused, and findings say that it has no effect.
 pub(crate) fn declared(
     files: &BTreeMap<String, SkillFile>,
-    front: Option<&Front<'_>>,
+    over: Over<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<NodeDeclaration> {
-    let wished = wish_of(files, front);
+    let wished = wish_of(files, over);
+    if let Ok(Some(wish)) = &wished
+        && wish.dependencies.is_empty()
+    {
+        return None;
+    }
     let Some(file) = files.get(NODE_LOCK_FILE) else {
         findings.extend(without_lock(wished));
         return None;
@@ -186,7 +230,7 @@ mod tests {
     use crate::fixture::files;
 
     fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<NodeDeclaration> {
-        super::declared(files, Front::of(files).as_ref(), findings)
+        super::declared(files, (None, Front::of(files).as_ref()), findings)
     }
 
     fn lock(root: &Value, names: &[&str]) -> String {
@@ -239,6 +283,74 @@ mod tests {
                 )
             );
         }
+    }
+
+    /// In the place of what the files declare; the lock must be made for it.
+    #[test]
+    fn the_list_of_a_manifest_counts_alone() {
+        let c = lock(&json!({"c": "^1"}), &["c", "deep"]);
+        let json = "{\"dependencies\": {\"x\": \"^1\"}}";
+        let list = [("SKILL.md", FRONT), (PACKAGE_JSON, json), (NODE_LOCK_FILE, c.as_str())];
+        for (listed, list, names, told) in [
+            (&["c@^1"][..], &list[..], Some(&["c"][..]), None),
+            (&[], &list, None, None),
+            (
+                &["a@^1", "c@^1"],
+                &list,
+                None,
+                Some(
+                    "package-lock.json: a is declared and not in the lock (make the lock again with knack skill lock)",
+                ),
+            ),
+            (
+                &["c@^2"],
+                &list,
+                None,
+                Some("package-lock.json: c is declared as ^2 and the lock was made for \"^1\""),
+            ),
+            (
+                &["c@^1"],
+                &list[..2],
+                None,
+                Some(
+                    "spec.packages.node: packages of Node are installed by package-lock.json alone, which is not there; they have no effect (make it with knack skill lock)",
+                ),
+            ),
+            (
+                &["c", "d@file:../d"],
+                &list,
+                None,
+                Some("spec.packages.node[1]: d comes from"),
+            ),
+        ] {
+            let spec = AskedPackages {
+                node: Some(listed.iter().map(|text| (*text).to_owned()).collect()),
+                ..AskedPackages::default()
+            };
+            let (files, mut findings) = (files(list), Vec::new());
+            let found = super::declared(&files, (Some(&spec), Front::of(&files).as_ref()), &mut findings);
+            let source = found.as_ref().map(|found| found.source.as_str());
+            assert_eq!(source, names.map(|_| NODE_SPEC_FIELD), "{listed:?}");
+            let found: Option<Vec<&str>> = found
+                .as_ref()
+                .map(|found| found.names.iter().map(String::as_str).collect());
+            assert_eq!(found.as_deref(), names, "{listed:?}");
+            let said = findings.first().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                said.starts_with(told.unwrap_or_default()) && said.is_empty() == told.is_none(),
+                "{listed:?}: {said}"
+            );
+        }
+        let none = AskedPackages::default();
+        assert_eq!(
+            wish(&files(&list), Some(&none)).unwrap().unwrap().dependencies[0].name,
+            "@s/b"
+        );
+        let empty = [
+            ("SKILL.md", "---\npackages: {node: []}\n---\n"),
+            (NODE_LOCK_FILE, c.as_str()),
+        ];
+        assert_eq!(declared(&files(&empty), &mut Vec::new()), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Packages of Node: what a skill declares of them, and the lock that fixes each.
 //!
 //! ```text
-//! `packages.node` in SKILL.md ▶ package.json ▶ package-lock.json alone      names and ranges, the first that is there
-//! package-lock.json                                                          what is installed, and where
+//! `spec.packages.node` ▶ `packages.node` in SKILL.md ▶ package.json ▶ package-lock.json alone    names and ranges, the first that is there
+//! package-lock.json                                                                              what is installed, and where
 //! ```
 //!
 //! Nothing is installed without a lock: choosing versions is npm's, and only `knack skill lock` asks it.
@@ -14,6 +14,7 @@ mod location;
 mod lock;
 mod package_json;
 
+pub(crate) use declared::NODE_SPEC_FIELD;
 pub(crate) use declared::declared;
 pub use declared::{NodeDeclaration, Wish, wish};
 pub use dependency::Dependency;

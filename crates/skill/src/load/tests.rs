@@ -136,7 +136,7 @@ fn the_manifest_wins_over_the_frontmatter() {
         }),
         packages: Some(AskedPackages {
             python: vec!["pillow>=10".to_owned()],
-            standard: false,
+            ..AskedPackages::default()
         }),
     };
     let text = b"---\nname: demo\ndescription: d\nmode: off\ntags: [a]\ntimeout_ms: 9000\n---\nB";

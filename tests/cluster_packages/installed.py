@@ -1,0 +1,68 @@
+"""The release with packages that the tests of a cluster install, and what it says of skills."""
+
+from bed import exists, get, wait_until
+from harness import CHART, helm, kubectl
+from skill_run import run_skill
+
+# Where the bed's containerd expects a registry that speaks plain HTTP (tests/cluster/lib/settings.sh).
+NODE = "10.99.0.1"
+ADDRESS = NODE + ":5000"
+REPOSITORY = ADDRESS + "/team/environments"
+RELEASE, NAMESPACE, SANDBOXES, SKILLS, BUILDS = "knack", "knack-system", "knack-sandboxes", "packages-skills", "knack-builds"
+READY_SECONDS = 600
+STATE = {}
+
+
+def install():
+    take = ["--take-ownership"] if exists("crd", "skills.knack.dev") else []
+    helm_release("install", {}, *take)
+
+
+def helm_release(verb, other, *words):
+    """Installs or upgrades the release; `other` are values in the place of the usual ones."""
+    values = {
+        "image.repository": "knack.local/knack", "image.tag": "dev", "gatewayImage.repository": "knack.local/knack-gateway",
+        "sandbox.images.python": STATE["base"], "packages.repository": REPOSITORY, "packages.registryPlainHttp": "true",
+        "packages.index": STATE["index"].url, "packages.npmIndex": STATE["index"].npm, "packages.builderImage": "knack.local/packages-builder:dev",
+        "packages.egress[0].cidr": NODE + "/32", "packages.egress[0].ports[0]": "5000", "packages.egress[0].ports[1]": str(STATE["index"].port),
+    }
+    values.update(other)
+    sets = [word for name, value in values.items() for word in ("--set", "%s=%s" % (name, value))]
+    helm(verb, RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "%ds" % READY_SECONDS, *sets, *words)
+
+
+def verdict(name):
+    runtimes = get("skill", name, "-n", SKILLS).get("status", {}).get("runtimes", [])
+    return next((each for each in runtimes if each["namespace"] == SANDBOXES and each["name"] == "default"), None)
+
+
+def until(name, state, seconds=120, part=""):
+    """The verdict about a skill at the default runtime, once its packages are in a state, with a part of their message."""
+    def now():
+        found = verdict(name)
+        told.append(found)
+        packages = (found or {}).get("packages", {})
+        return found if packages.get("state") == state and part in packages.get("message", "") else None
+    told = []
+    try:
+        return wait_until("%s is %s" % (name, state), seconds, now)
+    except AssertionError as error:
+        raise AssertionError("%s: %s" % (error, told[-1])) from error
+
+
+def run_words(name, words):
+    """Standard output of a run of a skill's command at the default runtime, by lines."""
+    return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words).splitlines()
+
+
+def removed():
+    if exists("crd", "skills.knack.dev"):
+        kubectl("delete", "skills", "--all", "-n", SKILLS, "--ignore-not-found", "--timeout=300s", expect=None)
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s", "--ignore-not-found")
+    kubectl("delete", "namespace", NAMESPACE, SKILLS, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=300s")
+
+
+def diagnosis():
+    for arguments in (["get", "skills,skillruntimes,jobs,pods", "-A", "-o", "wide"], ["get", "configmap", "knack-packages", "-n", NAMESPACE, "-o", "yaml"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
+                      ["logs", "-n", BUILDS, "-l", "knack.dev/role=builder", "--tail=30"], *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=20"] for part in ("controller", "hub", "packages"))):
+        print("".join(kubectl(*arguments, expect=None)[1:])[-6000:])
