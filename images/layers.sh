@@ -25,7 +25,8 @@ skeleton() { # folder
 
 # What a layer takes of Debian, as words for apt.
 knack_packages() { closure libc6 libgcc-s1 && echo ca-certificates; }
-python_packages() { closure "$(python_version)" libsqlite3-0; }
+# Wheels bring their libraries, but not the runtime of C++: PEP 600 has it with the system.
+python_packages() { closure "$(python_version)" libsqlite3-0 libstdc++6; }
 node_packages() { closure nodejs; }
 office_packages() { resolved libreoffice-{writer,calc,impress} pandoc poppler-utils qpdf tesseract-ocr{,-eng} fonts-{dejavu-core,liberation} bash dash coreutils grep sed nodejs "$(python_version)" libsqlite3-0; }
 

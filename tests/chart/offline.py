@@ -321,7 +321,8 @@ def the_registry_reaches_its_catalog():
             ({}, [], [53, 53, 6443]),
             ({"name": "skillssh"}, ["--catalog=skillssh"], [53, 53, 6443, 443]),
             ({"name": "skillsmp", "url": "https://[fd00::1]:6443/api"}, ["--catalog=skillsmp", "--catalog-url=https://[fd00::1]:6443/api"], [53, 53, 6443, 443]),
-            (mirror, ["--catalog=skillssh", "--catalog-url=" + mirror["url"], "--catalog-files-url=" + mirror["filesUrl"]], [53, 53, 6443, 8080, 80])):
+            (mirror, ["--catalog=skillssh", "--catalog-url=" + mirror["url"], "--catalog-files-url=" + mirror["filesUrl"],
+                      "--catalog-key-env=KNACK_CATALOG_KEY"], [53, 53, 6443, 8080, 80])):
         made = documents(render({"crds": {"enabled": False}, "registry": {"enabled": True, "catalog": catalog}, "networkPolicy": {"egressPorts": [6443]},
                                  "caBundle": {"configMap": {"name": "corp-ca"}}}))
         pod = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-registry")["spec"]["template"]["spec"]

@@ -69,6 +69,29 @@ fn a_cold_run_gives_output_files_and_a_record() {
     });
 }
 
+/// What wheels for Linux do not bring: the libraries that PEP 600 has with the system, of those that a sandbox has a use for.
+#[test]
+fn the_libraries_that_wheels_expect_of_a_system_are_there() {
+    cluster_support::run(
+        "the_libraries_that_wheels_expect_of_a_system_are_there",
+        async |cluster| {
+            let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 0}})).await;
+            let executor = fixture.owner().await;
+            let program = python(
+                "import ctypes\nfor name in ['libstdc++.so.6', 'libgcc_s.so.1', 'libm.so.6', 'libz.so.1', 'libexpat.so.1']:\n    ctypes.CDLL(name)\nprint('all')",
+            );
+            let result = within(60, executor.execute(program, CancellationToken::new()))
+                .await
+                .unwrap();
+            assert_eq!(
+                (result.stdout.text(), result.stderr.text()),
+                ("all\n".into(), String::new().into())
+            );
+            executor.shutdown().await;
+        },
+    );
+}
+
 #[test]
 fn a_warm_run_takes_a_ready_pod_and_no_pod_is_used_twice() {
     cluster_support::run(
