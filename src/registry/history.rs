@@ -64,8 +64,9 @@ impl ClusterHistory {
         })
     }
 
-    /// Takes a report of a gateway, as the account that it proved to be.
-    pub(super) fn take(&self, caller: &Caller, body: &[u8], metrics: &Metrics) -> (StatusCode, &'static str) {
+    /// Takes a report of a gateway, as the account that it proved to be. It is answered once it is on the disk, since a gateway
+    /// forgets then what it reported.
+    pub(super) async fn take(&self, caller: &Caller, body: &[u8], metrics: &Metrics) -> (StatusCode, &'static str) {
         let Some(_turn) = self.reports.take(&caller.namespace, tokio::time::Instant::now()) else {
             return (
                 StatusCode::TOO_MANY_REQUESTS,
@@ -85,6 +86,12 @@ impl ClusterHistory {
         for execution in report.executions {
             let is_taken = self.kept.take((&caller.namespace, &caller.service_account), execution);
             metrics.reported(is_taken);
+        }
+        if !self.kept.flush().await {
+            return (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the disk does not take the report at this moment; try again",
+            );
         }
         (StatusCode::NO_CONTENT, "")
     }

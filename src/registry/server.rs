@@ -313,7 +313,7 @@ async fn report(state: &Served, request: Request) -> Result<(StatusCode, Bytes),
     if is_claim {
         return Ok(history.claim(&caller, &held.bytes).await);
     }
-    let (status, text) = history.take(&caller, &held.bytes, &state.metrics);
+    let (status, text) = history.take(&caller, &held.bytes, &state.metrics).await;
     Ok((status, text.into()))
 }
 

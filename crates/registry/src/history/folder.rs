@@ -33,7 +33,7 @@ use crate::model::Owner;
 const QUEUE_MAX: usize = 1_024;
 /// Bytes of what waits for the disk.
 const QUEUE_MAX_BYTES: usize = 8 << 20;
-/// How long an orderly end waits for the disk.
+/// How long an orderly end, or who reports something, waits for the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Executions in a folder of this machine.
@@ -145,17 +145,14 @@ impl FolderHistory {
         }
     }
 
-    /// Waits until what was noted is on the disk, within a bound.
-    pub async fn flush(&self) {
-        let Some(tell) = self.tell.clone() else { return };
+    /// Waits until what was noted is on the disk, within a bound. `false`: it is not, or not yet.
+    pub async fn flush(&self) -> bool {
+        let Some(tell) = self.tell.clone() else { return false };
         let flushed = tokio::task::spawn_blocking(move || {
             let (done, flushed) = sync_channel(1);
-            if tell.send(Told::Flush(done)).is_ok() {
-                // What is not written by then is lost, as in any other end.
-                let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
-            }
+            tell.send(Told::Flush(done)).is_ok() && flushed.recv_timeout(FLUSH_TIMEOUT).is_ok()
         });
-        let _ = flushed.await;
+        flushed.await.unwrap_or(false)
     }
 
     /// Puts a line into the queue of the disk. `false`: there is no room.
