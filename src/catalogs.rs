@@ -66,6 +66,11 @@ impl CatalogArgs {
         }
     }
 
+    /// Whether a catalog is named.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.catalog.is_some()
+    }
+
     /// The catalogs where one is named. Errors: an address or a key cannot be used, or no catalog is named that they are of.
     pub(crate) fn named(&self, roots: &Roots) -> anyhow::Result<Option<Catalogs>> {
         match (self.catalog, self.given()) {

@@ -14,6 +14,7 @@ use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::typed::Typed;
 use crate::catalogs::CatalogArgs;
 use crate::hub::tls::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
@@ -29,6 +30,8 @@ const FILES_MIB: u64 = 1024;
 /// Arguments of `knack registry`.
 #[derive(Debug, Args)]
 pub struct RegistryArgs {
+    #[command(flatten)]
+    typed: Typed,
     /// Serve this namespace only; may be given several times
     #[arg(long = "watch-namespace")]
     watch_namespaces: Vec<String>,
@@ -82,6 +85,12 @@ pub struct RegistryArgs {
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
+    if !args.catalog.is_named() {
+        args.typed.refuse(
+            &["--ca-file", "--ca-pem"],
+            "without --catalog, the registry connects to nobody else's server",
+        )?;
+    }
     let catalogs = args.catalog.named(&args.ca.roots()?)?;
     let certificate = Certificate::read(&args.tls_dir).await.with_context(|| {
         format!(

@@ -46,6 +46,7 @@ async fn a_flag_without_effect_is_refused_by_its_name() {
             "--catalog-files-url",
         ),
         ("gateway --mcp health", "health"),
+        ("registry --tls-dir x --ca-file ca.pem", "--ca-file"),
     ] {
         let said = said(arguments, &[NO_CLUSTER]).await;
         let named = said.lines().next().unwrap_or_default();
