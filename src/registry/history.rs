@@ -64,8 +64,8 @@ impl ClusterHistory {
         })
     }
 
-    /// Takes a report of a gateway, as the account that it proved to be. It is answered once it is on the disk, since a gateway
-    /// forgets then what it reported.
+    /// Takes a report of a gateway, as the account that it proved to be. It is answered once it is written, since a gateway forgets
+    /// then what it reported; what the disk refuses is counted as dropped.
     pub(super) async fn take(&self, caller: &Caller, body: &[u8], metrics: &Metrics) -> (StatusCode, &'static str) {
         let Some(_turn) = self.reports.take(&caller.namespace, tokio::time::Instant::now()) else {
             return (

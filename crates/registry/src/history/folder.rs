@@ -145,7 +145,7 @@ impl FolderHistory {
         }
     }
 
-    /// Waits until what was noted is on the disk, within a bound. `false`: it is not, or not yet.
+    /// Waits until what was noted is on the disk, or refused by it and counted as dropped, within a bound. `false`: it is neither yet.
     pub async fn flush(&self) -> bool {
         let Some(tell) = self.tell.clone() else { return false };
         let flushed = tokio::task::spawn_blocking(move || {
