@@ -1,15 +1,18 @@
-//! What the admission policy `sandbox-environments` asks for: a line for each runtime and each image that it may run. Pure.
+//! Which images of the repository of environments the hub may run at which runtime: a name for each, which the admission
+//! policy `sandbox-environments` looks for among the hub's rights. Pure.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use knack_packages::Records;
+use knack_vocabulary::{GROUP, RESOURCE_ENVIRONMENTS, VERB_USE};
 
 use super::wanted::Wanted;
 
 /// An image that a runtime needs no more is admitted for this long, seconds: a request that began with the revision
 /// goes on with it. A conversation's request lasts minutes.
 const LET_GO_SECONDS: i64 = 60 * 60;
-/// Images that are needed no more and still admitted; 250 bytes each in a ConfigMap of 1 MiB. The oldest go first.
+/// Images that are needed no more and still admitted; 250 bytes each in a ConfigMap and a Role of 1 MiB. The oldest go first.
 const LET_GO_MAX: usize = 400;
 
 /// The lines: empty for what is needed, for the rest since when it is not, in seconds since the Unix epoch. `told` is what was
@@ -40,6 +43,27 @@ pub(super) fn admitted(
     let excess = let_go.len().saturating_sub(LET_GO_MAX);
     lines.extend(let_go.drain(excess..).map(|(since, line)| (line, since.to_string())));
     lines
+}
+
+/// The rules of the Role: the hub may `use` these images. A rule without names would be one for all of them, so without a
+/// line there is none.
+pub(super) fn rules(lines: &BTreeMap<String, String>) -> Vec<PolicyRule> {
+    let names: Vec<String> = lines.keys().filter(|line| line.contains('_')).cloned().collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    vec![PolicyRule {
+        api_groups: Some(vec![GROUP.to_owned()]),
+        resources: Some(vec![RESOURCE_ENVIRONMENTS.to_owned()]),
+        resource_names: Some(names),
+        verbs: vec![VERB_USE.to_owned()],
+        ..PolicyRule::default()
+    }]
+}
+
+/// Whether a Role has exactly these rules.
+pub(super) fn has_rules(role: Option<&Role>, rules: &[PolicyRule]) -> bool {
+    role.is_some_and(|role| role.rules.as_deref().unwrap_or_default() == rules)
 }
 
 #[cfg(test)]
@@ -154,5 +178,36 @@ mod tests {
         let lines = admitted(&Records::default(), &BTreeMap::new(), &told, NOW);
         assert_eq!(lines.len(), LET_GO_MAX);
         assert!(!lines.contains_key("a_main_0006") && lines.contains_key("a_main_0007"));
+    }
+
+    #[test]
+    fn the_role_names_every_image_and_never_all_of_them() {
+        let lines = |names: &[&str]| -> BTreeMap<String, String> {
+            names.iter().map(|name| ((*name).to_owned(), String::new())).collect()
+        };
+        for (what, names, expected) in [
+            ("nothing", &[] as &[&str], None),
+            ("records alone", &["0123456789abcdef"], None),
+            (
+                "both",
+                &["0123456789abcdef", "a_main_x", "b_main_x"],
+                Some(vec!["a_main_x".to_owned(), "b_main_x".to_owned()]),
+            ),
+        ] {
+            let rules = rules(&lines(names));
+            assert_eq!(
+                rules.first().and_then(|rule| rule.resource_names.clone()),
+                expected,
+                "{what}"
+            );
+            assert_eq!(rules.is_empty(), expected.is_none(), "{what}");
+            let role = |rules| Role {
+                rules,
+                ..Role::default()
+            };
+            assert!(has_rules(Some(&role(Some(rules.clone()))), &rules), "{what}");
+            assert_eq!(has_rules(Some(&role(None)), &rules), rules.is_empty(), "{what}");
+            assert!(!has_rules(None, &rules), "{what}");
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! Skills, SkillRuntimes ─▶ wanted ─▶ decide ─▶ ConfigMap + Job in the namespace of builds ─▶ build ─▶ registry
 //!                                      ▲                                                       │
-//! ConfigMap knack-packages ◀─ records ─┴──────────── the pod's termination message ◀───────────┘
+//! ConfigMap knack-packages ◀─ records ─┼──────────── the pod's termination message ◀───────────┘
+//! Role knack-environments  ◀─ names ───┘
 //! ```
 //!
 //! This process reads no Secret: a Job names the credentials of index and registry, and the kubelet mounts them.

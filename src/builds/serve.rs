@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::rbac::v1::Role;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
 use knack_packages::{EnvironmentRecord, Records, Request, State, given, stated};
 use knack_serving::probes;
-use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, LABEL_ENVIRONMENT};
+use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, LABEL_ENVIRONMENT, ROLE_ENVIRONMENTS};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::admitted::admitted;
+use super::admitted::{admitted, has_rules, rules};
 use super::decide::{Build, decide};
 use super::job::{BuilderSettings, compressed, job, name, request};
 use super::metrics::BuildMetrics;
@@ -97,7 +98,8 @@ pub async fn serve(
         jobs: Api::namespaced(client.clone(), &settings.builder.namespace),
         pods: Api::namespaced(client.clone(), &settings.builder.namespace),
         requests: Api::namespaced(client.clone(), &settings.builder.namespace),
-        records: Api::namespaced(client, &settings.watching.namespace),
+        records: Api::namespaced(client.clone(), &settings.watching.namespace),
+        roles: Api::namespaced(client, &settings.watching.namespace),
         lists: watch::lists(&settings.watching),
         settings,
         shared,
@@ -116,7 +118,7 @@ pub async fn serve(
 /// What was told last.
 struct WrittenRecords {
     records: Records,
-    /// The same as the ConfigMap has it, with what the admission policy asks for.
+    /// The same as the ConfigMap has it, with the names of what the hub may run.
     lines: BTreeMap<String, String>,
 }
 
@@ -135,6 +137,8 @@ struct Server {
     requests: Api<ConfigMap>,
     /// Where controller and hub read.
     records: Api<ConfigMap>,
+    /// What the hub may run.
+    roles: Api<Role>,
     lists: usize,
     settings: ServeSettings,
     shared: Arc<Shared>,
@@ -192,6 +196,8 @@ impl Server {
         // Before their Jobs go: what they said would be lost.
         let mut lines = decision.records.lines();
         lines.extend(admitted(&decision.records, &wanted, &told, now));
+        // Before the hub hears of them: it would be refused what it then asks for.
+        self.admit(&lines).await?;
         if known.as_ref().is_none_or(|known| known.lines != lines) {
             self.tell(&lines).await?;
             self.report(&before, &decision.records, &wanted).await;
@@ -376,7 +382,30 @@ impl Server {
         }
     }
 
-    /// Tells controller, hub and admission policy.
+    /// Lets the hub run what the lines name. Asked at each look, so that a Role that others changed is as it should be again.
+    async fn admit(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
+        let what = || format!("get Role {ROLE_ENVIRONMENTS}");
+        let role = call(what, self.roles.get_opt(ROLE_ENVIRONMENTS)).await?;
+        let rules = rules(lines);
+        if has_rules(role.as_ref(), &rules) {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": ROLE_ENVIRONMENTS},
+            "rules": rules,
+        });
+        let what = || format!("apply Role {ROLE_ENVIRONMENTS}");
+        let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
+        call(
+            what,
+            self.roles.patch(ROLE_ENVIRONMENTS, &manager, &Patch::Apply(&object)),
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Tells controller and hub.
     async fn tell(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",

@@ -237,7 +237,7 @@ pub(crate) fn decoded<K>(event: Event<DeserializeGuard<K>>, kind: &'static str) 
         Ok(object) => Some(object),
         Err(invalid) => {
             let (namespace, name) = (invalid.metadata.namespace, invalid.metadata.name);
-            tracing::warn!(kind, ?namespace, ?name, error = %invalid.error, "an object cannot be decoded; its last readable state stays in use");
+            tracing::warn!(kind, namespace, name, error = %invalid.error, "an object cannot be decoded; its last readable state stays in use");
             None
         }
     };

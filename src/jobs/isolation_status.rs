@@ -24,7 +24,8 @@ pub(super) async fn publish(launcher: &Launcher, view: &ArcSwap<RuntimeView>) {
     let mut told = launcher.gate.listen();
     while told.changed().await.is_ok() {
         let (found, view) = (launcher.gate.seen(), view.load_full());
-        tracing::info!(runtime = %view.reference(), ?found, "isolation checked");
+        let (isolated, reason, message) = found.condition();
+        tracing::info!(runtime = %view.reference(), isolated, reason, message, "isolation checked");
         match write(launcher, &view, &found).await {
             Ok(true) => {}
             Ok(false) => told.mark_changed(),

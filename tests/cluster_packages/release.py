@@ -6,8 +6,8 @@ import os
 import authority
 import builder
 from bed import apply, get, wait_until
-from harness import assert_equal, kubectl
-from installed import ADDRESS, BUILDS, NAMESPACE, NODE, REPOSITORY, SANDBOXES, SKILLS, STATE, diagnosis, install, removed, run_words, until, verdict
+from harness import assert_equal, helm, kubectl
+from installed import ADDRESS, BUILDS, NAMESPACE, NODE, RELEASE, REPOSITORY, SANDBOXES, SKILLS, STATE, diagnosis, install, removed, run_words, until, verdict
 from parts import Index, node_lock, push, registry, wheel
 
 SKILL = """
@@ -196,6 +196,34 @@ def foreign_digest():
             raise AssertionError("%s: %s" % (image, errors))
 
 
+def rights_of_the_hub():
+    """The hub's rights name the images that it may run; what others did to them is mended at the next look."""
+    image = verdict("greets")["packages"]["environment"]
+    account = "system:serviceaccount:%s:knack-hub" % NAMESPACE
+
+    def may(digest):
+        # `kubectl auth can-i` asks about resources that the API server serves, and of these there are no objects.
+        resource = {"group": "knack.dev", "resource": "environments", "namespace": NAMESPACE, "name": "%s_default_%s" % (SANDBOXES, digest), "verb": "use"}
+        asked = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": account, "resourceAttributes": resource}}
+        return kubectl("create", "-f", "-", "-o", "jsonpath={.status.allowed}", stdin=json.dumps(asked)).strip() == "true"
+    assert_equal((may(image[-64:]), may("0" * 64)), (True, False), "rights of the hub")
+    kubectl("delete", "role", "knack-environments", "-n", NAMESPACE)
+    skill("greets-three", "greeter>=1\n")
+    until("greets-three", "Ready")
+    wait_until("the Role is back", 60, lambda: may(image[-64:]))
+    assert_equal(run_once("greets-three")[:1], ["hello of 1.0 helper"], "the answer")
+
+
+def installed_again():
+    """On an API server that ran all the time: what it forgot of a release that went does not hold back the next one."""
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s")
+    kubectl("delete", "namespace", NAMESPACE, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=300s")
+    install()
+    skill("greets-again", "greeter>=1\n")
+    until("greets-again", "Ready")
+    assert_equal(run_once("greets-again")[:1], ["hello of 1.0 helper"], "the answer")
+
+
 def rights():
     """Neither controller nor hub nor builders' maker reads a Secret of the builds; the builders have no token."""
     for account in ("knack-controller", "knack-hub", "knack-packages"):
@@ -215,9 +243,11 @@ STEPS = [
     ("a list of a manifest is checked against the lock", listed_of_node),
     ("what cannot be built is told and not served", refused),
     ("no other digest runs", foreign_digest),
+    ("the hub's rights name the images that it may run", rights_of_the_hub),
     ("an edit that cannot be built leaves the last good revision in service", newest_is_not_there),
     ("another sandbox image has environments of its own", another_base),
     *authority.STEPS,
+    ("a release that is installed again runs what it ran", installed_again),
 ]
 
 

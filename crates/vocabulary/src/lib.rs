@@ -48,6 +48,11 @@ pub const CONFIG_MAP_REGISTRY_CA: &str = "knack-registry-ca";
 pub const CONFIG_MAP_CA: &str = "knack-ca";
 /// ConfigMap with what is known of environments of packages, in the release namespace; `knack packages serve` writes it.
 pub const CONFIG_MAP_PACKAGES: &str = "knack-packages";
+/// Role of the release namespace that lets the hub `use` the environments of packages that were built; `knack packages serve`
+/// writes its rules, and the admission policy `sandbox-environments` asks the API server's authorizer.
+pub const ROLE_ENVIRONMENTS: &str = "knack-environments";
+/// The resource of these rules. There are no objects of it: a name is that of a SkillRuntime and of an image's digest.
+pub const RESOURCE_ENVIRONMENTS: &str = "environments";
 /// Field manager of `knack packages serve`.
 pub const FIELD_MANAGER_PACKAGES: &str = "knack-packages";
 /// Key of the environment that a builder Job makes.

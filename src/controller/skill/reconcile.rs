@@ -54,7 +54,7 @@ pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerErr
     let pause = context
         .memory
         .retry_after(&watched.meta().uid.clone().unwrap_or_default());
-    tracing::warn!(skill = %watched.name_any(), namespace = ?watched.namespace(), %error, ?pause, "reconcile");
+    tracing::warn!(skill = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile");
     Action::requeue(pause)
 }
 
@@ -98,7 +98,7 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
         context.memory.remember_change(&uid, watched.resource_version());
     }
     if changed && transition(&before.conditions, &after.conditions) {
-        info!(skill = %skill.name_any(), namespace = ?skill.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "skill");
+        info!(skill = %skill.name_any(), namespace = skill.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "skill");
         events::publish(&context.recorder, skill, &verdict).await;
     }
     if let Some(artifact) = &after.artifact
@@ -189,7 +189,7 @@ async fn make(context: &Context, skill: &Skill) -> Result<Result<(Verdict, Skill
         Ok(made) => {
             if !made.replaced.is_empty() {
                 let told = status::replaced(&made.replaced);
-                warn!(skill = %skill.name_any(), namespace = ?skill.namespace(), message = %told.message, "skill");
+                warn!(skill = %skill.name_any(), namespace = skill.namespace(), message = %told.message, "skill");
                 events::publish(&context.recorder, skill, &told).await;
             }
             Ok(Ok((delivered(&judged, &made), content(&judged, made.config_maps))))

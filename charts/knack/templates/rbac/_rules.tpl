@@ -203,6 +203,14 @@ name; one by server-side apply can, since it carries the name.
   resources: [configmaps]
   resourceNames: [knack-packages]
   verbs: [get, create, patch]
+# Which environments the hub may run. Nobody gives a right that he does not have, hence `use`.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles]
+  resourceNames: [knack-environments]
+  verbs: [get, create, patch]
+- apiGroups: [knack.dev]
+  resources: [environments]
+  verbs: [use]
 {{- end }}
 
 {{- /* Registry, where Skills are. The admission policies registry-* say which Skills and ConfigMaps it writes. */}}
