@@ -65,7 +65,8 @@ impl ClusterHistory {
     }
 
     /// Takes a report of a gateway, as the account that it proved to be. It is answered once it is written, since a gateway forgets
-    /// then what it reported; what the disk refuses is counted as dropped.
+    /// then what it reported. What the disk refuses or is too slow for is asked for again: a gateway sends one report after the
+    /// other, so that it cannot come after what was reported later.
     pub(super) async fn take(&self, caller: &Caller, body: &[u8], metrics: &Metrics) -> (StatusCode, &'static str) {
         let Some(_turn) = self.reports.take(&caller.namespace, tokio::time::Instant::now()) else {
             return (
@@ -83,11 +84,14 @@ impl ClusterHistory {
         if report.executions.len() > REPORT_EXECUTIONS {
             return (StatusCode::PAYLOAD_TOO_LARGE, "too many executions in one report");
         }
+        let mut taken = Vec::new();
         for execution in report.executions {
+            let id = execution.id.clone();
             let is_taken = self.kept.take((&caller.namespace, &caller.service_account), execution);
             metrics.reported(is_taken);
+            taken.extend(is_taken.then_some(id));
         }
-        if !self.kept.flush().await {
+        if !self.kept.flush().await || taken.iter().any(|id| self.kept.is_refused(id)) {
             return (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the disk does not take the report at this moment; try again",

@@ -96,8 +96,7 @@ impl Default for Metrics {
         let help = "Notes of executions that gateways reported, by what came of them";
         registry.register("executions_reported", help, reported.clone());
         let dropped = Counter::default();
-        let help =
-            "Notes of executions that the history lacks: the disk refused them, or they came faster than it takes them";
+        let help = "Notes of executions that the disk refused, or that came faster than it takes them; gateways report them again";
         registry.register("executions_dropped", help, dropped.clone());
         let files = FileMetrics::register(&mut registry);
         let listener = ConnectionMetrics::default();

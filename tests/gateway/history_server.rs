@@ -62,6 +62,38 @@ async fn history(kept: &Kept, more: &[&str]) -> Output {
     command.args(files).args(more).output().await.unwrap()
 }
 
+#[tokio::test]
+async fn what_the_disk_refuses_is_not_answered_as_kept() {
+    let kept = Kept::keeping(&["history"]).await;
+    std::fs::write(kept.folder.path().join("token"), token("team:app") + "\n").unwrap();
+    report(&kept, "team:app", 1).await;
+    let client = kept.client("team:app");
+    let status = async |id: &str| {
+        let run = json!({"id": id, "caller": "11", "tool": "run", "request": "r", "input": {}, "output": "é", "status": "success",
+            "durationMs": 5, "created": jiff::Timestamp::now().as_microsecond()});
+        let body = Bytes::from(json!({"executions": [run]}).to_string());
+        let answer = client.relay(Method::POST, REPORT_PATH, HeaderMap::new(), body);
+        answer.await.unwrap().status().as_u16()
+    };
+    let (there, away) = (
+        kept.folder.path().join("history/executions"),
+        kept.folder.path().join("away"),
+    );
+    std::fs::rename(&there, &away).unwrap();
+    assert_eq!(status("refused").await, 503, "the disk refuses it");
+    std::fs::rename(&away, &there).unwrap();
+    assert_eq!(status("refused").await, 204, "it is sent again");
+    let answer = history(&kept, &["--export", "all.jsonl"]).await;
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    let lines = std::fs::read_to_string(kept.folder.path().join("all.jsonl")).unwrap();
+    let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+    let found: Vec<(Value, Value)> = lines
+        .map(|line: Value| (line["id"].clone(), line["output"].clone()))
+        .collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().all(|(_, output)| output == "é"), "whole: {found:?}");
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

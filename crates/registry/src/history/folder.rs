@@ -155,6 +155,12 @@ impl FolderHistory {
         flushed.await.unwrap_or(false)
     }
 
+    /// Whether the last note of an execution is not on the disk, since it was refused or found no room. Asked after a [flush](Self::flush).
+    pub fn is_refused(&self, id: &str) -> bool {
+        let state = self.inner.index().state(id);
+        matches!(state, Some((_, Place::Memory(_))))
+    }
+
     /// Puts a line into the queue of the disk. `false`: there is no room.
     pub(super) fn queue(&self, told: Told) -> bool {
         let size = told.bytes();
