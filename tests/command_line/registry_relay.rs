@@ -103,14 +103,17 @@ async fn the_skills_apis_go_to_the_registry_as_the_gateway_and_an_upload_is_ther
     assert_eq!(body, b"birches");
     assert!(!format!("{headers:?}").contains("sk-of-the-client"), "{headers:?}");
 
-    for path in [
-        "/v1/skills/skill_knack_1",
-        "/api/v1/skills",
-        "/api/skills",
-        "/v1/skills/skill_knack_1/content",
+    for (method, path) in [
+        ("GET", "/v1/skills/skill_knack_1"),
+        ("GET", "/api/v1/skills"),
+        ("GET", "/api/skills"),
+        ("GET", "/v1/skills/skill_knack_1/content"),
+        ("GET", "/api/skills/skillssh?q=larches"),
+        ("POST", "/api/skills/skillssh/install"),
+        ("GET", "/api/skills/marketplace?q=larches"),
     ] {
-        let (status, _, text) = ask(&gateway, "GET", path, false, "").await;
-        assert_eq!((status, text), (200, format!("GET {path}")));
+        let (status, _, text) = ask(&gateway, method, path, false, "").await;
+        assert_eq!((status, text), (200, format!("{method} {path}")));
     }
     // The provider's own: not for the registry.
     hub.asked.take();
