@@ -3,7 +3,7 @@
 import os
 
 from bed import apply, exists, get, wait_until
-from harness import CHART, helm, kubectl
+from harness import BED, CHART, helm, kubectl, run
 from parts import Index, push, registry
 from skill_run import run_skill
 
@@ -71,6 +71,10 @@ def on_a_release(report, steps, wheels, images, node=()):
             report.skip(name, "KNACK_NO_CLUSTER=1")
         return
     removed()
+    # One that a release with packages was removed from refuses the runs of the next (docs/kubernetes.md#upgrade-and-uninstall).
+    for command in ("kill", "start"):
+        run([BED, command, "apiserver"])
+    wait_until("the API server", 60, lambda: kubectl("get", "--raw", "/readyz", expect=None)[0] == 0)
     apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
     with registry(ADDRESS) as server:
         STATE["content"] = server.content

@@ -6,11 +6,12 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "chart"))
 
 import builder
+import office
 import release
 import standard
 from harness import Report
 
-PARTS = {"builder": builder, "cluster": release, "standard": standard}
+PARTS = {"builder": builder, "cluster": release, "standard": standard, "office": office}
 OF_MAKE_TEST = ["builder", "cluster"]
 
 

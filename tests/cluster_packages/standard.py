@@ -130,7 +130,7 @@ def asked_for():
     wait_until("a builder", 60, at_work)
     assert_equal([verdict("asks")[key] for key in ("accepted", "reason")], [False, "PackagesBuilding"], "who asks")
     assert_equal([verdict("bare")[key] for key in ("accepted", "reason")], [True, "PackagesMissing"], "who is given")
-    assert_equal((declared("asks")["source"], declared("asks")["locked"], len(declared("asks")["python"])), ("standard environment", True, len(MODULES)), "what is declared")
+    assert_equal((declared("asks")["source"], declared("asks")["locked"]), ("standard environment", True), "what is declared")
     assert_equal(declared("bare"), {}, "what the other declares")
     found, missing = has("bare")
     assert_equal((found, len(missing)), ([], len(MODULES)), "what it has until then")
