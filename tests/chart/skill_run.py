@@ -7,9 +7,9 @@ from bed import wait_until
 from harness import run
 
 
-def run_skill(skill, runtime, release, words, seconds=30, options=()):
+def run_skill(skill, runtime, release, words, seconds=30, options=(), ends=0):
     """One run of `skill` by the gateway's account of the release in namespace `release`, as `--output json` tells it. The hub learns of a
-    Skill a moment after its status says Ready: asked again for `seconds`, until it ends with 0. `options`: more of the command's."""
+    Skill a moment after its status says Ready: asked again for `seconds`, until the command ends with `ends`. `options`: more of its own."""
     command = [os.environ["KNACK_PROGRAM"], "skill", "run", skill, "--runtime", runtime, "--service-account", release + "/knack-gateway",
                "--hub-namespace", release, "--output", "json", *options, "--", *words]
     told = []
@@ -17,7 +17,7 @@ def run_skill(skill, runtime, release, words, seconds=30, options=()):
     def asked():
         code, said, errors = run(command, expect=None)
         told.append(said + errors)
-        return said if code == 0 else None
+        return said if code == ends else None
     try:
         return json.loads(wait_until("a run of " + skill, seconds, asked))
     except AssertionError as error:

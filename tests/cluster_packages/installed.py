@@ -58,9 +58,9 @@ def run_words(name, words):
     return run_whole(name, words)["stdout"].splitlines()
 
 
-def run_whole(name, words, *options):
-    """All that a run of a skill's command at the default runtime gives, with more options of `knack skill run`."""
-    return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words, options=options)
+def run_whole(name, words, *options, ends=0):
+    """All that a run of a skill's command at the default runtime gives, with more options of `knack skill run`, which ends so."""
+    return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words, options=options, ends=ends)
 
 
 def on_a_release(report, steps, wheels, images, node=()):

@@ -18,6 +18,7 @@ metadata: {name: %(name)s, namespace: %(namespace)s}
 spec:
   sandbox:
     imageName: office
+    timeoutSeconds: 60
     resources: {limits: {memory: %(memory)s}}
   source:
     inline:
@@ -35,18 +36,31 @@ subprocess.run(["pandoc", "a.md", "-o", "a.docx"], check=True)
 subprocess.run(["soffice", "--headless", "--convert-to", "pdf", "a.docx"], check=True, capture_output=True)
 print(subprocess.run(["pdftotext", "a.pdf", "-"], check=True, capture_output=True, text=True).stdout.strip())
 """
-# More files than the work volume holds, where programs of others put theirs.
+# One file that is too large, then more files than the work volume holds, where programs put theirs: MiB in /tmp until the error.
 FILL_TMP = """
 import errno
 written = 0
-try:
-    with open("/tmp/large", "wb", buffering=0) as file:
-        while written < 1 << 30:
-            written += file.write(bytes(1 << 20))
-except OSError as error:
-    print(errno.errorcode[error.errno], written >> 20)
+for size in (100, 40):
+    try:
+        for number in range(9):
+            with open("/tmp/%d-%d" % (size, number), "wb", buffering=0) as file:
+                for _ in range(size):
+                    written += file.write(bytes(1 << 20)) >> 20
+    except OSError as error:
+        print(errno.errorcode[error.errno], written)
 """
-LIMIT = ("--timeout", "60")
+# More processes than a pod may have, each of which does nothing.
+MANY = """
+import errno, subprocess
+started = []
+try:
+    for _ in range(500):
+        started.append(subprocess.Popen(["sleep", "20"]))
+except OSError as error:
+    print(errno.errorcode[error.errno], 20 < len(started) < 400)
+for each in started:
+    each.kill()
+"""
 
 
 def test_file(name):
@@ -64,14 +78,14 @@ def skill(name, files, memory="1Gi"):
 class Run:
     """One run of a skill's command, in a pod of its own, with files beside it; what it said and left."""
 
-    def __init__(self, name, words, inputs=(), options=LIMIT):
+    def __init__(self, name, words, inputs=(), ends=0):
         with tempfile.TemporaryDirectory() as folder:
             paths = []
             for input_name, data in dict(inputs).items():
                 paths += ["--input", os.path.join(folder, input_name)]
                 with open(paths[-1], "wb") as file:
                     file.write(data)
-            self.told = run_whole(name, words, "--files-dir", os.path.join(folder, "files"), *paths, *options)
+            self.told = run_whole(name, words, "--files-dir", os.path.join(folder, "files"), *paths, ends=ends)
             self.stdout, self.files = self.told["stdout"], {}
             for each in self.told["files"]:
                 with open(each["saved"], "rb") as file:
@@ -133,11 +147,18 @@ def scripts():
 
 
 def bounds():
-    """The default memory is enough for LibreOffice, less is told as what it is; /tmp counts as files of the run."""
+    """Memory is the skill's; the work volume is a quarter of it, /tmp included; LibreOffice does with the default."""
     skill("modest", {}, memory="512Mi")
-    Run("modest", [*TO_PDF, "inputs/a.md.csv"], {"a.md.csv": b"a,b\n1,2\n"}).file("a.md.pdf", b"%PDF")
-    skill("fills", {"scripts/fill.py": FILL_TMP})
-    print(Run("fills", ["python3", "skills/fills/scripts/fill.py"]).told)
+    Run("modest", [*TO_PDF, "inputs/a.csv"], {"a.csv": b"a,b\n1,2\n"}).file("a.pdf", b"%PDF")
+    hold = {"scripts/hold.py": "import sys\nprint(len(b'x' * (int(sys.argv[1]) << 20)) >> 20)\n"}
+    skill("large", hold)
+    assert_equal(Run("large", ["python3", "skills/large/scripts/hold.py", "700"]).stdout, "700\n", "a run in 1Gi")
+    skill("small", hold, memory="512Mi")
+    ended = Run("small", ["python3", "skills/small/scripts/hold.py", "700"], ends=137)
+    assert_equal(ended.told["end"], "ended by its memory limit", "the same in 512Mi")
+    skill("fills", {"scripts/fill.py": FILL_TMP, "scripts/many.py": MANY})
+    assert_equal(Run("fills", ["python3", "skills/fills/scripts/many.py"]).stdout, "EAGAIN True\n", "processes without end")
+    assert_equal(Run("fills", ["python3", "skills/fills/scripts/fill.py"]).stdout, "EFBIG 64\nENOSPC 255\n", "a full /tmp")
 
 
 def packages_on_top():
