@@ -7,8 +7,10 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell uname -m)-unknown-linux-gnu
 RELEASE := $(TARGET_DIR)/release
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
+# What tests/cluster_packages takes: the images as archives, and knack.
+OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images KNACK_PROGRAM=$(abspath $(RELEASE))/knack
 
-.PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
+.PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -69,7 +71,6 @@ vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
 
 # The first start builds Kubernetes (several minutes); it says how far it is.
 cluster-of-tests: build
-	@[ "$(KNACK_NO_CLUSTER)" = 1 ] || tools/setup.sh cluster
 	@tests/cluster/for_tests.sh begin
 
 test-rust: runner cluster-of-tests
@@ -88,13 +89,16 @@ test-sdk: build
 	@tools/summary.sh run sdk tests/sdk/run.sh $(RELEASE)/knack
 
 test-packages: runner cluster-of-tests
-	@KNACK_IMAGES=$(abspath $(TARGET_DIR))/images KNACK_PROGRAM=$(abspath $(RELEASE))/knack tools/summary.sh run packages tests/cluster_packages/run.sh
+	@$(OF_PACKAGES) tools/summary.sh run packages tests/cluster_packages/run.sh
 
 test-frameworks: build ## LangChain and LiteLLM, and its proxy in the chain, against a running gateway (much to download; not part of make test)
 	@tests/sdk/run.sh $(RELEASE)/knack frameworks
 
-test-office: ## The image sandbox-office: its programs on real documents, and the attacks, inside every lock (root; 250 MB to download; not part of make test)
-	@tools/summary.sh run office tests/office.sh
+test-standard: build ## The standard environment on the test cluster: 45 packages built once, imported in pods, given by a runtime (root; 120 MB to download; not part of make test)
+	@$(OF_PACKAGES) tests/cluster/for_tests.sh around tools/summary.sh run standard tests/cluster_packages/run.sh standard
+
+test-office: build ## The image sandbox-office: its programs on real documents, and the attacks, inside every lock and in pods of the test cluster (root; 250 MB to download; not part of make test)
+	@$(OF_PACKAGES) tools/summary.sh run office tests/office.sh
 
 test-tools: setup
 	@tools/summary.sh run tools tests/tools/run.sh

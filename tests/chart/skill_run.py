@@ -7,18 +7,18 @@ from bed import wait_until
 from harness import run
 
 
-def run_skill(skill, runtime, release, words, seconds=30):
-    """Standard output of one run of `skill` by the gateway's account of the release in namespace `release`. The hub learns of a
-    Skill a moment after its status says Ready: asked again for `seconds`."""
+def run_skill(skill, runtime, release, words, seconds=30, options=(), ends=0):
+    """One run of `skill` by the gateway's account of the release in namespace `release`, as `--output json` tells it. The hub learns of a
+    Skill a moment after its status says Ready: asked again for `seconds`, until the command ends with `ends`. `options`: more of its own."""
     command = [os.environ["KNACK_PROGRAM"], "skill", "run", skill, "--runtime", runtime, "--service-account", release + "/knack-gateway",
-               "--hub-namespace", release, "--output", "json", "--", *words]
+               "--hub-namespace", release, "--output", "json", *options, "--", *words]
     told = []
 
     def asked():
         code, said, errors = run(command, expect=None)
         told.append(said + errors)
-        return said if code == 0 else None
+        return said if code == ends else None
     try:
-        return json.loads(wait_until("a run of " + skill, seconds, asked))["stdout"]
+        return json.loads(wait_until("a run of " + skill, seconds, asked))
     except AssertionError as error:
         raise AssertionError("%s: %s" % (error, told[-1][-2000:])) from error

@@ -1,7 +1,10 @@
 """The release with packages that the tests of a cluster install, and what it says of skills."""
 
-from bed import exists, get, wait_until
+import os
+
+from bed import apply, exists, get, wait_until
 from harness import CHART, helm, kubectl
+from parts import Index, push, registry
 from skill_run import run_skill
 
 # Where the bed's containerd expects a registry that speaks plain HTTP (tests/cluster/lib/settings.sh).
@@ -52,7 +55,30 @@ def until(name, state, seconds=120, part=""):
 
 def run_words(name, words):
     """Standard output of a run of a skill's command at the default runtime, by lines."""
-    return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words).splitlines()
+    return run_whole(name, words)["stdout"].splitlines()
+
+
+def run_whole(name, words, *options, ends=0):
+    """All that a run of a skill's command at the default runtime gives, with more options of `knack skill run`, which ends so."""
+    return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words, options=options, ends=ends)
+
+
+def on_a_release(report, steps, wheels, images, node=()):
+    """Runs the steps of which the first installs the release: with an index of these wheels and packages of Node, and a registry
+    that holds images by the keys of STATE."""
+    if os.environ.get("KNACK_NO_CLUSTER") == "1":
+        for name, _ in steps:
+            report.skip(name, "KNACK_NO_CLUSTER=1")
+        return
+    removed()
+    apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
+    with registry(ADDRESS) as server:
+        STATE["content"] = server.content
+        STATE.update({key: push(ADDRESS, image, image) for key, image in images.items()})
+        STATE["index"] = Index(NODE, wheels, node=node)
+        report.steps(steps, diagnosis)
+        STATE["index"].close()
+    report.check("uninstalled", removed)
 
 
 def removed():

@@ -1,14 +1,13 @@
 """A release with packages on the test bed: skills get their packages in sandboxes, or say why not."""
 
 import json
-import os
 
 import authority
 import builder
 from bed import apply, get, wait_until
 from harness import assert_equal, helm, kubectl
-from installed import ADDRESS, BUILDS, NAMESPACE, NODE, RELEASE, REPOSITORY, SANDBOXES, SKILLS, STATE, diagnosis, install, removed, run_words, until, verdict
-from parts import Index, node_lock, push, registry, wheel
+from installed import ADDRESS, BUILDS, NAMESPACE, RELEASE, REPOSITORY, SANDBOXES, SKILLS, STATE, install, on_a_release, run_words, until, verdict
+from parts import node_lock, push, wheel
 
 SKILL = """
 apiVersion: knack.dev/v1alpha1
@@ -252,17 +251,5 @@ STEPS = [
 
 
 def tests(report):
-    if os.environ.get("KNACK_NO_CLUSTER") == "1":
-        for name, _ in STEPS:
-            report.skip(name, "KNACK_NO_CLUSTER=1")
-        return
-    removed()
-    apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
-    with registry(ADDRESS) as server:
-        STATE["content"] = server.content
-        STATE["base"] = push(ADDRESS, "sandbox-python", "sandbox-python")
-        STATE["node"] = push(ADDRESS, "sandbox-node", "sandbox-node")
-        STATE["index"] = Index(NODE, builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})], node=builder.NODE_PACKAGES)
-        report.steps(STEPS, diagnosis)
-        STATE["index"].close()
-    report.check("uninstalled", removed)
+    wheels = builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})]
+    on_a_release(report, STEPS, wheels, {"base": "sandbox-python", "node": "sandbox-node"}, builder.NODE_PACKAGES)

@@ -114,7 +114,7 @@ def run_once(skill, image, interpreter):
     apply(SKILL % {**skill, "code": json.dumps(skill["code"])}, "-n", SKILLS)
     kubectl("wait", "-n", SKILLS, "skill/" + skill["name"], "--for=condition=Ready", "--timeout=%ds" % READY_SECONDS)
     script = "skills/%s/scripts/add.%s" % (skill["name"], skill["ending"])
-    said = run_skill("%s/%s" % (SKILLS, skill["name"]), SANDBOXES + "/default", NAMESPACE, [interpreter, script, "19", "23"])
+    said = run_skill("%s/%s" % (SKILLS, skill["name"]), SANDBOXES + "/default", NAMESPACE, [interpreter, script, "19", "23"])["stdout"]
     assert_equal(said.strip(), "42", "the answer")
     jobs = wait_until("the record of the run", 20, lambda: get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=" + skill["name"])["items"])
     images = {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs}
