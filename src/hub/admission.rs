@@ -1,12 +1,12 @@
 //! Checks the body of a POST against what is served, and makes a request to the executor of it. Pure.
 
 use std::collections::BTreeMap;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use knack_api::SkillRuntime;
 use knack_api::runtime_sandbox::ModelCode;
 use knack_api::shared::Resources;
+use knack_execution::check::{is_mount_name, overlap};
 use knack_execution::lines::limits_from;
 use knack_execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
@@ -50,14 +50,21 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
     if post.mounts.len() > MAX_MOUNTS {
         return Err(invalid(format!("mounts: at most {MAX_MOUNTS} skills in one run")));
     }
-    let mut names = HashSet::new();
-    for mount in &post.mounts {
-        let is_segment = !mount.mount.is_empty()
-            && mount.mount.len() <= 255
-            && !mount.mount.contains(['/', '\\', '\0'])
-            && mount.mount != "."
-            && mount.mount != "..";
-        if !is_segment || !names.insert(mount.mount.as_str()) {
+    let skills: Vec<SkillRef> = post
+        .mounts
+        .iter()
+        .map(|mount| SkillRef {
+            namespace: mount.namespace.clone(),
+            name: mount.name.clone(),
+        })
+        .collect();
+    for (index, (mount, skill)) in post.mounts.iter().zip(&skills).enumerate() {
+        let is_shared = || {
+            post.mounts[..index]
+                .iter()
+                .any(|other| overlap(&other.mount, &mount.mount))
+        };
+        if !is_mount_name(&mount.mount, skill) || is_shared() {
             return Err(invalid(format!(
                 "mounts: {:?} is not a folder name of its own",
                 mount.mount
@@ -68,7 +75,7 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
         return Err(invalid("skill: not an index of mounts".to_owned()));
     }
     if let WorkingDirectoryLine::Skill(name) = &post.working_directory
-        && !names.contains(name.as_str())
+        && !post.mounts.iter().any(|mount| mount.mount == *name)
     {
         return Err(invalid(format!("working_directory: {name:?} is not mounted")));
     }
@@ -81,14 +88,6 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
             input.path
         )));
     }
-    let skills = post
-        .mounts
-        .iter()
-        .map(|mount| SkillRef {
-            namespace: mount.namespace.clone(),
-            name: mount.name.clone(),
-        })
-        .collect();
     Ok((id, skills))
 }
 

@@ -346,6 +346,8 @@ fn what_makes_no_sense_is_refused_by_the_name_of_its_field() {
         (json!({"mounts": [mount("..")]}), "mounts"),
         (json!({"mounts": [mount("")]}), "mounts"),
         (json!({"mounts": [mount("w"), mount("w")]}), "mounts"),
+        (json!({"mounts": [mount("team/weather/x")]}), "mounts"),
+        (json!({"mounts": [mount("team/weather"), mount("team")]}), "mounts"),
         (json!({"skill": 1}), "skill"),
         (json!({"working_directory": {"skill": "other"}}), "working_directory"),
         (json!({"program": {"kind": "command", "argv": []}}), "argv"),
@@ -358,6 +360,15 @@ fn what_makes_no_sense_is_refused_by_the_name_of_its_field() {
         assert_eq!(problem.code, ProblemCode::Invalid, "{change}");
         assert!(problem.message.contains(field), "{change}: {problem}");
     }
+}
+
+/// A skill whose name another one has, too, is in a folder of its namespace.
+#[test]
+fn a_skill_that_shares_its_name_is_mounted_as_its_namespace_and_name() {
+    let mount = json!({"mount": "team/weather", "namespace": "team", "name": "weather", "digest": "d"});
+    let request = admitted(&json!({"mounts": [mount]}), &json!({})).unwrap();
+    let folder = WorkingDirectory::Skill("team/weather".to_owned());
+    assert_eq!(request.execution.working_directory, folder);
 }
 
 #[test]

@@ -161,7 +161,14 @@ async fn a_container_is_made_filled_read_and_deleted() {
         (404, 404)
     );
     for (body, said) in [
-        (json!({}), "name"),
+        (json!({}), "\"param\":\"name\""),
+        (json!({"name": 5}), "\"param\":\"name\""),
+        (json!(["n", null, null, null, null, null]), "\"param\":\"body\""),
+        (json!({"name": "n", "expires_after": {}}), "\"param\":\"expires_after\""),
+        (
+            json!({"name": "n", "file_ids": "file_knack_0"}),
+            "\"param\":\"file_ids\"",
+        ),
         (json!({"name": "n", "skills": [{}]}), "skills"),
         (
             json!({"name": "n", "network_policy": {"type": "allowlist"}}),

@@ -245,14 +245,21 @@ async fn lists_have_pages_that_go_on_when_their_items_are_deleted() {
         (Dialect::OpenAi, "order=up"),
         (Dialect::OpenAi, "after=file_9"),
         (Dialect::General, "limit=1001"),
+        (Dialect::General, "page=file_9"),
+        (Dialect::Beta, "after_id=file_9"),
+        (Dialect::Beta, "before_id=file_9"),
         (Dialect::Beta, "scope_id=s"),
     ] {
         let answer = Caller::new(knack, dialect).get(&format!("/v1/files?{query}")).await;
+        let error = &answer.json()["error"];
         assert_eq!(
-            (answer.status, answer.json()["error"]["type"].as_str()),
+            (answer.status, error["type"].as_str()),
             (400, Some("invalid_request_error")),
             "{query}"
         );
+        let (parameter, _) = query.split_once('=').unwrap();
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("{parameter}: ")), "{query}: {message}");
     }
 }
 
@@ -282,6 +289,10 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
                 ("expires_after[anchor]", None, b"created_at"),
                 ("expires_after[seconds]", None, b"9"),
             ]),
+            "seconds from 3600",
+        ),
+        (
+            form(&[file, purpose, ("expires_after[anchor]", None, b"created_at")]),
             "seconds from 3600",
         ),
         (form(&[file, purpose, ("x", None, &[0xff])]), "fields beside its file"),

@@ -3,8 +3,12 @@
 use std::path::{Component, Path};
 
 use knack_skill::call::{ToolRun, is_below_inputs, is_stageable};
+use knack_skill::model::SkillRef;
 
 use super::{ExecutionError, ExecutionRequest, Limits, Program, SkillMount, WorkingDirectory};
+
+/// Longest name of a file, in bytes, as file systems have it.
+const SEGMENT_MAX_BYTES: usize = 255;
 
 /// Checks counts, sizes and paths of a request.
 ///
@@ -36,8 +40,11 @@ pub fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
     }
     for (index, mount) in request.mounts.iter().enumerate() {
         check_mount(mount)?;
-        if request.mounts[..index].iter().any(|other| other.name == mount.name) {
-            return invalid(format!("two skills are mounted as {:?}", mount.name));
+        if let Some(other) = request.mounts[..index]
+            .iter()
+            .find(|other| overlap(&other.name, &mount.name))
+        {
+            return invalid(format!("{:?} and {:?} are one folder", other.name, mount.name));
         }
     }
     if let WorkingDirectory::Skill(name) = &request.working_directory
@@ -83,11 +90,37 @@ fn check_tool(request: &ExecutionRequest, tool: &ToolRun) -> Result<(), Executio
     }
 }
 
-/// Whether a mount can be staged: its name is one segment, its files stay below it, its digest is a plain word.
+/// Whether a skill may be mounted under a name: one folder, or `namespace/name`, as models know a skill whose name another
+/// one has, too.
+pub fn is_mount_name(name: &str, skill: &SkillRef) -> bool {
+    match name.split_once('/') {
+        None => is_segment(name),
+        Some((namespace, rest)) => {
+            is_segment(namespace) && is_segment(rest) && (namespace, rest) == (&*skill.namespace, &*skill.name)
+        }
+    }
+}
+
+/// Whether two mounts are one folder, or one is in the other: their files could not be told apart.
+pub fn overlap(one: &str, other: &str) -> bool {
+    let is_in = |inner: &str, outer: &str| {
+        inner
+            .strip_prefix(outer)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    is_in(one, other) || is_in(other, one)
+}
+
+/// Whether a text is the name of one file or folder.
+fn is_segment(text: &str) -> bool {
+    text.len() <= SEGMENT_MAX_BYTES
+        && !text.contains(['/', '\\', '\0'])
+        && Path::new(text).components().eq([Component::Normal(text.as_ref())])
+}
+
+/// Whether a mount can be staged: its name is its own, its files stay below it, its digest is a plain word.
 fn check_mount(mount: &SkillMount) -> Result<(), ExecutionError> {
-    let one_segment =
-        |text: &str| !text.contains('/') && Path::new(text).components().eq([Component::Normal(text.as_ref())]);
-    if !one_segment(&mount.name) || !one_segment(&mount.skill.digest) {
+    if !is_mount_name(&mount.name, &mount.skill.id) || !is_segment(&mount.skill.digest) {
         return Err(ExecutionError::Invalid(format!(
             "skill {:?} cannot be mounted under that name",
             mount.name

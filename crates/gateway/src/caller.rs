@@ -9,6 +9,9 @@ use knack_wire::history::{Caller, HistorySecret};
 
 use super::upstream::CREDENTIAL_HEADERS;
 
+/// The scheme before a key.
+const SCHEME: &[u8] = b"bearer";
+
 /// The secret of callers' identities: of this process, or of all replicas of a gateway once a hub has sent it.
 #[derive(Debug)]
 pub struct CallerSecret(ArcSwap<HistorySecret>);
@@ -39,6 +42,9 @@ pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Calle
     for name in CREDENTIAL_HEADERS.into_iter().chain([HEADER_CLIENT]) {
         for value in headers.get_all(name) {
             let value = strip_bearer(value.as_bytes());
+            if value.is_empty() {
+                continue;
+            }
             credential.extend_from_slice(&(value.len() as u64).to_be_bytes());
             credential.extend_from_slice(value);
         }
@@ -63,10 +69,15 @@ pub fn has_credential(headers: &HeaderMap, uri: &Uri) -> bool {
     CREDENTIAL_HEADERS.iter().any(given) || uri.query().unwrap_or_default().split('&').any(key)
 }
 
-/// One key is one caller, in whatever header an SDK sends it.
+/// One key is one caller, in whatever header an SDK sends it. Blanks at the end of a header do not arrive: `Bearer` alone is
+/// the scheme of an empty key.
 fn strip_bearer(value: &[u8]) -> &[u8] {
-    match value.split_at_checked(7) {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token,
+    let value = value.trim_ascii();
+    match value.split_at_checked(SCHEME.len()) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(SCHEME) && token.trim_ascii_start() != token => {
+            token.trim_ascii()
+        }
+        Some((scheme, b"")) if scheme.eq_ignore_ascii_case(SCHEME) => b"",
         _ => value,
     }
 }
@@ -93,6 +104,9 @@ mod tests {
         for (name, value, uri, expected) in [
             ("authorization", "Bearer a", "/", true),
             ("authorization", "Bearer ", "/", false),
+            ("authorization", "Bearer", "/", false),
+            ("authorization", "bearer \t ", "/", false),
+            ("authorization", "Bearers", "/", true),
             ("x-api-key", "", "/", false),
             ("x-goog-api-key", "a", "/", true),
             ("user-agent", "a", "/?key=a", true),
@@ -114,6 +128,8 @@ mod tests {
             a,
             identity(&[("authorization", "bearer a"), ("user-agent", "x")], "/v1/messages")
         );
+        assert_eq!(a, identity(&[("authorization", "Bearer  a"), ("x-api-key", "")], "/"));
+        assert_eq!(identity(&[], "/"), identity(&[("authorization", "Bearer")], "/"));
         for other in [
             identity(&[("authorization", "Bearer b")], "/"),
             identity(&[], "/"),

@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::{StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use knack_wire::{Fault, Format, Route, route};
 
 use super::provider::Api;
@@ -19,27 +19,56 @@ pub fn error_format(request: &Request) -> Format {
     }
 }
 
+/// The header by which clients of Anthropic's API know a request.
+pub const REQUEST_ID: &str = "request-id";
+
+/// A name for a request that has none.
+pub fn request_id() -> String {
+    format!("req_knack_{}", uuid::Uuid::now_v7().simple())
+}
+
 /// An error of ours in the client's API shape.
 pub fn fault(fault: &Fault, format: Format) -> Response {
+    fault_of(fault, format, &request_id())
+}
+
+/// The same of a request with a name, which Anthropic's clients read in the header and in the body.
+pub fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (
         status,
-        [(http::header::CONTENT_TYPE, "application/json")],
-        fault.body(format),
+        [(header::CONTENT_TYPE, "application/json")],
+        body(fault, format, request_id),
     )
         .into_response();
+    if format == Format::Messages
+        && let Ok(id) = HeaderValue::from_str(request_id)
+    {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
     if !fault.retry {
         response
             .headers_mut()
-            .insert("x-should-retry", http::HeaderValue::from_static("false"));
+            .insert("x-should-retry", HeaderValue::from_static("false"));
     }
     if fault.status == 503 || fault.status == 429 {
-        response.headers_mut().insert(
-            http::header::RETRY_AFTER,
-            http::HeaderValue::from_static(RETRY_AFTER_SECONDS),
-        );
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
     response
+}
+
+fn body(fault: &Fault, format: Format, request_id: &str) -> Vec<u8> {
+    let body = fault.body(format);
+    if format != Format::Messages {
+        return body;
+    }
+    let Ok(mut named) = serde_json::from_slice::<serde_json::Value>(&body) else {
+        return body;
+    };
+    named["request_id"] = request_id.into();
+    named.to_string().into_bytes()
 }
 
 /// Where MCP is served, if it is.
@@ -60,10 +89,32 @@ pub fn mcp_fault(fault: &Fault) -> Response {
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response();
     if matches!(fault.status, 429 | 503) {
         let headers = response.headers_mut();
-        headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
     response
 }
 
 /// `Retry-After` of a refused request: long enough for a burst to pass, short enough for a person.
 pub const RETRY_AFTER_SECONDS: &str = "1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn anthropics_clients_find_the_request_in_header_and_body() {
+        for (format, is_named) in [
+            (Format::Messages, true),
+            (Format::Chat, false),
+            (Format::Responses, false),
+            (Format::Gemini, false),
+        ] {
+            let response = fault_of(&Fault::new(404, "not \"here\""), format, "req_1");
+            assert_eq!(response.headers().contains_key(REQUEST_ID), is_named, "{format:?}");
+            let body = axum::body::to_bytes(response.into_body(), 1 << 10).await.unwrap();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["request_id"] == "req_1", is_named, "{body}");
+            assert_eq!(body["error"]["message"], "not \"here\"", "{body}");
+        }
+    }
+}

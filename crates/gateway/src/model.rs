@@ -22,7 +22,7 @@ use super::budget::BodyError;
 use super::caller;
 use super::code_tools;
 use super::exchange::{Exchange, Parts, Piece, Target};
-use super::fault::{RETRY_AFTER_SECONDS, fault};
+use super::fault::{REQUEST_ID, RETRY_AFTER_SECONDS, fault, fault_of};
 use super::hidden::Hidden;
 use super::inject;
 use super::log::RequestLog;
@@ -422,6 +422,10 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     }
     headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
     if let Ok(id) = HeaderValue::from_str(&exchange.log().request_id) {
+        // An answer of ours has no id of the provider.
+        if exchange.log().format == word(Format::Messages) && !head.upstream_headers {
+            headers.insert(REQUEST_ID, id.clone());
+        }
         headers.insert(HEADER_REQUEST_ID, id);
     }
     let pieces = futures::stream::unfold(exchange, |mut exchange| async move {
@@ -452,7 +456,7 @@ fn refuse(
     log.duration = begun.elapsed();
     log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
     trace.finish(&log, false);
-    let mut response = fault(error, format);
+    let mut response = fault_of(error, format, &log.request_id);
     if let Ok(id) = request_id {
         response.headers_mut().insert(HEADER_REQUEST_ID, id);
     }

@@ -37,7 +37,8 @@ pub(crate) fn tools(gateway: &Gateway, parts: &Parts) -> Vec<Tool> {
     let list = json!({
         "type": "object", "additionalProperties": false,
         "properties": {
-            "name": text, "enabled": {"type": "boolean"}, "mode": {"type": "string", "enum": ["on", "off", "auto"]},
+            "apiKeyId": text, "name": text, "enabled": {"type": "boolean"},
+            "mode": {"type": "string", "enum": ["on", "off", "auto"]},
             "page": page, "limit": limit,
         },
     });
@@ -57,7 +58,7 @@ pub(crate) fn tools(gateway: &Gateway, parts: &Parts) -> Vec<Tool> {
     let executions = json!({
         "type": "object", "additionalProperties": false,
         "properties": {
-            "skillId": text, "page": page, "limit": limit,
+            "apiKeyId": text, "skillId": text, "page": page, "limit": limit,
             "status": {"type": "string", "enum": ["pending", "running", "success", "error", "timeout"]},
         },
     });
@@ -111,7 +112,7 @@ pub(crate) async fn call(
     }
     let uploads = gateway.uploads.as_ref()?;
     let empty = JsonObject::new();
-    let (method, address, body) = match request(name, arguments.unwrap_or(&empty)) {
+    let (method, address, body) = match request(name, &given(arguments.unwrap_or(&empty))) {
         Ok(request) => request,
         Err(text) => return Some(CallToolResult::error(vec![ContentBlock::text(text)])),
     };
@@ -143,6 +144,13 @@ fn credentials(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
+/// The arguments that say something: a null is none.
+fn given(arguments: &JsonObject) -> JsonObject {
+    let mut given = arguments.clone();
+    given.retain(|_, value| !value.is_null());
+    given
+}
+
 /// The request that a call means. Errors: an argument that the tool does not have.
 fn request(name: &str, arguments: &JsonObject) -> Result<(Method, String, String), String> {
     let has = |known: &[&str]| match arguments.keys().find(|key| !known.contains(&key.as_str())) {
@@ -154,10 +162,16 @@ fn request(name: &str, arguments: &JsonObject) -> Result<(Method, String, String
     };
     match name {
         LIST => {
-            has(&["name", "enabled", "mode", "page", "limit"])?;
+            has(&["apiKeyId", "name", "enabled", "mode", "page", "limit"])?;
             let mut query = query(
                 arguments,
-                &[("name", "q"), ("mode", "mode"), ("page", "page"), ("limit", "limit")],
+                &[
+                    ("apiKeyId", "apiKeyId"),
+                    ("name", "q"),
+                    ("mode", "mode"),
+                    ("page", "page"),
+                    ("limit", "limit"),
+                ],
             );
             match (arguments.get("enabled"), arguments.contains_key("mode")) {
                 (None, _) | (_, true) => {}
@@ -181,7 +195,7 @@ fn request(name: &str, arguments: &JsonObject) -> Result<(Method, String, String
             Ok((Method::POST, format!("{ROWS}/executions"), body))
         }
         _ => {
-            let known = ["skillId", "status", "page", "limit"];
+            let known = ["apiKeyId", "skillId", "status", "page", "limit"];
             has(&known)?;
             let query = query(arguments, &known.map(|name| (name, name)));
             Ok((
@@ -225,10 +239,24 @@ mod tests {
             ),
             (
                 LIST,
-                json!({"enabled": false}),
+                json!({"enabled": false, "apiKeyId": "system"}),
                 Method::GET,
-                "/api/skills?enabled=false",
+                "/api/skills?apiKeyId=system&enabled=false",
                 "",
+            ),
+            (
+                LIST,
+                json!({"enabled": true, "name": null, "mode": null, "limit": null}),
+                Method::GET,
+                "/api/skills?enabled=true",
+                "",
+            ),
+            (
+                ENABLE,
+                json!({"skillId": "a", "enabled": true, "mode": null}),
+                Method::PUT,
+                "/api/skills/a",
+                r#"{"enabled":true}"#,
             ),
             (
                 ENABLE,
@@ -252,11 +280,11 @@ mod tests {
                 "",
             ),
         ] {
-            let found = of(name, arguments).unwrap();
+            let found = of(name, Value::Object(given(arguments.as_object().unwrap()))).unwrap();
             assert_eq!(found, (method, address.to_owned(), body.to_owned()));
         }
         for (name, arguments) in [
-            (LIST, json!({"apiKeyId": "x"})),
+            (LIST, json!({"owner": "x"})),
             (LIST, json!({"enabled": "no"})),
             (ENABLE, json!({"mode": "on"})),
             (EXECUTIONS, json!({"id": "x"})),

@@ -7,6 +7,7 @@ use knack_skill::agent_flow::{self, AgentFlowSkill, ApiError, Existing, Status};
 use knack_skill::model::{Input, InputKind, SkillFile};
 use knack_skill::problem::Profile;
 use knack_skill::tree::DOCUMENT_NAMES;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use crate::Files;
@@ -36,12 +37,13 @@ pub enum AgentFlow {
 impl AgentFlow {
     /// Reads what follows `/api/v1/skills`.
     pub(crate) fn of(method: &Method, rest: &[&str]) -> Self {
+        let name = |name: &str| percent_decode_str(name).decode_utf8_lossy().into_owned();
         match (method.as_str(), rest) {
             ("POST", []) => Self::Create,
             ("GET", []) => Self::List,
-            ("GET", [name]) => Self::Get((*name).to_owned()),
-            ("PUT", [name]) => Self::Update((*name).to_owned()),
-            ("DELETE", [name]) => Self::Delete((*name).to_owned()),
+            ("GET", [named]) => Self::Get(name(named)),
+            ("PUT", [named]) => Self::Update(name(named)),
+            ("DELETE", [named]) => Self::Delete(name(named)),
             _ => Self::Unknown,
         }
     }

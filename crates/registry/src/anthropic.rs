@@ -134,14 +134,15 @@ fn version(record: &Record, version: &Version, beta: bool) -> Value {
 
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
-        Kind::Invalid | Kind::Conflict | Kind::InProgress | Kind::NotAllowed => "invalid_request_error",
+        Kind::Invalid | Kind::NotAllowed => "invalid_request_error",
+        Kind::Conflict | Kind::InProgress => "conflict_error",
         Kind::Forbidden => "permission_error",
         Kind::Throttled => "rate_limit_error",
-        Kind::Unavailable => "overloaded_error",
         Kind::NoCredential => "authentication_error",
         Kind::NotFound => "not_found_error",
         Kind::TooLarge => "request_too_large",
-        Kind::Full | Kind::Failed | Kind::BadGateway | Kind::TimedOut => "api_error",
+        Kind::TimedOut => "timeout_error",
+        Kind::Full | Kind::Failed | Kind::BadGateway | Kind::Unavailable => "api_error",
     };
     json!({"type": "error", "error": {"type": kind, "message": refusal.message}, "request_id": request_id})
 }
@@ -174,6 +175,33 @@ mod tests {
                 page(Some(&format!("page={token}")), id, false).is_ok(),
                 legal,
                 "{token}"
+            );
+        }
+    }
+
+    /// The words that go with a status, as in docs/design/errors.md#words-of-the-formats.
+    #[test]
+    fn a_status_has_the_word_of_the_format() {
+        for (kind, word) in [
+            (Kind::Invalid, "invalid_request_error"),
+            (Kind::NoCredential, "authentication_error"),
+            (Kind::Forbidden, "permission_error"),
+            (Kind::NotFound, "not_found_error"),
+            (Kind::NotAllowed, "invalid_request_error"),
+            (Kind::Conflict, "conflict_error"),
+            (Kind::InProgress, "conflict_error"),
+            (Kind::TooLarge, "request_too_large"),
+            (Kind::Throttled, "rate_limit_error"),
+            (Kind::Failed, "api_error"),
+            (Kind::Unavailable, "api_error"),
+            (Kind::TimedOut, "timeout_error"),
+            (Kind::Full, "api_error"),
+        ] {
+            let body = refuse(&Refusal::new(kind, "", "x"), "req_1");
+            assert_eq!(
+                (&body["error"]["type"], &body["request_id"]),
+                (&json!(word), &json!("req_1")),
+                "{kind:?}"
             );
         }
     }

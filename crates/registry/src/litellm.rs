@@ -6,6 +6,7 @@ mod record;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use knack_skill::digest::sha256;
 use knack_skill::model::SkillFile;
 use knack_skill::names;
 use knack_skill::problem::Profile;
@@ -33,6 +34,9 @@ pub(crate) const PROXY: &str = "litellm_proxy";
 const LIMIT_DEFAULT: usize = 20;
 /// Records of a page at most.
 const LIMIT_MAX: usize = 100;
+
+/// Digits of a digest that tell two names apart.
+const NAME_DIGITS: usize = 8;
 
 /// What is asked, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +162,7 @@ fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Re
             "a skill without files is named by its display_title",
         ));
     };
-    let name = names::normalize(title);
+    let name = name_of(title);
     let description = fields.description.as_ref().unwrap_or(instructions);
     let text = format!(
         "---\nname: {name}\ndescription: {}\n---\n",
@@ -170,6 +174,16 @@ fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Re
     };
     let files = Files::from([(DOCUMENT_NAMES[0].to_owned(), file)]);
     Ok(Folder { name, files })
+}
+
+/// The name of a record without files. A title without a letter or digit that a name may have is told apart by its digest.
+fn name_of(title: &str) -> String {
+    let name = names::normalize(title);
+    if title.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
+        return name;
+    }
+    let digest = sha256(title);
+    format!("{name}-{}", &digest[..NAME_DIGITS])
 }
 
 /// Reads `limit` and `offset`.
@@ -230,6 +244,17 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn titles_in_other_scripts_are_names_of_their_own() {
+        assert_eq!(name_of("My Word!"), "my-word");
+        let (one, other) = (name_of("名字"), name_of("技能"));
+        assert_ne!(one, other);
+        assert_eq!(one, name_of("名字"));
+        for name in [one, other] {
+            assert_eq!(names::check(&name), Ok(()), "{name}");
+        }
+    }
 
     #[test]
     fn lists_are_bounded_and_nothing_is_searched() {

@@ -1,6 +1,7 @@
 //! What is known of an uploaded skill, and the rules of its versions. Pure.
 
 use knack_skill::ids::versioned;
+use knack_skill::names;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -146,6 +147,13 @@ fn now() -> i64 {
 }
 
 impl Record {
+    /// The title, where the name is made of it: what the skill was called by whoever made it.
+    pub fn written(&self) -> Option<&str> {
+        self.title
+            .as_deref()
+            .filter(|title| names::normalize(title) == self.name)
+    }
+
     /// A skill with its first version.
     pub fn new(owner: Owner, title: Option<String>, draft: &Draft, stamp: &Stamp) -> Self {
         let mut record = Self {

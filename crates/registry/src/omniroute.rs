@@ -32,7 +32,7 @@ use crate::model::{ID_PREFIX, Owner, Record};
 use crate::query::{number, parameters};
 use crate::store::{Store, all};
 use install::Installation;
-use rows::{Item, LOCAL, Shared, detail, missing, of_record, of_shared, refused, shown};
+use rows::{Item, LOCAL, SYSTEM, Shared, detail, missing, of_record, of_shared, refused, shown};
 
 /// Rows of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -181,6 +181,15 @@ async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<
     let kept = match found {
         None => store.create(owner, new.title, new.draft).await,
         Some(record) => {
+            if let (Some(old), Some(new)) = (record.written(), new.title.as_deref())
+                && old != new
+            {
+                let text = format!(
+                    "requests know it as {name}, and so the skill {old:?} ({}); choose another name, or delete that one first",
+                    record.id
+                );
+                return Err(Refusal::new(Kind::Conflict, "name", text));
+            }
             let there = record
                 .versions
                 .iter()
@@ -205,17 +214,20 @@ struct Wanted {
     mode: Option<Mode>,
     enabled: Option<bool>,
     source: Option<String>,
+    /// Whether the skills are the caller's own; `None`: these and those from files.
+    is_own: Option<bool>,
     page: usize,
     limit: usize,
 }
 
 impl Wanted {
-    fn read(query: Option<&str>) -> Result<Self, Refusal> {
+    fn read(query: Option<&str>, owner: &Owner) -> Result<Self, Refusal> {
         let mut wanted = Self {
             text: String::new(),
             mode: None,
             enabled: None,
             source: None,
+            is_own: None,
             page: 1,
             limit: LIMIT_DEFAULT,
         };
@@ -240,6 +252,12 @@ impl Wanted {
                     let text = format!("it is one of {}", SOURCES.join(", "));
                     return Err(Refusal::invalid("source", text));
                 }
+                "apiKeyId" if value == owner.as_str() => wanted.is_own = Some(true),
+                "apiKeyId" if value == SYSTEM => wanted.is_own = Some(false),
+                "apiKeyId" => {
+                    let text = format!("it is whose the credential is, or {SYSTEM}");
+                    return Err(Refusal::invalid("apiKeyId", text));
+                }
                 "page" => wanted.page = number("page", &value, usize::MAX / LIMIT_MAX)?,
                 "limit" => wanted.limit = number("limit", &value, LIMIT_MAX)?,
                 _ => {}
@@ -250,6 +268,7 @@ impl Wanted {
 
     fn takes(&self, row: &Row<Item>) -> bool {
         self.source.as_deref().is_none_or(|source| source == row.item.source())
+            && self.is_own.is_none_or(|is_own| is_own == (row.owner != SYSTEM))
             && self.mode.is_none_or(|mode| mode == row.item.mode())
             && self
                 .enabled
@@ -261,7 +280,7 @@ impl Wanted {
 }
 
 async fn list(store: &dyn Store, (owner, shared): (&Owner, &Shared), query: Option<&str>) -> Result<Value, Refusal> {
-    let wanted = Wanted::read(query)?;
+    let wanted = Wanted::read(query, owner)?;
     let records = all(store, owner).await.map_err(|error| refused(error, ""))?;
     let own = records.into_iter().filter_map(|record| {
         let number = record.default?;
@@ -316,10 +335,22 @@ async fn find(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier:
     let mut rows = visible(versions.chain(of_shared(shared)).collect(), owner.as_str());
     let by_id = rows.iter().position(|row| row.item.id() == identifier);
     let at = by_id.or_else(|| {
-        let named = resolve(&rows, identifier)?;
+        let named = resolve(&rows, identifier).or_else(|| resolve(&rows, &of_written(&rows, identifier)?))?;
         rows.iter().position(|row| std::ptr::eq(row, named))
     });
     at.map(|at| rows.swap_remove(at)).ok_or_else(|| missing(identifier))
+}
+
+/// The identifier by which rows are known, of one with the name that an install was written with.
+fn of_written(rows: &[Row<Item>], identifier: &str) -> Option<String> {
+    let named = |written: &str| {
+        let row = rows.iter().find(|row| row.item.written() == Some(written))?;
+        Some(row.name.clone())
+    };
+    named(identifier).or_else(|| {
+        let (written, version) = identifier.rsplit_once('@')?;
+        Some(format!("{}@{version}", named(written)?))
+    })
 }
 
 /// The caller's skill of an id.
@@ -374,6 +405,7 @@ mod tests {
 
     #[test]
     fn what_a_list_is_asked_for_is_bounded() {
+        let owner = Owner::from([1; 32]);
         for query in [
             "limit=0",
             "limit=101",
@@ -381,10 +413,15 @@ mod tests {
             "page=x",
             "mode=manual",
             "source=elsewhere",
+            "apiKeyId=another",
         ] {
-            assert!(Wanted::read(Some(query)).is_err(), "{query}");
+            assert!(Wanted::read(Some(query), &owner).is_err(), "{query}");
         }
-        let wanted = Wanted::read(Some("q=Two+w%C3%B6rds&mode=off&source=skillsmp&page=3&limit=5&other=x")).unwrap();
+        let query = "q=Two+w%C3%B6rds&mode=off&source=skillsmp&page=3&limit=5&other=x&apiKeyId=system";
+        let wanted = Wanted::read(Some(query), &owner).unwrap();
+        assert_eq!(wanted.is_own, Some(false));
+        let own = format!("apiKeyId={}", owner.as_str());
+        assert_eq!(Wanted::read(Some(&own), &owner).unwrap().is_own, Some(true));
         assert_eq!((wanted.text.as_str(), wanted.mode), ("two wörds", Some(Mode::Off)));
         assert_eq!(
             (wanted.source.as_deref(), wanted.page, wanted.limit),

@@ -217,6 +217,8 @@ mod tests {
             ("POST", "/api/v1/skills", AgentFlow::Create),
             ("GET", "/gw/api/v1/skills/", AgentFlow::List),
             ("PUT", "/api/v1/skills/a", AgentFlow::Update("a".to_owned())),
+            ("GET", "/api/v1/skills/%61%2Db", AgentFlow::Get("a-b".to_owned())),
+            ("DELETE", "/api/v1/skills/a%2Fb", AgentFlow::Delete("a/b".to_owned())),
             ("POST", "/api/v1/skills/a/run", AgentFlow::Unknown),
             ("PATCH", "/api/v1/skills/a", AgentFlow::Unknown),
         ] {

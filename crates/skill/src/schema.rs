@@ -11,6 +11,9 @@ const MAX_DEPTH: usize = 32;
 
 const TYPE_WORDS: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
+/// The type of what tools take.
+const OBJECT: &str = "object";
+
 /// Members whose value maps names to schemas.
 const SCHEMA_MAPS: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
 
@@ -51,17 +54,32 @@ pub fn normalize(schema: &Value) -> Value {
     Value::Object(root)
 }
 
-/// Gives an object schema the `properties` member that OpenAI demands of tools.
+/// The schema as tools must have it: of an object, with `properties` that are schemas. What is no schema says nothing, and a
+/// schema of something else takes no arguments; providers refuse the whole request for one such tool.
 pub fn with_properties(schema: &Value) -> Value {
-    let mut schema = schema.clone();
-    if let Value::Object(root) = &mut schema {
-        root.entry("type").or_insert_with(|| Value::from("object"));
-        if root.get("type").is_some_and(|kind| kind == "object") {
-            root.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-        }
-        return schema;
+    let is_of_object = |kind: &Value| match kind {
+        Value::String(kind) => kind == OBJECT,
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == OBJECT),
+        _ => false,
+    };
+    let Value::Object(mut root) = schema.clone() else {
+        return empty();
+    };
+    if root.get("type").is_some_and(|kind| !is_of_object(kind)) {
+        return empty();
     }
-    empty()
+    root.insert("type".to_owned(), OBJECT.into());
+    match root.get_mut("properties") {
+        Some(Value::Object(properties)) => {
+            let wrong = |value: &&mut Value| !value.is_object() && !value.is_boolean();
+            properties
+                .values_mut()
+                .filter(wrong)
+                .for_each(|value| *value = Value::Object(Map::new()));
+        }
+        _ => drop(root.insert("properties".to_owned(), Value::Object(Map::new()))),
+    }
+    Value::Object(root)
 }
 
 /// The schema of a tool without arguments.
@@ -209,5 +227,31 @@ mod tests {
         }
         let listed = json!({"type": ["object", "null"], "properties": {}});
         assert_eq!(normalize(&listed), listed);
+    }
+
+    /// One tool that a provider refuses ends every request that it is in.
+    #[test]
+    fn a_tool_takes_an_object_whatever_is_stored() {
+        let empty = json!({"type": "object", "properties": {}});
+        for (stored, expected) in [
+            (
+                json!({"a": 5, "b": null, "c": ["x"], "d": "string"}),
+                json!({
+                    "type": "object", "properties": {"a": {}, "b": {}, "c": {}, "d": {"type": "string"}},
+                }),
+            ),
+            (json!({"type": "object"}), empty.clone()),
+            (json!({"type": "object", "properties": []}), empty.clone()),
+            (json!({"type": "string"}), empty.clone()),
+            (json!({"type": ["object", "null"], "properties": {}}), empty.clone()),
+            (json!({"type": ["string", "null"], "properties": {}}), empty.clone()),
+            (
+                json!({"anyOf": [{"type": "object"}]}),
+                json!({"type": "object", "properties": {"anyOf": {}}}),
+            ),
+            (json!([]), empty),
+        ] {
+            assert_eq!(with_properties(&normalize(&stored)), expected, "{stored}");
+        }
     }
 }

@@ -104,6 +104,12 @@ pub fn workflow_value<'a>(
     Some(value).filter(known)
 }
 
+/// The values of inputs that somebody gives as JSON. A null is no value, as in the arguments of a tool.
+pub fn given(members: &Map<String, Value>) -> BTreeMap<String, String> {
+    let given = members.iter().filter(|(_, value)| !value.is_null());
+    given.map(|(name, value)| (name.clone(), text_of(value))).collect()
+}
+
 /// A value as text: strings as they are, everything else as JSON.
 pub fn text_of(value: &Value) -> String {
     match value {
@@ -171,7 +177,7 @@ mod tests {
         }
     }
 
-    fn given(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -186,7 +192,7 @@ mod tests {
             input("c", false, None),
         ];
         assert_eq!(
-            substitute("{{a}}{{b}}{{c}}{{d}}.", &inputs, &given(&[("a", ""), ("d", "x")])),
+            substitute("{{a}}{{b}}{{c}}{{d}}.", &inputs, &texts(&[("a", ""), ("d", "x")])),
             "B."
         );
     }
@@ -195,7 +201,7 @@ mod tests {
     fn values_are_not_expanded_again() {
         let inputs = [input("a", false, None), input("b", false, None)];
         assert_eq!(
-            substitute("{{a}}", &inputs, &given(&[("a", "{{b}}"), ("b", "x")])),
+            substitute("{{a}}", &inputs, &texts(&[("a", "{{b}}"), ("b", "x")])),
             "{{b}}"
         );
     }
@@ -210,7 +216,7 @@ mod tests {
             ("{{a}", "{{a}"),
             ("{{a{{a}}", "{{aX"),
         ] {
-            assert_eq!(substitute(body, &inputs, &given(&[])), expected, "{body}");
+            assert_eq!(substitute(body, &inputs, &texts(&[])), expected, "{body}");
         }
     }
 
@@ -218,9 +224,22 @@ mod tests {
     fn a_default_does_not_satisfy_required() {
         let inputs = [input("x", false, None), input("a", true, Some("D"))];
         let missing = Err(MissingInput { name: "a".to_owned() });
-        assert_eq!(validate_inputs(&inputs, &given(&[])), missing);
-        assert_eq!(validate_inputs(&inputs, &given(&[("a", "")])), missing);
-        assert_eq!(validate_inputs(&inputs, &given(&[("a", " ")])), Ok(()));
+        assert_eq!(validate_inputs(&inputs, &texts(&[])), missing);
+        assert_eq!(validate_inputs(&inputs, &texts(&[("a", "")])), missing);
+        assert_eq!(validate_inputs(&inputs, &texts(&[("a", " ")])), Ok(()));
+    }
+
+    #[test]
+    fn a_null_is_no_value() {
+        let inputs = [
+            input("a", true, Some("D")),
+            input("b", false, Some("E")),
+            input("c", false, None),
+        ];
+        let members = serde_json::json!({"a": null, "b": null, "c": false});
+        let given = given(members.as_object().unwrap());
+        assert_eq!(substitute("{{a}}{{b}}{{c}}", &inputs, &given), "DEfalse");
+        assert!(is_missing(&inputs[0], &given));
     }
 
     #[test]

@@ -79,14 +79,11 @@ fn openai(src: &[u8], root: Span) -> Vec<Extracted> {
     if !at_root.is_empty() {
         return at_root;
     }
-    let choice = elements(src, json::get(src, root, "choices")).into_iter().next();
-    let in_choice = list(
-        src,
-        choice.and_then(|choice| json::path(src, choice, &["message", "tool_calls"])),
-        function,
-    );
-    if !in_choice.is_empty() {
-        return in_choice;
+    let choices = elements(src, json::get(src, root, "choices")).into_iter();
+    let in_choices = choices.flat_map(|choice| elements(src, json::path(src, choice, &["message", "tool_calls"])));
+    let in_choices = named(in_choices.filter_map(function).collect());
+    if !in_choices.is_empty() {
+        return in_choices;
     }
     list(src, json::get(src, root, "output"), |item| {
         is_type(src, item, "function_call").then(|| call(src, item, &["call_id", "id"], item, "arguments"))
@@ -115,9 +112,13 @@ fn elements(src: &[u8], span: Option<Span>) -> Vec<Span> {
     span.and_then(|span| json::elements(src, span).ok()).unwrap_or_default()
 }
 
-/// Calls of the elements of a list; missing ids are made up by position.
+/// Calls of the elements of a list.
 fn list(src: &[u8], span: Option<Span>, one: impl Fn(Span) -> Option<Extracted>) -> Vec<Extracted> {
-    let mut found: Vec<Extracted> = elements(src, span).into_iter().filter_map(one).collect();
+    named(elements(src, span).into_iter().filter_map(one).collect())
+}
+
+/// The calls with the missing ids, which are made up by position.
+fn named(mut found: Vec<Extracted>) -> Vec<Extracted> {
     for (at, call) in found.iter_mut().enumerate().filter(|(_, call)| call.id.is_empty()) {
         call.id = format!("call_{}", at + 1);
     }
@@ -142,5 +143,23 @@ fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) ->
         id: id.unwrap_or_default().into_owned(),
         name,
         arguments: object.map_or_else(|| "{}".to_owned(), std::borrow::Cow::into_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_all_choices_are_found_and_have_ids_of_their_own() {
+        let call = |name: &str| format!(r#"{{"message": {{"tool_calls": [{{"function": {{"name": "{name}"}}}}]}}}}"#);
+        let response = format!(
+            r#"{{"choices": [{}, {{"message": {{"content": "x"}}}}, {}]}}"#,
+            call("a"),
+            call("b")
+        );
+        let found = calls(Family::OpenAi, response.as_bytes());
+        let found: Vec<(&str, &str)> = found.iter().map(|call| (&*call.name, &*call.id)).collect();
+        assert_eq!(found, [("a", "call_1"), ("b", "call_2")]);
     }
 }

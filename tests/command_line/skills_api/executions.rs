@@ -227,6 +227,30 @@ async fn a_run_that_a_program_asks_for_is_refused_by_what_is_wrong_and_repeated_
     assert_eq!(list(&served, "", "one").await["total"], 1, "it ran once");
 }
 
+/// Models know what shares its name as `namespace/name`: versions that are not the default, and uploads beside a file.
+#[tokio::test]
+async fn what_shares_its_name_runs_as_well() {
+    let served = started().await;
+    for (name, version, word) in [("upside", "2.0.0", "second"), ("ours", "3.0.0", "third")] {
+        let body = json!({
+            "name": name, "version": version, "description": "Tells which one.", "schema": {"input": {}},
+            "handlerCode": format!("def handler():\n    return '{word}'\n"),
+        });
+        let (status, answer) = served.call("POST", "/api/skills/install", &body, "one").await;
+        assert_eq!(status, 200, "{answer}");
+    }
+    for (name, input, output) in [
+        ("upside@1.0.0", json!({"text": "abc"}), json!({"reversed": "cba"})),
+        ("upside@2.0.0", json!({}), json!("second")),
+        ("ours@3.0.0", json!({}), json!("third")),
+    ] {
+        let (status, done) = run(&served, json!({"skillName": name, "input": input})).await;
+        let execution = &done["execution"];
+        assert_eq!((status, &execution["output"]), (200, &output), "{name}: {done}");
+        assert_eq!(execution["status"], "success", "{name}: {done}");
+    }
+}
+
 #[tokio::test]
 async fn what_ran_when_the_process_was_killed_is_an_error_that_says_so() {
     let served = started().await;

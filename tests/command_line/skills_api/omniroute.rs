@@ -252,8 +252,74 @@ async fn what_is_anothers_is_missing_and_what_is_of_all_is_changed_in_its_files(
         ("POST", "/api/skills/install"),
         ("GET", "/api/skills/ours"),
     ] {
-        let (status, refused) = served.call(method, path, &Value::Null, "").await;
-        assert_eq!(status, 401, "{refused}");
+        // Without a key, and with an empty one.
+        for key in ["", " "] {
+            let (status, refused) = served.call(method, path, &Value::Null, key).await;
+            assert_eq!(status, 401, "{refused}");
+        }
+    }
+}
+
+/// One tool that a provider refuses would end every request of its caller.
+#[tokio::test]
+async fn what_is_no_schema_of_a_tool_is_repaired() {
+    let served = Served::start(SCRIPT, &[]).await;
+    for (at, schema) in [
+        json!({"a": 5}),
+        json!({"type": "string"}),
+        json!({"type": "object", "properties": []}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut body = reverse();
+        body["name"] = format!("broken-{at}").into();
+        body["schema"]["input"] = schema;
+        let (status, answer) = served.call("POST", "/api/skills/install", &body, "one").await;
+        assert_eq!(status, 200, "{answer}");
+    }
+    let answer = served.chat("plover, please", "one", &[]).await;
+    assert!(answer.contains("\"nothing\""), "{answer}");
+}
+
+/// Any characters are a name; requests to models know its slug.
+#[tokio::test]
+async fn a_skill_is_found_by_the_name_that_it_was_installed_by() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let install = async |name: &str, version: &str| {
+        let mut body = reverse();
+        body["name"] = name.into();
+        body["version"] = version.into();
+        let (status, answer) = served.call("POST", "/api/skills/install", &body, "one").await;
+        (status, answer["id"].as_str().unwrap_or_default().to_owned())
+    };
+    let (_, id) = install("Reverse Text", "1.0.0").await;
+    assert_eq!(install("Reverse Text", "1.1.0").await, (200, id.clone()));
+    // Another name of one slug is another skill, and takes nothing from the first one.
+    assert_eq!(install("Reverse text!", "2.0.0").await.0, 409);
+    let (_, at) = install("me@home", "1.0.0").await;
+    for (named, version, expected) in [
+        ("Reverse%20Text", "1.1.0", &id),
+        ("Reverse%20Text@1.0.0", "1.0.0", &id),
+        ("Reverse%20Text@%5E1", "1.1.0", &id),
+        ("reverse-text", "1.1.0", &id),
+        ("me%40home", "1.0.0", &at),
+        ("me@home@1.0.0", "1.0.0", &at),
+    ] {
+        let (status, row) = served
+            .call("GET", &format!("/api/skills/{named}"), &Value::Null, "one")
+            .await;
+        assert_eq!(
+            (status, &row["id"], &row["version"]),
+            (200, &json!(expected), &json!(version)),
+            "{named}: {row}"
+        );
+    }
+    for named in ["REVERSE%20TEXT", "Reverse%20Text@2.0.0"] {
+        let (status, _) = served
+            .call("GET", &format!("/api/skills/{named}"), &Value::Null, "one")
+            .await;
+        assert_eq!(status, 404, "{named}");
     }
 }
 
@@ -311,6 +377,7 @@ async fn bad_input_is_refused_by_the_member_that_is_wrong() {
     for (method, path, status) in [
         ("GET", "/api/skills?limit=101", 400),
         ("GET", "/api/skills?mode=manual", 400),
+        ("GET", "/api/skills?apiKeyId=another", 400),
         ("GET", "/api/skills/executions/none", 404),
         ("POST", "/api/skills/marketplace/install", 400),
         ("PATCH", row.as_str(), 404),

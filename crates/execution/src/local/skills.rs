@@ -48,7 +48,7 @@ impl SkillCache {
         })
     }
 
-    /// Puts a skill's files at `<skills>/<name>/`. Blocks on file I/O.
+    /// Puts a skill's files at `<skills>/<name of the mount>/`. Blocks on file I/O.
     pub(super) fn stage(&self, mount: &SkillMount, skills: &Path) -> Result<(), ExecutionError> {
         let entry = self.entry(&mount.skill);
         let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,6 +59,9 @@ impl SkillCache {
             entry.written = true;
         }
         let place = skills.join(&mount.name);
+        if let Some((namespace, _)) = mount.name.split_once('/') {
+            make_readable_directory(&skills.join(namespace)).map_err(|error| failed(&error))?;
+        }
         make_tree(&mount.skill, &place, |path, target| match self.reach {
             Reach::Stranger => fs::hard_link(cached.join(path), target),
             Reach::SameUser => fs::copy(cached.join(path), target).map(|_| ()),

@@ -6,7 +6,8 @@ use jiff::SignedDuration;
 use knack_wire::history::Caller;
 use knack_wire::own_files::{CONTAINER_PREFIX, is_own_file};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::asked::Asked;
 use super::form::{self, FormFile};
@@ -27,7 +28,7 @@ const FILE_IDS_MAX: usize = 50;
 const MEMORY_LIMITS: [&str; 4] = ["1g", "4g", "16g", "64g"];
 
 /// The body of a create.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct Create {
     name: String,
     expires_after: Option<ExpiresAfter>,
@@ -103,8 +104,7 @@ pub(super) async fn answer(asked: &Asked<'_>, store: &UserFiles, call: Call) -> 
 }
 
 async fn create(asked: &Asked<'_>, store: &UserFiles) -> Result<Container, Refusal> {
-    let body: Create = serde_json::from_slice(&asked.body)
-        .map_err(|error| Refusal::Invalid("body", format!("the container cannot be read: {error}")))?;
+    let body = read(&asked.body)?;
     let new = new_container(&body)?;
     let (caller, id) = (asked.caller.bucket(), new.id.clone());
     let mut files = Vec::new();
@@ -120,6 +120,30 @@ async fn create(asked: &Asked<'_>, store: &UserFiles) -> Result<Container, Refus
         }
     }
     store.container(&caller, &id, Vec::new()).await.map(|(one, _)| one)
+}
+
+/// Reads the body of a create. Errors name the member that is wrong.
+fn read(body: &[u8]) -> Result<Create, Refusal> {
+    let body: Map<String, Value> = serde_json::from_slice(body)
+        .map_err(|error| Refusal::Invalid("body", format!("the container is no JSON object: {error}")))?;
+    let member = |name: &str| body.get(name).filter(|value| !value.is_null());
+    let name = member("name").ok_or_else(|| Refusal::Invalid("name", "name: a container has a name".to_owned()))?;
+    Ok(Create {
+        name: typed("name", name)?,
+        expires_after: member("expires_after")
+            .map(|value| typed("expires_after", value))
+            .transpose()?,
+        memory_limit: member("memory_limit")
+            .map(|value| typed("memory_limit", value))
+            .transpose()?,
+        network_policy: member("network_policy").cloned(),
+        skills: member("skills").map(|value| typed("skills", value)).transpose()?,
+        file_ids: member("file_ids").map(|value| typed("file_ids", value)).transpose()?,
+    })
+}
+
+fn typed<T: DeserializeOwned>(name: &'static str, value: &Value) -> Result<T, Refusal> {
+    T::deserialize(value).map_err(|error| Refusal::Invalid(name, format!("{name}: {error}")))
 }
 
 fn new_container(body: &Create) -> Result<NewContainer, Refusal> {

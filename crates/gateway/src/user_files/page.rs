@@ -16,6 +16,8 @@ const CONTAINER_LIMITS: (usize, usize) = (20, 100);
 pub(super) struct Page {
     /// Begins behind the item with this id.
     pub(super) after: Option<String>,
+    /// What the API calls that parameter.
+    pub(super) after_name: &'static str,
     /// Ends before the item with this id.
     pub(super) before: Option<String>,
     /// Items at most.
@@ -29,6 +31,7 @@ impl Page {
     pub(super) const fn first(limit: usize) -> Self {
         Self {
             after: None,
+            after_name: "after",
             before: None,
             limit,
             newest_first: true,
@@ -58,7 +61,7 @@ impl Page {
             let found = there.or_else(stood);
             found.ok_or_else(|| Refusal::Invalid(name, format!("{name}: no item of this list has the id {id}")))
         };
-        let after = self.after.as_ref().map(|id| place(id, "after")).transpose()?;
+        let after = self.after.as_ref().map(|id| place(id, self.after_name)).transpose()?;
         let before = self.before.as_ref().map(|id| place(id, "before_id")).transpose()?;
         // In the order of the list, `later` is behind.
         let behind = |one: &(Timestamp, String), other: &(Timestamp, String)| {
@@ -154,10 +157,11 @@ mod tests {
             (None, Some("c"), 2, true, Ok((vec!["e"], false))),
             (None, None, 3, false, Ok((vec!["z", "b", "c"], true))),
             (Some("d"), None, 3, false, Ok((vec!["e"], false))),
-            (Some("x"), None, 3, false, Err("after")),
+            (Some("x"), None, 3, false, Err("page")),
         ] {
             let page = Page {
                 after: after.map(str::to_owned),
+                after_name: "page",
                 before: before.map(str::to_owned),
                 limit,
                 newest_first,

@@ -189,6 +189,7 @@ fn openai_list(query: Option<&str>) -> Result<Listing, Refusal> {
 fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, Refusal> {
     let (default, most) = ANTHROPIC_LIMITS;
     let (mut page, mut ids) = (Page::first(default), Vec::new());
+    page.after_name = if beta { "after_id" } else { "page" };
     for (key, value) in parameters(query) {
         match key.as_str() {
             "limit" => page.limit = limit(&value, &(1..=most))?,
@@ -237,17 +238,18 @@ fn purpose(fields: &BTreeMap<String, String>) -> Result<String, Refusal> {
 }
 
 fn openai_expiry(fields: &BTreeMap<String, String>) -> Result<Option<SignedDuration>, Refusal> {
-    let Some(seconds) = fields.get("expires_after[seconds]") else {
+    let (anchor, seconds) = (
+        fields.get("expires_after[anchor]"),
+        fields.get("expires_after[seconds]"),
+    );
+    if anchor.is_none() && seconds.is_none() {
         return Ok(None);
-    };
-    if fields
-        .get("expires_after[anchor]")
-        .is_none_or(|anchor| anchor != "created_at")
-    {
+    }
+    if anchor.is_none_or(|anchor| anchor != "created_at") {
         let text = "expires_after: the anchor is created_at";
         return Err(Refusal::Invalid("expires_after", text.to_owned()));
     }
-    seconds_of("expires_after", seconds).map(Some)
+    seconds_of("expires_after", seconds.map_or("", String::as_str)).map(Some)
 }
 
 fn seconds_of(field: &'static str, text: &str) -> Result<SignedDuration, Refusal> {

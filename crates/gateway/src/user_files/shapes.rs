@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::CONTAINER_FOLDER;
 use super::objects::{Container, ContainerFile, FileInfo, Source};
 use super::refusal::Refusal;
-use crate::fault::fault;
+use crate::fault::{REQUEST_ID, fault, request_id};
 
 /// A time as Anthropic writes it.
 pub fn text_time(at: Timestamp) -> String {
@@ -135,9 +135,11 @@ pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
     // Anthropic's word for it is in the details of the error.
     let body: Result<Value, _> = serde_json::from_slice(&said.body(Format::Messages));
     let mut body = body.unwrap_or_default();
+    let id = request_id();
     body["error"]["details"] = json!({"error_code": "file_expired"});
+    body["request_id"] = id.as_str().into();
     let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::NOT_FOUND);
-    (status, [("x-should-retry", "false")], Json(body)).into_response()
+    (status, [("x-should-retry", "false"), (REQUEST_ID, &id)], Json(body)).into_response()
 }
 
 /// A refusal as an error of ours.

@@ -2,10 +2,11 @@
 //!
 //! What is installed is the SKILL.md alone, as it is at that moment, in the mode `auto`; it belongs to whoever installs it.
 
+use std::num::IntErrorKind;
+
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::install::{Installation, Installed};
 use crate::answer::{Kind, Refusal};
@@ -22,7 +23,14 @@ const TEXT_MAX: usize = 256;
 /// How many skills a search of skills.sh has: 1 to 100; 20 where it says nothing, 0, or no number.
 pub fn search_limit(query: Option<&str>) -> usize {
     let said = parameters(query).find(|(key, _)| key == "limit");
-    let number = said.and_then(|(_, value)| value.parse::<i64>().ok());
+    let number = said.and_then(|(_, value)| match value.parse::<i64>() {
+        Ok(number) => Some(number),
+        Err(error) => match error.kind() {
+            IntErrorKind::PosOverflow => Some(i64::MAX),
+            IntErrorKind::NegOverflow => Some(i64::MIN),
+            _ => None,
+        },
+    });
     match number.filter(|number| *number != 0) {
         None => LIMIT_DEFAULT,
         Some(number) => usize::try_from(number).unwrap_or(1).clamp(1, LIMIT_MAX),
@@ -101,27 +109,11 @@ fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
     })
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct OfSkillsSh {
-    name: String,
-    description: String,
-    source: String,
-    skill_id: String,
-    version: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct OfSkillsMp {
-    name: String,
-    description: String,
-    skill_md_content: String,
-    version: Option<String>,
-    /// Noted by OmniRoute's dashboard, and shown nowhere.
-    #[serde(rename = "sourceUrl")]
-    _source_url: Option<String>,
-}
+/// Members of an install from SkillsMP: those that must be there, and the others. `sourceUrl` is noted by OmniRoute's
+/// dashboard, and shown nowhere.
+const OF_SKILLSMP: ([&str; 3], [&str; 2]) = (["name", "description", "skillMdContent"], ["version", "sourceUrl"]);
+/// The same from skills.sh.
+const OF_SKILLSSH: ([&str; 4], [&str; 1]) = (["name", "description", "source", "skillId"], ["version"]);
 
 /// Reads an install, and fetches its SKILL.md where the body does not have it.
 pub(super) async fn installation(
@@ -133,23 +125,13 @@ pub(super) async fn installation(
     may_install(catalogs.active, catalog)?;
     let (name, description, version, document) = match catalog {
         Catalog::SkillsMp => {
-            let OfSkillsMp {
-                name,
-                description,
-                skill_md_content,
-                version,
-                _source_url: _,
-            } = read(body)?;
-            (name, description, version, skill_md_content)
+            let (must, may) = OF_SKILLSMP;
+            let ([name, description, document], [version, _]) = read(body, must, may)?;
+            (name, description, version, document)
         }
         Catalog::SkillsSh => {
-            let OfSkillsSh {
-                name,
-                description,
-                source,
-                skill_id,
-                version,
-            } = read(body)?;
+            let (must, may) = OF_SKILLSSH;
+            let ([name, description, source, skill_id], [version]) = read(body, must, may)?;
             let address = catalogs.skill_md(&source, &skill_id);
             let address = address.map_err(|(field, text)| Refusal::invalid(field, text))?;
             let found = catalogs.web.get(&address).await;
@@ -174,8 +156,28 @@ pub(super) async fn installation(
     })
 }
 
-fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::invalid("body", error.to_string()))
+/// The texts of a body, by the names of its members. Errors name the one that is wrong.
+fn read<const MUST: usize, const MAY: usize>(
+    body: &[u8],
+    must: [&str; MUST],
+    may: [&str; MAY],
+) -> Result<([String; MUST], [Option<String>; MAY]), Refusal> {
+    let members: Map<String, Value> = serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid("body", format!("it is no JSON object: {error}")))?;
+    let known: Vec<&str> = must.iter().chain(&may).copied().collect();
+    if let Some(unknown) = members.keys().find(|key| !known.contains(&key.as_str())) {
+        let text = format!("there is no such member; there are {}", known.join(", "));
+        return Err(Refusal::invalid(unknown, text));
+    }
+    let wrong = known.iter().find(|name| match members.get(**name) {
+        None | Some(Value::Null) => must.contains(*name),
+        Some(value) => !value.is_string(),
+    });
+    if let Some(wrong) = wrong {
+        return Err(Refusal::invalid(wrong, "it is a text"));
+    }
+    let text = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
+    Ok((must.map(|name| text(name).unwrap_or_default()), may.map(text)))
 }
 
 fn none() -> Refusal {
@@ -196,6 +198,56 @@ fn unreachable(catalog: Catalog, error: &WebError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_has_1_to_100_skills() {
+        for (query, expected) in [
+            ("", 20),
+            ("limit=0", 20),
+            ("limit=many", 20),
+            ("limit=-5", 1),
+            ("limit=1", 1),
+            ("limit=100", 100),
+            ("limit=101", 100),
+            ("limit=99999999999999999999", 100),
+            ("limit=-99999999999999999999", 1),
+        ] {
+            assert_eq!(search_limit(Some(query)), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn the_member_of_an_install_that_is_wrong_is_named() {
+        for (body, field) in [
+            (json!(["a", "b", "c"]), "body"),
+            (json!({}), "name"),
+            (
+                json!({"name": "a", "description": 5, "skillMdContent": "x"}),
+                "description",
+            ),
+            (json!({"name": "a", "description": "b"}), "skillMdContent"),
+            (
+                json!({"name": "a", "description": "b", "skillMdContent": null}),
+                "skillMdContent",
+            ),
+            (
+                json!({"name": "a", "description": "b", "skillMdContent": "x", "version": 1}),
+                "version",
+            ),
+            (
+                json!({"name": "a", "description": "b", "skillMdContent": "x", "tags": []}),
+                "tags",
+            ),
+        ] {
+            let (must, may) = OF_SKILLSMP;
+            let refused = read(body.to_string().as_bytes(), must, may).unwrap_err();
+            assert_eq!((refused.kind, &*refused.field), (Kind::Invalid, field), "{body}");
+        }
+        let body = json!({"name": "a", "description": "b", "skillMdContent": "x", "version": null});
+        let (must, may) = OF_SKILLSMP;
+        let (texts, others) = read(body.to_string().as_bytes(), must, may).unwrap();
+        assert_eq!((texts.map(|text| text.len()), others), ([1, 1, 1], [None, None]));
+    }
 
     #[test]
     fn a_list_is_read_in_the_shapes_of_both_catalogs() {

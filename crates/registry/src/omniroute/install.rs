@@ -221,7 +221,7 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
         function: FUNCTION.to_owned(),
         name: name.to_owned(),
         description: described(record).to_owned(),
-        input_schema: schema::normalize(&schema["input"]),
+        input_schema: schema::with_properties(&schema::normalize(&schema["input"])),
         retryable: false,
         hidden: false,
         config: Vec::new(),

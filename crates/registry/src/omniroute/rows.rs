@@ -22,7 +22,7 @@ use crate::store::Store;
 /// belongs to whoever installs it.
 const SHARED: [&str; 3] = [SYSTEM, "skillsmp", "skillssh"];
 /// Who owns the skills from files.
-const SYSTEM: &str = "system";
+pub(super) const SYSTEM: &str = "system";
 
 /// The source of a skill that is from no catalog.
 pub(super) const LOCAL: &str = "local";
@@ -86,6 +86,14 @@ impl Item {
         match self {
             Self::Own(record, _) => &record.id,
             Self::Shared(_, id) => id,
+        }
+    }
+
+    /// The name that an install was written with, where it is no legal one.
+    pub(super) fn written(&self) -> Option<&str> {
+        match self {
+            Self::Own(record, _) => record.written(),
+            Self::Shared(..) => None,
         }
     }
 

@@ -287,6 +287,6 @@ pub enum Cwd {
     /// The work directory.
     #[default]
     Work,
-    /// The directory of this skill, `skills/<name>`; read-only. The work directory is `KNACK_WORK_DIR`.
+    /// The directory of this skill, `skills/<name>` or `skills/<namespace>/<name>`; read-only. The work directory is `KNACK_WORK_DIR`.
     Skill(String),
 }

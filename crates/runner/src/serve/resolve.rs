@@ -40,13 +40,14 @@ pub(super) fn command(argv: &[String], cwd: &Path, search: Option<&str>) -> Resu
 
 /// The path of the working directory.
 ///
-/// Errors: the skill's name is no name of a directory in the skill area.
+/// Errors: the skill's name is no name of a directory in the skill area, `name` or `namespace/name`.
 pub(super) fn cwd(folders: &RunFolders, cwd: &Cwd) -> Result<PathBuf, String> {
     let name = match cwd {
         Cwd::Work => return Ok(folders.work_path.clone()),
         Cwd::Skill(name) => name,
     };
-    let is_name = !name.is_empty() && !name.contains(['/', '\0']) && !matches!(name.as_str(), "." | "..");
+    let is_plain = |part: &str| !part.is_empty() && !part.contains('\0') && !matches!(part, "." | "..");
+    let is_name = name.split('/').count() <= 2 && name.split('/').all(is_plain);
     let path = folders.skills_path.join(name);
     let is_directory = is_name && std::fs::symlink_metadata(&path).is_ok_and(|data| data.is_dir());
     if is_directory {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use knack_runner::protocol::{Area, Cwd, Exit, Interpreter, LandlockState, Language, Limits, Program, Run};
 
-use crate::support::{Runner, code, python, run_command, run_python};
+use crate::support::{Runner, Told, code, python, run_command, run_python};
 
 #[test]
 fn python_code_runs_as_main() {
@@ -275,12 +275,35 @@ fn commands_run_without_a_shell() {
 
 #[test]
 fn a_declared_tool_runs_in_its_skill_folder() {
+    for folder in ["tool", "team/tool"] {
+        let told = runs_in(folder, folder);
+        let end = format!("/skills/{folder}");
+        assert!(told.out().trim_end().ends_with(&end), "{}", told.out());
+        assert!(told.err().contains("ermission denied"), "{}", told.err());
+        assert_eq!(told.files["out.txt"], b"made\n");
+    }
+    for (folder, cwd) in [
+        ("tool", "../tool"),
+        ("tool", "tool/"),
+        ("tool", "/tool"),
+        ("a/b/tool", "a/b/tool"),
+    ] {
+        let told = runs_in(folder, cwd);
+        let Exit::NotStarted { reason } = told.exit() else {
+            panic!("{cwd}: {:?}", told.exit());
+        };
+        assert!(reason.contains("no files of the skill"), "{cwd}: {reason}");
+    }
+}
+
+/// Runs a program of the skill in `folder` there.
+fn runs_in(folder: &str, cwd: &str) -> Told {
     let mut runner = Runner::boot();
     let start = runner.start_frame(None);
     runner.start(start);
     runner.stage(
         Area::Skills,
-        "tool/scripts/t.sh",
+        &format!("{folder}/scripts/t.sh"),
         b"#!/bin/sh\npwd; echo made > \"$KNACK_WORK_DIR/out.txt\"; touch here\n",
         true,
     );
@@ -290,15 +313,12 @@ fn a_declared_tool_runs_in_its_skill_folder() {
         program: Program::Command {
             argv: vec!["scripts/t.sh".to_owned()],
         },
-        cwd: Cwd::Skill("tool".to_owned()),
+        cwd: Cwd::Skill(cwd.to_owned()),
         environment: BTreeMap::new(),
         limits: Limits::default(),
         require_landlock: 0,
     });
-    let told = runner.finish();
-    assert!(told.out().trim_end().ends_with("/skills/tool"), "{}", told.out());
-    assert!(told.err().contains("ermission denied"), "{}", told.err());
-    assert_eq!(told.files["out.txt"], b"made\n");
+    runner.finish()
 }
 
 /// Interpreters, shells and package managers take modules and settings from the home directory.

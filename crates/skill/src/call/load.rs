@@ -29,7 +29,7 @@ pub(super) fn load(context: &CallContext<'_>, arguments: &Map<String, Value>) ->
     let inputs = arguments
         .get("inputs")
         .and_then(Value::as_object)
-        .map(values)
+        .map(template::given)
         .unwrap_or_default();
     instructions(context.plan, entry, inputs)
 }
@@ -149,14 +149,7 @@ pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
 
 /// Arguments that are inputs of the skill: what the tool of a `litellm:` skill takes.
 pub(super) fn inputs_of(entry: &Entry, arguments: &Map<String, Value>) -> BTreeMap<String, String> {
-    let mut inputs = values(arguments);
+    let mut inputs = template::given(arguments);
     inputs.retain(|name, _| entry.skill.inputs.iter().any(|input| input.name == *name));
     inputs
-}
-
-fn values(inputs: &Map<String, Value>) -> BTreeMap<String, String> {
-    inputs
-        .iter()
-        .map(|(name, value)| (name.clone(), template::text_of(value)))
-        .collect()
 }

@@ -39,10 +39,7 @@ fn declared(input: &Value) -> Vec<Input> {
 }
 
 fn provided(input: &Value) -> BTreeMap<String, String> {
-    members(&input["provided"])
-        .into_iter()
-        .map(|(name, value)| (name, template::text_of(&value)))
-        .collect()
+    template::given(&members(&input["provided"]))
 }
 
 fn members(value: &Value) -> Map<String, Value> {
