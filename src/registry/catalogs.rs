@@ -10,6 +10,7 @@ use knack_memory::{MemoryBudget, MemoryShare};
 use knack_registry::{CATALOG_FETCH_MAX_BYTES, Call, Catalogs, OmniRoute, Owner};
 
 use super::asked::Asked;
+use super::refusal::too_many;
 use crate::hub::auth::{Caller, Pace, Sources, Turn};
 
 /// Searches and installs of the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. The catalog counts
@@ -64,11 +65,10 @@ impl ClusterCatalogs {
         store.demand_install(owner).await?;
         let turn = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
         let turn = turn.ok_or_else(|| {
-            let text = format!(
+            too_many(format!(
                 "ServiceAccounts of namespace {} ask the catalog too often: {} at once, and one a second, are taken",
                 caller.namespace, FETCHES.at_once
-            );
-            Problem::new(ProblemCode::TooManyRequests, text).retry_after(2)
+            ))
         })?;
         let memory = self.reading.take(COPIES * CATALOG_FETCH_MAX_BYTES, PATIENCE).await;
         let memory = memory.map_err(|_| {
