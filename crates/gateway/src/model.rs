@@ -9,20 +9,18 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_execution::Executor;
 use knack_serving::aside;
-use knack_serving::bodies::{ARRIVE_TIMEOUT, SILENCE_TIMEOUT};
 use knack_skill::plan::{Action, Active, Note, Plan, Why};
 use knack_vocabulary::{HEADER_KNACK, HEADER_SKILLS};
 use knack_wire::drive::{BodyKind, ClientHead};
 use knack_wire::history::Caller;
-use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, View};
+use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, ModelRoute, View};
 use tokio::time::Instant;
 
 use super::answer_container::{self, AnswerContainer, ContainerContext};
-use super::budget::BodyError;
 use super::caller;
 use super::code_tools;
 use super::exchange::{Exchange, Parts, Piece, Target};
-use super::fault::{RETRY_AFTER_SECONDS, fault};
+use super::fault::{RETRY_AFTER_SECONDS, body_fault, fault};
 use super::hidden::Hidden;
 use super::inject;
 use super::log::RequestLog;
@@ -318,12 +316,12 @@ const fn why(why: Why) -> &'static str {
     }
 }
 
-fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snapshot, kind: Kind) -> Settings {
+fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snapshot, kind: CallKind) -> DriveSettings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
     let asks = view.code_execution || stands_in || (view.code_tool.is_some() && !injection.own_skills.is_empty());
-    let native = asks && injects && !plan.litellm && kind == Kind::Generate;
-    Settings {
+    let native = asks && injects && !plan.litellm && kind == CallKind::Generate;
+    DriveSettings {
         max_rounds: snapshot.runtime.max_tool_rounds,
         deadline: snapshot.runtime.deadline,
         last_note: knack_skill::texts::LAST_CALL.to_owned(),
@@ -342,7 +340,7 @@ fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snap
 async fn container(
     gateway: &Gateway,
     (view, plan, injection): (&View, &Plan, &Injection),
-    route: (Format, Kind),
+    route: (Format, CallKind),
     (hidden, log): (&Hidden, &RequestLog),
     named: Option<Container>,
 ) -> Option<AnswerContainer> {
@@ -457,32 +455,6 @@ fn refuse(
         response.headers_mut().insert(HEADER_REQUEST_ID, id);
     }
     response
-}
-
-/// The answer to the client about a body that was not accepted.
-pub fn body_fault(error: BodyError) -> Fault {
-    match error {
-        BodyError::TooLarge => Fault {
-            retry: false,
-            ..Fault::new(
-                413,
-                "The request body is larger than 32 MiB, which is the most that this gateway takes.",
-            )
-        },
-        BodyError::Busy(_) => Fault::new(
-            503,
-            "The gateway holds too many large requests at this moment; try again in a second.",
-        ),
-        BodyError::Late => Fault::new(
-            408,
-            format!(
-                "The request body did not arrive in time: the gateway waits {} s for the next piece of it, and {} s for all.",
-                SILENCE_TIMEOUT.as_secs(),
-                ARRIVE_TIMEOUT.as_secs()
-            ),
-        ),
-        BodyError::Broken => Fault::new(400, "The request body broke off before its end."),
-    }
 }
 
 const fn word(format: Format) -> &'static str {

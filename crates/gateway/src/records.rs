@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use knack_wire::history::{MAX_RECORD_BYTES, Record};
+use knack_wire::history::{MAX_RECORD_BYTES, TurnRecord};
 use tokio::time::Instant;
 
 /// A key or a caller's identity: an HMAC, so that the store never holds a credential.
@@ -45,7 +45,7 @@ struct Entry {
     caller: Key,
     opening: Key,
     keys: Vec<Key>,
-    record: Arc<Record>,
+    record: Arc<TurnRecord>,
     used: u64,
     last_used: Instant,
 }
@@ -77,7 +77,7 @@ impl RecordStore {
     }
 
     /// The record under a key of this caller, if it is still there; counts as a use.
-    pub fn get(&self, caller: &Key, key: &Key) -> Option<Arc<Record>> {
+    pub fn get(&self, caller: &Key, key: &Key) -> Option<Arc<TurnRecord>> {
         let mut inner = self.lock();
         let id = *inner.by_key.get(&(*caller, *key))?;
         let now = Instant::now();
@@ -101,7 +101,7 @@ impl RecordStore {
 
     /// Remembers one record under several keys; an older record under one of them is replaced.
     /// A record over [`MAX_RECORD_BYTES`] is not kept, which is answered with false.
-    pub fn put(&self, caller: Key, opening: Key, keys: Vec<Key>, record: Arc<Record>) -> bool {
+    pub fn put(&self, caller: Key, opening: Key, keys: Vec<Key>, record: Arc<TurnRecord>) -> bool {
         if record.size() > MAX_RECORD_BYTES || keys.is_empty() {
             return false;
         }
@@ -206,11 +206,11 @@ mod tests {
     }
 
     /// A record of this size.
-    fn record(text: &str) -> Arc<Record> {
+    fn record(text: &str) -> Arc<TurnRecord> {
         let state = text.to_owned();
-        Arc::new(Record {
+        Arc::new(TurnRecord {
             state,
-            ..Record::default()
+            ..TurnRecord::default()
         })
     }
 

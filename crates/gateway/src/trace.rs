@@ -11,7 +11,7 @@ use knack_telemetry::genai::{self, Answered, Called, ClientRequest, Conventions,
 use knack_telemetry::{Kind, Scope, SpanPosition, TraceContext, Tracer};
 use knack_wire::drive::EndKind;
 use knack_wire::glance::{self, Glance};
-use knack_wire::{Call, Format, Kind as CallKind, ModelRoute};
+use knack_wire::{CallKind, Format, ModelRoute, ToolCall};
 use tokio::time::Instant;
 
 use super::log::RequestLog;
@@ -166,7 +166,7 @@ impl RequestTrace {
     }
 
     /// A call of a tool begins.
-    pub fn call(&self, call: &Call) -> CallTrace {
+    pub fn call(&self, call: &ToolCall) -> CallTrace {
         let Some(active) = &self.0 else {
             return CallTrace(None);
         };
@@ -220,7 +220,7 @@ impl Active {
 
 impl CallTrace {
     /// A call that no model's answer asked for: its span is below the sender's, if the request names one.
-    pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &Call) -> Self {
+    pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &ToolCall) -> Self {
         let begun = Instant::now();
         let called = Called {
             name: call.name.clone(),

@@ -98,8 +98,8 @@ fn send(trace: &mut RequestTrace, round: u32) -> HeaderMap {
     headers
 }
 
-fn call() -> Call {
-    Call {
+fn call() -> ToolCall {
+    ToolCall {
         token: 0,
         round: 1,
         name: "run_code".to_owned(),

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use knack_wire::glance::{AnswerFacts, RequestFacts};
-use knack_wire::{Format, Kind as CallKind};
+use knack_wire::{CallKind, Format};
 
 use super::span::{Attribute, Description, Kind, Value};
 

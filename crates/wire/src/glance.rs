@@ -83,12 +83,12 @@ pub fn request(format: Format, body: &[u8]) -> RequestFacts {
 #[derive(Debug)]
 pub struct Glance {
     format: Format,
-    body: Body,
+    body: GlanceBody,
     facts: AnswerFacts,
 }
 
 #[derive(Debug)]
-enum Body {
+enum GlanceBody {
     Stream(SseDecoder),
     Whole(BytesMut),
     /// Too large, or invalid: the rest is not read.
@@ -99,9 +99,9 @@ impl Glance {
     /// For an answer that comes as an event stream, or as one JSON document.
     pub fn new(format: Format, stream: bool) -> Self {
         let body = if stream {
-            Body::Stream(SseDecoder::new())
+            GlanceBody::Stream(SseDecoder::new())
         } else {
-            Body::Whole(BytesMut::new())
+            GlanceBody::Whole(BytesMut::new())
         };
         Self {
             format,
@@ -113,31 +113,33 @@ impl Glance {
     /// Bytes of the body, in any pieces.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.body {
-            Body::Stream(decoder) => {
+            GlanceBody::Stream(decoder) => {
                 let mut events = Vec::new();
                 let blind = decoder.push(bytes, &mut events).is_err();
                 self.events(&events);
                 if blind {
-                    self.body = Body::Blind;
+                    self.body = GlanceBody::Blind;
                 }
             }
-            Body::Whole(gathered) if gathered.len() + bytes.len() <= MAX_BODY => gathered.extend_from_slice(bytes),
-            Body::Whole(_) => self.body = Body::Blind,
-            Body::Blind => {}
+            GlanceBody::Whole(gathered) if gathered.len() + bytes.len() <= MAX_BODY => {
+                gathered.extend_from_slice(bytes)
+            }
+            GlanceBody::Whole(_) => self.body = GlanceBody::Blind,
+            GlanceBody::Blind => {}
         }
     }
 
     /// The body is over, or nothing more is wanted of it.
     pub fn finish(mut self) -> AnswerFacts {
-        match std::mem::replace(&mut self.body, Body::Blind) {
-            Body::Stream(mut decoder) => {
+        match std::mem::replace(&mut self.body, GlanceBody::Blind) {
+            GlanceBody::Stream(mut decoder) => {
                 let mut events = Vec::new();
                 // An incomplete event is not read.
                 let _ = decoder.finish(&mut events);
                 self.events(&events);
             }
-            Body::Whole(body) => self.document(&body.freeze()),
-            Body::Blind => {}
+            GlanceBody::Whole(body) => self.document(&body.freeze()),
+            GlanceBody::Blind => {}
         }
         self.facts
     }
@@ -199,7 +201,7 @@ impl AnswerFacts {
         let Some(error) = json::get(src, top, "error").filter(|span| !json::is_null(src, *span)) else {
             return;
         };
-        if json::kind(src, error) != Some(json::Kind::Object) {
+        if json::kind(src, error) != Some(json::ValueKind::Object) {
             return;
         }
         let word = ["type", "code", "status"]

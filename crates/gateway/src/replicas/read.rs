@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue, ProblemCode, kept_path};
-use knack_wire::history::{Caller, FileNote, Lookup, MAX_RECORD_BYTES, Record};
+use knack_wire::history::{Caller, FileNote, Lookup, MAX_RECORD_BYTES, TurnRecord};
 use tokio::time::{Instant, timeout_at};
 
 use super::Replicas;
@@ -43,7 +43,7 @@ pub struct FoundRecord {
     /// All of its keys.
     pub keys: Vec<Key>,
     /// The record.
-    pub record: Arc<Record>,
+    pub record: Arc<TurnRecord>,
 }
 
 impl Replicas {
@@ -86,7 +86,7 @@ impl Replicas {
         let (name, opening) = (value.keys.first()?.0, value.opening?.0);
         let max_bytes = usize::try_from(value.bytes).unwrap_or(usize::MAX).min(KEPT_MAX_BYTES);
         let plain = self.read(caller, ReadWhat::Record, &name, max_bytes).await?;
-        let record: Record = serde_json::from_slice(&plain).ok()?;
+        let record: TurnRecord = serde_json::from_slice(&plain).ok()?;
         if record.size() > MAX_RECORD_BYTES {
             return None;
         }

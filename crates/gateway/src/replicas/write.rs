@@ -8,7 +8,7 @@ use bytes::Bytes;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue};
 use knack_memory::MemoryShare;
-use knack_wire::history::{Caller, Record};
+use knack_wire::history::{Caller, TurnRecord};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +63,7 @@ impl Plain {
 
 impl Replicas {
     /// Lets other replicas find a record of hidden turns.
-    pub fn keep_record(&self, caller: &Caller, opening: Key, keys: &[Key], record: &Record) {
+    pub fn keep_record(&self, caller: &Caller, opening: Key, keys: &[Key], record: &TurnRecord) {
         // Plain data: writing it cannot fail.
         let json = serde_json::to_vec(record).unwrap_or_default();
         self.enqueue(caller, keys, Some(opening), Plain::Record(json.into()));

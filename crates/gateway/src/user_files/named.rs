@@ -8,7 +8,7 @@ use knack_wire::history::Caller;
 use knack_wire::json::{Edits, quoted};
 use knack_wire::own_files::{self, CONTAINER_PREFIX, OwnFiles, OwnPart};
 use knack_wire::request::Attachment;
-use knack_wire::{Fault, Format, Kind, ModelRoute, Request};
+use knack_wire::{CallKind, Fault, Format, ModelRoute, Request};
 
 use super::objects::Container;
 use super::refusal::Refusal;
@@ -86,7 +86,7 @@ async fn resolve_named(
         return Ok(Named::default());
     }
     let mut named = Named::default();
-    if request.kind() == Kind::Generate {
+    if request.kind() == CallKind::Generate {
         named.container = container(gateway, caller, &own).await?;
         if let Some(container) = named.container.clone() {
             named.runs_here = container.id.starts_with(CONTAINER_PREFIX);

@@ -17,8 +17,8 @@ use super::route::Call;
 use super::{UserFiles, containers, form, shapes};
 use crate::budget::Holding;
 use crate::caller;
-use crate::fault::fault;
-use crate::model::body_fault;
+use crate::fault::{body_fault, fault};
+
 use crate::state::Gateway;
 
 /// Items of a page of Anthropic's that does not say, and at most.
