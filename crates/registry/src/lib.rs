@@ -56,8 +56,8 @@ pub use omniroute::{
 pub use page::{Page, Paged};
 pub use reader::Reader;
 pub use report::{CLAIM_EVERY, CLAIM_PATH, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
-pub use route::{Call, Dialect, Operation, route};
-pub use service::{Asked, Denial, Registry, deny, execute_shared};
+pub use route::{ApiCall, Dialect, Operation, route};
+pub use service::{ApiRequest, Denial, Registry, deny, execute_shared};
 pub use store::Store;
 pub use upload::{BadArchive, Unpack, zipped, zipped_content};
 
