@@ -10,7 +10,7 @@ use knack_wire::request::ContainerSkill;
 use knack_wire::{CallKind, Format, Injection, View};
 use serde_json::json;
 
-use super::records::Key;
+use super::records::KeyedHash;
 use super::state::Gateway;
 use super::user_files::{Container, text_time};
 
@@ -38,7 +38,7 @@ pub struct ContainerContext<'a> {
     /// Where it came in.
     pub route: (Format, CallKind),
     /// Whose it is.
-    pub caller: &'a Key,
+    pub caller: &'a KeyedHash,
     /// The gateway's id of the request.
     pub request_id: &'a str,
 }

@@ -33,7 +33,7 @@ use super::upstream::{certificate_fault, forward_response_headers};
 
 /// One piece of the answer to the client.
 #[derive(Debug)]
-pub enum Piece {
+pub enum AnswerPiece {
     /// Status and headers; comes first, once.
     Head(ClientHead),
     /// Body bytes.
@@ -44,7 +44,7 @@ pub enum Piece {
 
 /// The target of a request and the parts of its head that are sent along, for every round.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct UpstreamTarget {
     /// Whose address.
     pub api: Api,
     /// As the client sent it.
@@ -57,7 +57,7 @@ pub struct Target {
 pub struct Exchange {
     gateway: Arc<Gateway>,
     drive: Drive,
-    target: Target,
+    target: UpstreamTarget,
     tools: Option<Arc<ToolRunner>>,
     hidden: Hidden,
     recording: Option<Recording>,
@@ -98,7 +98,7 @@ enum Upstream {
     Reading(Box<reqwest::Response>),
 }
 
-enum Event {
+enum ExchangeEvent {
     Head(Result<reqwest::Response, reqwest::Error>),
     Chunk(Result<Option<Bytes>, reqwest::Error>),
     Ran(CallOutcome),
@@ -107,11 +107,11 @@ enum Event {
 
 /// The parts of an exchange.
 #[derive(Debug)]
-pub struct Parts {
+pub struct ExchangeParts {
     /// The loop.
     pub drive: Drive,
     /// Where it goes.
-    pub target: Target,
+    pub target: UpstreamTarget,
     /// Calls; `None` when nothing is injected.
     pub tools: Option<Arc<ToolRunner>>,
     /// Hidden turns.
@@ -135,8 +135,8 @@ pub struct Parts {
 impl Exchange {
     /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It has a place of
     /// its own, since the body of an answer hands it on with each piece.
-    pub async fn start(gateway: Arc<Gateway>, parts: Parts) -> Box<Self> {
-        let Parts {
+    pub async fn start(gateway: Arc<Gateway>, parts: ExchangeParts) -> Box<Self> {
+        let ExchangeParts {
             drive,
             target,
             tools,
@@ -208,7 +208,7 @@ impl Exchange {
     }
 
     /// The next piece of the answer; `None` after the last.
-    pub async fn next(&mut self) -> Option<Piece> {
+    pub async fn next(&mut self) -> Option<AnswerPiece> {
         loop {
             while let Some(action) = self.actions.pop_front() {
                 if let Some(piece) = self.perform(action).await {
@@ -224,7 +224,7 @@ impl Exchange {
     }
 
     /// Performs one action of the loop; returns a piece for the client.
-    async fn perform(&mut self, action: DriveAction) -> Option<Piece> {
+    async fn perform(&mut self, action: DriveAction) -> Option<AnswerPiece> {
         match action {
             DriveAction::Send { body, round, delay } => self.send(body, round, delay),
             DriveAction::Run(call) => self.run(call),
@@ -237,13 +237,13 @@ impl Exchange {
             DriveAction::ClientHead(head) => {
                 self.log.status = head.status;
                 self.body_kind = head.body;
-                return Some(Piece::Head(head));
+                return Some(AnswerPiece::Head(head));
             }
-            DriveAction::ClientBytes(first) => return Some(Piece::Bytes(self.coalesce(first))),
+            DriveAction::ClientBytes(first) => return Some(AnswerPiece::Bytes(self.coalesce(first))),
             DriveAction::Finish(summary) => {
                 let broken = self.body_kind == BodyKind::AsUpstream && matches!(summary.end, EndKind::Fault(_));
                 self.finish(summary).await;
-                return broken.then_some(Piece::Broken);
+                return broken.then_some(AnswerPiece::Broken);
             }
         }
         None
@@ -323,7 +323,7 @@ impl Exchange {
         self.running.push(Box::pin(tools.run(call, response_id, cancel, trace)));
     }
 
-    async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> ExchangeEvent {
         let wake = self.drive.wake();
         let (begun, running) = (self.begun, &mut self.running);
         let tick = async move {
@@ -335,24 +335,24 @@ impl Exchange {
         let upstream = async {
             match &mut self.upstream {
                 Upstream::Idle => std::future::pending().await,
-                Upstream::Sending(sending) => Event::Head(sending.await),
-                Upstream::Reading(response) => Event::Chunk(response.chunk().await),
+                Upstream::Sending(sending) => ExchangeEvent::Head(sending.await),
+                Upstream::Reading(response) => ExchangeEvent::Chunk(response.chunk().await),
             }
         };
         tokio::select! {
             // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
             biased;
             event = upstream => event,
-            Some(outcome) = running.next() => Event::Ran(outcome),
-            () = tick => Event::Tick,
+            Some(outcome) = running.next() => ExchangeEvent::Ran(outcome),
+            () = tick => ExchangeEvent::Tick,
         }
     }
 
-    fn feed(&mut self, event: Event) {
-        self.late = matches!(event, Event::Tick);
+    fn feed(&mut self, event: ExchangeEvent) {
+        self.late = matches!(event, ExchangeEvent::Tick);
         let at = self.begun.elapsed();
         match event {
-            Event::Head(Ok(response)) => {
+            ExchangeEvent::Head(Ok(response)) => {
                 let headers = response.headers();
                 let head = AnswerHead {
                     status: response.status().as_u16(),
@@ -374,7 +374,7 @@ impl Exchange {
                 self.upstream = Upstream::Reading(Box::new(response));
                 self.input(DriveInput::Head(head));
             }
-            Event::Head(Err(error)) => {
+            ExchangeEvent::Head(Err(error)) => {
                 let refused = certificate_fault(&error);
                 tracing::warn!(
                     request_id = %self.log.request_id, error = %error.without_url(),
@@ -386,28 +386,28 @@ impl Exchange {
                 // Asking again cannot help a certificate.
                 self.input(refused.map_or(DriveInput::Failed(UpstreamFailure::Connect), DriveInput::Refused));
             }
-            Event::Chunk(Ok(Some(bytes))) => {
+            ExchangeEvent::Chunk(Ok(Some(bytes))) => {
                 self.trace.bytes(&bytes);
                 self.log.timeline.bytes(at);
                 self.input(DriveInput::Body(bytes));
             }
-            Event::Chunk(Ok(None)) => {
+            ExchangeEvent::Chunk(Ok(None)) => {
                 self.upstream = Upstream::Idle;
                 self.input(DriveInput::End);
             }
-            Event::Chunk(Err(error)) => {
+            ExchangeEvent::Chunk(Err(error)) => {
                 tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider broke off");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
                 self.log.timeline.over(Some("broken"), at);
                 self.input(DriveInput::Failed(UpstreamFailure::Broken));
             }
-            Event::Ran(outcome) => {
+            ExchangeEvent::Ran(outcome) => {
                 self.log.timeline.answered(outcome.token, outcome.is_error, at);
                 self.made.extend(outcome.files.iter().cloned());
                 self.input(DriveInput::Result(outcome));
             }
-            Event::Tick => self.input(DriveInput::Tick),
+            ExchangeEvent::Tick => self.input(DriveInput::Tick),
         }
     }
 

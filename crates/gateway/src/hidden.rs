@@ -13,7 +13,7 @@ use knack_wire::{Format, Request};
 use tokio::time::Instant;
 
 use super::files::FileEntry;
-use super::records::Key;
+use super::records::KeyedHash;
 use super::replicas::STAGED_TIMEOUT;
 use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
@@ -44,7 +44,7 @@ pub type StagedFile = (String, Bytes);
 
 impl Hidden {
     /// The caller's identity in the stores.
-    pub fn bucket(&self) -> Key {
+    pub fn bucket(&self) -> KeyedHash {
         self.caller.bucket()
     }
 

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::answer_container::{self, AnswerContainer, ContainerContext};
 use super::caller;
 use super::code_tools;
-use super::exchange::{Exchange, Parts, Piece, Target};
+use super::exchange::{AnswerPiece, Exchange, ExchangeParts, UpstreamTarget};
 use super::fault::{RETRY_AFTER_SECONDS, body_fault, fault};
 use super::hidden::Hidden;
 use super::inject;
@@ -108,7 +108,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     drop(named.holding.take());
     let exchange = Exchange::start(
         Arc::clone(&gateway),
-        Parts {
+        ExchangeParts {
             drive,
             target,
             tools,
@@ -136,9 +136,9 @@ fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Record
 /// The answer, from its head on.
 async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue, format: Format) -> Response {
     match exchange.next().await {
-        Some(Piece::Head(head)) => answer(exchange, head, knack_header),
+        Some(AnswerPiece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
-        Some(Piece::Bytes(_) | Piece::Broken) | None => {
+        Some(AnswerPiece::Bytes(_) | AnswerPiece::Broken) | None => {
             fault(&Fault::new(500, "The gateway could not begin its answer."), format)
         }
     }
@@ -161,9 +161,9 @@ async fn read_request(
 }
 
 /// Where the request goes, with the headers of its client.
-fn target(parts: &http::request::Parts, format: Format) -> Target {
+fn target(parts: &http::request::Parts, format: Format) -> UpstreamTarget {
     let path_and_query = parts.uri.path_and_query();
-    Target {
+    UpstreamTarget {
         api: Api::of_format(format),
         path_and_query: path_and_query.map_or("/", http::uri::PathAndQuery::as_str).to_owned(),
         headers: forward_request_headers(&parts.headers),
@@ -172,7 +172,7 @@ fn target(parts: &http::request::Parts, format: Format) -> Target {
 
 /// Gemini answers a stream without `alt=sse` as one array, which ends only with the answer. Where the loop reads the
 /// answer, the upstream is asked for events, and the client gets its array all the same. True if it does.
-fn asks_for_events(target: &mut Target, view: &View, reads: bool, format: Format) -> bool {
+fn asks_for_events(target: &mut UpstreamTarget, view: &View, reads: bool, format: Format) -> bool {
     if format != Format::Gemini || !view.stream || !reads {
         return false;
     }
@@ -234,7 +234,7 @@ fn prepare(
     let format = request.format();
     let lacks = code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
     code_tools::opens(&mut view, lacks);
-    let run_code = code_tools::asks(&view, format, lacks);
+    let run_code = code_tools::run_code(&view, format, lacks);
     let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
     let (injection, injecting) = if snapshot.runtime.suspend {
         plan.off = true;
@@ -425,9 +425,9 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     let pieces = futures::stream::unfold(exchange, |mut exchange| async move {
         loop {
             match exchange.next().await? {
-                Piece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
-                Piece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
-                Piece::Head(_) => {}
+                AnswerPiece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
+                AnswerPiece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
+                AnswerPiece::Head(_) => {}
             }
         }
     });

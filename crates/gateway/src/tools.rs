@@ -22,7 +22,7 @@ use super::budget::Requests;
 use super::files::file_id;
 use super::grants::Grants;
 use super::note::{CallId, ExecutionNote};
-use super::records::Key;
+use super::records::KeyedHash;
 use super::request_files::{RequestFiles, Room};
 use super::run_history::{self, Noted, RunHistory, RunNote, stderr_text};
 use super::skill_metrics::{SkillUse, Use};
@@ -45,7 +45,7 @@ pub struct ToolRunner {
     /// The caller's identity, for execution records.
     pub caller: String,
     /// The same, as a key of stores and budgets.
-    pub caller_key: Key,
+    pub caller_key: KeyedHash,
     /// The gateway request's own id.
     pub request_id: String,
     /// When the request began, since the Unix epoch.

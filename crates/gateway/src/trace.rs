@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use knack_telemetry::genai::{self, Answered, Called, ClientRequest, Conventions, Failure, ProviderRequest, Ran};
-use knack_telemetry::{Kind, Scope, SpanPosition, TraceContext, Tracer};
+use knack_telemetry::{Scope, SpanPosition, SpanRole, TraceContext, Tracer};
 use knack_wire::drive::EndKind;
 use knack_wire::glance::{self, Glance};
 use knack_wire::{CallKind, Format, ModelRoute, ToolCall};
@@ -62,7 +62,7 @@ impl RequestTrace {
     pub fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
         let route_text = genai::route(route.format, route.kind);
         let name = format!("POST {route_text}");
-        let Some((scope, place)) = Scope::open(tracer, &head.headers, &name, Kind::Server, begun) else {
+        let Some((scope, place)) = Scope::open(tracer, &head.headers, &name, SpanRole::Server, begun) else {
             return Self(None);
         };
         Self(Some(Box::new(Active {
@@ -106,7 +106,9 @@ impl RequestTrace {
             request: glance::RequestFacts::default(),
             round,
         };
-        let place = active.scope.child(active.place.context, &asked.name(), Kind::Client);
+        let place = active
+            .scope
+            .child(active.place.context, &asked.name(), SpanRole::Client);
         place.context.write(headers);
         if place.context.sampled {
             asked.server = server();
@@ -176,7 +178,9 @@ impl RequestTrace {
             round: call.round,
         };
         CallTrace(Some(Box::new(OpenCall {
-            place: active.scope.child(active.place.context, &called.name(), Kind::Internal),
+            place: active
+                .scope
+                .child(active.place.context, &called.name(), SpanRole::Internal),
             scope: active.scope.clone(),
             begun: Instant::now(),
             called,
@@ -227,7 +231,7 @@ impl CallTrace {
             call_id: call.id.clone(),
             round: call.round,
         };
-        let opened = Scope::open(tracer, headers, &called.name(), Kind::Internal, begun);
+        let opened = Scope::open(tracer, headers, &called.name(), SpanRole::Internal, begun);
         Self(opened.map(|(scope, place)| {
             Box::new(OpenCall {
                 scope,

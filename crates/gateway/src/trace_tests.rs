@@ -14,7 +14,7 @@ struct Kept {
 }
 
 impl Sink for Kept {
-    fn begin(&self, parent: Option<(TraceContext, Origin)>, _: &str, _: Kind) -> TraceContext {
+    fn begin(&self, parent: Option<(TraceContext, Origin)>, _: &str, _: SpanRole) -> TraceContext {
         let mut kept = self.spans.lock().unwrap();
         kept.0 += 1;
         TraceContext {

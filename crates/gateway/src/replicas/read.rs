@@ -15,7 +15,7 @@ use super::Replicas;
 use super::sealed::{self, About, List};
 use crate::files::{FILES_KEPT, FileEntry};
 use crate::metrics::{ReadOutcome, ReadWhat};
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// How long a request waits for its hidden turns: the hub answers from memory within a few milliseconds; a turn that
 /// arrives later is missing, as without the hub.
@@ -39,9 +39,9 @@ pub struct FoundRecord {
     /// [`Lookup::turn`].
     pub turn: usize,
     /// The beginning of its conversation.
-    pub opening: Key,
+    pub opening: KeyedHash,
     /// All of its keys.
-    pub keys: Vec<Key>,
+    pub keys: Vec<KeyedHash>,
     /// The record.
     pub record: Arc<TurnRecord>,
 }
@@ -148,7 +148,7 @@ impl Replicas {
         Some(list.files)
     }
 
-    async fn asked_for(&self, caller: &Caller, key: &Key) -> Option<(About, Bytes)> {
+    async fn asked_for(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
         if !self.is_linked() {
             return None;
         }
@@ -159,14 +159,14 @@ impl Replicas {
         Some((about, bytes))
     }
 
-    async fn file_at(&self, caller: &Caller, key: &Key) -> Option<(About, Bytes)> {
+    async fn file_at(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
         let _share = self.reading.try_take(KEPT_MAX_BYTES).ok()?;
         let plain = self.read(caller, ReadWhat::File, key, KEPT_MAX_BYTES).await?;
         // A digest over 4 MiB takes some milliseconds: none for an async thread.
         tokio::task::spawn_blocking(move || sealed::unpack(plain)).await.ok()?
     }
 
-    async fn read(&self, caller: &Caller, what: ReadWhat, name: &Key, max_bytes: usize) -> Option<Vec<u8>> {
+    async fn read(&self, caller: &Caller, what: ReadWhat, name: &KeyedHash, max_bytes: usize) -> Option<Vec<u8>> {
         let client = KeptKey(caller.bucket());
         let path = kept_path(client, KeptKey(*name), &self.runtime);
         let path = &path;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::format::Place;
+use super::format::SavedPlace;
 use super::read::{Restored, Unusable};
 use super::write::{Fingerprint, NotSaved, Unsaved};
 use crate::catalog::remote::blobs::Blobs;
@@ -44,7 +44,7 @@ struct NextSave {
 impl Saver {
     /// Reads what is there and begins to save. What cannot be used is reported, and replaced by the next catalog.
     pub(in crate::catalog::remote) async fn open(
-        place: Place,
+        place: SavedPlace,
         blobs: &Blobs,
         age: &CatalogAge,
     ) -> (Self, Option<Restored>) {
@@ -79,7 +79,7 @@ impl Saver {
     }
 }
 
-async fn read(place: &Place, blobs: &Blobs) -> Result<Option<Restored>, Unusable> {
+async fn read(place: &SavedPlace, blobs: &Blobs) -> Result<Option<Restored>, Unusable> {
     let (place, blobs) = (place.clone(), blobs.clone());
     let reading = tokio::task::spawn_blocking(move || place.read(&blobs, SystemTime::now()));
     match tokio::time::timeout(READ_TIMEOUT, reading).await {
@@ -110,7 +110,7 @@ impl NextSave {
 }
 
 struct Saving {
-    place: Place,
+    place: SavedPlace,
     age: CatalogAge,
     /// What the disk has.
     written: Option<Fingerprint>,
@@ -176,7 +176,7 @@ impl Saving {
 /// Makes the disk as it should be; what it has then. After a failure it has nothing: an older catalog may have skills that
 /// were removed.
 fn perform(
-    place: &Place,
+    place: &SavedPlace,
     request: &SaveRequest,
     heard: SystemTime,
     written: Option<Fingerprint>,
@@ -196,7 +196,7 @@ fn perform(
 
 /// A hub that was replaced sends the same catalog again: then the time alone is new.
 fn save(
-    place: &Place,
+    place: &SavedPlace,
     catalog: &Unsaved,
     heard: SystemTime,
     written: Option<Fingerprint>,
