@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use knack_hub_api::{Problem, ProblemCode};
 use knack_memory::{MemoryBudget, MemoryShare};
-use knack_registry::{CATALOG_FETCH_MAX_BYTES, Call, Catalogs, OmniRoute, Owner};
+use knack_registry::{ApiCall, CATALOG_FETCH_MAX_BYTES, Catalogs, OmniRoute, Owner};
 
-use super::asked::Asked;
+use super::caller_store::CallerStore;
 use super::refusal::too_many;
 use crate::hub::auth::{Caller, Pace, Sources, Turn};
 
@@ -55,11 +55,14 @@ impl ClusterCatalogs {
     /// much is fetched at this time.
     pub(super) async fn admit(
         &self,
-        call: &Call,
-        store: &Asked,
+        call: &ApiCall,
+        store: &CallerStore,
         (owner, caller): (&Owner, &Caller),
     ) -> Result<Option<Fetch>, Problem> {
-        if !matches!(call, Call::OmniRoute(OmniRoute::Search(_) | OmniRoute::InstallFrom(_))) {
+        if !matches!(
+            call,
+            ApiCall::OmniRoute(OmniRoute::Search(_) | OmniRoute::InstallFrom(_))
+        ) {
             return Ok(None);
         }
         store.demand_install(owner).await?;

@@ -5,7 +5,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use knack_hub_api::{Problem, ProblemCode};
-use knack_registry::{Call, Denial, deny};
+use knack_registry::{ApiCall, Denial, deny};
 
 /// When to repeat a request that came too soon after others, seconds.
 const RATE_RETRY_SECONDS: u64 = 2;
@@ -27,7 +27,7 @@ pub(super) fn status_of(problem: &Problem) -> StatusCode {
 }
 
 /// A refusal in the dialect of the call.
-pub(super) fn denied(call: &Call, problem: &Problem) -> Response<Bytes> {
+pub(super) fn denied(call: &ApiCall, problem: &Problem) -> Response<Bytes> {
     let denial = match problem.code {
         ProblemCode::Unauthenticated => Denial::NoCredential,
         ProblemCode::Throttled | ProblemCode::TooManyRequests => Denial::Throttled,

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 use knack_hub_api::{Problem, ProblemCode, is_label};
-use knack_registry::{Asked, Call, Dialect, OmniRoute, Owner, Registry as Apis, route};
+use knack_registry::{ApiCall, ApiRequest, Dialect, OmniRoute, Owner, Registry as Apis, route};
 use knack_serving::probes::Probes as _;
 use knack_vocabulary::HEADER_CLIENT;
 
-use super::asked::Asked as AskedStore;
 use super::caller::authenticate;
+use super::caller_store::CallerStore;
 use super::refusal::{denied, no_api, too_many};
 use super::state::RegistryState;
 use crate::hub::auth::{Caller, Pace, Turn};
@@ -56,7 +56,7 @@ pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Req
 /// The caller's name for the log, and the answer.
 async fn respond(
     state: &Arc<RegistryState>,
-    call: &Call,
+    call: &ApiCall,
     named: Option<String>,
     request: Request,
 ) -> (String, Response<Bytes>) {
@@ -71,7 +71,7 @@ async fn respond(
 
 async fn answer_caller(
     state: &Arc<RegistryState>,
-    call: &Call,
+    call: &ApiCall,
     (caller, named): (&Caller, Option<String>),
     (parts, body): (Parts, Body),
 ) -> Result<Response<Bytes>, Problem> {
@@ -85,13 +85,13 @@ async fn answer_caller(
     let held = state.bodies.read(&caller.key(), &parts.headers, body).await;
     let held = held.map_err(too_many_bytes)?;
     let owner = owner(call, &namespace, caller, &parts.headers)?;
-    let asked = Asked {
+    let asked = ApiRequest {
         call: call.clone(),
         query: parts.uri.query().map(str::to_owned),
         headers: parts.headers,
         body: held.bytes.clone(),
     };
-    let store = Arc::new(AskedStore::new(Arc::clone(&state.shared), caller.clone()));
+    let store = Arc::new(CallerStore::new(Arc::clone(&state.shared), caller.clone()));
     let mut apis = Apis::new(Arc::clone(&store) as Arc<_>, &state.reader);
     let mut fetch = None;
     if let Some(catalogs) = &state.catalogs {
@@ -142,8 +142,11 @@ fn too_many_bytes(problem: Problem) -> Problem {
 
 /// Whose objects a request is about: a namespace's Skills, or the executions of the account itself, of which a gateway asks for
 /// those of one of its clients. Error: executions of another namespace.
-fn owner(call: &Call, namespace: &str, caller: &Caller, headers: &HeaderMap) -> Result<Owner, Problem> {
-    let is_of_runs = matches!(call, Call::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_)));
+fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) -> Result<Owner, Problem> {
+    let is_of_runs = matches!(
+        call,
+        ApiCall::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_))
+    );
     if !is_of_runs {
         return Ok(Owner::namespace(namespace));
     }
@@ -172,13 +175,13 @@ fn namespace_of(path: &str) -> Result<(Option<String>, &str), String> {
 }
 
 /// The word of an API in metrics.
-const fn api_of(call: &Call) -> &'static str {
+const fn api_of(call: &ApiCall) -> &'static str {
     match call {
-        Call::Skills(Dialect::Anthropic { .. }, _) => "anthropic",
-        Call::Skills(Dialect::OpenAi, _) => "openai",
-        Call::AgentFlow(_) => "agent_flow",
-        Call::OmniRoute(_) => "omniroute",
-        Call::LiteLlm(_) => "litellm",
+        ApiCall::Skills(Dialect::Anthropic { .. }, _) => "anthropic",
+        ApiCall::Skills(Dialect::OpenAi, _) => "openai",
+        ApiCall::AgentFlow(_) => "agent_flow",
+        ApiCall::OmniRoute(_) => "omniroute",
+        ApiCall::LiteLlm(_) => "litellm",
     }
 }
 

@@ -27,8 +27,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::asked::Shared;
 use super::caller::authenticate;
+use super::caller_store::Shared;
 use super::catalogs::ClusterCatalogs;
 use super::cluster::Cluster;
 use super::files::ClusterFiles;
@@ -113,7 +113,7 @@ async fn follow(client: Client, state: Arc<RegistryState>, scope: Option<String>
     let api = watch::api::<DeserializeGuard<knack_api::Skill>>(&client, scope.as_deref());
     watch::follow(api, "Skill", |event| {
         if let Some(event) = watch::decoded(event, "Skill") {
-            state.shared.cluster.take(scope.as_deref(), event);
+            state.shared.cluster.apply(scope.as_deref(), event);
         }
         future::ready(())
     })

@@ -8,7 +8,7 @@ use knack_memory::MemoryBudget;
 use knack_registry::{Catalogs, History as _, Reader};
 use knack_serving::probes::Probes;
 
-use super::asked::Shared;
+use super::caller_store::Shared;
 use super::catalogs::ClusterCatalogs;
 use super::files::{ClusterFiles, FilesOptions};
 use super::history::{ClusterHistory, HistoryOptions};
@@ -65,7 +65,7 @@ impl Probes for RegistryState {
         if self.draining.load(Ordering::Acquire) {
             return Err("draining".to_owned());
         }
-        let complete = self.shared.cluster.look(super::index::Index::complete);
+        let complete = self.shared.cluster.read(super::index::SkillIndex::complete);
         if complete < self.lists {
             return Err("waiting for the first list of Skill".to_owned());
         }
