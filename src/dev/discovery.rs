@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_gateway::catalog::Snapshot;
 use knack_gateway::discovery::Discovery;
-use knack_gateway::upstream::CREDENTIAL_HEADERS;
+use knack_gateway::forwarded_headers::CREDENTIAL_HEADERS;
 use knack_registry::zipped_content;
 use knack_skill::catalog::{CatalogEntry, SKILL_MD};
 use knack_skill::digest::sha256;

@@ -7,7 +7,7 @@ use http::{HeaderMap, Uri};
 use knack_vocabulary::HEADER_CLIENT;
 use knack_wire::history::{Caller, HistorySecret};
 
-use super::upstream::CREDENTIAL_HEADERS;
+use super::forwarded_headers::CREDENTIAL_HEADERS;
 
 /// The secret of callers' identities: of this process, or of all replicas of a gateway once a hub has sent it.
 #[derive(Debug)]

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::budget::{HeldBody, Holding};
 use super::delivered;
 use super::files::FileEntry;
+use super::forwarded_headers::forward_response_headers;
 use super::hidden::{Hidden, StagedFile};
 use super::log::RequestLog;
 use super::provider::Api;
@@ -29,7 +30,7 @@ use super::recorder::Recording;
 use super::state::Gateway;
 use super::tools::ToolRunner;
 use super::trace::RequestTrace;
-use super::upstream::{certificate_fault, forward_response_headers};
+use super::upstream::certificate_fault;
 
 /// One piece of the answer to the client.
 #[derive(Debug)]

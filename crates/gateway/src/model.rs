@@ -21,6 +21,7 @@ use super::caller;
 use super::code_tools;
 use super::exchange::{AnswerPiece, Exchange, ExchangeParts, UpstreamTarget};
 use super::fault::{RETRY_AFTER_SECONDS, body_fault, fault};
+use super::forwarded_headers::forward_request_headers;
 use super::hidden::Hidden;
 use super::inject;
 use super::log::RequestLog;
@@ -30,7 +31,6 @@ use super::skill_metrics::{SkillUse, Use};
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
-use super::upstream::forward_request_headers;
 use super::user_files::{Container, named};
 use crate::catalog::Snapshot;
 

@@ -27,8 +27,8 @@ use super::reports::Reports;
 use super::state::Gateway;
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::fault::RETRY_AFTER_SECONDS;
+use crate::forwarded_headers::forward_response_headers;
 use crate::uploads::Uploads;
-use crate::upstream::forward_response_headers;
 
 /// How long the answer to a change waits until the catalog has it, so that the client's next request finds the skill. What
 /// takes longer, on a cluster with much to do, is found by a later one.
