@@ -29,7 +29,7 @@ impl Array {
                     out.push(DriveAction::ClientHead(head));
                 }
                 DriveAction::ClientBytes(bytes) if self.streams => {
-                    out.push(DriveAction::ClientBytes(self.elements(&bytes).into()))
+                    out.push(DriveAction::ClientBytes(self.elements(&bytes).into()));
                 }
                 DriveAction::Finish(summary) => {
                     if self.streams {

@@ -253,7 +253,7 @@ impl Drive {
                 self.buffer.extend_from_slice(&bytes[..room]);
             }
             (DriveState::Failing { status }, DriveInput::End | DriveInput::Failed(UpstreamFailure::Broken)) => {
-                self.failed(status, now, out)
+                self.failed(status, now, out);
             }
             (DriveState::Running, DriveInput::Result(outcome)) => self.result(outcome, now, out),
             (DriveState::Done, _) => {}
