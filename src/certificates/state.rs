@@ -219,7 +219,7 @@ mod tests {
     fn active(pair: Pair) -> CertificateState {
         CertificateState {
             active: Some(pair),
-            ..State::default()
+            ..CertificateState::default()
         }
     }
 
