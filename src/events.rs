@@ -78,16 +78,16 @@ impl Events {
     }
 }
 
-type Key = (String, String);
+type EventKey = (String, String);
 
 #[derive(Debug, Default)]
 struct Buckets {
     /// Tokens, and when they were counted last.
-    by_key: HashMap<Key, (u32, Instant)>,
+    by_key: HashMap<EventKey, (u32, Instant)>,
 }
 
 impl Buckets {
-    fn take(&mut self, key: Key, now: Instant) -> bool {
+    fn take(&mut self, key: EventKey, now: Instant) -> bool {
         if self.by_key.len() >= REMEMBERED && !self.by_key.contains_key(&key) {
             self.by_key.retain(|_, bucket| refilled(*bucket, now).0 < BURST);
             if self.by_key.len() >= REMEMBERED {
@@ -116,7 +116,7 @@ fn refilled((tokens, at): (u32, Instant), now: Instant) -> (u32, Instant) {
 mod tests {
     use super::*;
 
-    fn key(number: usize) -> Key {
+    fn key(number: usize) -> EventKey {
         (number.to_string(), "Failed".to_owned())
     }
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use knack_fuzz::request;
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode, Record, SeenRun, Segment, RunText, ResultTexts};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, InjectionMode, TurnRecord, SeenRun, Segment, RunText, ResultTexts};
 use knack_wire::{Format, json};
 use libfuzzer_sys::fuzz_target;
 
@@ -36,11 +36,11 @@ fuzz_target!(|data: &[u8]| {
         .filter(|lookup| choice >> (lookup.turn % 5 + 3) & 1 == 1)
         .map(|lookup| {
             let message = vec![Segment::Raw("\"".to_owned()), Segment::Load("l".to_owned()), Segment::Raw("\"".to_owned())];
-            let record = Record { messages: vec![message], open_results: vec![raw("{}")], ..Record::default() };
+            let record = TurnRecord { messages: vec![message], open_results: vec![raw("{}")], ..TurnRecord::default() };
             Hit { turn: lookup.turn, record: record.into() }
         })
         .collect();
-    let mode = if choice & 2 == 0 { Mode::Injecting { run_tool: Some("run_code") } } else { Mode::Off };
+    let mode = if choice & 2 == 0 { InjectionMode::Injecting { run_tool: Some("run_code") } } else { InjectionMode::Off };
     let edits = history::expand(&request, &scan, &hits, (mode, true), &mut Said).edits;
     let out = edits.apply(request.raw());
     assert!(json::document(&out).is_ok(), "{}", String::from_utf8_lossy(&out));

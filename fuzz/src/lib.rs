@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_wire::drive::{CallOutcome, Drive, EndKind, Head, Out};
+use knack_wire::drive::{CallOutcome, Drive, EndKind, AnswerHead, DriveAction};
 use knack_wire::json::{self, Edits};
-use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
+use knack_wire::{Format, DriveInput, Injection, CallKind, ModelRoute, Request, DriveSettings, Tool};
 
 /// Inputs of this process, and those of them that the product read to their end.
 static INPUTS: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +24,7 @@ fn count(whole: bool) {
 
 /// A request of a format, if the bytes are one. `stream` is what Gemini's path says; the other formats say it in the body.
 pub fn request(format: Format, stream: bool, body: &[u8]) -> Option<Request> {
-    let route = ModelRoute { format, kind: Kind::Generate, model: None, stream, vertex: false };
+    let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream, vertex: false };
     Request::parse(route, Bytes::copy_from_slice(body)).ok()
 }
 
@@ -79,7 +79,7 @@ fn check_exchange(format: Format, stream: bool, request_body: &str, input: &[u8]
     let Some((size, rounds)) = input.split_first() else { return };
     let size = usize::from(*size).max(1);
     let request = request(format, stream, request_body.as_bytes()).expect("the request is fixed");
-    let mut drive = Drive::new(request, injection(), Settings::default()).expect("nothing forbids it");
+    let mut drive = Drive::new(request, injection(), DriveSettings::default()).expect("nothing forbids it");
     let mut rounds = split(rounds).into_iter();
     let now = Duration::ZERO;
     let mut out = Vec::new();
@@ -87,31 +87,31 @@ fn check_exchange(format: Format, stream: bool, request_body: &str, input: &[u8]
     drive.start(Edits::new(), Vec::new(), now, &mut out);
     // Each turn of this loop answers what was asked; ten rounds with a few retries each are the most.
     for _ in 0..100 {
-        let wishes = std::mem::take(&mut out);
-        if wishes.is_empty() {
+        let actions = std::mem::take(&mut out);
+        if actions.is_empty() {
             break;
         }
-        for wish in wishes {
-            match wish {
-                Out::Send { .. } => {
+        for action in actions {
+            match action {
+                DriveAction::Send { .. } => {
                     let round = rounds.next().unwrap_or_default();
-                    drive.feed(In::Head(Head { status: 200, stream, retry_after: None }), now, &mut out);
+                    drive.feed(DriveInput::Head(AnswerHead { status: 200, stream, retry_after: None }), now, &mut out);
                     for piece in round.chunks(size) {
-                        drive.feed(In::Body(Bytes::copy_from_slice(piece)), now, &mut out);
-                        if out.iter().any(|wish| matches!(wish, Out::Send { .. } | Out::Finish(_))) {
+                        drive.feed(DriveInput::Body(Bytes::copy_from_slice(piece)), now, &mut out);
+                        if out.iter().any(|action| matches!(action, DriveAction::Send { .. } | DriveAction::Finish(_))) {
                             break;
                         }
                     }
-                    if !out.iter().any(|wish| matches!(wish, Out::Send { .. } | Out::Finish(_))) {
-                        drive.feed(In::End, now, &mut out);
+                    if !out.iter().any(|action| matches!(action, DriveAction::Send { .. } | DriveAction::Finish(_))) {
+                        drive.feed(DriveInput::End, now, &mut out);
                     }
                 }
-                Out::Run(call) => {
+                DriveAction::Run(call) => {
                     let outcome = CallOutcome { token: call.token, text: "r".to_owned(), ..CallOutcome::default() };
-                    drive.feed(In::Result(outcome), now, &mut out);
+                    drive.feed(DriveInput::Result(outcome), now, &mut out);
                 }
-                Out::Finish(summary) => whole = summary.end == EndKind::Answer,
-                Out::Remember(_) | Out::ClientHead(_) | Out::ClientBytes(_) => {}
+                DriveAction::Finish(summary) => whole = summary.end == EndKind::Answer,
+                DriveAction::Remember(_) | DriveAction::ClientHead(_) | DriveAction::ClientBytes(_) => {}
             }
         }
     }

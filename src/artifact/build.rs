@@ -9,7 +9,7 @@ use knack_api::SkillOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_vocabulary::{ANNOTATION_DIGEST, ANNOTATION_SHARD, LABEL_REVISION, LABEL_SKILL, LABEL_SKILL_NAMESPACE};
 
-use super::index::{FORMAT, FileEntry, INDEX_KEY, Index, Piece};
+use super::index::{ArtifactIndex, FORMAT, FileEntry, FilePiece, INDEX_KEY};
 use super::{REVISION_DIGITS, sha256};
 
 /// Value bytes of one ConfigMap: the API server takes 1,048,576; binary content grows by a third on the wire, and an etcd
@@ -70,7 +70,7 @@ pub fn build(skill: &SkillRef, files: &BTreeMap<String, SkillFile>, overrides: &
             pieces: packer.file(number, path, &file.bytes),
         })
         .collect();
-    let mut index = Index {
+    let mut index = ArtifactIndex {
         format: FORMAT,
         digest: digest.clone(),
         shards: packer.shards.len(),
@@ -142,7 +142,7 @@ impl Packer {
     }
 
     /// Places a file, in pieces if it is larger than a shard.
-    fn file(&mut self, number: usize, path: &str, bytes: &[u8]) -> Vec<Piece> {
+    fn file(&mut self, number: usize, path: &str, bytes: &[u8]) -> Vec<FilePiece> {
         let base = key_name(path);
         // Pieces of a text are text only if the whole is: a person reads them, and no character is torn.
         let text = std::str::from_utf8(bytes).ok();
@@ -163,7 +163,7 @@ impl Packer {
         pieces
     }
 
-    fn piece(&mut self, key: String, content: Result<&str, &[u8]>) -> Piece {
+    fn piece(&mut self, key: String, content: Result<&str, &[u8]>) -> FilePiece {
         let length = content.map_or_else(<[u8]>::len, str::len) + key.len();
         if self
             .shards
@@ -184,12 +184,12 @@ impl Packer {
                 }
             }
         }
-        Piece { shard, key }
+        FilePiece { shard, key }
     }
 
     /// Puts the index into the first shard, before which a new one is set if it has no room.
-    fn place_index(&mut self, index: &mut Index) {
-        let fits = |index: &Index, used: usize| json(index).len() + used <= SHARD_MAX_BYTES;
+    fn place_index(&mut self, index: &mut ArtifactIndex) {
+        let fits = |index: &ArtifactIndex, used: usize| json(index).len() + used <= SHARD_MAX_BYTES;
         if !fits(index, self.shards[0].bytes) {
             for piece in index.files.iter_mut().flat_map(|file| &mut file.pieces) {
                 piece.shard += 1;
@@ -202,7 +202,7 @@ impl Packer {
     }
 }
 
-fn json(index: &Index) -> String {
+fn json(index: &ArtifactIndex) -> String {
     serde_json::to_string_pretty(index).unwrap_or_default()
 }
 

@@ -12,7 +12,7 @@ pub(super) const FORMAT: u32 = 1;
 /// The index of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Index {
+pub struct ArtifactIndex {
     /// Version of this form; readers refuse a newer one.
     pub format: u32,
     /// Hex SHA-256 of the canonical file tree.
@@ -38,13 +38,13 @@ pub struct FileEntry {
     /// Hex SHA-256 of the content.
     pub sha256: String,
     /// Where the content is, in order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<FilePiece>,
 }
 
 /// A part of a file: one key of one ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Piece {
+pub struct FilePiece {
     /// Which ConfigMap, from 0.
     pub shard: usize,
     /// Key in `data` or `binaryData`.

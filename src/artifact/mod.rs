@@ -14,7 +14,7 @@ mod read;
 mod tests;
 
 pub use build::{Artifact, SHARD_MAX_BYTES, build, name};
-pub use index::{INDEX_KEY, Index};
+pub use index::{ArtifactIndex, INDEX_KEY};
 pub use read::{ArtifactError, Content, read, shard_digest};
 
 use knack_skill::digest::sha256;

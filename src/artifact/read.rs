@@ -10,7 +10,7 @@ use knack_vocabulary::ANNOTATION_SHARD;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
-use super::index::{FORMAT, FileEntry, INDEX_KEY, Index};
+use super::index::{ArtifactIndex, FORMAT, FileEntry, INDEX_KEY};
 use super::sha256;
 
 /// What an artifact holds.
@@ -56,7 +56,7 @@ pub fn read(config_maps: &[ConfigMap]) -> Result<Content, ArtifactError> {
                 config_maps.len()
             ))
         })?;
-    let index: Index =
+    let index: ArtifactIndex =
         serde_json::from_str(index).map_err(|error| ArtifactError(format!("{INDEX_KEY} is broken: {error}")))?;
     if index.format > FORMAT {
         return Err(ArtifactError(format!(

@@ -38,5 +38,5 @@ pub use issue::{IssueError, issue, issue_root};
 pub(crate) use key::{KeyError, certified_key};
 pub use publish::Publication;
 pub use root::Root;
-pub use state::{Due, Pair, State};
+pub use state::{CertificateState, Due, Pair};
 pub use task::{CertificateTask, run};

@@ -62,7 +62,7 @@ pub struct Previous {
 /// Everything that is kept, in the Secret's `state.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct State {
+pub struct CertificateState {
     /// The pair that serves.
     pub active: Option<Pair>,
     /// The pair that will.
@@ -91,7 +91,7 @@ pub enum Due {
 
 /// Decides. `names` must be sorted; a certificate for other names is as good as none. `root` is the PEM of the authority that
 /// signs now: what another one signed serves on until the next pair has been published for its hour.
-pub fn due(now: u64, state: &State, names: &[String], root: &str) -> Due {
+pub fn due(now: u64, state: &CertificateState, names: &[String], root: &str) -> Due {
     let Some(active) = state.active.as_ref().filter(|pair| usable(pair, now, names)) else {
         return match &state.next {
             // Serves the prepared pair early: gateways trust it already, and would not trust a third authority.
@@ -118,12 +118,12 @@ pub fn due(now: u64, state: &State, names: &[String], root: &str) -> Due {
 }
 
 /// The state after doing what is due; `pair` is the new one for [`Due::Create`] and [`Due::Prepare`].
-pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> State {
+pub fn advance(now: u64, due: Due, mut state: CertificateState, pair: Option<Pair>) -> CertificateState {
     match due {
         Due::Create => {
             // Gateways may still trust what served last; there is no overlap to be had, only to be offered.
             let previous = state.active.take();
-            State {
+            CertificateState {
                 active: pair,
                 next: None,
                 previous: previous.map(|pair| Previous {
@@ -132,7 +132,7 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
                 }),
             }
         }
-        Due::Prepare => State {
+        Due::Prepare => CertificateState {
             next: pair.map(|pair| PendingPair {
                 pair,
                 published_at: now,
@@ -140,7 +140,7 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
             ..state
         },
         Due::Activate => match state.next.take() {
-            Some(next) => State {
+            Some(next) => CertificateState {
                 previous: state.active.take().map(|pair| Previous {
                     authority: pair.authority,
                     replaced_at: now,
@@ -150,7 +150,7 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
             },
             None => state,
         },
-        Due::Retire => State {
+        Due::Retire => CertificateState {
             previous: None,
             ..state
         },
@@ -160,7 +160,7 @@ pub fn advance(now: u64, due: Due, mut state: State, pair: Option<Pair>) -> Stat
 
 /// The authorities that clients must trust now, each once: of the pair that serves, of the next one, of the previous one, and
 /// the root of all that come.
-pub fn bundle(state: &State, root: &str) -> String {
+pub fn bundle(state: &CertificateState, root: &str) -> String {
     let next = state.next.as_ref().map(|next| next.pair.authority.as_str());
     let active = state.active.as_ref().map(|pair| pair.authority.as_str());
     let previous = state.previous.as_ref().map(|previous| previous.authority.as_str());
@@ -216,16 +216,16 @@ mod tests {
         }
     }
 
-    fn active(pair: Pair) -> State {
-        State {
+    fn active(pair: Pair) -> CertificateState {
+        CertificateState {
             active: Some(pair),
-            ..State::default()
+            ..CertificateState::default()
         }
     }
 
     #[test]
     fn a_renewed_certificate_changes_nothing_that_clients_trust() {
-        let mut state = State::default();
+        let mut state = CertificateState::default();
         assert_eq!(due(DAY, &state, &names(), ROOT), Due::Create);
         state = advance(DAY, Due::Create, state, Some(pair("a", 1, ROOT)));
         assert_eq!(due(2 * DAY, &state, &names(), ROOT), Due::Nothing { until: 61 * DAY });
@@ -253,7 +253,8 @@ mod tests {
         state = advance(now, Due::Prepare, state, Some(pair("b", 2, root)));
         assert_eq!(bundle(&state, root), both, "published before it serves");
         assert_eq!(state.active.as_ref().unwrap().key, "key a");
-        let waits = |state: &State, now| due(now + 1, state, &names(), root) == Due::Nothing { until: now + HOUR };
+        let waits =
+            |state: &CertificateState, now| due(now + 1, state, &names(), root) == Due::Nothing { until: now + HOUR };
         assert!(waits(&state, now));
 
         let now = now + HOUR;
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn what_cannot_serve_is_replaced_at_once() {
         for (state, now) in [
-            (State::default(), 0),
+            (CertificateState::default(), 0),
             (active(pair("a", 1, ROOT)), 91 * DAY),
             (active(pair("a", 5, ROOT)), DAY),
         ] {
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn after_a_long_sleep_the_published_one_serves_before_a_third_is_made() {
-        let state = State {
+        let state = CertificateState {
             next: Some(PendingPair {
                 pair: pair("b", 61, ROOT),
                 published_at: 61 * DAY,

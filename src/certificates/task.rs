@@ -15,7 +15,7 @@ use super::issue::issue;
 use super::objects::{CertificateError, apply_secret, is_owned};
 use super::publish::Publication;
 use super::root_secret::ensure_root;
-use super::state::{Due, State, advance, bundle, due, service_names};
+use super::state::{CertificateState, Due, advance, bundle, due, service_names};
 use crate::api_call::call;
 
 /// Longest time between two checks: a deleted Secret is created again within it.
@@ -87,7 +87,7 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
     names.sort();
     names.dedup();
     let root = ensure_root(&secrets, owner, now).await?;
-    let trusted = |state: &State| bundle(state, &root.certificate);
+    let trusted = |state: &CertificateState| bundle(state, &root.certificate);
     let mut state = secret.as_ref().map(read_state).unwrap_or_default();
     let until = loop {
         let step = due(now, &state, &names, &root.certificate);
@@ -133,14 +133,14 @@ fn foreign_authority(secret: &Secret) -> Option<String> {
 }
 
 /// A state that cannot be parsed counts as none: everything is created again.
-fn read_state(secret: &Secret) -> State {
+fn read_state(secret: &Secret) -> CertificateState {
     let bytes = secret.data.as_ref().and_then(|data| data.get(KEY_STATE));
     bytes
         .and_then(|bytes| serde_json::from_slice(&bytes.0).ok())
         .unwrap_or_default()
 }
 
-fn serves(secret: &Secret, state: &State) -> bool {
+fn serves(secret: &Secret, state: &CertificateState) -> bool {
     let (Some(data), Some(active)) = (&secret.data, &state.active) else {
         return false;
     };
@@ -153,7 +153,7 @@ async fn store(
     name: &str,
     owner: Option<&OwnerReference>,
     existing: Option<&Secret>,
-    state: &State,
+    state: &CertificateState,
 ) -> Result<(), CertificateError> {
     let Some(active) = &state.active else { return Ok(()) };
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
@@ -236,6 +236,9 @@ mod tests {
 
     #[test]
     fn a_state_that_cannot_be_read_is_none() {
-        assert_eq!(read_state(&secret(&[("state.json", "nonsense")])), State::default());
+        assert_eq!(
+            read_state(&secret(&[("state.json", "nonsense")])),
+            CertificateState::default()
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use knack_gateway::catalog::{Report, ReportLevel, SkillSource};
+use knack_gateway::catalog::{ReportLevel, SkillSource, SourceReport};
 use knack_packages::programs::{missing, named};
 use knack_packages::{Finding, Source};
 use knack_skill::catalog::Clash;
@@ -144,7 +144,7 @@ fn print_text(found: &Discovered, judged: &[ValidatedSkill], failed: usize) {
 }
 
 fn print_json(found: &Discovered, judged: &[ValidatedSkill], failed: usize) {
-    let report = |report: &Report| json!({"level": if report.level == ReportLevel::Error { "error" } else { "warning" }, "origin": report.origin, "message": report.text});
+    let report = |report: &SourceReport| json!({"level": if report.level == ReportLevel::Error { "error" } else { "warning" }, "origin": report.origin, "message": report.text});
     let skills: Vec<Value> = judged
         .iter()
         .map(|skill| {

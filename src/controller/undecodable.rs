@@ -18,7 +18,7 @@ use crate::status_write::Target;
 
 /// Says that an object cannot be read, and why: in its status, and in an Event where the API server takes no status for it,
 /// since a rule of the definition cannot be evaluated over what is stored.
-pub(super) async fn tell<K>(
+pub(super) async fn report<K>(
     context: &Context,
     object: &DeserializeGuard<K>,
     invalid: &InvalidObject,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use knack_gateway::catalog::{self, LastGood, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread};
+use knack_gateway::catalog::{self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, Unread};
 use knack_packages::stated;
 use knack_skill::catalog::{ConfigValues, Node};
 use knack_skill::model::SkillRef;
@@ -29,7 +29,7 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
                 "skill {}/{} is already defined in {first}; this one is left out; rename one",
                 source.id.namespace, source.id.name
             );
-            reports.push(Report::error(source.origin.clone(), text));
+            reports.push(SourceReport::error(source.origin.clone(), text));
             continue;
         }
         first.insert(&source.id, &source.origin);
@@ -38,14 +38,14 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
                 None => sources.push(source),
                 Some(why) => {
                     let text = format!("skill {}: {why}", source.id.name);
-                    reports.push(Report::error(source.origin.clone(), text));
+                    reports.push(SourceReport::error(source.origin.clone(), text));
                     failed.push(source.origin.clone());
                     refused.push(&source.id);
                 }
             },
             Err(reason) => {
                 let text = format!("skill {} is not served: {reason}", source.id.name);
-                reports.push(Report::warning(source.origin.clone(), text));
+                reports.push(SourceReport::warning(source.origin.clone(), text));
             }
         }
     }
@@ -70,7 +70,7 @@ fn packages_refused_now(source: &SkillSource, last: &LastGood) -> Option<String>
     (!was_refused).then(|| why.to_string())
 }
 
-fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<Report>) -> RuntimeSettings {
+fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<SourceReport>) -> RuntimeSettings {
     let (chosen, notes) = runtime::choose(&found.runtimes);
     reports.extend(notes);
     // A runtime whose file broke is still the runtime; defaults would widen what it allows.

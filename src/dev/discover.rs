@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
-use knack_gateway::catalog::{Fingerprint, ObjectIds, Report, ReportLevel, SkillSource, no_packages};
+use knack_gateway::catalog::{Fingerprint, ObjectIds, ReportLevel, SkillSource, SourceReport, no_packages};
 use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
 use knack_skill::config::SkillConfig;
@@ -30,7 +30,7 @@ pub struct Discovered {
     /// Runtimes with their origin.
     pub runtimes: Vec<(String, SkillRuntimeManifest)>,
     /// What could not be read or is not served as written.
-    pub reports: Vec<Report>,
+    pub reports: Vec<SourceReport>,
     /// Origins that failed as a whole, so that what they gave before can be kept.
     pub failed: Vec<String>,
     /// Values of configuration that a person gives, over those of the runtime.
@@ -134,7 +134,7 @@ pub fn lone_skill(origin: &str, name: &str, document: &[u8]) -> SkillSource {
 
 impl Discovered {
     /// What is not served as written.
-    pub fn errors(&self) -> impl Iterator<Item = &Report> {
+    pub fn errors(&self) -> impl Iterator<Item = &SourceReport> {
         self.reports.iter().filter(|report| report.level == ReportLevel::Error)
     }
 
@@ -148,7 +148,7 @@ impl Discovered {
     }
 
     fn fail(&mut self, origin: String, text: String) {
-        self.reports.push(Report::error(origin.clone(), text));
+        self.reports.push(SourceReport::error(origin.clone(), text));
         self.failed.push(origin);
     }
 
@@ -249,7 +249,7 @@ impl Discovered {
                             manifest.metadata.name,
                             ignored.join(", ")
                         );
-                        self.reports.push(Report::warning(origin, text));
+                        self.reports.push(SourceReport::warning(origin, text));
                     }
                     self.runtime(origin, (**manifest).clone(), named);
                 }
@@ -269,7 +269,7 @@ impl Discovered {
                  file on the command line, or use --upstream",
                 manifest.metadata.name
             );
-            self.reports.push(Report::warning(origin, text));
+            self.reports.push(SourceReport::warning(origin, text));
         }
         self.runtimes.push((origin.to_owned(), manifest));
     }
@@ -278,7 +278,7 @@ impl Discovered {
         let name = shown(manifest);
         for text in cluster_only(manifest) {
             self.reports
-                .push(Report::warning(origin, format!("Skill {name}: {text}")));
+                .push(SourceReport::warning(origin, format!("Skill {name}: {text}")));
         }
         let source = &manifest.spec.source;
         if let (None, None, Some(archive), None) = (&source.inline, &source.config_map, &source.archive, &source.upload)

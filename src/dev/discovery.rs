@@ -13,9 +13,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_gateway::catalog::Snapshot;
 use knack_gateway::discovery::Discovery;
-use knack_gateway::upstream::CREDENTIAL_HEADERS;
+use knack_gateway::forwarded_headers::CREDENTIAL_HEADERS;
 use knack_registry::zipped_content;
-use knack_skill::catalog::{Entry, SKILL_MD};
+use knack_skill::catalog::{CatalogEntry, SKILL_MD};
 use knack_skill::digest::sha256;
 use knack_skill::model::Skill;
 use knack_skill::names;
@@ -187,7 +187,7 @@ fn asked(path: &str) -> Option<Target<'_>> {
 /// The skills of an index, by name: what requests may name by a name alone, if installers take the name, and no more than
 /// readers take.
 fn offered(snapshot: &Snapshot) -> Vec<&Arc<Skill>> {
-    let is_offered = |entry: &&Entry| {
+    let is_offered = |entry: &&CatalogEntry| {
         let name = &entry.skill.id.name;
         *entry.handle == **name && names::check(name).is_ok()
     };

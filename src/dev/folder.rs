@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use knack_gateway::catalog::Report;
+use knack_gateway::catalog::SourceReport;
 use knack_skill::model::SkillFile;
 
 use super::search::Search;
@@ -24,7 +24,7 @@ pub(super) fn read_folder(
     root: &Path,
     origin: &str,
     search: &Search,
-) -> Result<(BTreeMap<String, SkillFile>, Vec<Report>), Report> {
+) -> Result<(BTreeMap<String, SkillFile>, Vec<SourceReport>), SourceReport> {
     let mut walk = Walk {
         origin,
         search,
@@ -40,16 +40,16 @@ struct Walk<'a> {
     origin: &'a str,
     search: &'a Search,
     files: BTreeMap<String, SkillFile>,
-    warnings: Vec<Report>,
+    warnings: Vec<SourceReport>,
     bytes: u64,
 }
 
 impl Walk<'_> {
-    fn fail(&self, path: &str, text: &str) -> Report {
-        Report::error(format!("{}/{path}", self.origin), text)
+    fn fail(&self, path: &str, text: &str) -> SourceReport {
+        SourceReport::error(format!("{}/{path}", self.origin), text)
     }
 
-    fn directory(&mut self, directory: &Path, prefix: &str, depth: usize) -> Result<(), Report> {
+    fn directory(&mut self, directory: &Path, prefix: &str, depth: usize) -> Result<(), SourceReport> {
         if depth > FOLDER_MAX_DEPTH {
             return Err(self.fail(
                 prefix,
@@ -63,7 +63,7 @@ impl Walk<'_> {
         for entry in entries {
             let name = entry.file_name();
             let Some(name) = name.to_str() else {
-                self.warnings.push(Report::warning(
+                self.warnings.push(SourceReport::warning(
                     self.origin,
                     format!("{}: the file name is not UTF-8; left out", entry.path().display()),
                 ));
@@ -88,7 +88,7 @@ impl Walk<'_> {
             } else if kind.is_file() {
                 self.file(&entry.path(), path)?;
             } else {
-                self.warnings.push(Report::warning(
+                self.warnings.push(SourceReport::warning(
                     format!("{}/{path}", self.origin),
                     "not a regular file; left out (links are not followed)",
                 ));
@@ -97,7 +97,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &Path, name: String) -> Result<(), Report> {
+    fn file(&mut self, path: &Path, name: String) -> Result<(), SourceReport> {
         if self.files.len() >= FOLDER_MAX_FILES {
             return Err(self.fail(
                 "",
@@ -107,7 +107,7 @@ impl Walk<'_> {
             ));
         }
         let unreadable = |error: std::io::Error| {
-            Report::error(format!("{}/{name}", self.origin), format!("cannot be read: {error}"))
+            SourceReport::error(format!("{}/{name}", self.origin), format!("cannot be read: {error}"))
         };
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use knack_api::{Resources, SkillRuntimeManifest};
-use knack_gateway::catalog::{Report, RuntimeSettings, SkillSource};
+use knack_gateway::catalog::{RuntimeSettings, SkillSource, SourceReport};
 use knack_packages::Rules;
 use knack_skill::catalog::{ConfigValues, ModelCode, Pin};
 use knack_skill::config::SkillConfig;
@@ -95,7 +95,7 @@ fn candidates(found: &[(String, SkillRuntimeManifest)]) -> Vec<&(String, SkillRu
 }
 
 /// Chooses among the runtimes found: the one marked default, else the only one, else the first with a warning.
-pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> (Option<RuntimeSettings>, Vec<Report>) {
+pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> (Option<RuntimeSettings>, Vec<SourceReport>) {
     let candidates = candidates(found);
     let Some((origin, manifest)) = candidates.first() else {
         return (None, Vec::new());
@@ -108,7 +108,7 @@ pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> (Option<Runtim
             names.join(", "),
             names[0]
         );
-        reports.push(Report::warning(origin.clone(), text));
+        reports.push(SourceReport::warning(origin.clone(), text));
     }
     (Some(from_manifest(manifest)), reports)
 }

@@ -17,7 +17,7 @@ use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_gateway::run_history::RunHistory;
 use knack_gateway::uploads::Uploads;
 use knack_registry::{
-    Asked, Call, Catalogs, FolderHistory, FolderStore, HistorySettings, Mode, OmniRoute, Owner, Reader, Record,
+    ApiCall, ApiRequest, Catalogs, FolderHistory, FolderStore, HistorySettings, Mode, OmniRoute, Owner, Reader, Record,
     Registry, load_stored, route,
 };
 use knack_skill::model::Skill;
@@ -240,14 +240,14 @@ impl Uploads for DevUploads {
             let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
                 return http::Response::new(Body::empty());
             };
-            let asked = Asked {
+            let asked = ApiRequest {
                 call,
                 query: parts.uri.query().map(str::to_owned),
                 headers: parts.headers.clone(),
                 body,
             };
             let owner = self.owner(parts);
-            let response = if asked.call == Call::OmniRoute(OmniRoute::Execute) {
+            let response = if asked.call == ApiCall::OmniRoute(OmniRoute::Execute) {
                 let runs = AdHocRuns {
                     gateway: self.gateway.get().and_then(Weak::upgrade),
                     parts,

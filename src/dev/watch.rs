@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_gateway::catalog::{LastGood, LiveCatalog, Report, Snapshot};
+use knack_gateway::catalog::{LastGood, LiveCatalog, Snapshot, SourceReport};
 use knack_skill::catalog::Node;
 use notify::{RecursiveMode, Watcher};
 
@@ -99,7 +99,7 @@ async fn read(search: Search, node: Node, mut last: LastGood) -> (Snapshot, Last
         Err(error) => {
             let mut last = LastGood::default();
             let mut found = Discovered::default();
-            found.reports.push(Report::error(
+            found.reports.push(SourceReport::error(
                 "knack",
                 format!("reading skills failed: {error}; please report this"),
             ));

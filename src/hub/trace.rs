@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use knack_execution::{ExecutionError, ExecutionResult, ExecutionStatus, StartKind};
 use knack_telemetry::genai::{self, Executed, Failure, Ran};
-use knack_telemetry::{Kind, Scope, SpanPosition, Tracer};
+use knack_telemetry::{Scope, SpanPosition, SpanRole, Tracer};
 use tokio::time::Instant;
 
 /// The trace of one execution, if there is one. Dropped before the end: the client disconnected.
@@ -13,7 +13,7 @@ pub(super) struct ExecutionTrace(Option<Box<(Scope, SpanPosition, Executed)>>);
 impl ExecutionTrace {
     /// Begins with the request's head.
     pub(super) fn begin(tracer: &Tracer, headers: &HeaderMap, begun: Instant) -> Self {
-        let opened = Scope::open(tracer, headers, genai::EXECUTED, Kind::Server, begun);
+        let opened = Scope::open(tracer, headers, genai::EXECUTED, SpanRole::Server, begun);
         Self(opened.map(|(scope, place)| Box::new((scope, place, Executed::default()))))
     }
 

@@ -26,11 +26,11 @@ use crate::selection::{Caller, NamespaceLabels, Rejection, Revision, Scope, envi
 const KEPT: usize = 1024;
 
 /// A runtime, and the namespace whose view of it this is: `None` for everything.
-type Key = (RuntimeName, Option<String>);
+type ViewKey = (RuntimeName, Option<String>);
 
 /// A view with the number of the last change that is in it. It has its own lock: while it is built, requests for the
 /// same view wait and share it, and requests for other views do not wait.
-type Slot = Arc<Mutex<Option<(u64, Arc<View>)>>>;
+type ViewSlot = Arc<Mutex<Option<(u64, Arc<View>)>>>;
 
 /// How often views were built; compared with the changes of the cluster, this shows what sharing saves.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ pub struct Views {
     artifacts: Artifacts,
     settings: Arc<HubSettings>,
     counts: ViewCounts,
-    slots: Mutex<HashMap<Key, Slot>>,
+    slots: Mutex<HashMap<ViewKey, ViewSlot>>,
 }
 
 /// The inputs of a view, copied from the world, which may change meanwhile.
@@ -158,7 +158,7 @@ impl Views {
         runtime_line(runtime, &languages)
     }
 
-    fn slot(&self, key: &Key) -> Slot {
+    fn slot(&self, key: &ViewKey) -> ViewSlot {
         let mut slots = lock(&self.slots);
         if slots.len() >= KEPT && !slots.contains_key(key) {
             // A stream has its view in hand; without one the slot's is the only one.

@@ -75,7 +75,7 @@ impl Cluster {
         for name in ["default", "other"] {
             let runtime = json!({"metadata": {"namespace": "run", "name": name}, "spec": {}});
             let runtime = serde_json::from_value(runtime).unwrap();
-            shared.write(|world| world.runtimes.take(None, Event::Apply(runtime)));
+            shared.write(|world| world.runtimes.apply(None, Event::Apply(runtime)));
         }
         Self {
             maps,
@@ -215,7 +215,7 @@ async fn a_change_costs_what_it_touches() {
         ([true; 3], (3, 0)),
         "a status is served nowhere"
     );
-    assert_eq!(cluster.shared.seen(), "9");
+    assert_eq!(cluster.shared.newest_version(), "9");
 
     // A label that no runtime selects, and settings of another runtime.
     cluster
@@ -225,7 +225,7 @@ async fn a_change_costs_what_it_touches() {
     let other: SkillRuntime = serde_json::from_value(other).unwrap();
     cluster
         .shared
-        .write(|world| world.runtimes.take(None, Event::Apply(other)));
+        .write(|world| world.runtimes.apply(None, Event::Apply(other)));
     let (after, counts) = cluster.look();
     assert_eq!((same(&after), counts), ([true; 3], (3, 0)));
 
@@ -249,7 +249,7 @@ async fn a_change_costs_what_it_touches() {
     let own: SkillRuntime = serde_json::from_value(own).unwrap();
     cluster
         .shared
-        .write(|world| world.runtimes.take(None, Event::Apply(own)));
+        .write(|world| world.runtimes.apply(None, Event::Apply(own)));
     let (after, counts) = cluster.look();
     assert!(after.iter().all(|view| view.skills.is_empty()));
     assert_eq!(counts, (6, 2));

@@ -59,8 +59,8 @@ impl Shared {
     }
 
     /// Highest resourceVersion of any Skill that this replica has seen.
-    pub fn seen(&self) -> String {
-        self.read(|world| world.skills.seen().to_owned())
+    pub fn newest_version(&self) -> String {
+        self.read(|world| world.skills.newest_version().to_owned())
     }
 
     /// Follows the changes.
@@ -120,7 +120,7 @@ pub fn spawn(
         let runtimes = api::<DeserializeGuard<SkillRuntime>>(client, scope.as_deref());
         tasks.spawn(follow(runtimes, "SkillRuntime", move |event| {
             if let Some(event) = decoded(event, "SkillRuntime") {
-                world.write(|world| world.runtimes.take(of.as_deref(), event));
+                world.write(|world| world.runtimes.apply(of.as_deref(), event));
             }
             future::ready(())
         }));
@@ -189,7 +189,7 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
 /// Applies an event of the watch over `scope`, and then calls `on_skill` for what it changed. In this order: a reader of
 /// artifacts gives up a revision that the world does not name.
 pub(super) fn take_skill(shared: &Shared, scope: Option<&str>, event: Event<Skill>, on_skill: impl Fn(&Skill)) {
-    let change = shared.write(|world| world.skills.take(scope, event));
+    let change = shared.write(|world| world.skills.apply(scope, event));
     let changed: Vec<Arc<Skill>> = shared.read(|world| match &change {
         None => Vec::new(),
         Some(Change::Skill(id)) => world.skills.get(&id.namespace, &id.name).cloned().into_iter().collect(),
@@ -293,7 +293,7 @@ mod tests {
         let listed = changes.wait_for(|_| shared.read(|world| world.skills.is_complete(1)));
         let listed = tokio::time::timeout(std::time::Duration::from_mins(1), listed).await;
         assert!(listed.is_ok(), "nothing was listed");
-        assert_eq!(shared.seen(), "500");
+        assert_eq!(shared.newest_version(), "500");
         following.abort();
     }
 }

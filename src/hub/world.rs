@@ -15,7 +15,7 @@ use kube::runtime::watcher::Event;
 use crate::selection::NamespaceLabels;
 
 /// Namespace and name.
-pub type Key = (String, String);
+pub type ObjectKey = (String, String);
 
 /// What an event changed of the served content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl ChangeLog {
 /// Objects of one kind.
 #[derive(Debug)]
 pub struct WatchedObjects<K> {
-    objects: BTreeMap<Key, Arc<K>>,
+    objects: BTreeMap<ObjectKey, Arc<K>>,
     /// Lists that are being read, by what is listed (a namespace, or all).
     pending: BTreeMap<Option<String>, Listing<K>>,
     /// Lists that were read to their end at least once.
@@ -128,7 +128,7 @@ pub struct WatchedObjects<K> {
 /// A list that is being read.
 #[derive(Debug)]
 struct Listing<K> {
-    objects: BTreeMap<Key, Arc<K>>,
+    objects: BTreeMap<ObjectKey, Arc<K>>,
     /// Highest resourceVersion that is known to be in it.
     seen: String,
 }
@@ -156,7 +156,7 @@ impl<K> Default for WatchedObjects<K> {
 impl<K: ServedObject> WatchedObjects<K> {
     /// Applies an event of the watch over `scope` (a namespace; `None`: all). Returns what it changed of the served
     /// content.
-    pub fn take(&mut self, scope: Option<&str>, event: Event<K>) -> Option<Change> {
+    pub fn apply(&mut self, scope: Option<&str>, event: Event<K>) -> Option<Change> {
         match event {
             Event::Init => {
                 self.pending.insert(scope.map(str::to_owned), Listing::default());
@@ -208,7 +208,7 @@ impl<K: ServedObject> WatchedObjects<K> {
     }
 
     /// Highest resourceVersion seen.
-    pub fn seen(&self) -> &str {
+    pub fn newest_version(&self) -> &str {
         &self.seen
     }
 
@@ -228,7 +228,7 @@ fn raise(seen: &mut String, version: Option<String>) {
     }
 }
 
-fn key<K: ResourceExt>(object: &K) -> Key {
+fn key<K: ResourceExt>(object: &K) -> ObjectKey {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
@@ -355,21 +355,21 @@ mod tests {
     fn a_new_list_replaces_what_it_covers_and_nothing_else() {
         let mut kind = WatchedObjects::default();
         for (scope, name) in [("a", "x"), ("b", "y")] {
-            kind.take(Some(scope), Event::Init);
-            kind.take(Some(scope), Event::InitApply(runtime(scope, name, "5")));
-            assert_eq!(kind.take(Some(scope), Event::InitDone), Some(Change::All));
+            kind.apply(Some(scope), Event::Init);
+            kind.apply(Some(scope), Event::InitApply(runtime(scope, name, "5")));
+            assert_eq!(kind.apply(Some(scope), Event::InitDone), Some(Change::All));
         }
         assert!(kind.is_complete(2));
-        kind.take(Some("a"), Event::Init);
-        kind.take(Some("a"), Event::InitApply(runtime("a", "z", "6")));
+        kind.apply(Some("a"), Event::Init);
+        kind.apply(Some("a"), Event::InitApply(runtime("a", "z", "6")));
         assert_eq!(
-            (names(&kind), kind.seen()),
+            (names(&kind), kind.newest_version()),
             (vec!["a/x".to_owned(), "b/y".to_owned()], "5"),
             "the old list serves until the new one is complete"
         );
-        kind.take(Some("a"), Event::InitDone);
+        kind.apply(Some("a"), Event::InitDone);
         assert_eq!(
-            (names(&kind), kind.seen()),
+            (names(&kind), kind.newest_version()),
             (vec!["a/z".to_owned(), "b/y".to_owned()], "6")
         );
     }
@@ -400,9 +400,9 @@ mod tests {
             (skill("24", "True", "b", "y"), &changed),
             (skill("25", "False", "b", "y"), &None),
         ] {
-            assert_eq!(kind.take(None, Event::Apply(object)), *expected);
+            assert_eq!(kind.apply(None, Event::Apply(object)), *expected);
         }
-        assert_eq!(kind.seen(), "25");
+        assert_eq!(kind.newest_version(), "25");
         let mut kind = WatchedObjects::default();
         let told = |warm: i64, ready: &str| -> SkillRuntime {
             serde_json::from_value(serde_json::json!({
@@ -413,14 +413,14 @@ mod tests {
             }))
             .unwrap()
         };
-        assert!(kind.take(None, Event::Apply(told(0, "True"))).is_some());
+        assert!(kind.apply(None, Event::Apply(told(0, "True"))).is_some());
         assert_eq!(
-            kind.take(None, Event::Apply(told(2, "True"))),
+            kind.apply(None, Event::Apply(told(2, "True"))),
             None,
             "a count of the pool"
         );
         assert!(
-            kind.take(None, Event::Apply(told(2, "False"))).is_some(),
+            kind.apply(None, Event::Apply(told(2, "False"))).is_some(),
             "the fence is gone"
         );
     }
@@ -443,11 +443,11 @@ mod tests {
     #[test]
     fn versions_of_deletions_count_as_seen() {
         let mut kind = WatchedObjects::default();
-        kind.take(None, Event::Apply(runtime("a", "x", "9")));
-        kind.take(None, Event::Delete(runtime("a", "x", "12")));
-        assert_eq!(kind.seen(), "12");
+        kind.apply(None, Event::Apply(runtime("a", "x", "9")));
+        kind.apply(None, Event::Delete(runtime("a", "x", "12")));
+        assert_eq!(kind.newest_version(), "12");
         assert!(names(&kind).is_empty());
-        kind.take(None, Event::Apply(runtime("a", "x", "11")));
-        assert_eq!(kind.seen(), "12");
+        kind.apply(None, Event::Apply(runtime("a", "x", "11")));
+        assert_eq!(kind.newest_version(), "12");
     }
 }

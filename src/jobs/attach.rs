@@ -73,7 +73,7 @@ impl Attached {
     }
 
     /// Sends a frame.
-    pub(super) async fn tell(&mut self, frame: &ToRunner) -> Result<(), ExecutionError> {
+    pub(super) async fn send_frame(&mut self, frame: &ToRunner) -> Result<(), ExecutionError> {
         let line = self.encode(frame);
         self.send(&line).await
     }
@@ -109,8 +109,8 @@ impl Transport for Attached {
         self.link.encode(frame)
     }
 
-    fn asked(&self) -> String {
-        self.link.asked()
+    fn request_digest(&self) -> String {
+        self.link.request_digest()
     }
 
     async fn send(&mut self, bytes: &[u8]) -> Result<(), ExecutionError> {

@@ -22,7 +22,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 const BURN_LOOK: Duration = Duration::from_millis(200);
 
 /// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts.
-pub(super) async fn burn(launcher: &Launcher, pod: &PodRef) -> RunEnd {
+pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef) -> RunEnd {
     let watching = CancellationToken::new();
     let delete = async {
         // The journal is opened before the pod is deleted, or its end could be missed.

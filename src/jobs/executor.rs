@@ -191,7 +191,7 @@ impl JobExecutor {
                 ServingState::Serving(term) => Ok(Arc::clone(term)),
                 ServingState::Standby { owner } => {
                     // The caller may have found that the owner is gone.
-                    self.look_request.look();
+                    self.look_request.request();
                     Err(ExecutionError::NotOwner { owner: owner.clone() })
                 }
                 ServingState::TakingOver | ServingState::Unknown => Err(ExecutionError::NotOwner { owner: None }),

@@ -61,7 +61,7 @@ impl Gate {
     }
 
     /// What is known at this moment.
-    pub(super) fn seen(&self) -> Isolation {
+    pub(super) fn isolation(&self) -> Isolation {
         let state = self.lock();
         Isolation {
             nodes: state.nodes.counts(Instant::now()),
@@ -72,7 +72,7 @@ impl Gate {
     /// Why the runtime does not run code at all now; `required`: it demands isolation.
     pub(super) fn refusal(&self, required: bool) -> Option<Missing> {
         let can_ask = self.lock().can_ask;
-        self.seen().refusal(required, can_ask)
+        self.isolation().refusal(required, can_ask)
     }
 
     /// Whether a pod on this node, standing since then, may be used.
@@ -94,7 +94,7 @@ impl Gate {
     }
 
     /// Asks for a result on a node, soon.
-    pub(super) fn want(&self, node: &str) {
+    pub(super) fn request_probe(&self, node: &str) {
         self.lock().wanted.insert(node.to_owned());
         self.wanted.notify_one();
     }
@@ -109,7 +109,7 @@ impl Gate {
                 Clearance::Go => return Ok(()),
                 Clearance::Wait(left) => tokio::time::sleep(left).await,
                 Clearance::Ask => {
-                    self.want(node);
+                    self.request_probe(node);
                     if tokio::time::timeout_at(until, told.changed()).await.is_err() {
                         return Err(unknown(node));
                     }
@@ -143,18 +143,18 @@ impl Gate {
     }
 
     /// Whether a run waits for a node.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_probe_requested(&self) -> bool {
         !self.lock().wanted.is_empty()
     }
 
     /// Returns when a node is wanted.
-    pub(super) async fn wanted(&self) {
+    pub(super) async fn probe_requested(&self) {
         self.wanted.notified().await;
     }
 
     /// Records the result of a probe of a node.
-    pub(super) fn tell(&self, node: String, result: Option<ProbeResult>) {
-        self.lock().nodes.tell(node, Instant::now(), result);
+    pub(super) fn record_probe(&self, node: String, result: Option<ProbeResult>) {
+        self.lock().nodes.record_probe(node, Instant::now(), result);
         self.told.send_replace(());
     }
 
@@ -219,11 +219,11 @@ mod tests {
                 let gate = Arc::clone(&gate);
                 async move { gate.admit(true, "new", Instant::now()).await }
             });
-            gate.wanted().await;
+            gate.probe_requested().await;
             assert_eq!(gate.next(true, &BTreeSet::new()), [Some("new".to_owned())]);
             assert!(!waiting.is_finished(), "nothing runs on a node that was not asked");
-            gate.tell("another".to_owned(), Some(ProbeResult::Isolated));
-            gate.tell("new".to_owned(), result);
+            gate.record_probe("another".to_owned(), Some(ProbeResult::Isolated));
+            gate.record_probe("new".to_owned(), result);
             assert_eq!(waiting.await.unwrap().is_ok(), is_admitted, "{result:?}");
         }
     }
@@ -238,13 +238,13 @@ mod tests {
     #[tokio::test]
     async fn without_the_demand_no_run_waits() {
         let gate = Gate::default();
-        gate.tell("a".to_owned(), Some(ProbeResult::Open));
+        gate.record_probe("a".to_owned(), Some(ProbeResult::Open));
         for node in ["a", "new"] {
             gate.admit(false, node, Instant::now()).await.unwrap();
         }
         assert!(gate.avoided(false).is_empty());
         assert_eq!(gate.avoided(true), ["a"]);
-        assert!(!gate.is_wanted());
+        assert!(!gate.is_probe_requested());
     }
 
     #[test]
@@ -252,18 +252,18 @@ mod tests {
         let gate = Gate::default();
         assert_eq!(gate.next(true, &BTreeSet::new()), [None]);
         let live = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-        gate.want("b");
+        gate.request_probe("b");
         assert_eq!(gate.next(true, &live), [Some("b".to_owned()), Some("a".to_owned())]);
-        gate.tell("a".to_owned(), Some(ProbeResult::Isolated));
-        gate.tell("b".to_owned(), Some(ProbeResult::Isolated));
-        gate.want("a");
+        gate.record_probe("a".to_owned(), Some(ProbeResult::Isolated));
+        gate.record_probe("b".to_owned(), Some(ProbeResult::Isolated));
+        gate.request_probe("a");
         assert!(gate.next(true, &live).is_empty(), "told meanwhile");
     }
 
     #[test]
     fn if_all_known_nodes_are_open_another_is_tried_now_and_then() {
         let gate = Gate::default();
-        gate.tell("a".to_owned(), Some(ProbeResult::Open));
+        gate.record_probe("a".to_owned(), Some(ProbeResult::Open));
         let live = BTreeSet::new();
         assert!(gate.next(false, &live).is_empty(), "nobody asks for better");
         assert_eq!(gate.next(true, &live), [None]);

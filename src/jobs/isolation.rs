@@ -63,12 +63,12 @@ pub(super) async fn watch(
     let is_urgent = || view.load().requires_isolation;
     let nodes = async {
         loop {
-            let is_urgent = is_urgent() || launcher.gate.is_wanted();
-            let held = turn(&probes, is_urgent, launcher.gate.wanted()).await;
+            let is_urgent = is_urgent() || launcher.gate.is_probe_requested();
+            let held = turn(&probes, is_urgent, launcher.gate.probe_requested()).await;
             probe_nodes(&launcher, &view.load_full(), &target).await;
             drop(held);
-            if !launcher.gate.is_wanted() {
-                let _ = tokio::time::timeout(AGAIN, launcher.gate.wanted()).await;
+            if !launcher.gate.is_probe_requested() {
+                let _ = tokio::time::timeout(AGAIN, launcher.gate.probe_requested()).await;
             }
         }
     };
@@ -107,7 +107,7 @@ async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: &ProbeTarg
     for wanted in launcher.gate.next(view.requires_isolation, &live) {
         let (node, told) = probe(launcher, view, target, wanted.clone()).await;
         if let Some(node) = wanted.or(node) {
-            launcher.gate.tell(node, told);
+            launcher.gate.record_probe(node, told);
         }
     }
 }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub(super) async fn publish(launcher: &Launcher, view: &ArcSwap<RuntimeView>) {
     let mut told = launcher.gate.listen();
     while told.changed().await.is_ok() {
-        let (found, view) = (launcher.gate.seen(), view.load_full());
+        let (found, view) = (launcher.gate.isolation(), view.load_full());
         let (isolated, reason, message) = found.condition();
         tracing::info!(runtime = %view.reference(), isolated, reason, message, "isolation checked");
         match write(launcher, &view, &found).await {

@@ -274,7 +274,7 @@ impl Launcher {
     /// Sends `start` and waits until the interpreter is ready.
     async fn start(&self, sandbox: &mut Sandbox, view: &RuntimeView, plan: &PodPlan) -> Result<(), ExecutionError> {
         let frame = ToRunner::Start(start_frame(view, plan));
-        let sent = sandbox.attached.tell(&frame).await;
+        let sent = sandbox.attached.send_frame(&frame).await;
         sent.map_err(|error| stream_ended(&error))?;
         let answer = async {
             loop {

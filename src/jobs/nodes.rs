@@ -119,7 +119,7 @@ impl Nodes {
     }
 
     /// Records the result of a probe. A probe without a result leaves the last one, until that is too old.
-    pub(super) fn tell(&mut self, name: String, at: Instant, result: Option<ProbeResult>) {
+    pub(super) fn record_probe(&mut self, name: String, at: Instant, result: Option<ProbeResult>) {
         let node = self.seen.entry(name).or_default();
         node.asked = Some(at);
         if let Some(result) = result {

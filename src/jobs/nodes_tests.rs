@@ -13,7 +13,7 @@ fn live(names: &[&str]) -> BTreeSet<String> {
 fn nodes(told: &[(&str, Option<ProbeResult>)], at: Instant) -> Nodes {
     let mut nodes = Nodes::default();
     for (name, result) in told {
-        nodes.tell((*name).to_owned(), at, *result);
+        nodes.record_probe((*name).to_owned(), at, *result);
     }
     nodes
 }
@@ -205,7 +205,7 @@ fn a_probe_that_fails_leaves_what_was_known_until_that_is_stale() {
     let begin = Instant::now();
     let mut nodes = nodes(&[("a", Some(ProbeResult::Isolated))], begin);
     let again = begin + EVERY;
-    nodes.tell("a".to_owned(), again, None);
+    nodes.record_probe("a".to_owned(), again, None);
     assert_eq!(nodes.clearance("a", again, begin), Clearance::Go);
     assert!(nodes.due(again + SECOND, &live(&["a"])).is_empty());
     assert_eq!(nodes.due(again + AGAIN, &live(&["a"])), ["a"]);

@@ -126,7 +126,7 @@ impl Ownership {
         let _ended = over.clone().drop_guard();
         let view = self.view.load_full();
         let begin = async {
-            let foundation = Foundation::lay(&self.clients, &view, &self.settings).await;
+            let foundation = Foundation::start(&self.clients, &view, &self.settings).await;
             recover(&foundation, &view, &self.settings, &over).await;
             Term::begin(
                 foundation,
@@ -187,7 +187,7 @@ impl Ownership {
         let (me, lease) = (replica_of(&self.settings.replica), self.view.load().reference());
         let mut peers = self.settings.peers.clone();
         let begun = Instant::now();
-        let (mut asked, mut busy_at) = (term.asked(), begun);
+        let (mut requested, mut busy_at) = (term.requested(), begun);
         loop {
             let look = if peers.borrow_and_update().is_leaving() {
                 LOOK_LEAVING
@@ -199,8 +199,8 @@ impl Ownership {
                 Ok(()) = peers.changed() => {}
             }
             let (now, in_flight, counts) = (Instant::now(), term.in_flight(), term.counts());
-            if in_flight > 0 || term.asked() != asked {
-                (asked, busy_at) = (term.asked(), now);
+            if in_flight > 0 || term.requested() != requested {
+                (requested, busy_at) = (term.requested(), now);
             }
             let state = OwnerState {
                 now,

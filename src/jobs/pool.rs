@@ -102,7 +102,7 @@ impl Pool {
     /// a run of `timeout`, and is on a node where it may be used, or may be soon.
     pub(super) async fn take(&self, kind: &PodKind, timeout: Duration) -> Option<Sandbox> {
         while let Some(idle) = self.pop(kind) {
-            self.quiet.tell();
+            self.quiet.notify();
             let is_fresh = idle.dies >= Instant::now() + timeout + SPARE;
             let _ = idle.take.send(());
             match idle.held.await {
@@ -120,7 +120,7 @@ impl Pool {
     pub(super) fn used(&self, kind: &PodKind) {
         if kind.language.is_some() || kind.is_on_demand() {
             self.lock().entry(kind.clone()).or_default().used = Some(Instant::now());
-            self.quiet.tell();
+            self.quiet.notify();
         }
     }
 
@@ -140,7 +140,7 @@ impl Pool {
 
     /// The settings have changed: pods of others go, new ones come.
     pub(super) fn renew(&self) {
-        self.quiet.tell();
+        self.quiet.notify();
     }
 
     /// Lets every pod go, and waits until they have ended.
@@ -240,7 +240,7 @@ impl Pool {
         };
         if self.clearance(&self.view.load(), &idle) == Clearance::Ask {
             // Before a run waits for it.
-            self.launcher.gate.want(&idle.node);
+            self.launcher.gate.request_probe(&idle.node);
         }
         self.lock().entry(kind).or_default().ready.push_back(idle);
     }
@@ -342,7 +342,7 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
     }
     tracing::info!(%job, "a pod of the pool is lost");
     pool.launcher.cluster.delete_job(job).await;
-    pool.quiet.tell();
+    pool.quiet.notify();
     None
 }
 

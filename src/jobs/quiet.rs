@@ -40,7 +40,7 @@ impl Quiet {
     }
 
     /// Wakes all listeners.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify(&self) {
         self.changed.send_replace(());
     }
 
@@ -70,7 +70,7 @@ impl Quiet {
 impl Drop for Active {
     fn drop(&mut self) {
         self.0.active.fetch_sub(1, Ordering::Relaxed);
-        self.0.tell();
+        self.0.notify();
     }
 }
 

@@ -21,7 +21,7 @@ use kube::api::ListParams;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::burn::burn;
+use super::burn::end_unstarted;
 use super::cluster::call;
 use super::facts::PodFacts;
 use super::journal::{self, Journal, Until};
@@ -30,7 +30,7 @@ use super::launch::Launcher;
 use super::past::Past;
 use super::pods::PodRef;
 use super::record;
-use super::run::{end_if_it_stays, settle};
+use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
 use super::term::{Foundation, leave_later};
@@ -247,7 +247,7 @@ async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: Cancellat
         let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
         let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
         tokio::select! {
-            end = settle(&launcher, &pod, (subject, true), start, deadline, &mut events) => end,
+            end = determine_end(&launcher, &pod, (subject, true), start, deadline, &mut events) => end,
             () = cancel.cancelled() => {
                 launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                 RunEnd::Failed(ExecutionError::Cancelled)
@@ -294,7 +294,7 @@ async fn end_idle(
     let pod = PodRef::of(&facts, state.clone());
     if facts.node.is_some() && !facts.is_probe {
         // How the run ended says only whether a run began; the journal says which one, while it exists.
-        if let RunEnd::Failed(_) = burn(launcher, &pod).await {
+        if let RunEnd::Failed(_) = end_unstarted(launcher, &pod).await {
             match look(launcher, facts.clone()).await {
                 JournalContent::Run(run) => return adopt(launcher, records, *run, orphan_grace, over),
                 JournalContent::Foreign(_, id) => records.refuse(id),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_execution::conversation::{
-    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport as _, input_frames, left, millis, read_result, run_end,
-    run_frame, skill_frames, wire_program,
+    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport as _, input_frames, millis, processes_left, read_result,
+    run_end, run_frame, skill_frames, wire_program,
 };
 use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionId, StartKind};
 use knack_runner::protocol::{Exit as WireExit, FromRunner, RunResult, ToRunner};
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::burn::burn;
+use super::burn::end_unstarted;
 use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{failure, pod_failure, vanished};
 use super::journal::{self, Journal, Until};
@@ -113,7 +113,7 @@ pub(super) async fn run(
             ..
         }) => {
             launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-            RunEnd::Failed(left(&format!("{count} of them")))
+            RunEnd::Failed(processes_left(&format!("{count} of them")))
         }
         ConversationEnd::Result(result) => {
             // Later: the answer does not wait for the runner's exit.
@@ -138,7 +138,7 @@ pub(super) async fn run(
                     launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                     RunEnd::Failed(ExecutionError::Cancelled)
                 }
-                end = settle(launcher, &pod, (subject, collected.started), start, deadline, &mut events) => end,
+                end = determine_end(launcher, &pod, (subject, collected.started), start, deadline, &mut events) => end,
             }
         }
     }
@@ -222,7 +222,7 @@ fn is_lost(facts: &PodFacts) -> bool {
 /// The answer is complete, so a runner that is gone already is no failure. The stream stays until the pod ends it, or
 /// the ack could be cut off.
 async fn acknowledge(launcher: Launcher, pod: PodRef, mut sandbox: Sandbox) {
-    let _ = sandbox.attached.tell(&ToRunner::Ack).await;
+    let _ = sandbox.attached.send_frame(&ToRunner::Ack).await;
     let _ = tokio::time::timeout(EXIT_GRACE, sandbox.attached.drain()).await;
     drop(sandbox);
     end_if_it_stays(launcher, pod).await;
@@ -240,7 +240,7 @@ pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
 
 async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
     let end = async {
-        sandbox.attached.tell(&ToRunner::Cancel).await?;
+        sandbox.attached.send_frame(&ToRunner::Cancel).await?;
         while !matches!(sandbox.attached.next().await?, FromRunner::Result(_)) {}
         Ok::<(), ExecutionError>(())
     };
@@ -256,7 +256,7 @@ async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
 ///
 /// [`RunEnd::NotStarted`] only if the container is over, its whole journal has no `started`, and `has_started`, what was
 /// seen so far, is false.
-pub(super) async fn settle(
+pub(super) async fn determine_end(
     launcher: &Launcher,
     pod: &PodRef,
     (subject, mut has_started): (Subject, bool),
@@ -318,7 +318,7 @@ pub(super) async fn settle(
             ));
         }
         if unstarted_since.is_some() && !has_started {
-            return burn(launcher, pod).await;
+            return end_unstarted(launcher, pod).await;
         }
         tokio::time::sleep(SETTLE_RETRY).await;
     }

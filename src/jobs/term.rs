@@ -71,7 +71,7 @@ pub(super) struct Foundation {
 
 impl Foundation {
     /// Starts the watch of the pods and waits for the first list.
-    pub(super) async fn lay(clients: &JobClients, view: &RuntimeView, settings: &JobSettings) -> Self {
+    pub(super) async fn start(clients: &JobClients, view: &RuntimeView, settings: &JobSettings) -> Self {
         let cluster = Cluster::new(clients, &view.namespace);
         let (index, watch) = PodIndex::start(cluster.pods.clone(), &view.name);
         index.wait_until_synced().await;
@@ -176,7 +176,7 @@ impl Term {
     }
 
     /// How many executions were asked for in this term.
-    pub(super) fn asked(&self) -> usize {
+    pub(super) fn requested(&self) -> usize {
         self.asked.load(std::sync::atomic::Ordering::Relaxed)
     }
 

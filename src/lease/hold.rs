@@ -90,7 +90,7 @@ pub struct LookRequest(Arc<Notify>);
 
 impl LookRequest {
     /// Asks for a look within a second.
-    pub fn look(&self) {
+    pub fn request(&self) {
         self.0.notify_one();
     }
 }

@@ -149,7 +149,7 @@ async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_
         lease["spec"]["holderIdentity"] = Value::Null;
         server.lease = Some(lease);
     }
-    look_request.look();
+    look_request.request();
     let taken = claim.wait_for(|claim| claim.mine_until.is_some());
     tokio::time::timeout(Duration::from_secs(30), taken)
         .await

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use knack_hub_api::{Problem, ProblemCode};
 use knack_memory::{MemoryBudget, MemoryShare};
-use knack_registry::{CATALOG_FETCH_MAX_BYTES, Call, Catalogs, OmniRoute, Owner};
+use knack_registry::{ApiCall, CATALOG_FETCH_MAX_BYTES, Catalogs, OmniRoute, Owner};
 
-use super::asked::Asked;
+use super::caller_store::CallerStore;
+use super::refusal::too_many;
 use crate::hub::auth::{Caller, Pace, Sources, Turn};
 
 /// Searches and installs of the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. The catalog counts
@@ -54,21 +55,23 @@ impl ClusterCatalogs {
     /// much is fetched at this time.
     pub(super) async fn admit(
         &self,
-        call: &Call,
-        store: &Asked,
+        call: &ApiCall,
+        store: &CallerStore,
         (owner, caller): (&Owner, &Caller),
     ) -> Result<Option<Fetch>, Problem> {
-        if !matches!(call, Call::OmniRoute(OmniRoute::Search(_) | OmniRoute::InstallFrom(_))) {
+        if !matches!(
+            call,
+            ApiCall::OmniRoute(OmniRoute::Search(_) | OmniRoute::InstallFrom(_))
+        ) {
             return Ok(None);
         }
         store.demand_install(owner).await?;
         let turn = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
         let turn = turn.ok_or_else(|| {
-            let text = format!(
+            too_many(format!(
                 "ServiceAccounts of namespace {} ask the catalog too often: {} at once, and one a second, are taken",
                 caller.namespace, FETCHES.at_once
-            );
-            Problem::new(ProblemCode::TooManyRequests, text).retry_after(2)
+            ))
         })?;
         let memory = self.reading.take(COPIES * CATALOG_FETCH_MAX_BYTES, PATIENCE).await;
         let memory = memory.map_err(|_| {

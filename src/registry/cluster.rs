@@ -16,7 +16,7 @@ use kube::runtime::watcher::Event;
 
 use super::content::{Contents, config_maps};
 use super::failure::{is_conflict, is_missing, store_error};
-use super::index::Index;
+use super::index::SkillIndex;
 use super::known::{Is, Known};
 use super::managed::manager;
 use super::objects::Uploaded;
@@ -37,7 +37,7 @@ const BYTES_MAX: u64 = 256 << 20;
 #[derive(Clone)]
 pub(super) struct Cluster {
     pub(super) client: Client,
-    index: Arc<RwLock<Index>>,
+    index: Arc<RwLock<SkillIndex>>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -58,16 +58,16 @@ impl Cluster {
     }
 
     /// Reads the index.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
-        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn read<T>(&self, read: impl FnOnce(&SkillIndex) -> T) -> T {
+        read(&self.index.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Applies an event of a watch.
-    pub(super) fn take(&self, scope: Option<&str>, event: Event<Skill>) {
-        self.write(|index| index.take(scope, event, Instant::now()));
+    pub(super) fn apply(&self, scope: Option<&str>, event: Event<Skill>) {
+        self.write(|index| index.apply(scope, event, Instant::now()));
     }
 
-    fn write(&self, write: impl FnOnce(&mut Index)) {
+    fn write(&self, write: impl FnOnce(&mut SkillIndex)) {
         write(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -87,18 +87,18 @@ impl Cluster {
 
     /// A skill by id.
     pub(super) fn get(&self, namespace: &str, id: &str) -> Result<Arc<Known>, StoreError> {
-        let found = self.look(|index| index.by_id(namespace, id).cloned());
+        let found = self.read(|index| index.by_id(namespace, id).cloned());
         found.ok_or(StoreError::NotFound)
     }
 
     /// The record of the skill of a name.
     pub(super) fn find(&self, namespace: &str, name: &str) -> Option<Record> {
-        self.look(|index| index.named(namespace, name)?.record().cloned())
+        self.read(|index| index.named(namespace, name)?.record().cloned())
     }
 
     /// A page of the skills of a namespace.
     pub(super) fn list(&self, namespace: &str, page: &Page) -> Result<Paged<Record>, StoreError> {
-        self.look(|index| index.page(namespace, page))
+        self.read(|index| index.page(namespace, page))
             .ok_or(StoreError::NotFound)
     }
 
@@ -113,7 +113,7 @@ impl Cluster {
     }
 
     fn room(&self, namespace: &str, more: u64, new_skill: bool) -> Result<(), StoreError> {
-        let (skills, bytes) = self.look(|index| index.usage(namespace));
+        let (skills, bytes) = self.read(|index| index.usage(namespace));
         if new_skill && skills >= SKILLS_MAX {
             return Err(StoreError::Full(format!(
                 "namespace {namespace} has {skills} skills, and {SKILLS_MAX} is the most; delete one first"
@@ -148,7 +148,7 @@ impl Cluster {
         title: Option<String>,
         draft: Draft,
     ) -> Result<Record, StoreError> {
-        if let Some(there) = self.look(|index| index.named(namespace, &draft.name).cloned()) {
+        if let Some(there) = self.read(|index| index.named(namespace, &draft.name).cloned()) {
             return Err(taken(&there));
         }
         if draft

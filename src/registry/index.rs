@@ -16,11 +16,11 @@ use super::known::{Is, Known};
 const GONE_FOR: Duration = Duration::from_mins(10);
 
 /// The place of a skill in a list: the millisecond of its making, then its id.
-type Place = (i64, String);
+type SkillPlace = (i64, String);
 
 /// The Skills of the cluster.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct SkillIndex {
     namespaces: BTreeMap<String, Space>,
     /// Uids of objects that were deleted here.
     gone: HashMap<String, Instant>,
@@ -35,21 +35,21 @@ pub(super) struct Index {
 struct Space {
     objects: BTreeMap<String, Arc<Known>>,
     /// Names of skills, versions left out, in the order of their making.
-    order: BTreeMap<Place, String>,
+    order: BTreeMap<SkillPlace, String>,
     /// Their places by id.
-    places: HashMap<String, Place>,
+    places: HashMap<String, SkillPlace>,
     /// Bytes of all uploaded versions.
     bytes: u64,
 }
 
-impl Index {
+impl SkillIndex {
     /// How many lists were read to their end.
     pub(super) fn complete(&self) -> usize {
         self.complete.len()
     }
 
     /// Applies an event of the watch over `scope` (a namespace; `None`: all).
-    pub(super) fn take(&mut self, scope: Option<&str>, event: Event<Skill>, now: Instant) {
+    pub(super) fn apply(&mut self, scope: Option<&str>, event: Event<Skill>, now: Instant) {
         let scope = scope.map(str::to_owned);
         match event {
             Event::Init => {
@@ -215,11 +215,11 @@ fn bytes(known: &Known) -> u64 {
 }
 
 /// The place of a skill. That of an uploaded one is in its id, so that it is known after its deletion, too.
-fn place(record: &Record) -> Place {
+fn place(record: &Record) -> SkillPlace {
     place_of_id(&record.id).unwrap_or_else(|| (record.created.div_euclid(1000), record.id.clone()))
 }
 
-fn place_of_id(id: &str) -> Option<Place> {
+fn place_of_id(id: &str) -> Option<SkillPlace> {
     let uuid = Uuid::try_parse(id.strip_prefix(ID_PREFIX)?).ok()?;
     if uuid.get_version_num() != 7 {
         return None;
@@ -240,7 +240,7 @@ mod tests {
         skill
     }
 
-    fn names(index: &Index, after: Option<String>, limit: usize, newest_first: bool) -> (Vec<String>, bool) {
+    fn names(index: &SkillIndex, after: Option<String>, limit: usize, newest_first: bool) -> (Vec<String>, bool) {
         let page = Page {
             after,
             limit,
@@ -252,33 +252,33 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_whatever_a_lagging_watch_tells() {
-        let (mut index, now) = (Index::default(), Instant::now());
+        let (mut index, now) = (SkillIndex::default(), Instant::now());
         let first = skill("a", 5);
         index.put(Known::of(&first).unwrap());
         let mut second = first.clone();
         second.metadata.resource_version = Some("7".to_owned());
         index.put(Known::of(&second).unwrap());
-        index.take(None, Event::Apply(first.clone()), now);
+        index.apply(None, Event::Apply(first.clone()), now);
         assert_eq!(index.named("team", "a").unwrap().resource_version, 7);
         let known = Known::of(&second).unwrap();
         index.forget(&known, now);
-        index.take(None, Event::Apply(second.clone()), now);
+        index.apply(None, Event::Apply(second.clone()), now);
         assert!(index.named("team", "a").is_none(), "deleted here");
-        index.take(None, Event::Delete(second), now);
+        index.apply(None, Event::Delete(second), now);
         assert_eq!(index.usage("team"), (0, 0));
         // Another object of that name is another skill.
         let mut next = skill("a", 9);
         next.metadata.uid = Some("another".to_owned());
-        index.take(None, Event::Apply(next), now);
+        index.apply(None, Event::Apply(next), now);
         assert_eq!(index.usage("team"), (1, 3));
     }
 
     #[test]
     fn a_list_replaces_what_is_not_in_it() {
-        let (mut index, now) = (Index::default(), Instant::now());
+        let (mut index, now) = (SkillIndex::default(), Instant::now());
         index.put(Known::of(&skill("old", 1)).unwrap());
         for event in [Event::Init, Event::InitApply(skill("new", 2)), Event::InitDone] {
-            index.take(None, event, now);
+            index.apply(None, event, now);
         }
         assert_eq!(index.complete(), 1);
         assert!(index.named("team", "old").is_none() && index.named("team", "new").is_some());
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn pages_are_in_the_order_of_making_also_behind_a_skill_that_is_gone() {
-        let mut index = Index::default();
+        let mut index = SkillIndex::default();
         let mut ids = Vec::new();
         for (millisecond, name) in ["c", "a", "b"].into_iter().enumerate() {
             let mut uploaded = uploaded(name, &[1], Some(1));

@@ -1,14 +1,15 @@
 //! The registry of a cluster: the Skills APIs of `crates/registry` over Skill objects.
 //!
 //! ```text
-//! request ─▶ server (TLS) ─▶ hub::auth (who) ─▶ knack_registry ─▶ asked (may: RBAC) ─▶ cluster ─▶ index (reads)
-//!                                                                                        └▶ skills, content (writes)
+//! server (TLS) ─▶ request ─▶ hub::auth (who) ─▶ knack_registry ─▶ caller_store (may: RBAC) ─▶ cluster ─▶ index (reads)
+//!                                                                                               └▶ skills, content (writes)
 //! ```
 //!
 //! It writes Skills that were uploaded here, what belongs to them, and nothing else. [`objects`], [`index`], [`known`], [`managed`]
 //! and the decision in [`sweep`] are functions of values.
 
-mod asked;
+mod caller;
+mod caller_store;
 mod catalogs;
 mod cluster;
 mod content;
@@ -20,12 +21,16 @@ mod known;
 mod managed;
 mod metrics;
 mod objects;
+mod refusal;
+mod request;
 mod server;
 mod skills;
+mod state;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
 pub use files::FilesOptions;
 pub use history::HistoryOptions;
-pub use server::{Registry, RegistrySettings, run};
+pub use server::{Registry, run};
+pub use state::RegistrySettings;

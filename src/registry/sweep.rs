@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt as _};
 use super::cluster::Cluster;
 use super::content::Contents;
 use super::failure::{is_conflict, is_missing};
-use super::index::Index;
+use super::index::SkillIndex;
 use super::known::Is;
 use super::objects::{Uploaded, version_of};
 use super::skills::Skills;
@@ -51,7 +51,7 @@ struct Work {
 }
 
 /// What is to do, by what is known.
-fn decide(index: &Index, found: Vec<Found>, now: i64) -> Work {
+fn decide(index: &SkillIndex, found: Vec<Found>, now: i64) -> Work {
     let mut work = Work::default();
     for one in found {
         let is_named = index
@@ -109,7 +109,7 @@ pub(super) async fn sweep(cluster: &Cluster, scopes: &[Option<String>], now: i64
     for scope in scopes {
         found.extend(list(cluster, scope.as_deref()).await?);
     }
-    let work = cluster.look(|index| decide(index, found, now));
+    let work = cluster.read(|index| decide(index, found, now));
     for one in work.give {
         let skills = Skills::of(&cluster.client, &one.namespace);
         if let Some((main, uploaded)) = named(&skills, &one.skill).await?
@@ -221,10 +221,10 @@ mod tests {
         }
     }
 
-    fn index(skills: Vec<Skill>) -> Index {
-        let mut index = Index::default();
+    fn index(skills: Vec<Skill>) -> SkillIndex {
+        let mut index = SkillIndex::default();
         for skill in skills {
-            index.take(None, Event::Apply(skill), Instant::now());
+            index.apply(None, Event::Apply(skill), Instant::now());
         }
         index
     }

@@ -46,11 +46,11 @@ fn draft(name: &str, text: &str) -> Draft {
 /// A registry as it is after its start.
 async fn started(fake: &Fake) -> Cluster {
     let cluster = Cluster::new(fake.client().await);
-    cluster.take(None, Event::Init);
+    cluster.apply(None, Event::Init);
     for skill in skills(fake) {
-        cluster.take(None, Event::InitApply(skill));
+        cluster.apply(None, Event::InitApply(skill));
     }
-    cluster.take(None, Event::InitDone);
+    cluster.apply(None, Event::InitDone);
     cluster
 }
 
@@ -274,7 +274,7 @@ async fn a_page_of_ten_thousand_skills_takes_milliseconds() {
     let cluster = Cluster::new(Fake::default().client().await);
     for number in 0..SKILLS_MAX {
         let skill = object(&uploaded(&format!("skill-{number}"), &[1, 2], Some(2)));
-        cluster.take(None, Event::Apply(skill));
+        cluster.apply(None, Event::Apply(skill));
     }
     let mut page = Page {
         after: None,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use knack::certificates::state::service_names;
-use knack::certificates::{State, issue, issue_root};
+use knack::certificates::{CertificateState, issue, issue_root};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Token};
 use knack_hub_api::{CatalogLine, Version};
 use kube::Api;
@@ -50,7 +50,7 @@ async fn age(world: &World, mut names: Vec<String>) -> String {
     names.extend(service_names("knack-hub", world.system.name()));
     names.sort();
     let (mut secret, value) = state(world).await;
-    let mut aged: State = serde_json::from_value(value).unwrap();
+    let mut aged: CertificateState = serde_json::from_value(value).unwrap();
     let made = seconds_now() - 61 * DAY;
     let active = issue(made, &names, &issue_root(made).unwrap()).unwrap();
     aged.active = Some(active.clone());

@@ -48,7 +48,7 @@ pub trait Transport: Send {
     fn encode(&mut self, frame: &ToRunner) -> Vec<u8>;
 
     /// The digest of everything that was asked so far; see [`knack_runner::protocol::OwnerLink::asked`].
-    fn asked(&self) -> String;
+    fn request_digest(&self) -> String;
 
     /// Writes bytes to the runner.
     fn send(&mut self, bytes: &[u8]) -> impl Future<Output = Result<(), ExecutionError>> + Send;
@@ -140,7 +140,7 @@ pub async fn read_result(
 ) -> Result<RunResult, ExecutionError> {
     let asked = SentRun {
         id: id.to_string(),
-        digest: transport.asked(),
+        digest: transport.request_digest(),
     };
     loop {
         match transport.next().await? {
@@ -225,7 +225,7 @@ fn file_frames(area: Area, path: &str, bytes: &[u8], executable: bool) -> impl I
 }
 
 /// The run is over but processes of it are left: it has no result, independent of what the program printed.
-pub fn left(how: &str) -> ExecutionError {
+pub fn processes_left(how: &str) -> ExecutionError {
     ExecutionError::Internal(format!("processes of the run could not be ended ({how})"))
 }
 
@@ -242,7 +242,7 @@ pub fn run_end(subject: Subject, result: &RunResult, collected: Collected, start
         WireExit::OutputLimit => Exit::OutputLimit,
         WireExit::ProcessLimit => Exit::ProcessLimit,
         WireExit::FileLimit => Exit::DiskLimit,
-        WireExit::Survivors { count } => return RunEnd::Failed(left(&format!("{count} of them"))),
+        WireExit::Survivors { count } => return RunEnd::Failed(processes_left(&format!("{count} of them"))),
         WireExit::Cancelled => return RunEnd::Failed(ExecutionError::Cancelled),
         WireExit::LocksMissing { reason } => {
             return RunEnd::NotStarted(ExecutionError::Unavailable(locks_missing(reason)));

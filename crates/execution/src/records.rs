@@ -66,29 +66,29 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// The end of an execution.
 pub type Outcome = Result<Arc<ExecutionResult>, ExecutionError>;
 
-type Key = (Arc<str>, ExecutionId);
+type ExecutionKey = (Arc<str>, ExecutionId);
 
 /// The table; see the module. All times are since the Unix epoch and passed in.
 #[derive(Debug)]
 pub struct Records {
     /// What all tables of this process may keep together.
     memory: Option<MemoryBudget>,
-    table: Mutex<Table>,
+    table: Mutex<RecordTable>,
     /// Runs that have not ended.
     live: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Table {
+struct RecordTable {
     settings: RecordSettings,
-    entries: HashMap<Key, KeptRecord>,
+    entries: HashMap<ExecutionKey, KeptRecord>,
     /// Ended entries with a kept outcome, in order of their end.
-    kept: VecDeque<(Duration, Key)>,
+    kept: VecDeque<(Duration, ExecutionKey)>,
     kept_bytes: u64,
     /// The same by the names under which they ran.
     kept_by: HashMap<Arc<str>, KeptBy>,
     /// Every key by the time that its id stops being accepted.
-    expiry: BTreeSet<(Duration, Key)>,
+    expiry: BTreeSet<(Duration, ExecutionKey)>,
     /// Unknown ids from before this time are gone: what an earlier owner ran then is not known any more.
     floor: Duration,
     /// Ids that an earlier owner started for an unknown caller. At most one for each of its pods.
@@ -99,7 +99,7 @@ struct Table {
 #[derive(Debug, Default)]
 struct KeptBy {
     bytes: u64,
-    keys: VecDeque<Key>,
+    keys: VecDeque<ExecutionKey>,
 }
 
 #[derive(Debug)]
@@ -141,7 +141,7 @@ pub enum Claim {
 #[derive(Debug)]
 pub struct Run {
     records: Arc<Records>,
-    key: Key,
+    key: ExecutionKey,
     /// Cancelled when the execution must end: by `cancel`, or because there is no waiter left.
     pub cancel: CancellationToken,
     finished: bool,
@@ -151,7 +151,7 @@ pub struct Run {
 #[derive(Debug)]
 pub struct Waiter {
     records: Arc<Records>,
-    key: Key,
+    key: ExecutionKey,
     outcome: watch::Receiver<Option<Outcome>>,
 }
 
@@ -169,7 +169,7 @@ impl Records {
         Arc::new(Self {
             memory,
             live: AtomicUsize::new(0),
-            table: Mutex::new(Table {
+            table: Mutex::new(RecordTable {
                 settings,
                 entries: HashMap::new(),
                 kept: VecDeque::new(),
@@ -209,7 +209,7 @@ impl Records {
         id: ExecutionId,
         skill: Option<&str>,
     ) -> Result<Claim, ExecutionError> {
-        let key: Key = (Arc::from(caller), id);
+        let key: ExecutionKey = (Arc::from(caller), id);
         let mut table = self.lock();
         table.check_age(now, id)?;
         table.prune(now);
@@ -301,7 +301,7 @@ impl Records {
     /// Opens a live entry for a run that an earlier owner began. Without a waiter it continues until a waiter comes and
     /// leaves, or it ends. `None`: the id is known already.
     pub fn adopt(self: &Arc<Self>, caller: &str, id: ExecutionId, skill: Option<&str>) -> Option<(Run, Waiter)> {
-        let key: Key = (Arc::from(caller), id);
+        let key: ExecutionKey = (Arc::from(caller), id);
         let mut table = self.lock();
         if table.entries.contains_key(&key) {
             return None;
@@ -328,7 +328,7 @@ impl Records {
         self.live.load(Ordering::Relaxed)
     }
 
-    fn open(self: &Arc<Self>, table: &mut Table, key: Key, skill: Option<&str>) -> Claim {
+    fn open(self: &Arc<Self>, table: &mut RecordTable, key: ExecutionKey, skill: Option<&str>) -> Claim {
         self.live.fetch_add(1, Ordering::Relaxed);
         let (sender, outcome) = watch::channel(None);
         let cancel = CancellationToken::new();
@@ -359,13 +359,13 @@ impl Records {
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, RecordTable> {
         // The table is valid between any two statements that could panic, so a poisoned lock is usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl RecordTable {
     fn check_age(&self, now: Duration, id: ExecutionId) -> Result<(), ExecutionError> {
         if id.time() + self.settings.horizon() < now {
             return Err(ExecutionError::Gone);
@@ -416,7 +416,7 @@ impl Table {
         true
     }
 
-    fn bury(&mut self, key: &Key) {
+    fn bury(&mut self, key: &ExecutionKey) {
         if let Some(entry) = self.entries.get_mut(key)
             && let KeptRecord::Ended { bytes, sharer, .. } = entry
         {
@@ -453,7 +453,7 @@ impl Table {
         }
     }
 
-    fn forget(&mut self, key: &Key) {
+    fn forget(&mut self, key: &ExecutionKey) {
         self.entries.remove(key);
         self.expiry
             .remove(&(key.1.time() + self.settings.horizon(), key.clone()));

@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use knack_skill::plan::Plan;
 use knack_wire::own_files::ANSWER_CONTAINER_PREFIX;
 use knack_wire::request::ContainerSkill;
-use knack_wire::{Format, Injection, Kind, View};
+use knack_wire::{CallKind, Format, Injection, View};
 use serde_json::json;
 
-use super::records::Key;
+use super::records::KeyedHash;
 use super::state::Gateway;
 use super::user_files::{Container, text_time};
 
@@ -36,9 +36,9 @@ pub struct ContainerContext<'a> {
     /// What is injected.
     pub injection: &'a Injection,
     /// Where it came in.
-    pub route: (Format, Kind),
+    pub route: (Format, CallKind),
     /// Whose it is.
-    pub caller: &'a Key,
+    pub caller: &'a KeyedHash,
     /// The gateway's id of the request.
     pub request_id: &'a str,
 }
@@ -47,7 +47,7 @@ pub struct ContainerContext<'a> {
 pub async fn of(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> Option<AnswerContainer> {
     let (format, kind) = asked.route;
     let injects = !asked.plan.tools.is_empty();
-    if kind != Kind::Generate || asked.plan.litellm {
+    if kind != CallKind::Generate || asked.plan.litellm {
         return None;
     }
     let stands_in = asked.injection.code_tool.is_some() && injects;

@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
-use knack_wire::{Fault, Kind, Route, route};
+use knack_wire::{CallKind, Fault, Route, route};
 
 use super::fault::{error_format, fault};
 use super::provider::Api;
@@ -83,7 +83,7 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> 
         return Box::pin(upload_routes::serve(&gateway, &**uploads, request)).await;
     }
     let model = match route(request.method().as_str(), path) {
-        Route::Model(found) if found.kind != Kind::Other => Some(found),
+        Route::Model(found) if found.kind != CallKind::Other => Some(found),
         Route::Model(_) | Route::Untouched => None,
     };
     let api = match &model {

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_serving::bodies::{BODY_MAX_BYTES, Bodies, BodyBudget};
 
-use super::records::Key;
+use super::records::KeyedHash;
 pub use knack_serving::bodies::{BodyError, BodyTimes, HeldBody, Holding};
 
 /// Bytes that a request takes of the whole budget; more than this comes from the part for large bodies. A long
@@ -35,7 +35,7 @@ pub struct Requests {
     whole: MemoryBudget,
     /// Everything but small requests.
     bulk: MemoryBudget,
-    bodies: Bodies<Key>,
+    bodies: Bodies<KeyedHash>,
 }
 
 impl Requests {
@@ -67,7 +67,7 @@ impl Requests {
     }
 
     /// Reads a body to its end within the bounds.
-    pub async fn read(&self, caller: &Key, headers: &HeaderMap, body: Body) -> Result<HeldBody, BodyError> {
+    pub async fn read(&self, caller: &KeyedHash, headers: &HeaderMap, body: Body) -> Result<HeldBody, BodyError> {
         self.bodies.read(caller, headers, body).await
     }
 
@@ -77,7 +77,7 @@ impl Requests {
     }
 
     /// Takes `bytes` for a caller now.
-    pub fn hold(&self, caller: &Key, bytes: usize) -> Result<Holding, OverBudget> {
+    pub fn hold(&self, caller: &KeyedHash, bytes: usize) -> Result<Holding, OverBudget> {
         self.bodies.hold(caller, bytes)
     }
 
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
-    const A: Key = [1; 32];
-    const B: Key = [2; 32];
+    const A: KeyedHash = [1; 32];
+    const B: KeyedHash = [2; 32];
 
     #[tokio::test]
     async fn large_bodies_leave_a_quarter_to_small_requests_and_half_of_the_large_part_to_another_caller() {

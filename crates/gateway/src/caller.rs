@@ -7,7 +7,7 @@ use http::{HeaderMap, Uri};
 use knack_vocabulary::HEADER_CLIENT;
 use knack_wire::history::{Caller, HistorySecret};
 
-use super::upstream::CREDENTIAL_HEADERS;
+use super::forwarded_headers::CREDENTIAL_HEADERS;
 
 /// The scheme before a key.
 const SCHEME: &[u8] = b"bearer";

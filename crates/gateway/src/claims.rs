@@ -11,7 +11,7 @@ use knack_registry::{CLAIM_EVERY, CLAIM_PATH, ClaimError, Claimed, Claims, Execu
 use knack_trust::read_answer;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::reports::{Reports, told};
+use super::reports::{Reports, reported};
 
 /// Time for an answer to a claim: the registry writes it to its disk first, which it gives 5 s.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(8);
@@ -61,7 +61,7 @@ impl ReportedClaims {
 #[async_trait]
 impl Claims for ReportedClaims {
     async fn claim(&self, execution: &Execution) -> Result<Claimed, ClaimError> {
-        let line = serde_json::to_vec(&told(execution.clone())).map_err(|_| ClaimError::Away)?;
+        let line = serde_json::to_vec(&reported(execution.clone())).map_err(|_| ClaimError::Away)?;
         let line = Bytes::from(line);
         for _ in 0..CLAIM_TRIES {
             let cause = match tokio::time::timeout(CLAIM_TIMEOUT, self.try_claim(line.clone())).await {
@@ -80,7 +80,7 @@ impl Claims for ReportedClaims {
     }
 
     fn hold(&self, execution: &Execution) -> Box<dyn Any + Send + Sync> {
-        let (claims, line) = (self.clone(), serde_json::to_vec(&told(execution.clone())));
+        let (claims, line) = (self.clone(), serde_json::to_vec(&reported(execution.clone())));
         let task = tokio::spawn(async move {
             let Ok(line) = line.map(Bytes::from) else { return };
             loop {
@@ -93,7 +93,7 @@ impl Claims for ReportedClaims {
     }
 
     async fn settle(&self, execution: Execution) {
-        let line = serde_json::to_string(&told(execution.clone())).unwrap_or_default();
+        let line = serde_json::to_string(&reported(execution.clone())).unwrap_or_default();
         let lines = [line];
         let sent = tokio::time::timeout(SETTLE_TIMEOUT, self.0.send_lines(&lines)).await;
         if !matches!(sent, Ok(Ok(()))) {

@@ -20,8 +20,8 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::fault::{error_format, fault, is_mcp, mcp_fault};
+use super::forwarded_headers::CREDENTIAL_HEADERS;
 use super::tenants::Tenants;
-use super::upstream::CREDENTIAL_HEADERS;
 
 /// Verdicts remembered, at about 200 bytes each.
 const REMEMBERED: usize = 8192;

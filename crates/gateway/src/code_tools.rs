@@ -50,7 +50,7 @@ pub fn opens(view: &mut View, lacks: bool) {
 }
 
 /// When the plan of a request has `run_code`. `lacks`: its upstream has no tool that runs programs ([`runs_here`]).
-pub fn asks(view: &View, format: Format, lacks: bool) -> RunCode {
+pub fn run_code(view: &View, format: Format, lacks: bool) -> RunCode {
     match &view.code_tool {
         Some(_) if lacks => RunCode::Always,
         Some(_) if format == Format::Responses => RunCode::WithAttached,

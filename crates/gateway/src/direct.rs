@@ -7,7 +7,7 @@ use http::HeaderMap;
 use knack_execution::Executor;
 use knack_skill::plan::Plan;
 use knack_wire::history::Caller;
-use knack_wire::{Call, CallOutcome};
+use knack_wire::{CallOutcome, ToolCall};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +63,7 @@ impl Direct<'_> {
     ) -> (String, CallOutcome) {
         let begun = Instant::now();
         let gateway = self.gateway;
-        let call = Call {
+        let call = ToolCall {
             token: 0,
             round: 1,
             name,

@@ -13,15 +13,16 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use http::HeaderMap;
 use knack_telemetry::genai;
-use knack_wire::drive::{BodyKind, ClientHead, EndKind, Failure, Head, Summary};
+use knack_wire::drive::{AnswerHead, BodyKind, ClientHead, DriveSummary, EndKind, UpstreamFailure};
 use knack_wire::history::Expansion;
-use knack_wire::{CallOutcome, Drive, Fault, In, Out};
+use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{HeldBody, Holding};
 use super::delivered;
 use super::files::FileEntry;
+use super::forwarded_headers::forward_response_headers;
 use super::hidden::{Hidden, StagedFile};
 use super::log::RequestLog;
 use super::provider::Api;
@@ -29,11 +30,11 @@ use super::recorder::Recording;
 use super::state::Gateway;
 use super::tools::ToolRunner;
 use super::trace::RequestTrace;
-use super::upstream::{certificate_fault, forward_response_headers};
+use super::upstream::certificate_fault;
 
 /// One piece of the answer to the client.
 #[derive(Debug)]
-pub enum Piece {
+pub enum AnswerPiece {
     /// Status and headers; comes first, once.
     Head(ClientHead),
     /// Body bytes.
@@ -44,7 +45,7 @@ pub enum Piece {
 
 /// The target of a request and the parts of its head that are sent along, for every round.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct UpstreamTarget {
     /// Whose address.
     pub api: Api,
     /// As the client sent it.
@@ -57,15 +58,15 @@ pub struct Target {
 pub struct Exchange {
     gateway: Arc<Gateway>,
     drive: Drive,
-    target: Target,
+    target: UpstreamTarget,
     tools: Option<Arc<ToolRunner>>,
     hidden: Hidden,
     recording: Option<Recording>,
     log: RequestLog,
     trace: RequestTrace,
     begun: Instant,
-    wishes: VecDeque<Out>,
-    scratch: Vec<Out>,
+    actions: VecDeque<DriveAction>,
+    scratch: Vec<DriveAction>,
     upstream: Upstream,
     running: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
     cancel: CancellationToken,
@@ -98,7 +99,7 @@ enum Upstream {
     Reading(Box<reqwest::Response>),
 }
 
-enum Event {
+enum ExchangeEvent {
     Head(Result<reqwest::Response, reqwest::Error>),
     Chunk(Result<Option<Bytes>, reqwest::Error>),
     Ran(CallOutcome),
@@ -107,11 +108,11 @@ enum Event {
 
 /// The parts of an exchange.
 #[derive(Debug)]
-pub struct Parts {
+pub struct ExchangeParts {
     /// The loop.
     pub drive: Drive,
     /// Where it goes.
-    pub target: Target,
+    pub target: UpstreamTarget,
     /// Calls; `None` when nothing is injected.
     pub tools: Option<Arc<ToolRunner>>,
     /// Hidden turns.
@@ -135,8 +136,8 @@ pub struct Parts {
 impl Exchange {
     /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It has a place of
     /// its own, since the body of an answer hands it on with each piece.
-    pub async fn start(gateway: Arc<Gateway>, parts: Parts) -> Box<Self> {
-        let Parts {
+    pub async fn start(gateway: Arc<Gateway>, parts: ExchangeParts) -> Box<Self> {
+        let ExchangeParts {
             drive,
             target,
             tools,
@@ -160,7 +161,7 @@ impl Exchange {
             log,
             trace,
             begun,
-            wishes: VecDeque::with_capacity(4),
+            actions: VecDeque::with_capacity(4),
             scratch: Vec::with_capacity(4),
             upstream: Upstream::Idle,
             running: FuturesUnordered::new(),
@@ -194,7 +195,7 @@ impl Exchange {
         let Expansion { edits, open_calls, .. } = expansion;
         self.drive
             .start(edits, open_calls, self.begun.elapsed(), &mut self.scratch);
-        self.wishes.extend(self.scratch.drain(..));
+        self.actions.extend(self.scratch.drain(..));
     }
 
     /// The headers of round 1's upstream answer, as they go to the client.
@@ -208,10 +209,10 @@ impl Exchange {
     }
 
     /// The next piece of the answer; `None` after the last.
-    pub async fn next(&mut self) -> Option<Piece> {
+    pub async fn next(&mut self) -> Option<AnswerPiece> {
         loop {
-            while let Some(wish) = self.wishes.pop_front() {
-                if let Some(piece) = self.grant(wish).await {
+            while let Some(action) = self.actions.pop_front() {
+                if let Some(piece) = self.perform(action).await {
                     return Some(piece);
                 }
             }
@@ -224,26 +225,26 @@ impl Exchange {
     }
 
     /// Performs one action of the loop; returns a piece for the client.
-    async fn grant(&mut self, wish: Out) -> Option<Piece> {
-        match wish {
-            Out::Send { body, round, delay } => self.send(body, round, delay),
-            Out::Run(call) => self.run(call),
-            Out::Remember(mut record) => {
+    async fn perform(&mut self, action: DriveAction) -> Option<AnswerPiece> {
+        match action {
+            DriveAction::Send { body, round, delay } => self.send(body, round, delay),
+            DriveAction::Run(call) => self.run(call),
+            DriveAction::Remember(mut record) => {
                 record.response_id = self.known_id(&record.response_id);
                 self.keep_files(&record.response_id).await;
                 self.hidden
                     .remember(&self.gateway, self.drive.request(), &record, &self.kept);
             }
-            Out::ClientHead(head) => {
+            DriveAction::ClientHead(head) => {
                 self.log.status = head.status;
                 self.body_kind = head.body;
-                return Some(Piece::Head(head));
+                return Some(AnswerPiece::Head(head));
             }
-            Out::ClientBytes(first) => return Some(Piece::Bytes(self.coalesce(first))),
-            Out::Finish(summary) => {
+            DriveAction::ClientBytes(first) => return Some(AnswerPiece::Bytes(self.coalesce(first))),
+            DriveAction::Finish(summary) => {
                 let broken = self.body_kind == BodyKind::AsUpstream && matches!(summary.end, EndKind::Fault(_));
                 self.finish(summary).await;
-                return broken.then_some(Piece::Broken);
+                return broken.then_some(AnswerPiece::Broken);
             }
         }
         None
@@ -252,16 +253,16 @@ impl Exchange {
     /// Bytes that are ready together go out in one write.
     fn coalesce(&mut self, first: Bytes) -> Bytes {
         let more = self
-            .wishes
+            .actions
             .iter()
-            .take_while(|wish| matches!(wish, Out::ClientBytes(_)))
+            .take_while(|action| matches!(action, DriveAction::ClientBytes(_)))
             .count();
         let bytes = if more == 0 {
             first
         } else {
             let mut joined = BytesMut::from(first);
-            for wish in self.wishes.drain(..more) {
-                if let Out::ClientBytes(bytes) = wish {
+            for action in self.actions.drain(..more) {
+                if let DriveAction::ClientBytes(bytes) = action {
                     joined.extend_from_slice(&bytes);
                 }
             }
@@ -289,7 +290,7 @@ impl Exchange {
 
     fn send(&mut self, body: Bytes, round: u32, delay: Duration) {
         if let Err(fault) = self.hold(&body) {
-            return self.input(In::Refused(fault));
+            return self.input(DriveInput::Refused(fault));
         }
         if let Some(recording) = &self.recording {
             recording.write(&format!("upstream-{round}.json"), body.clone());
@@ -314,7 +315,7 @@ impl Exchange {
         }));
     }
 
-    fn run(&mut self, call: knack_wire::Call) {
+    fn run(&mut self, call: knack_wire::ToolCall) {
         let Some(tools) = self.tools.clone() else { return };
         let response_id = self.known_id(self.drive.response_id());
         let cancel = self.cancel.child_token();
@@ -323,7 +324,7 @@ impl Exchange {
         self.running.push(Box::pin(tools.run(call, response_id, cancel, trace)));
     }
 
-    async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> ExchangeEvent {
         let wake = self.drive.wake();
         let (begun, running) = (self.begun, &mut self.running);
         let tick = async move {
@@ -335,26 +336,26 @@ impl Exchange {
         let upstream = async {
             match &mut self.upstream {
                 Upstream::Idle => std::future::pending().await,
-                Upstream::Sending(sending) => Event::Head(sending.await),
-                Upstream::Reading(response) => Event::Chunk(response.chunk().await),
+                Upstream::Sending(sending) => ExchangeEvent::Head(sending.await),
+                Upstream::Reading(response) => ExchangeEvent::Chunk(response.chunk().await),
             }
         };
         tokio::select! {
             // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
             biased;
             event = upstream => event,
-            Some(outcome) = running.next() => Event::Ran(outcome),
-            () = tick => Event::Tick,
+            Some(outcome) = running.next() => ExchangeEvent::Ran(outcome),
+            () = tick => ExchangeEvent::Tick,
         }
     }
 
-    fn feed(&mut self, event: Event) {
-        self.late = matches!(event, Event::Tick);
+    fn feed(&mut self, event: ExchangeEvent) {
+        self.late = matches!(event, ExchangeEvent::Tick);
         let at = self.begun.elapsed();
         match event {
-            Event::Head(Ok(response)) => {
+            ExchangeEvent::Head(Ok(response)) => {
                 let headers = response.headers();
-                let head = Head {
+                let head = AnswerHead {
                     status: response.status().as_u16(),
                     stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
                     retry_after: retry_after(headers),
@@ -369,12 +370,12 @@ impl Exchange {
                     self.upstream = Upstream::Idle;
                     self.trace.over(Some(genai::Failure::Broken));
                     self.log.timeline.over(Some("broken"), at);
-                    return self.input(In::Refused(fault));
+                    return self.input(DriveInput::Refused(fault));
                 }
                 self.upstream = Upstream::Reading(Box::new(response));
-                self.input(In::Head(head));
+                self.input(DriveInput::Head(head));
             }
-            Event::Head(Err(error)) => {
+            ExchangeEvent::Head(Err(error)) => {
                 let refused = certificate_fault(&error);
                 tracing::warn!(
                     request_id = %self.log.request_id, error = %error.without_url(),
@@ -384,36 +385,36 @@ impl Exchange {
                 self.trace.over(Some(genai::Failure::Connect));
                 self.log.timeline.over(Some("connect"), at);
                 // Asking again cannot help a certificate.
-                self.input(refused.map_or(In::Failed(Failure::Connect), In::Refused));
+                self.input(refused.map_or(DriveInput::Failed(UpstreamFailure::Connect), DriveInput::Refused));
             }
-            Event::Chunk(Ok(Some(bytes))) => {
+            ExchangeEvent::Chunk(Ok(Some(bytes))) => {
                 self.trace.bytes(&bytes);
                 self.log.timeline.bytes(at);
-                self.input(In::Body(bytes));
+                self.input(DriveInput::Body(bytes));
             }
-            Event::Chunk(Ok(None)) => {
+            ExchangeEvent::Chunk(Ok(None)) => {
                 self.upstream = Upstream::Idle;
-                self.input(In::End);
+                self.input(DriveInput::End);
             }
-            Event::Chunk(Err(error)) => {
+            ExchangeEvent::Chunk(Err(error)) => {
                 tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider broke off");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
                 self.log.timeline.over(Some("broken"), at);
-                self.input(In::Failed(Failure::Broken));
+                self.input(DriveInput::Failed(UpstreamFailure::Broken));
             }
-            Event::Ran(outcome) => {
+            ExchangeEvent::Ran(outcome) => {
                 self.log.timeline.answered(outcome.token, outcome.is_error, at);
                 self.made.extend(outcome.files.iter().cloned());
-                self.input(In::Result(outcome));
+                self.input(DriveInput::Result(outcome));
             }
-            Event::Tick => self.input(In::Tick),
+            ExchangeEvent::Tick => self.input(DriveInput::Tick),
         }
     }
 
-    fn input(&mut self, input: In) {
+    fn input(&mut self, input: DriveInput) {
         self.drive.feed(input, self.begun.elapsed(), &mut self.scratch);
-        self.wishes.extend(self.scratch.drain(..));
+        self.actions.extend(self.scratch.drain(..));
     }
 
     /// What the answer's files are kept under: its id, or that of the request (`x-knack-request-id`) where the provider gives
@@ -438,7 +439,7 @@ impl Exchange {
         self.kept = Box::pin(kept).await;
     }
 
-    async fn finish(&mut self, summary: Summary) {
+    async fn finish(&mut self, summary: DriveSummary) {
         self.keep_files(&self.known_id(&summary.response_id)).await;
         self.cancel.cancel();
         self.upstream = Upstream::Idle;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::contents::{ContentFolder, StoredContent};
-use super::records::Key;
+use super::records::KeyedHash;
 
 /// How long a generated file is kept (docs/design/conversation.md#files).
 pub const FILES_KEPT: Duration = Duration::from_hours(1);
@@ -45,14 +45,14 @@ pub struct FileStore {
 
 #[derive(Debug, Default)]
 struct Inner {
-    responses: BTreeMap<(Key, String), Response>,
+    responses: BTreeMap<(KeyedHash, String), KeptResponse>,
     /// The response of each file, by caller and id of the file.
-    by_id: HashMap<(Key, String), String>,
+    by_id: HashMap<(KeyedHash, String), String>,
     bytes: u64,
 }
 
 #[derive(Debug)]
-struct Response {
+struct KeptResponse {
     made: Instant,
     /// The same for the clients.
     made_at: Timestamp,
@@ -100,7 +100,7 @@ impl FileStore {
     /// Files that do not fit the quota push out the oldest responses.
     pub async fn put(
         self: &Arc<Self>,
-        caller: Key,
+        caller: KeyedHash,
         response: &str,
         files: Vec<(FileEntry, Bytes)>,
     ) -> std::io::Result<()> {
@@ -110,7 +110,7 @@ impl FileStore {
     /// [`FileStore::put`] of files that were made some time ago, which they have behind them here too.
     pub async fn put_aged(
         self: &Arc<Self>,
-        caller: Key,
+        caller: KeyedHash,
         response: &str,
         files: Vec<(FileEntry, Bytes)>,
         age: Duration,
@@ -126,7 +126,7 @@ impl FileStore {
 
     fn put_blocking(
         &self,
-        caller: Key,
+        caller: KeyedHash,
         response: String,
         files: Vec<(FileEntry, Bytes)>,
         (at, made_at): (Instant, Timestamp),
@@ -148,7 +148,7 @@ impl FileStore {
                     old.files.into_iter().partition(stays)
                 });
         entries.append(&mut made);
-        let kept = Response {
+        let kept = KeptResponse {
             made: at,
             made_at,
             files: entries,
@@ -162,14 +162,14 @@ impl FileStore {
     }
 
     /// The files of a response; `None` when unknown, expired or another caller's.
-    pub fn list(&self, caller: &Key, response: &str) -> Option<Vec<FileEntry>> {
+    pub fn list(&self, caller: &KeyedHash, response: &str) -> Option<Vec<FileEntry>> {
         let inner = self.lock();
         let found = inner.visible(caller, response)?;
         Some(found.files.iter().map(|kept| kept.entry.clone()).collect())
     }
 
     /// One file of a response with its entry; `None` as for [`FileStore::list`].
-    pub async fn read(&self, caller: &Key, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
+    pub async fn read(&self, caller: &KeyedHash, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
         let KeptFile { entry, stored, .. } = {
             let inner = self.lock();
             let found = inner.visible(caller, response)?;
@@ -179,7 +179,7 @@ impl FileStore {
     }
 
     /// A file by its id in the Files API; `None` as for [`FileStore::list`].
-    pub fn find(&self, caller: &Key, id: &str) -> Option<MadeFile> {
+    pub fn find(&self, caller: &KeyedHash, id: &str) -> Option<MadeFile> {
         let inner = self.lock();
         let response = inner.by_id.get(&(*caller, id.to_owned()))?;
         let found = inner.visible(caller, response)?;
@@ -188,7 +188,7 @@ impl FileStore {
     }
 
     /// All files of a caller, in no order.
-    pub fn all(&self, caller: &Key) -> Vec<MadeFile> {
+    pub fn all(&self, caller: &KeyedHash) -> Vec<MadeFile> {
         let inner = self.lock();
         let ids = inner.by_id.iter().filter(|((owner, _), _)| owner == caller);
         let responses: std::collections::BTreeSet<&str> = ids.map(|(_, response)| &**response).collect();
@@ -201,7 +201,7 @@ impl FileStore {
     }
 
     /// Removes a file by its id in the Files API. False: it is not there.
-    pub fn delete(&self, caller: &Key, id: &str) -> bool {
+    pub fn delete(&self, caller: &KeyedHash, id: &str) -> bool {
         let mut inner = self.lock();
         let gone = inner.take(caller, id);
         drop(inner);
@@ -225,13 +225,13 @@ async fn sweep(store: Weak<FileStore>) {
 }
 
 impl Inner {
-    fn visible(&self, caller: &Key, response: &str) -> Option<&Response> {
+    fn visible(&self, caller: &KeyedHash, response: &str) -> Option<&KeptResponse> {
         self.responses
             .get(&(*caller, response.to_owned()))
             .filter(|found| found.made.elapsed() <= FILES_KEPT)
     }
 
-    fn insert(&mut self, caller: Key, response: String, new: Response) {
+    fn insert(&mut self, caller: KeyedHash, response: String, new: KeptResponse) {
         self.bytes += size(&new.files);
         let ids = new
             .files
@@ -241,7 +241,7 @@ impl Inner {
         self.responses.insert((caller, response), new);
     }
 
-    fn remove(&mut self, key: &(Key, String)) -> Option<Response> {
+    fn remove(&mut self, key: &(KeyedHash, String)) -> Option<KeptResponse> {
         let old = self.responses.remove(key)?;
         self.bytes -= size(&old.files);
         for kept in &old.files {
@@ -251,7 +251,7 @@ impl Inner {
     }
 
     /// Takes one file out of its response.
-    fn take(&mut self, caller: &Key, id: &str) -> Option<KeptFile> {
+    fn take(&mut self, caller: &KeyedHash, id: &str) -> Option<KeptFile> {
         let response = self.by_id.remove(&(*caller, id.to_owned()))?;
         let found = self.responses.get_mut(&(*caller, response))?;
         let at = found.files.iter().position(|kept| kept.id == id)?;
@@ -261,7 +261,7 @@ impl Inner {
     }
 
     /// Removes files that are too old, and the oldest of those over the quota.
-    fn expire(&mut self, quota: u64) -> Vec<Response> {
+    fn expire(&mut self, quota: u64) -> Vec<KeptResponse> {
         let mut expired = Vec::new();
         while let Some((oldest, made)) = self
             .responses
@@ -335,8 +335,8 @@ pub async fn write_folder(folder: &Path, response: &str, files: &[(FileEntry, By
 mod tests {
     use super::*;
 
-    const A: Key = [1; 32];
-    const B: Key = [2; 32];
+    const A: KeyedHash = [1; 32];
+    const B: KeyedHash = [2; 32];
 
     fn file(name: &str, content: &str) -> (FileEntry, Bytes) {
         let entry = FileEntry {

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use knack_skill::call::{LoadRecord, OutputFile, Seen, SeenEnd};
 use knack_skill::plan::Plan;
 use knack_wire::history::{
-    self, Caller, Chain, Expansion, FileNote, Hit, Keys, Lookup, Mode, ResultTexts, RunText, SeenRun,
+    self, Caller, Chain, Expansion, FileNote, Hit, InjectionMode, Lookup, RecordKeys, ResultTexts, RunText, SeenRun,
 };
 use knack_wire::{Format, Request};
 use tokio::time::Instant;
 
 use super::files::FileEntry;
-use super::records::Key;
+use super::records::KeyedHash;
 use super::replicas::STAGED_TIMEOUT;
 use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
@@ -44,7 +44,7 @@ pub type StagedFile = (String, Bytes);
 
 impl Hidden {
     /// The caller's identity in the stores.
-    pub fn bucket(&self) -> Key {
+    pub fn bucket(&self) -> KeyedHash {
         self.caller.bucket()
     }
 
@@ -122,11 +122,11 @@ impl Hidden {
             Vec::new()
         };
         let mode = if self.injecting {
-            Mode::Injecting {
+            InjectionMode::Injecting {
                 run_tool: self.run_tool.as_deref(),
             }
         } else {
-            Mode::Off
+            InjectionMode::Off
         };
         let mut words = Texts { hidden: self, gateway };
         let expansion = history::expand(request, &scan, &hits, (mode, self.runs_here), &mut words);
@@ -167,9 +167,15 @@ impl Hidden {
     }
 
     /// Stores a finished loop under its keys. `files` are those that its runs made.
-    pub fn remember(&self, gateway: &Gateway, request: &Request, answer: &knack_wire::Record, files: &[FileEntry]) {
+    pub fn remember(
+        &self,
+        gateway: &Gateway,
+        request: &Request,
+        answer: &knack_wire::HiddenTurns,
+        files: &[FileEntry],
+    ) {
         let chain = self.chain.unwrap_or_else(|| history::scan(request).chain());
-        let Keys { keys, opening } = history::keys(&self.caller, &chain, answer);
+        let RecordKeys { keys, opening } = history::keys(&self.caller, &chain, answer);
         let notes = files.iter().map(|entry| FileNote {
             name: entry.name.clone(),
             sha256: entry.sha256.clone(),

@@ -27,6 +27,7 @@ pub mod discovery;
 pub mod exchange;
 pub mod fault;
 pub mod files;
+pub mod forwarded_headers;
 pub mod grants;
 pub mod health;
 pub mod hidden;

@@ -159,7 +159,7 @@ impl ReplicaMetrics {
     }
 
     /// Sets how many values are known.
-    pub fn known(&self, values: usize) {
+    pub fn set_known_values(&self, values: usize) {
         self.known.set(i64::try_from(values).unwrap_or(i64::MAX));
     }
 }

@@ -9,20 +9,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_execution::Executor;
 use knack_serving::aside;
-use knack_serving::bodies::{ARRIVE_TIMEOUT, SILENCE_TIMEOUT};
 use knack_skill::plan::{Action, Active, Note, Plan, Why};
 use knack_vocabulary::{HEADER_KNACK, HEADER_SKILLS};
 use knack_wire::drive::{BodyKind, ClientHead};
 use knack_wire::history::Caller;
-use knack_wire::{Drive, Fault, Format, Injection, Kind, ModelRoute, Settings, View};
+use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, ModelRoute, View};
 use tokio::time::Instant;
 
 use super::answer_container::{self, AnswerContainer, ContainerContext};
-use super::budget::BodyError;
 use super::caller;
 use super::code_tools;
-use super::exchange::{Exchange, Parts, Piece, Target};
-use super::fault::{REQUEST_ID, RETRY_AFTER_SECONDS, fault, fault_of};
+use super::exchange::{AnswerPiece, Exchange, ExchangeParts, UpstreamTarget};
+use super::fault::{REQUEST_ID, RETRY_AFTER_SECONDS, body_fault, fault, fault_of};
+use super::forwarded_headers::forward_request_headers;
 use super::hidden::Hidden;
 use super::inject;
 use super::log::RequestLog;
@@ -32,7 +31,6 @@ use super::skill_metrics::{SkillUse, Use};
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
-use super::upstream::forward_request_headers;
 use super::user_files::{Container, named};
 use crate::catalog::Snapshot;
 
@@ -110,7 +108,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     drop(named.holding.take());
     let exchange = Exchange::start(
         Arc::clone(&gateway),
-        Parts {
+        ExchangeParts {
             drive,
             target,
             tools,
@@ -138,9 +136,9 @@ fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Record
 /// The answer, from its head on.
 async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue, format: Format) -> Response {
     match exchange.next().await {
-        Some(Piece::Head(head)) => answer(exchange, head, knack_header),
+        Some(AnswerPiece::Head(head)) => answer(exchange, head, knack_header),
         // The loop always begins with a head; without one there is nothing left to say.
-        Some(Piece::Bytes(_) | Piece::Broken) | None => {
+        Some(AnswerPiece::Bytes(_) | AnswerPiece::Broken) | None => {
             fault(&Fault::new(500, "The gateway could not begin its answer."), format)
         }
     }
@@ -163,9 +161,9 @@ async fn read_request(
 }
 
 /// Where the request goes, with the headers of its client.
-fn target(parts: &http::request::Parts, format: Format) -> Target {
+fn target(parts: &http::request::Parts, format: Format) -> UpstreamTarget {
     let path_and_query = parts.uri.path_and_query();
-    Target {
+    UpstreamTarget {
         api: Api::of_format(format),
         path_and_query: path_and_query.map_or("/", http::uri::PathAndQuery::as_str).to_owned(),
         headers: forward_request_headers(&parts.headers),
@@ -174,7 +172,7 @@ fn target(parts: &http::request::Parts, format: Format) -> Target {
 
 /// Gemini answers a stream without `alt=sse` as one array, which ends only with the answer. Where the loop reads the
 /// answer, the upstream is asked for events, and the client gets its array all the same. True if it does.
-fn asks_for_events(target: &mut Target, view: &View, reads: bool, format: Format) -> bool {
+fn asks_for_events(target: &mut UpstreamTarget, view: &View, reads: bool, format: Format) -> bool {
     if format != Format::Gemini || !view.stream || !reads {
         return false;
     }
@@ -236,7 +234,7 @@ fn prepare(
     let format = request.format();
     let lacks = code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
     code_tools::opens(&mut view, lacks);
-    let run_code = code_tools::asks(&view, format, lacks);
+    let run_code = code_tools::run_code(&view, format, lacks);
     let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
     let (injection, injecting) = if snapshot.runtime.suspend {
         plan.off = true;
@@ -318,12 +316,12 @@ const fn why(why: Why) -> &'static str {
     }
 }
 
-fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snapshot, kind: Kind) -> Settings {
+fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snapshot, kind: CallKind) -> DriveSettings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
     let asks = view.code_execution || stands_in || (view.code_tool.is_some() && !injection.own_skills.is_empty());
-    let native = asks && injects && !plan.litellm && kind == Kind::Generate;
-    Settings {
+    let native = asks && injects && !plan.litellm && kind == CallKind::Generate;
+    DriveSettings {
         max_rounds: snapshot.runtime.max_tool_rounds,
         deadline: snapshot.runtime.deadline,
         last_note: knack_skill::texts::LAST_CALL.to_owned(),
@@ -342,7 +340,7 @@ fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snap
 async fn container(
     gateway: &Gateway,
     (view, plan, injection): (&View, &Plan, &Injection),
-    route: (Format, Kind),
+    route: (Format, CallKind),
     (hidden, log): (&Hidden, &RequestLog),
     named: Option<Container>,
 ) -> Option<AnswerContainer> {
@@ -431,9 +429,9 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     let pieces = futures::stream::unfold(exchange, |mut exchange| async move {
         loop {
             match exchange.next().await? {
-                Piece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
-                Piece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
-                Piece::Head(_) => {}
+                AnswerPiece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
+                AnswerPiece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
+                AnswerPiece::Head(_) => {}
             }
         }
     });
@@ -461,32 +459,6 @@ fn refuse(
         response.headers_mut().insert(HEADER_REQUEST_ID, id);
     }
     response
-}
-
-/// The answer to the client about a body that was not accepted.
-pub fn body_fault(error: BodyError) -> Fault {
-    match error {
-        BodyError::TooLarge => Fault {
-            retry: false,
-            ..Fault::new(
-                413,
-                "The request body is larger than 32 MiB, which is the most that this gateway takes.",
-            )
-        },
-        BodyError::Busy(_) => Fault::new(
-            503,
-            "The gateway holds too many large requests at this moment; try again in a second.",
-        ),
-        BodyError::Late => Fault::new(
-            408,
-            format!(
-                "The request body did not arrive in time: the gateway waits {} s for the next piece of it, and {} s for all.",
-                SILENCE_TIMEOUT.as_secs(),
-                ARRIVE_TIMEOUT.as_secs()
-            ),
-        ),
-        BodyError::Broken => Fault::new(400, "The request body broke off before its end."),
-    }
 }
 
 const fn word(format: Format) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use knack_wire::Call;
+use knack_wire::ToolCall;
 
 /// A call of one request. The tokens of a round are those of its calls only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct CallId {
 
 impl CallId {
     /// Of a call.
-    pub const fn of(call: &Call) -> Self {
+    pub const fn of(call: &ToolCall) -> Self {
         Self {
             round: call.round,
             token: call.token,

@@ -13,10 +13,11 @@ use knack_wire::Fault;
 use tokio::time::Instant;
 
 use super::fault::{error_format, fault};
+use super::forwarded_headers::{forward_request_headers, forward_response_headers};
 use super::log::RequestLog;
 use super::provider::Api;
 use super::state::Gateway;
-use super::upstream::{certificate_fault, forward_request_headers, forward_response_headers};
+use super::upstream::certificate_fault;
 
 /// Passes a request to its provider and the answer back.
 pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {

@@ -8,11 +8,11 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use knack_wire::history::{MAX_RECORD_BYTES, Record};
+use knack_wire::history::{MAX_RECORD_BYTES, TurnRecord};
 use tokio::time::Instant;
 
 /// A key or a caller's identity: an HMAC, so that the store never holds a credential.
-pub type Key = [u8; 32];
+pub type KeyedHash = [u8; 32];
 
 /// A record that is not used for this time is dropped: a chat that pauses for longer continues without it.
 pub const RECORD_IDLE: Duration = Duration::from_hours(1);
@@ -28,29 +28,29 @@ pub struct RecordStore {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_key: HashMap<(Key, Key), u64>,
-    entries: HashMap<u64, Entry>,
+    by_key: HashMap<(KeyedHash, KeyedHash), u64>,
+    entries: HashMap<u64, RecordEntry>,
     /// Least recently used first: use number to entry.
     order: BTreeMap<u64, u64>,
     /// Records of each caller.
-    callers: HashMap<Key, usize>,
+    callers: HashMap<KeyedHash, usize>,
     /// Records of each caller, by the beginning of their conversation.
-    openings: HashMap<(Key, Key), usize>,
+    openings: HashMap<(KeyedHash, KeyedHash), usize>,
     bytes: usize,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
-    caller: Key,
-    opening: Key,
-    keys: Vec<Key>,
-    record: Arc<Record>,
+struct RecordEntry {
+    caller: KeyedHash,
+    opening: KeyedHash,
+    keys: Vec<KeyedHash>,
+    record: Arc<TurnRecord>,
     used: u64,
     last_used: Instant,
 }
 
-impl Entry {
+impl RecordEntry {
     /// What an entry costs: its record, its keys and the maps' overhead, rounded up.
     fn cost(&self) -> usize {
         self.record.size() + 96 * self.keys.len() + 256
@@ -67,17 +67,17 @@ impl RecordStore {
     }
 
     /// Whether this caller has any record: without one, histories need not be hashed.
-    pub fn has_caller(&self, caller: &Key) -> bool {
+    pub fn has_caller(&self, caller: &KeyedHash) -> bool {
         self.lock().callers.contains_key(caller)
     }
 
     /// Whether this caller has any record of a conversation that begins so.
-    pub fn has_opening(&self, caller: &Key, opening: &Key) -> bool {
+    pub fn has_opening(&self, caller: &KeyedHash, opening: &KeyedHash) -> bool {
         self.lock().openings.contains_key(&(*caller, *opening))
     }
 
     /// The record under a key of this caller, if it is still there; counts as a use.
-    pub fn get(&self, caller: &Key, key: &Key) -> Option<Arc<Record>> {
+    pub fn get(&self, caller: &KeyedHash, key: &KeyedHash) -> Option<Arc<TurnRecord>> {
         let mut inner = self.lock();
         let id = *inner.by_key.get(&(*caller, *key))?;
         let now = Instant::now();
@@ -101,7 +101,7 @@ impl RecordStore {
 
     /// Remembers one record under several keys; an older record under one of them is replaced.
     /// A record over [`MAX_RECORD_BYTES`] is not kept, which is answered with false.
-    pub fn put(&self, caller: Key, opening: Key, keys: Vec<Key>, record: Arc<Record>) -> bool {
+    pub fn put(&self, caller: KeyedHash, opening: KeyedHash, keys: Vec<KeyedHash>, record: Arc<TurnRecord>) -> bool {
         if record.size() > MAX_RECORD_BYTES || keys.is_empty() {
             return false;
         }
@@ -113,7 +113,7 @@ impl RecordStore {
             }
         }
         let id = inner.tick();
-        let entry = Entry {
+        let entry = RecordEntry {
             caller,
             opening,
             keys,
@@ -197,20 +197,20 @@ fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, name: K) {
 mod tests {
     use super::*;
 
-    const A: Key = [1; 32];
-    const B: Key = [2; 32];
-    const OPENING: Key = [9; 32];
+    const A: KeyedHash = [1; 32];
+    const B: KeyedHash = [2; 32];
+    const OPENING: KeyedHash = [9; 32];
 
-    fn key(n: u8) -> Key {
+    fn key(n: u8) -> KeyedHash {
         [n; 32]
     }
 
     /// A record of this size.
-    fn record(text: &str) -> Arc<Record> {
+    fn record(text: &str) -> Arc<TurnRecord> {
         let state = text.to_owned();
-        Arc::new(Record {
+        Arc::new(TurnRecord {
             state,
-            ..Record::default()
+            ..TurnRecord::default()
         })
     }
 
@@ -261,7 +261,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_opening_is_known_as_long_as_one_of_its_records_is_there() {
         let store = RecordStore::new(1 << 20);
-        let other: Key = [8; 32];
+        let other: KeyedHash = [8; 32];
         for n in 1..=2 {
             store.put(A, OPENING, vec![key(n)], record("x"));
         }

@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_hub_api::client::{HubClient, HubError};
 use knack_registry::{
-    Asked, Call, Claims, Denial, History, OmniRoute, Owner, REPEAT_HEADER, deny, execute_shared, route,
+    ApiCall, ApiRequest, Claims, Denial, History, OmniRoute, Owner, REPEAT_HEADER, deny, execute_shared, route,
 };
 use knack_vocabulary::HEADER_CLIENT;
 
@@ -27,8 +27,8 @@ use super::reports::Reports;
 use super::state::Gateway;
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::fault::RETRY_AFTER_SECONDS;
+use crate::forwarded_headers::forward_response_headers;
 use crate::uploads::Uploads;
-use crate::upstream::forward_response_headers;
 
 /// How long the answer to a change waits until the catalog has it, so that the client's next request finds the skill. What
 /// takes longer, on a cluster with much to do, is found by a later one.
@@ -86,7 +86,7 @@ impl Relay {
     }
 
     /// Runs a tool here: the registry runs nothing, and knows no hub.
-    async fn execute(&self, call: Call, parts: &Parts, body: Bytes) -> Response<Body> {
+    async fn execute(&self, call: ApiCall, parts: &Parts, body: Bytes) -> Response<Body> {
         let gateway = self.gateway.get().and_then(Weak::upgrade);
         let base = match &gateway {
             Some(gateway) => gateway.served_to(parts).await.1,
@@ -97,7 +97,7 @@ impl Relay {
             parts,
             base: &base,
         };
-        let asked = Asked {
+        let asked = ApiRequest {
             call,
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers.clone(),
@@ -121,12 +121,14 @@ impl Relay {
         answer.map(Body::from)
     }
 
-    async fn call(&self, call: &Call, parts: &Parts, body: Bytes) -> Response<Body> {
+    async fn call(&self, call: &ApiCall, parts: &Parts, body: Bytes) -> Response<Body> {
         let before = self.catalog.current().revision.clone();
         let path = path_and_query(&parts.uri);
         let mut headers = forwarded(&parts.headers);
-        if matches!(call, Call::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_)))
-            && let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str())
+        if matches!(
+            call,
+            ApiCall::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_))
+        ) && let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str())
         {
             // Of this gateway's executions those of this client.
             headers.insert(HeaderName::from_static(HEADER_CLIENT), client);
@@ -182,7 +184,7 @@ impl Uploads for Relay {
     fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, _: Arc<Snapshot>) -> BoxFuture<'a, Response<Body>> {
         async move {
             match route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) {
-                Some(call @ Call::OmniRoute(OmniRoute::Execute)) => self.execute(call, parts, body).await,
+                Some(call @ ApiCall::OmniRoute(OmniRoute::Execute)) => self.execute(call, parts, body).await,
                 Some(call) => self.call(&call, parts, body).await,
                 None => Response::new(Body::empty()),
             }
@@ -196,7 +198,7 @@ impl Uploads for Relay {
 }
 
 /// The log has the cause; a client is not told addresses of the cluster.
-fn unavailable(call: &Call, cause: &dyn std::fmt::Display) -> Response<Body> {
+fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display) -> Response<Body> {
     tracing::warn!(%cause, "a request to the Skills APIs is refused: the registry gave no answer");
     let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \
                 in a few seconds.";

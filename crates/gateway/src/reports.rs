@@ -134,7 +134,7 @@ impl Reports {
     }
 
     pub(super) fn put(&self, execution: Execution) {
-        let execution = told(execution);
+        let execution = reported(execution);
         let id = execution.id.clone();
         let line = serde_json::to_string(&execution).unwrap_or_default();
         if line.is_empty() || !self.lock().put(id, line) {
@@ -178,7 +178,7 @@ impl Reports {
 
 /// What the registry is told of an execution. What is granted is in a Secret that this process cannot read, and so cannot be hidden
 /// in texts.
-pub(super) fn told(execution: Execution) -> Execution {
+pub(super) fn reported(execution: Execution) -> Execution {
     let is_granted = execution.skill.as_ref().is_some_and(|skill| skill.asks_for_values);
     if is_granted { execution.withheld() } else { execution }
 }

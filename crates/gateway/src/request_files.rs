@@ -8,7 +8,7 @@ use knack_skill::call::{self, RunSpec};
 use knack_wire::request::Attachment;
 
 use super::budget::{Holding, Requests};
-use super::records::Key;
+use super::records::KeyedHash;
 
 /// Files that the runs of one request may make: as many as one later run may be given.
 pub const MADE_MAX_FILES: usize = Limits::MAX_INPUT_FILES;
@@ -28,7 +28,7 @@ pub struct Room<'a> {
     /// What requests may hold.
     pub requests: &'a Requests,
     /// The caller.
-    pub caller: &'a Key,
+    pub caller: &'a KeyedHash,
 }
 
 /// Files of one request.

@@ -10,7 +10,7 @@ use knack_execution::{
 use knack_skill::model::Skill;
 use tokio_util::sync::CancellationToken;
 
-use super::records::Key;
+use super::records::KeyedHash;
 
 /// A history of runs.
 pub trait RunHistory: Debug + Send + Sync {
@@ -30,7 +30,7 @@ pub struct RunNote {
     /// Execution id.
     pub id: String,
     /// Whose it is.
-    pub caller: Key,
+    pub caller: KeyedHash,
     /// Its skill; `None`: code for none.
     pub skill: Option<Arc<Skill>>,
     /// The tool as it was called.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use knack_wire::Call;
+use knack_wire::ToolCall;
 use serde::{Deserialize, Serialize};
 
 use super::note::{CallId, ExecutionNote};
@@ -151,7 +151,7 @@ impl Timeline {
     }
 
     /// A call begins.
-    pub fn called(&mut self, call: &Call, at: Duration) {
+    pub fn called(&mut self, call: &ToolCall, at: Duration) {
         let step = Step::Call {
             round: call.round,
             tool: call.name.clone(),

@@ -6,8 +6,8 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn call(round: u32, token: u32, name: &str) -> Call {
-    Call {
+fn call(round: u32, token: u32, name: &str) -> ToolCall {
+    ToolCall {
         token,
         round,
         name: name.to_owned(),

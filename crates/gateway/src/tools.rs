@@ -15,14 +15,14 @@ use knack_skill::plan::Plan;
 use knack_telemetry::genai::{Failure, Ran};
 use knack_tool_schema::validate;
 use knack_wire::drive::{GeneratedFile, NativeRun};
-use knack_wire::{Call, CallOutcome};
+use knack_wire::{CallOutcome, ToolCall};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::Requests;
 use super::files::file_id;
 use super::grants::Grants;
 use super::note::{CallId, ExecutionNote};
-use super::records::Key;
+use super::records::KeyedHash;
 use super::request_files::{RequestFiles, Room};
 use super::run_history::{self, Noted, RunHistory, RunNote, stderr_text};
 use super::skill_metrics::{SkillUse, Use};
@@ -45,7 +45,7 @@ pub struct ToolRunner {
     /// The caller's identity, for execution records.
     pub caller: String,
     /// The same, as a key of stores and budgets.
-    pub caller_key: Key,
+    pub caller_key: KeyedHash,
     /// The gateway request's own id.
     pub request_id: String,
     /// When the request began, since the Unix epoch.
@@ -77,7 +77,7 @@ impl ToolRunner {
     /// Answers one call. Never fails: an error becomes a text that the model can act on.
     pub async fn run(
         self: Arc<Self>,
-        call: Call,
+        call: ToolCall,
         response_id: String,
         cancel: CancellationToken,
         trace: CallTrace,
@@ -121,7 +121,7 @@ impl ToolRunner {
 
     /// Resolves a call. Arguments are checked against the schema of a skill's author: bounded work, but none for an async
     /// thread.
-    async fn decide(self: Arc<Self>, call: &Call) -> Option<Decision> {
+    async fn decide(self: Arc<Self>, call: &ToolCall) -> Option<Decision> {
         let (name, arguments) = (call.name.clone(), call.arguments.clone());
         let decided = tokio::task::spawn_blocking(move || {
             let loaded = self.lock().loaded.clone();
@@ -145,7 +145,7 @@ impl ToolRunner {
 
     async fn execute(
         &self,
-        call: &Call,
+        call: &ToolCall,
         spec: RunSpec,
         response_id: &str,
         cancel: CancellationToken,
@@ -203,7 +203,13 @@ impl ToolRunner {
     }
 
     /// Notes a run that waits, if there is a history. What it is granted is never noted.
-    fn noted(&self, id: ExecutionId, call: &Call, spec: &RunSpec, request: Option<&ExecutionRequest>) -> Option<Noted> {
+    fn noted(
+        &self,
+        id: ExecutionId,
+        call: &ToolCall,
+        spec: &RunSpec,
+        request: Option<&ExecutionRequest>,
+    ) -> Option<Noted> {
         let history = Arc::clone(self.history.as_ref()?);
         let entry = spec.skill.as_ref().and_then(|skill| self.snapshot.catalog.get(skill));
         let run = RunNote {

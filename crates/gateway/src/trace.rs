@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use knack_telemetry::genai::{self, Answered, Called, ClientRequest, Conventions, Failure, ProviderRequest, Ran};
-use knack_telemetry::{Kind, Scope, SpanPosition, TraceContext, Tracer};
+use knack_telemetry::{Scope, SpanPosition, SpanRole, TraceContext, Tracer};
 use knack_wire::drive::EndKind;
 use knack_wire::glance::{self, Glance};
-use knack_wire::{Call, Format, Kind as CallKind, ModelRoute};
+use knack_wire::{CallKind, Format, ModelRoute, ToolCall};
 use tokio::time::Instant;
 
 use super::log::RequestLog;
@@ -62,7 +62,7 @@ impl RequestTrace {
     pub fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
         let route_text = genai::route(route.format, route.kind);
         let name = format!("POST {route_text}");
-        let Some((scope, place)) = Scope::open(tracer, &head.headers, &name, Kind::Server, begun) else {
+        let Some((scope, place)) = Scope::open(tracer, &head.headers, &name, SpanRole::Server, begun) else {
             return Self(None);
         };
         Self(Some(Box::new(Active {
@@ -106,7 +106,9 @@ impl RequestTrace {
             request: glance::RequestFacts::default(),
             round,
         };
-        let place = active.scope.child(active.place.context, &asked.name(), Kind::Client);
+        let place = active
+            .scope
+            .child(active.place.context, &asked.name(), SpanRole::Client);
         place.context.write(headers);
         if place.context.sampled {
             asked.server = server();
@@ -166,7 +168,7 @@ impl RequestTrace {
     }
 
     /// A call of a tool begins.
-    pub fn call(&self, call: &Call) -> CallTrace {
+    pub fn call(&self, call: &ToolCall) -> CallTrace {
         let Some(active) = &self.0 else {
             return CallTrace(None);
         };
@@ -176,7 +178,9 @@ impl RequestTrace {
             round: call.round,
         };
         CallTrace(Some(Box::new(OpenCall {
-            place: active.scope.child(active.place.context, &called.name(), Kind::Internal),
+            place: active
+                .scope
+                .child(active.place.context, &called.name(), SpanRole::Internal),
             scope: active.scope.clone(),
             begun: Instant::now(),
             called,
@@ -220,14 +224,14 @@ impl Active {
 
 impl CallTrace {
     /// A call that no model's answer asked for: its span is below the sender's, if the request names one.
-    pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &Call) -> Self {
+    pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &ToolCall) -> Self {
         let begun = Instant::now();
         let called = Called {
             name: call.name.clone(),
             call_id: call.id.clone(),
             round: call.round,
         };
-        let opened = Scope::open(tracer, headers, &called.name(), Kind::Internal, begun);
+        let opened = Scope::open(tracer, headers, &called.name(), SpanRole::Internal, begun);
         Self(opened.map(|(scope, place)| {
             Box::new(OpenCall {
                 scope,

@@ -14,7 +14,7 @@ struct Kept {
 }
 
 impl Sink for Kept {
-    fn begin(&self, parent: Option<(TraceContext, Origin)>, _: &str, _: Kind) -> TraceContext {
+    fn begin(&self, parent: Option<(TraceContext, Origin)>, _: &str, _: SpanRole) -> TraceContext {
         let mut kept = self.spans.lock().unwrap();
         kept.0 += 1;
         TraceContext {
@@ -98,8 +98,8 @@ fn send(trace: &mut RequestTrace, round: u32) -> HeaderMap {
     headers
 }
 
-fn call() -> Call {
-    Call {
+fn call() -> ToolCall {
+    ToolCall {
         token: 0,
         round: 1,
         name: "run_code".to_owned(),

@@ -5,8 +5,8 @@ use axum::response::Response;
 use bytes::Bytes;
 
 use super::caller;
-use super::fault::{error_format, fault};
-use super::model::body_fault;
+use super::fault::{body_fault, error_format, fault};
+
 use super::state::Gateway;
 use super::uploads::Uploads;
 

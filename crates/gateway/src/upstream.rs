@@ -1,4 +1,4 @@
-//! The providers behind the gateway: the address of a request, and the parts of its head that are sent along.
+//! The providers behind the gateway: the address of a request, and the keys that go there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use knack_trust::{CertificateRefusal, Roots};
 use knack_wire::Fault;
 
+use super::forwarded_headers::CREDENTIAL_HEADERS;
 use super::operator_key::{self, KeyScope};
 use super::provider::Api;
 
@@ -280,65 +281,6 @@ fn replace_key(api: Api, headers: &mut HeaderMap, key: &HeaderValue) {
     headers.insert(name, value);
 }
 
-/// Headers that carry a credential: hashed for identity, never logged.
-pub const CREDENTIAL_HEADERS: [&str; 3] = ["authorization", "x-api-key", "x-goog-api-key"];
-
-/// Hop-by-hop headers (RFC 9110 section 7.6.1), and those that describe a body which the gateway may change.
-const NOT_FORWARDED: [&str; 12] = [
-    "connection",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "proxy-authorization",
-    "proxy-authenticate",
-    "proxy-connection",
-    "host",
-    "content-length",
-    "accept-encoding",
-];
-
-/// The client's headers as they go upstream. Bodies are requested uncompressed: the gateway reads them.
-pub fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut out = HeaderMap::with_capacity(headers.len() + 1);
-    let listed = connection_options(headers);
-    for (name, value) in headers {
-        let dropped = NOT_FORWARDED.contains(&name.as_str())
-            || name.as_str().starts_with("x-knack")
-            || listed.iter().any(|option| option == name.as_str());
-        if !dropped {
-            out.append(name, value.clone());
-        }
-    }
-    out.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    out
-}
-
-/// The provider's headers as they go to the client.
-pub fn forward_response_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut out = HeaderMap::with_capacity(headers.len() + 2);
-    let listed = connection_options(headers);
-    for (name, value) in headers {
-        if !NOT_FORWARDED.contains(&name.as_str()) && !listed.iter().any(|option| option == name.as_str()) {
-            out.append(name, value.clone());
-        }
-    }
-    out
-}
-
-/// Names that `Connection` lists are hop-by-hop too.
-fn connection_options(headers: &HeaderMap) -> Vec<String> {
-    headers
-        .get_all(http::header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|option| option.trim().to_ascii_lowercase())
-        .filter(|option| !option.is_empty())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,28 +359,6 @@ mod tests {
             assert_eq!(BaseUrl::parse(text), Err(error), "{text}");
         }
         assert!(!format!("{:?}", url("http://name:word@a")).contains("word"));
-    }
-
-    #[test]
-    fn hop_by_hop_and_knack_headers_stay_behind() {
-        let headers: HeaderMap = [
-            ("host", "x"),
-            ("connection", "close, x-private"),
-            ("x-private", "1"),
-            ("content-length", "3"),
-            ("x-knack-skills", "a"),
-            ("anthropic-version", "2023-06-01"),
-            ("authorization", "Bearer k"),
-            ("accept-encoding", "gzip"),
-        ]
-        .into_iter()
-        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-        .collect();
-        let out = forward_request_headers(&headers);
-        let mut names: Vec<_> = out.keys().map(HeaderName::as_str).collect();
-        names.sort_unstable();
-        assert_eq!(names, ["accept-encoding", "anthropic-version", "authorization"]);
-        assert_eq!(out["accept-encoding"], "identity");
     }
 
     #[test]

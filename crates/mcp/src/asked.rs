@@ -19,7 +19,7 @@ pub(crate) struct CallContext {
 }
 
 /// The head of the HTTP request, and what was found for it.
-pub(crate) fn asked(context: &RequestContext<RoleServer>) -> Result<(&Parts, &CallContext), ErrorData> {
+pub(crate) fn call_context(context: &RequestContext<RoleServer>) -> Result<(&Parts, &CallContext), ErrorData> {
     let parts = context.extensions.get::<Parts>();
     parts
         .and_then(|parts| Some((parts, parts.extensions.get::<CallContext>()?)))

@@ -8,8 +8,8 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use http_body_util::{BodyExt, Full};
-use knack_gateway::fault::{MCP_PATH, mcp_fault};
-use knack_gateway::{Gateway, HostPolicy, caller, model};
+use knack_gateway::fault::{MCP_PATH, body_fault, mcp_fault};
+use knack_gateway::{Gateway, HostPolicy, caller};
 use knack_wire::Fault;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -75,7 +75,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     let held = match gateway.requests.read(&key, &parts.headers, body).await {
         Ok(held) => held,
         Err(error) => {
-            let fault = model::body_fault(error);
+            let fault = body_fault(error);
             return refuse(fault.status, &fault.message);
         }
     };

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use knack_execution::mime_type;
 use knack_gateway::catalog::Snapshot;
 use knack_gateway::tools::encode_path;
-use knack_skill::catalog::{Entry, SKILL_MD};
+use knack_skill::catalog::{CatalogEntry, SKILL_MD};
 use knack_skill::digest;
 use knack_skill::frontmatter::{Delimiters, Split, split};
 use knack_skill::model::Skill as Loaded;
@@ -96,7 +96,7 @@ impl Offer {
 
     /// The content of a resource; `None`: there is none of this URI.
     pub(crate) fn content(&self, uri: &str) -> Option<ResourceContents> {
-        let entry = |entry: &Entry| {
+        let entry = |entry: &CatalogEntry| {
             let path = uri.strip_prefix(&root(entry))?;
             let (path, bytes) = files(entry).find(|(name, _)| encode_path(name) == path)?;
             let meta = meta(bytes);
@@ -111,7 +111,7 @@ impl Offer {
 }
 
 /// The files of a skill, SKILL.md as it came first.
-fn files(entry: &Entry) -> impl Iterator<Item = (&str, &[u8])> {
+fn files(entry: &CatalogEntry) -> impl Iterator<Item = (&str, &[u8])> {
     let others = entry.paths().filter_map(|path| {
         let file = entry.skill.files.get(path)?;
         Some((path, &*file.bytes))
@@ -119,11 +119,11 @@ fn files(entry: &Entry) -> impl Iterator<Item = (&str, &[u8])> {
     std::iter::once((SKILL_MD, entry.skill.document.as_bytes())).chain(others)
 }
 
-fn root(entry: &Entry) -> String {
+fn root(entry: &CatalogEntry) -> String {
     format!("skill://{}/", encode_path(&entry.handle))
 }
 
-fn resources(entry: &Entry) -> impl Iterator<Item = Resource> {
+fn resources(entry: &CatalogEntry) -> impl Iterator<Item = Resource> {
     let root = root(entry);
     files(entry).map(move |(path, bytes)| {
         let resource = Resource::new(
@@ -155,7 +155,7 @@ fn meta(bytes: &[u8]) -> MetaObject {
 }
 
 /// A skill with its manifest. `None`: its name is none that the extension takes.
-fn skill(entry: &Entry) -> Option<Skill> {
+fn skill(entry: &CatalogEntry) -> Option<Skill> {
     let root = root(entry);
     let manifest = files(entry)
         .map(|(path, bytes)| {

@@ -12,7 +12,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::asked::{CallContext, asked};
+use crate::asked::{CallContext, call_context};
 use crate::management;
 use crate::offer::page;
 use crate::tool_call::call_tool;
@@ -56,14 +56,14 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         let mut result = self.negotiate_initialize(&request)?;
-        result.instructions = instructions(asked(&context)?.1);
+        result.instructions = instructions(call_context(&context)?.1);
         context.peer.set_peer_info(request);
         Ok(result)
     }
 
     async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
         let mut info = self.get_info();
-        info.instructions = instructions(asked(&context)?.1);
+        info.instructions = instructions(call_context(&context)?.1);
         let versions = self.supported_protocol_versions().into_owned();
         Ok(DiscoverResult::from_server_info(versions, info))
     }
@@ -73,7 +73,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let (parts, asked) = asked(&context)?;
+        let (parts, asked) = call_context(&context)?;
         // In one page: a host that reads the first only would lack tools that the texts name.
         let mut tools = asked.offer.tools.clone();
         tools.extend(management::tools(&self.gateway, parts));
@@ -85,7 +85,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let (parts, asked) = asked(&context)?;
+        let (parts, asked) = call_context(&context)?;
         if let Some(result) = management::call(&self.gateway, parts, &request.name, request.arguments.as_ref()).await {
             return Ok(result.into());
         }
@@ -98,7 +98,7 @@ impl ServerHandler for Server {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let (_, asked) = asked(&context)?;
+        let (_, asked) = call_context(&context)?;
         let (resources, next) = page(
             &asked.offer.resources,
             |resource| &resource.uri,
@@ -114,7 +114,7 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let (_, asked) = asked(&context)?;
+        let (_, asked) = call_context(&context)?;
         match asked.offer.content(&request.uri) {
             Some(content) => Ok(ReadResourceResult::new(vec![content]).into()),
             None => Err(ErrorData::resource_not_found(
@@ -129,7 +129,7 @@ impl ServerHandler for Server {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
-        let (_, asked) = asked(&context)?;
+        let (_, asked) = call_context(&context)?;
         let (skills, next) = page(&asked.offer.skills, |skill| &skill.uri, cursor(request).as_deref());
         let mut result = ListSkillsResult::with_all_items(skills);
         result.next_cursor = next;
@@ -141,7 +141,7 @@ impl ServerHandler for Server {
         request: GetSkillRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
-        let (_, asked) = asked(&context)?;
+        let (_, asked) = call_context(&context)?;
         let skill = asked.offer.skills.iter().find(|skill| skill.uri == request.uri);
         skill
             .cloned()

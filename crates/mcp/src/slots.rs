@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use knack_gateway::records::Key;
+use knack_gateway::records::KeyedHash;
 
 /// Requests of one caller at once. A host sends the calls of one model turn in parallel, and of a model's turn the gateway
 /// runs as many; what is beyond that waits better at its sender than as an open connection here. Callers without a credential
@@ -12,18 +12,18 @@ pub(crate) const REQUESTS_PER_CALLER: usize = 32;
 
 /// Requests in progress, by caller: only callers that have any.
 #[derive(Debug, Default)]
-pub(crate) struct Slots(Mutex<HashMap<Key, usize>>);
+pub(crate) struct Slots(Mutex<HashMap<KeyedHash, usize>>);
 
 /// The place of one request, free again when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
-    caller: Key,
+    caller: KeyedHash,
 }
 
 impl Slots {
     /// A place for one more request of a caller, if there is one.
-    pub(crate) fn take(self: &Arc<Self>, caller: Key) -> Option<Slot> {
+    pub(crate) fn take(self: &Arc<Self>, caller: KeyedHash) -> Option<Slot> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = taken.entry(caller).or_insert(0);
         if *count >= REQUESTS_PER_CALLER {

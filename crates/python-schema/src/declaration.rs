@@ -112,16 +112,16 @@ impl ToolDeclaration {
     /// The tool in the form of OpenAI's Chat Completions.
     pub fn openai_tool(&self) -> Value {
         json!({"type": "function", "function": {
-            "name": self.name, "description": self.told(), "parameters": self.parameters()}})
+            "name": self.name, "description": self.description_or_default(), "parameters": self.parameters()}})
     }
 
     /// The tool in the form of Anthropic's Messages.
     pub fn anthropic_tool(&self) -> Value {
-        json!({"name": self.name, "description": self.told(), "input_schema": self.parameters()})
+        json!({"name": self.name, "description": self.description_or_default(), "input_schema": self.parameters()})
     }
 
     /// The description; of a tool without one, a text that providers accept.
-    pub fn told(&self) -> &str {
+    pub fn description_or_default(&self) -> &str {
         if self.description.is_empty() {
             NO_DESCRIPTION
         } else {

@@ -28,7 +28,7 @@ fn function(tool: &ToolDeclaration) -> Function {
     Function {
         function: tool.function.clone(),
         name: tool.name.clone(),
-        description: tool.told().to_owned(),
+        description: tool.description_or_default().to_owned(),
         input_schema: tool.parameters(),
         risk: risk(tool.risk_level),
         retryable: tool.flags.idempotent,

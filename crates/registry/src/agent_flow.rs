@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use crate::Files;
-use crate::answer::{Answer, Kind, Refusal, rfc3339};
+use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
 use crate::check::check;
 use crate::draft::Draft;
 use crate::error::StoreError;
@@ -94,7 +94,7 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
             Ok((204, None))
         }
         AgentFlow::Unknown => Err(Refusal::new(
-            Kind::NotFound,
+            RefusalKind::NotFound,
             "path",
             "There are GET and POST /api/v1/skills, and GET, PUT and DELETE /api/v1/skills/{name}; a skill runs in a \
              model request that names it, for example by the header x-knack-skills.",
@@ -115,7 +115,7 @@ async fn named(store: &dyn Store, owner: &Owner, name: &str) -> Result<Record, R
 }
 
 fn missing(name: &str) -> Refusal {
-    Refusal::new(Kind::NotFound, "name", format!("Skill '{name}' not found"))
+    Refusal::new(RefusalKind::NotFound, "name", format!("Skill '{name}' not found"))
 }
 
 fn not_found(error: StoreError, name: &str) -> Refusal {
@@ -225,9 +225,9 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
 impl From<ApiError> for Refusal {
     fn from(error: ApiError) -> Self {
         let kind = match error.status {
-            Status::Invalid => Kind::Invalid,
-            Status::NotFound => Kind::NotFound,
-            Status::Conflict => Kind::Conflict,
+            Status::Invalid => RefusalKind::Invalid,
+            Status::NotFound => RefusalKind::NotFound,
+            Status::Conflict => RefusalKind::Conflict,
         };
         Self::new(kind, &error.field, error.message)
     }

@@ -7,7 +7,7 @@ use crate::model::{Record, Version};
 use crate::page::Paged;
 
 /// What a call came to.
-pub(crate) enum Outcome {
+pub(crate) enum ApiOutcome {
     Skill(Record),
     Version(Record, Version),
     Skills(Paged<Record>),
@@ -22,7 +22,7 @@ pub(crate) type Answer = (u16, Option<Value>);
 
 /// The kind of a refusal; status and words of each dialect follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RefusalKind {
     /// 400.
     Invalid,
     /// 401.
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     BadGateway,
 }
 
-impl Kind {
+impl RefusalKind {
     pub(crate) const fn status(self) -> u16 {
         match self {
             Self::Invalid => 400,
@@ -85,14 +85,14 @@ impl Kind {
 /// A refusal: what is wrong, with which field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RefusalKind,
     /// The field or parameter; empty if none.
     pub(crate) field: String,
     pub(crate) message: String,
 }
 
 impl Refusal {
-    pub(crate) fn new(kind: Kind, field: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: RefusalKind, field: &str, message: impl Into<String>) -> Self {
         Self {
             kind,
             field: field.to_owned(),
@@ -101,12 +101,12 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
-        Self::new(Kind::Invalid, field, message)
+        Self::new(RefusalKind::Invalid, field, message)
     }
 
     /// The same for what is missing and what is another's.
     pub(crate) fn missing(id: &str) -> Self {
-        Self::new(Kind::NotFound, "skill_id", format!("No such skill: {id}"))
+        Self::new(RefusalKind::NotFound, "skill_id", format!("No such skill: {id}"))
     }
 
     /// A store's error about the skill that the path names.
@@ -114,18 +114,18 @@ impl Refusal {
         match error {
             StoreError::NotFound => Self::missing(id),
             StoreError::NameTaken { .. } | StoreError::Managed { .. } | StoreError::Conflict { .. } => {
-                Self::new(Kind::Conflict, "name", error.to_string())
+                Self::new(RefusalKind::Conflict, "name", error.to_string())
             }
             StoreError::Unfit(_) => Self::invalid("files", error.to_string()),
-            StoreError::Forbidden(_) => Self::new(Kind::Forbidden, "", error.to_string()),
-            StoreError::Unavailable(_) => Self::new(Kind::Unavailable, "", error.to_string()),
+            StoreError::Forbidden(_) => Self::new(RefusalKind::Forbidden, "", error.to_string()),
+            StoreError::Unavailable(_) => Self::new(RefusalKind::Unavailable, "", error.to_string()),
             StoreError::OtherName { .. } => Self::invalid("name", error.to_string()),
             StoreError::TooManyVersions { .. } => Self::invalid("versions", error.to_string()),
-            StoreError::Full(_) => Self::new(Kind::Full, "", error.to_string()),
+            StoreError::Full(_) => Self::new(RefusalKind::Full, "", error.to_string()),
             StoreError::Failed(cause) => {
                 tracing::error!(%cause, "the store of skills failed");
                 Self::new(
-                    Kind::Failed,
+                    RefusalKind::Failed,
                     "",
                     "The store of skills failed; the log of the server has the cause.",
                 )

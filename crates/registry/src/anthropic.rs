@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::{Kind, Outcome, Refusal, rfc3339};
+use crate::answer::{ApiOutcome, Refusal, RefusalKind, rfc3339};
 use crate::model::{Record, VERSION_PREFIX, Version};
 use crate::page::Page;
 use crate::query::{page_limit, parameters};
@@ -77,21 +77,21 @@ pub(crate) fn may_delete_version(record: &Record) -> Result<(), Refusal> {
     Err(Refusal::invalid("version", text))
 }
 
-pub(crate) fn show(outcome: &Outcome, beta: bool) -> Value {
+pub(crate) fn show(outcome: &ApiOutcome, beta: bool) -> Value {
     match outcome {
-        Outcome::Skill(record) => skill(record, beta),
-        Outcome::Version(record, found) => version(record, found, beta),
-        Outcome::Skills(paged) => {
+        ApiOutcome::Skill(record) => skill(record, beta),
+        ApiOutcome::Version(record, found) => version(record, found, beta),
+        ApiOutcome::Skills(paged) => {
             let data: Vec<Value> = paged.items.iter().map(|record| skill(record, beta)).collect();
             list(&data, paged.more)
         }
-        Outcome::Versions(record, paged) => {
+        ApiOutcome::Versions(record, paged) => {
             let data: Vec<Value> = paged.items.iter().map(|found| version(record, found, beta)).collect();
             list(&data, paged.more)
         }
-        Outcome::Deleted(record) => json!({"id": record.id, "type": "skill_deleted"}),
-        Outcome::VersionDeleted(version) => json!({"id": version.id, "type": "skill_version_deleted"}),
-        Outcome::Zip(_) => Value::Null,
+        ApiOutcome::Deleted(record) => json!({"id": record.id, "type": "skill_deleted"}),
+        ApiOutcome::VersionDeleted(version) => json!({"id": version.id, "type": "skill_version_deleted"}),
+        ApiOutcome::Zip(_) => Value::Null,
     }
 }
 
@@ -134,15 +134,15 @@ fn version(record: &Record, version: &Version, beta: bool) -> Value {
 
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
-        Kind::Invalid | Kind::NotAllowed => "invalid_request_error",
-        Kind::Conflict | Kind::InProgress => "conflict_error",
-        Kind::Forbidden => "permission_error",
-        Kind::Throttled => "rate_limit_error",
-        Kind::NoCredential => "authentication_error",
-        Kind::NotFound => "not_found_error",
-        Kind::TooLarge => "request_too_large",
-        Kind::TimedOut => "timeout_error",
-        Kind::Full | Kind::Failed | Kind::BadGateway | Kind::Unavailable => "api_error",
+        RefusalKind::Invalid | RefusalKind::NotAllowed => "invalid_request_error",
+        RefusalKind::Conflict | RefusalKind::InProgress => "conflict_error",
+        RefusalKind::Forbidden => "permission_error",
+        RefusalKind::Throttled => "rate_limit_error",
+        RefusalKind::NoCredential => "authentication_error",
+        RefusalKind::NotFound => "not_found_error",
+        RefusalKind::TooLarge => "request_too_large",
+        RefusalKind::TimedOut => "timeout_error",
+        RefusalKind::Full | RefusalKind::Failed | RefusalKind::BadGateway | RefusalKind::Unavailable => "api_error",
     };
     json!({"type": "error", "error": {"type": kind, "message": refusal.message}, "request_id": request_id})
 }
@@ -183,19 +183,19 @@ mod tests {
     #[test]
     fn a_status_has_the_word_of_the_format() {
         for (kind, word) in [
-            (Kind::Invalid, "invalid_request_error"),
-            (Kind::NoCredential, "authentication_error"),
-            (Kind::Forbidden, "permission_error"),
-            (Kind::NotFound, "not_found_error"),
-            (Kind::NotAllowed, "invalid_request_error"),
-            (Kind::Conflict, "conflict_error"),
-            (Kind::InProgress, "conflict_error"),
-            (Kind::TooLarge, "request_too_large"),
-            (Kind::Throttled, "rate_limit_error"),
-            (Kind::Failed, "api_error"),
-            (Kind::Unavailable, "api_error"),
-            (Kind::TimedOut, "timeout_error"),
-            (Kind::Full, "api_error"),
+            (RefusalKind::Invalid, "invalid_request_error"),
+            (RefusalKind::NoCredential, "authentication_error"),
+            (RefusalKind::Forbidden, "permission_error"),
+            (RefusalKind::NotFound, "not_found_error"),
+            (RefusalKind::NotAllowed, "invalid_request_error"),
+            (RefusalKind::Conflict, "conflict_error"),
+            (RefusalKind::InProgress, "conflict_error"),
+            (RefusalKind::TooLarge, "request_too_large"),
+            (RefusalKind::Throttled, "rate_limit_error"),
+            (RefusalKind::Failed, "api_error"),
+            (RefusalKind::Unavailable, "api_error"),
+            (RefusalKind::TimedOut, "timeout_error"),
+            (RefusalKind::Full, "api_error"),
         ] {
             let body = refuse(&Refusal::new(kind, "", "x"), "req_1");
             assert_eq!(

@@ -32,7 +32,7 @@ use crate::store::Store;
 
 mod open;
 mod pack;
-use open::{Index, RECORD, read_all, read_one, secret};
+use open::{FolderIndex, RECORD, read_all, read_one, secret};
 use pack::{pack, unpack};
 
 /// Skills of one folder: their records are in memory, and a list of a few thousand is already unusable for a person.
@@ -52,7 +52,7 @@ struct Inner {
     disk: Box<dyn Disk>,
     /// Changes are one after the other.
     writing: Mutex<()>,
-    index: RwLock<Index>,
+    index: RwLock<FolderIndex>,
     /// Counts the changes of `index`.
     changes: AtomicU64,
     _lock: File,
@@ -137,7 +137,7 @@ impl FolderStore {
 }
 
 impl Inner {
-    fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+    fn read<T>(&self, look: impl FnOnce(&FolderIndex) -> T) -> T {
         look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
     }
 

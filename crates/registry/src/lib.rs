@@ -30,6 +30,7 @@ mod page;
 mod query;
 mod reader;
 mod report;
+mod response;
 mod route;
 mod service;
 mod store;
@@ -56,8 +57,9 @@ pub use omniroute::{
 pub use page::{Page, Paged};
 pub use reader::Reader;
 pub use report::{CLAIM_EVERY, CLAIM_PATH, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
-pub use route::{Call, Dialect, Operation, route};
-pub use service::{Asked, Denial, Registry, deny, execute_shared};
+pub use response::{Denial, deny};
+pub use route::{ApiCall, Dialect, Operation, route};
+pub use service::{ApiRequest, Registry, execute_shared};
 pub use store::Store;
 pub use upload::{BadArchive, Unpack, zipped, zipped_content};
 

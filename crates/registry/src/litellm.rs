@@ -17,7 +17,7 @@ pub use record::LiteLlmFields;
 pub(crate) use record::{LITELLM_PREFIX, shown_id};
 
 use crate::Files;
-use crate::answer::{Answer, Kind, Refusal, rfc3339};
+use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
 use crate::error::StoreError;
 use crate::model::{Owner, Record};
 use crate::query::{page_limit, parameters};
@@ -95,7 +95,7 @@ pub(crate) async fn call(
         LiteLlm::Unknown => {
             let text = "LiteLLM's skills have no versions and no such method; there are POST and GET /v1/skills, and GET and \
                         DELETE /v1/skills/{id}";
-            return Err(Refusal::new(Kind::NotAllowed, "", text));
+            return Err(Refusal::new(RefusalKind::NotAllowed, "", text));
         }
     };
     Ok((200, Some(done)))
@@ -224,16 +224,18 @@ fn shown(record: &Record) -> Value {
 /// The same for what is missing and what is another's.
 fn refused(error: StoreError, id: &str) -> Refusal {
     match error {
-        StoreError::NotFound => Refusal::new(Kind::NotFound, "skill_id", format!("Skill not found: {id}")),
+        StoreError::NotFound => Refusal::new(RefusalKind::NotFound, "skill_id", format!("Skill not found: {id}")),
         other => Refusal::of(other, id),
     }
 }
 
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let kind = match refusal.kind {
-        Kind::NoCredential => "auth_error",
-        Kind::Full | Kind::Failed | Kind::Unavailable | Kind::TimedOut => "internal_server_error",
-        Kind::Throttled => "throttling_error",
+        RefusalKind::NoCredential => "auth_error",
+        RefusalKind::Full | RefusalKind::Failed | RefusalKind::Unavailable | RefusalKind::TimedOut => {
+            "internal_server_error"
+        }
+        RefusalKind::Throttled => "throttling_error",
         _ => "invalid_request_error",
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());

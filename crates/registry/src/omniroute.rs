@@ -25,7 +25,7 @@ pub use rows::{Row, resolve, visible};
 pub(crate) use executions::Ran;
 pub(crate) use repeats::{InProgress, Repeats, repeat_key};
 
-use crate::answer::{Answer, Kind, Refusal};
+use crate::answer::{Answer, Refusal, RefusalKind};
 use crate::catalogs::{Catalog, Catalogs};
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, Record};
@@ -137,9 +137,9 @@ pub(crate) async fn call(
         OmniRoute::Execution(id) => ran.get(owner, &id).await?,
         OmniRoute::Execute => {
             let text = "Skills execution is disabled: nothing is run here";
-            return Err(Refusal::new(Kind::Unavailable, "", text));
+            return Err(Refusal::new(RefusalKind::Unavailable, "", text));
         }
-        OmniRoute::Unknown => return Err(Refusal::new(Kind::NotFound, "", NOT_HERE)),
+        OmniRoute::Unknown => return Err(Refusal::new(RefusalKind::NotFound, "", NOT_HERE)),
     };
     Ok((200, Some(done)))
 }
@@ -188,7 +188,7 @@ async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<
                     "requests know it as {name}, and so the skill {old:?} ({}); choose another name, or delete that one first",
                     record.id
                 );
-                return Err(Refusal::new(Kind::Conflict, "name", text));
+                return Err(Refusal::new(RefusalKind::Conflict, "name", text));
             }
             let there = record
                 .versions
@@ -200,7 +200,7 @@ async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<
                     "{name}@{version} is installed ({}); delete it first, or install another version",
                     record.id
                 );
-                return Err(Refusal::new(Kind::Conflict, "version", text));
+                return Err(Refusal::new(RefusalKind::Conflict, "version", text));
             }
             store.add_version(owner, &record.id, new.draft, true).await
         }
@@ -357,7 +357,7 @@ fn of_written(rows: &[Row<Item>], identifier: &str) -> Option<String> {
 async fn own(store: &dyn Store, (owner, shared): (&Owner, &Shared), id: &str) -> Result<Record, Refusal> {
     if of_shared(shared).any(|row| row.item.id() == id) {
         let text = format!("{id} is served from files; change activation in its SKILL.md, or remove its folder");
-        return Err(Refusal::new(Kind::Forbidden, "id", text));
+        return Err(Refusal::new(RefusalKind::Forbidden, "id", text));
     }
     store.get(owner, id).await.map_err(|error| refused(error, id))
 }
@@ -368,7 +368,7 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
     if let Some(code) = kind.code() {
         return json!({"error": message, "code": code});
     }
-    if *kind != Kind::Invalid || field.is_empty() {
+    if *kind != RefusalKind::Invalid || field.is_empty() {
         return json!({"error": message});
     }
     json!({"error": format!("{field}: {message}"), "details": [{"field": field, "message": message}]})

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::{Kind, Outcome, Refusal};
+use crate::answer::{ApiOutcome, Refusal, RefusalKind};
 use crate::model::{ID_PREFIX, Record, VERSION_PREFIX, Version};
 use crate::page::Page;
 use crate::query::{page_limit, parameters};
@@ -73,23 +73,23 @@ pub(crate) fn may_delete_version(record: &Record, version: &Version) -> Result<(
     Err(Refusal::invalid("version", text))
 }
 
-pub(crate) fn show(outcome: &Outcome) -> Value {
+pub(crate) fn show(outcome: &ApiOutcome) -> Value {
     match outcome {
-        Outcome::Skill(record) => skill(record),
-        Outcome::Version(record, found) => version(record, found),
-        Outcome::Skills(paged) => {
+        ApiOutcome::Skill(record) => skill(record),
+        ApiOutcome::Version(record, found) => version(record, found),
+        ApiOutcome::Skills(paged) => {
             let data: Vec<Value> = paged.items.iter().map(skill).collect();
             list(&data, paged.more)
         }
-        Outcome::Versions(record, paged) => {
+        ApiOutcome::Versions(record, paged) => {
             let data: Vec<Value> = paged.items.iter().map(|found| version(record, found)).collect();
             list(&data, paged.more)
         }
-        Outcome::Deleted(record) => json!({"id": record.id, "object": "skill.deleted", "deleted": true}),
-        Outcome::VersionDeleted(version) => json!({
+        ApiOutcome::Deleted(record) => json!({"id": record.id, "object": "skill.deleted", "deleted": true}),
+        ApiOutcome::VersionDeleted(version) => json!({
             "id": version.id, "object": "skill.version.deleted", "deleted": true, "version": version.number.to_string(),
         }),
-        Outcome::Zip(_) => Value::Null,
+        ApiOutcome::Zip(_) => Value::Null,
     }
 }
 
@@ -122,16 +122,16 @@ const fn seconds(micros: i64) -> i64 {
 
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let (kind, code) = match refusal.kind {
-        Kind::Invalid | Kind::NotAllowed => ("invalid_request_error", None),
-        Kind::Forbidden => ("invalid_request_error", Some("forbidden")),
-        Kind::Throttled => ("requests", Some("rate_limit_exceeded")),
-        Kind::Unavailable => ("server_error", Some("unavailable")),
-        Kind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
-        Kind::NotFound => ("invalid_request_error", Some("not_found")),
-        Kind::Conflict | Kind::InProgress => ("invalid_request_error", Some("conflict")),
-        Kind::TooLarge => ("invalid_request_error", Some("request_too_large")),
-        Kind::Full => ("server_error", Some("storage_full")),
-        Kind::Failed | Kind::BadGateway | Kind::TimedOut => ("server_error", None),
+        RefusalKind::Invalid | RefusalKind::NotAllowed => ("invalid_request_error", None),
+        RefusalKind::Forbidden => ("invalid_request_error", Some("forbidden")),
+        RefusalKind::Throttled => ("requests", Some("rate_limit_exceeded")),
+        RefusalKind::Unavailable => ("server_error", Some("unavailable")),
+        RefusalKind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
+        RefusalKind::NotFound => ("invalid_request_error", Some("not_found")),
+        RefusalKind::Conflict | RefusalKind::InProgress => ("invalid_request_error", Some("conflict")),
+        RefusalKind::TooLarge => ("invalid_request_error", Some("request_too_large")),
+        RefusalKind::Full => ("server_error", Some("storage_full")),
+        RefusalKind::Failed | RefusalKind::BadGateway | RefusalKind::TimedOut => ("server_error", None),
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());
     json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})

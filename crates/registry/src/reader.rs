@@ -4,7 +4,7 @@ use knack_skill::problem::Profile;
 use tokio::sync::Semaphore;
 
 use crate::Files;
-use crate::answer::{Kind, Refusal};
+use crate::answer::{Refusal, RefusalKind};
 use crate::check::check;
 use crate::draft::Draft;
 use crate::upload::{Folder, Unpack, zipped};
@@ -42,7 +42,7 @@ impl Reader {
         });
         work.await.unwrap_or_else(|error| {
             Err(Refusal::new(
-                Kind::Failed,
+                RefusalKind::Failed,
                 "",
                 format!("the upload could not be read: {error}"),
             ))
@@ -56,6 +56,6 @@ impl Reader {
         let zip = zip
             .map_err(|error| error.to_string())
             .and_then(|zip| zip.map_err(|error| error.to_string()));
-        zip.map_err(|error| Refusal::new(Kind::Failed, "", format!("the zip could not be made: {error}")))
+        zip.map_err(|error| Refusal::new(RefusalKind::Failed, "", format!("the zip could not be made: {error}")))
     }
 }

@@ -56,7 +56,7 @@ pub enum Operation {
 
 /// A request for the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub enum ApiCall {
     /// One of a vendor's Skills API.
     Skills(Dialect, Operation),
     /// One of Agent Flow's API.
@@ -72,22 +72,22 @@ const BETA: &str = "skills-2025-10-02";
 
 /// The call that a request makes; `None`: it is not for the registry and goes to the provider, as do all requests
 /// about ids of the provider, its own skills (`source=anthropic`) and what names another provider.
-pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Option<Call> {
+pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Option<ApiCall> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let at = segments.iter().position(|segment| *segment == "skills")?;
     let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
     if before.ends_with(&["api", "v1"]) {
-        return Some(Call::AgentFlow(AgentFlow::of(method, rest)));
+        return Some(ApiCall::AgentFlow(AgentFlow::of(method, rest)));
     }
     if before.ends_with(&["api"]) {
-        return Some(Call::OmniRoute(OmniRoute::of(method, rest)));
+        return Some(ApiCall::OmniRoute(OmniRoute::of(method, rest)));
     }
     if !matches!(before.last(), None | Some(&"v1")) {
         return None;
     }
     let is_record = rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
     if is_record || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
-        return Some(Call::LiteLlm(LiteLlm::of(method, rest)));
+        return Some(ApiCall::LiteLlm(LiteLlm::of(method, rest)));
     }
     let foreign = |pair: (String, String)| pair.0 == PROVIDER || (pair.0 == "source" && pair.1 != "custom");
     if parameters(query).any(foreign) || rest.first().is_some_and(|id| !id.starts_with(ID_PREFIX)) {
@@ -110,7 +110,7 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
         ("GET", [id, "versions", version, "content"]) => Operation::VersionContent(text(id), text(version)),
         _ => Operation::NotAllowed,
     };
-    Some(Call::Skills(dialect, operation))
+    Some(ApiCall::Skills(dialect, operation))
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn found(method: &str, path: &str, query: &str, headers: &[(&'static str, &'static str)]) -> Option<Call> {
+    fn found(method: &str, path: &str, query: &str, headers: &[(&'static str, &'static str)]) -> Option<ApiCall> {
         let headers = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
@@ -205,7 +205,7 @@ mod tests {
             ("GET", "/v1/files", "", vec![], None),
             ("GET", "/v1/models/skills", "", vec![], None),
         ] {
-            let expected = expected.map(|(dialect, operation)| Call::Skills(dialect, operation));
+            let expected = expected.map(|(dialect, operation)| ApiCall::Skills(dialect, operation));
             let call = found(method, path, query, &headers);
             assert_eq!(call, expected, "{method} {path} {query}");
         }
@@ -223,7 +223,7 @@ mod tests {
             ("PATCH", "/api/v1/skills/a", AgentFlow::Unknown),
         ] {
             let call = found(method, path, "", &[("anthropic-version", "1")]);
-            assert_eq!(call, Some(Call::AgentFlow(expected)), "{method} {path}");
+            assert_eq!(call, Some(ApiCall::AgentFlow(expected)), "{method} {path}");
         }
     }
 
@@ -236,38 +236,38 @@ mod tests {
                 "POST",
                 "/v1/skills",
                 "custom_llm_provider=litellm_proxy",
-                Call::LiteLlm(LiteLlm::Create),
+                ApiCall::LiteLlm(LiteLlm::Create),
             ),
             (
                 "GET",
                 "/skills",
                 "limit=1&custom_llm_provider=litellm_proxy",
-                Call::LiteLlm(LiteLlm::List),
+                ApiCall::LiteLlm(LiteLlm::List),
             ),
             (
                 "GET",
                 "/v1/skills/litellm_skill_1",
                 "",
-                Call::LiteLlm(LiteLlm::Get(record())),
+                ApiCall::LiteLlm(LiteLlm::Get(record())),
             ),
             (
                 "DELETE",
                 "/v1/skills/litellm_skill_1",
                 "custom_llm_provider=anthropic",
-                Call::LiteLlm(LiteLlm::Delete(record())),
+                ApiCall::LiteLlm(LiteLlm::Delete(record())),
             ),
             (
                 "POST",
                 "/v1/skills/litellm_skill_1/versions",
                 "",
-                Call::LiteLlm(LiteLlm::Unknown),
+                ApiCall::LiteLlm(LiteLlm::Unknown),
             ),
-            ("GET", "/api/skills", "q=x", Call::OmniRoute(OmniRoute::List)),
+            ("GET", "/api/skills", "q=x", ApiCall::OmniRoute(OmniRoute::List)),
             (
                 "POST",
                 "/gw/api/skills/install/",
                 "",
-                Call::OmniRoute(OmniRoute::Install),
+                ApiCall::OmniRoute(OmniRoute::Install),
             ),
         ] {
             assert_eq!(

@@ -1,15 +1,13 @@
-//! A call of an API on a store: what it does, and the answer in its dialect.
+//! A call of an API on a store: what it does.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, Response};
 use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
-use serde_json::Value;
-use uuid::Uuid;
 
-use crate::answer::{Answer, Kind, Outcome, Refusal};
+use crate::answer::{ApiOutcome, Refusal, RefusalKind};
 use crate::catalogs::Catalogs;
 use crate::draft::Draft;
 use crate::history::History;
@@ -18,7 +16,8 @@ use crate::nothing::Nothing;
 use crate::omniroute::{Claims, InProgress, Ran, Repeats, Runs, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
-use crate::route::{Call, Dialect, Operation};
+use crate::response::{respond, respond_json};
+use crate::route::{ApiCall, Dialect, Operation};
 use crate::store::Store;
 use crate::upload::Form;
 use crate::{agent_flow, anthropic, litellm, omniroute, openai};
@@ -35,9 +34,9 @@ pub struct Registry {
 
 /// A request to an API.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ApiRequest {
     /// What [`crate::route()`] made of it.
-    pub call: Call,
+    pub call: ApiCall,
     /// Its query.
     pub query: Option<String>,
     /// Its headers.
@@ -85,7 +84,7 @@ impl Registry {
     pub async fn execute(
         &self,
         owner: Option<&Owner>,
-        asked: Asked,
+        asked: ApiRequest,
         shared: &[Arc<Skill>],
         runs: &dyn Runs,
     ) -> Response<Bytes> {
@@ -96,21 +95,21 @@ impl Registry {
     }
 
     /// Answers a call of `owner`; without one it is refused. `shared`: skills that everybody is served, those from files.
-    pub async fn answer(&self, owner: Option<&Owner>, asked: Asked, shared: &[Arc<Skill>]) -> Response<Bytes> {
+    pub async fn answer(&self, owner: Option<&Owner>, asked: ApiRequest, shared: &[Arc<Skill>]) -> Response<Bytes> {
         let owner = owner.ok_or_else(no_credential);
         match asked.call.clone() {
-            Call::Skills(dialect, operation) => match owner {
+            ApiCall::Skills(dialect, operation) => match owner {
                 Ok(owner) => self.vendor(owner, dialect, operation, asked).await,
                 Err(refused) => respond(dialect, Err(refused)),
             },
-            Call::AgentFlow(call) => {
+            ApiCall::AgentFlow(call) => {
                 let done = match owner {
                     Ok(owner) => agent_flow::call(&*self.store, owner, call, &asked.body).await,
                     Err(refused) => Err(refused),
                 };
                 respond_json(done, agent_flow::refuse)
             }
-            Call::OmniRoute(call) => {
+            ApiCall::OmniRoute(call) => {
                 let sent = (asked.query.as_deref(), &asked.body[..]);
                 let done = match owner {
                     Ok(owner) => {
@@ -121,7 +120,7 @@ impl Registry {
                 };
                 respond_json(done, omniroute::refuse)
             }
-            Call::LiteLlm(call) => {
+            ApiCall::LiteLlm(call) => {
                 let (parts, query) = ((&*self.store, &*self.reader), asked.query.as_deref());
                 let done = match owner {
                     Ok(owner) => litellm::call(parts, owner, call, query, (&asked.headers, asked.body)).await,
@@ -133,7 +132,13 @@ impl Registry {
     }
 
     /// A call of a vendor's API, unless its form says that the skill is a record of LiteLLM's.
-    async fn vendor(&self, owner: &Owner, dialect: Dialect, operation: Operation, asked: Asked) -> Response<Bytes> {
+    async fn vendor(
+        &self,
+        owner: &Owner,
+        dialect: Dialect,
+        operation: Operation,
+        asked: ApiRequest,
+    ) -> Response<Bytes> {
         let form = match operation {
             Operation::Create => Form::read(&asked.headers, asked.body.clone()).await,
             _ => Ok(Form::default()),
@@ -153,9 +158,9 @@ impl Registry {
         owner: &Owner,
         dialect: Dialect,
         operation: Operation,
-        (asked, form): (Asked, Form),
-    ) -> Result<Outcome, Refusal> {
-        let Asked {
+        (asked, form): (ApiRequest, Form),
+    ) -> Result<ApiOutcome, Refusal> {
+        let ApiRequest {
             query, headers, body, ..
         } = asked;
         let query = query.as_deref();
@@ -164,30 +169,32 @@ impl Registry {
                 let title = title(dialect, &form)?;
                 let draft = self.draft(dialect, form).await?;
                 let created = self.store.create(owner, title, draft).await;
-                created.map(Outcome::Skill).map_err(|error| Refusal::of(error, ""))
+                created.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, ""))
             }
             Operation::List => {
                 let page = dialect.page(query, "")?;
                 let listed = self.store.list(owner, &page).await;
-                listed.map(Outcome::Skills).map_err(|error| Refusal::of(error, ""))
+                listed.map(ApiOutcome::Skills).map_err(|error| Refusal::of(error, ""))
             }
-            Operation::Get(id) => self.skill(owner, &id).await.map(Outcome::Skill),
+            Operation::Get(id) => self.skill(owner, &id).await.map(ApiOutcome::Skill),
             Operation::SetDefault(id) => {
                 let record = self.skill(owner, &id).await?;
                 let number = version(&record, &openai::default_version(&body)?)?.number;
                 let set = self.store.set_default(owner, &id, number).await;
-                set.map(Outcome::Skill).map_err(|error| Refusal::of(error, &id))
+                set.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, &id))
             }
             Operation::Delete(id) => {
                 dialect.may_delete(&self.skill(owner, &id).await?)?;
                 let deleted = self.store.delete(owner, &id).await;
-                deleted.map(Outcome::Deleted).map_err(|error| Refusal::of(error, &id))
+                deleted
+                    .map(ApiOutcome::Deleted)
+                    .map_err(|error| Refusal::of(error, &id))
             }
             Operation::Content(id) => {
                 let record = self.skill(owner, &id).await?;
                 let served = record.served().cloned();
-                let served =
-                    served.ok_or_else(|| Refusal::new(Kind::NotFound, "version", "This skill has no version."))?;
+                let served = served
+                    .ok_or_else(|| Refusal::new(RefusalKind::NotFound, "version", "This skill has no version."))?;
                 self.zip(owner, &record, served.number).await
             }
             Operation::CreateVersion(id) => {
@@ -198,18 +205,18 @@ impl Registry {
                 let made = self.store.add_version(owner, &id, draft, default).await;
                 let record = made.map_err(|error| Refusal::of(error, &id))?;
                 let made = version(&record, "latest")?;
-                Ok(Outcome::Version(record, made))
+                Ok(ApiOutcome::Version(record, made))
             }
             Operation::ListVersions(id) => {
                 let record = self.skill(owner, &id).await?;
                 let page = dialect.page(query, &id)?;
                 let paged = Paged::of(record.versions.iter(), &page, |version| &version.id).map(Version::clone);
-                Ok(Outcome::Versions(record, paged))
+                Ok(ApiOutcome::Versions(record, paged))
             }
             Operation::GetVersion(id, word) => {
                 let record = self.skill(owner, &id).await?;
                 let found = version(&record, &word)?;
-                Ok(Outcome::Version(record, found))
+                Ok(ApiOutcome::Version(record, found))
             }
             Operation::DeleteVersion(id, word) => {
                 let record = self.skill(owner, &id).await?;
@@ -217,7 +224,7 @@ impl Registry {
                 dialect.may_delete_version(&record, &gone)?;
                 let deleted = self.store.delete_version(owner, &id, gone.number).await;
                 deleted.map_err(|error| Refusal::of(error, &id))?;
-                Ok(Outcome::VersionDeleted(gone))
+                Ok(ApiOutcome::VersionDeleted(gone))
             }
             Operation::VersionContent(id, word) => {
                 let record = self.skill(owner, &id).await?;
@@ -225,7 +232,7 @@ impl Registry {
                 self.zip(owner, &record, number).await
             }
             Operation::NotAllowed => Err(Refusal::new(
-                Kind::NotAllowed,
+                RefusalKind::NotAllowed,
                 "",
                 "The Skills API has no such method on this path; docs/registry.md lists what it has.",
             )),
@@ -246,10 +253,13 @@ impl Registry {
         self.reader.checked(Profile::Strict, folder).await
     }
 
-    async fn zip(&self, owner: &Owner, record: &Record, number: u32) -> Result<Outcome, Refusal> {
+    async fn zip(&self, owner: &Owner, record: &Record, number: u32) -> Result<ApiOutcome, Refusal> {
         let files = self.store.content(owner, &record.id, number).await;
         let files = files.map_err(|error| Refusal::of(error, &record.id))?;
-        self.reader.zipped(record.name.clone(), files).await.map(Outcome::Zip)
+        self.reader
+            .zipped(record.name.clone(), files)
+            .await
+            .map(ApiOutcome::Zip)
     }
 }
 
@@ -259,7 +269,7 @@ pub async fn execute_shared(
     history: Option<&Arc<dyn History>>,
     claims: Option<&Arc<dyn Claims>>,
     owner: &Owner,
-    asked: &Asked,
+    asked: &ApiRequest,
     shared: &[Arc<Skill>],
     runs: &dyn Runs,
 ) -> Response<Bytes> {
@@ -273,7 +283,7 @@ pub async fn execute_shared(
 async fn run(
     ran: Ran<'_>,
     from: (&dyn Store, &Owner, &[Arc<Skill>]),
-    asked: &Asked,
+    asked: &ApiRequest,
     runs: &dyn Runs,
 ) -> Response<Bytes> {
     let done = match repeat_key(&asked.headers) {
@@ -286,120 +296,21 @@ async fn run(
     respond_json(done, omniroute::refuse)
 }
 
-/// Why a server refuses a request before it comes to a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denial {
-    /// The request cannot be read: 400.
-    Invalid,
-    /// Nobody is known by its credential: 401.
-    NoCredential,
-    /// The caller may not do this: 403.
-    Forbidden,
-    /// 413.
-    TooLarge,
-    /// Too many requests: 429.
-    Throttled,
-    /// 503.
-    Unavailable,
-}
-
-/// The answer to a call that is refused, in its dialect. `retry_after`: seconds.
-pub fn deny(call: &Call, denial: Denial, text: String, retry_after: Option<u64>) -> Response<Bytes> {
-    let (kind, field) = match denial {
-        Denial::Invalid => (Kind::Invalid, ""),
-        Denial::NoCredential => (Kind::NoCredential, "authorization"),
-        Denial::Forbidden => (Kind::Forbidden, ""),
-        Denial::TooLarge => (Kind::TooLarge, ""),
-        Denial::Throttled => (Kind::Throttled, ""),
-        Denial::Unavailable => (Kind::Unavailable, ""),
-    };
-    let refusal = Refusal::new(kind, field, text);
-    let mut response = match call {
-        Call::Skills(dialect, _) => respond(*dialect, Err(refusal)),
-        Call::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse),
-        Call::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse),
-        Call::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse),
-    };
-    if let Some(seconds) = retry_after {
-        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-    }
-    response
-}
-
 fn no_credential() -> Refusal {
     let text = "Skills belong to the credential that uploads them, and this request has none; send an API key.";
-    Refusal::new(Kind::NoCredential, "authorization", text)
+    Refusal::new(RefusalKind::NoCredential, "authorization", text)
 }
 
 fn version(record: &Record, word: &str) -> Result<Version, Refusal> {
     let found = record.named(word).cloned();
     found.ok_or_else(|| {
         let text = format!("Skill {} has no version {word}", record.id);
-        Refusal::new(Kind::NotFound, "version", text)
+        Refusal::new(RefusalKind::NotFound, "version", text)
     })
 }
 
 fn title(dialect: Dialect, form: &Form) -> Result<Option<String>, Refusal> {
     dialect.title_field().map_or(Ok(None), |field| form.title(field))
-}
-
-fn respond(dialect: Dialect, done: Result<Outcome, Refusal>) -> Response<Bytes> {
-    let request_id = request_id();
-    let mut response = match done {
-        Ok(Outcome::Zip(zip)) => response(200, "application/zip", Bytes::from(zip)),
-        Ok(outcome) => response(200, JSON, json(&dialect.show(&outcome))),
-        Err(refusal) => refused(&refusal, &dialect.refuse(&refusal, &request_id)),
-    };
-    if let Ok(id) = HeaderValue::from_str(&request_id) {
-        response.headers_mut().insert(dialect.request_id_header(), id);
-    }
-    response
-}
-
-fn respond_json(done: Result<Answer, Refusal>, refuse: fn(&Refusal) -> Value) -> Response<Bytes> {
-    let mut response = match done {
-        Ok((status, Some(body))) => response(status, JSON, json(&body)),
-        Ok((status, None)) => {
-            let mut empty = response(status, JSON, Bytes::new());
-            empty.headers_mut().remove(header::CONTENT_TYPE);
-            empty
-        }
-        Err(refusal) => refused(&refusal, &refuse(&refusal)),
-    };
-    if let Ok(id) = HeaderValue::from_str(&request_id()) {
-        response.headers_mut().insert("x-request-id", id);
-    }
-    response
-}
-
-const JSON: &str = "application/json";
-
-fn request_id() -> String {
-    format!("req_knack_{}", Uuid::now_v7().simple())
-}
-
-fn response(status: u16, media_type: &'static str, body: Bytes) -> Response<Bytes> {
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-/// Clients try again by themselves only where that may help: others are wrong as they are, or find no room until
-/// something is deleted.
-fn refused(refusal: &Refusal, body: &Value) -> Response<Bytes> {
-    let mut response = response(refusal.kind.status(), JSON, json(body));
-    if !matches!(refusal.kind, Kind::Failed | Kind::Throttled | Kind::Unavailable) {
-        let headers = response.headers_mut();
-        headers.insert("x-should-retry", HeaderValue::from_static("false"));
-    }
-    response
-}
-
-fn json(value: &Value) -> Bytes {
-    Bytes::from(value.to_string())
 }
 
 /// What differs between the dialects.
@@ -445,27 +356,6 @@ impl Dialect {
             Self::Anthropic { beta: true } => Ok(()),
             Self::Anthropic { beta: false } => anthropic::may_delete_version(record),
             Self::OpenAi => openai::may_delete_version(record, version),
-        }
-    }
-
-    fn show(self, outcome: &Outcome) -> Value {
-        match self {
-            Self::Anthropic { beta } => anthropic::show(outcome, beta),
-            Self::OpenAi => openai::show(outcome),
-        }
-    }
-
-    fn refuse(self, refusal: &Refusal, request_id: &str) -> Value {
-        match self {
-            Self::Anthropic { .. } => anthropic::refuse(refusal, request_id),
-            Self::OpenAi => openai::refuse(refusal),
-        }
-    }
-
-    const fn request_id_header(self) -> &'static str {
-        match self {
-            Self::Anthropic { .. } => "request-id",
-            Self::OpenAi => "x-request-id",
         }
     }
 }

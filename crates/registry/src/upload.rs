@@ -11,7 +11,7 @@ use multer::Multipart;
 use zip::write::SimpleFileOptions;
 
 use crate::Files;
-use crate::answer::{Kind, Refusal};
+use crate::answer::{Refusal, RefusalKind};
 
 /// Reads an archive within bounds.
 pub type Unpack = fn(&[u8]) -> Result<Files, BadArchive>;
@@ -130,7 +130,11 @@ impl Form {
                 return Err(Refusal::invalid("files", text));
             }
             [(name, bytes)] if is_zip(name, bytes) => unpack(bytes).map_err(|bad| {
-                let kind = if bad.too_large { Kind::TooLarge } else { Kind::Invalid };
+                let kind = if bad.too_large {
+                    RefusalKind::TooLarge
+                } else {
+                    RefusalKind::Invalid
+                };
                 Refusal::new(kind, "files", bad.message)
             })?,
             parts => plain(parts)?,

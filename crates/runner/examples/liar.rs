@@ -49,8 +49,8 @@ fn main() {
 
 /// A conversation that is proven, and not the one that was asked for.
 fn answer_another(link: &mut RunnerLink, id: &str) {
-    say(&link.encode(&started(id, link.asked())));
-    say(&link.encode(&result(id, link.asked())));
+    say(&link.encode(&started(id, link.request_digest())));
+    say(&link.encode(&result(id, link.request_digest())));
 }
 
 /// Frames without authentication, then a line that does not end, then nothing more.

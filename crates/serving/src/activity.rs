@@ -10,7 +10,7 @@ use super::{Bounds, Closed};
 
 /// What is known of a connection: a value.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct State {
+pub(super) struct ActivityState {
     /// Requests that are being answered.
     open: usize,
     /// Whether a request came at all.
@@ -25,7 +25,7 @@ pub(super) struct State {
     blocked_since: Option<Instant>,
 }
 
-impl State {
+impl ActivityState {
     fn accepted(now: Instant) -> Self {
         Self {
             open: 0,
@@ -63,7 +63,7 @@ impl State {
 /// The state of one connection, shared by what reads and writes it.
 #[derive(Debug)]
 pub(super) struct Activity {
-    state: Mutex<State>,
+    state: Mutex<ActivityState>,
     /// Bodies of a multiplexed connection: each has its own reader, which may stop while the others continue.
     bodies: Mutex<Vec<Weak<DroppableBody>>>,
 }
@@ -75,7 +75,7 @@ pub(super) struct Open(Arc<Activity>);
 impl Activity {
     pub(super) fn new(now: Instant) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State::accepted(now)),
+            state: Mutex::new(ActivityState::accepted(now)),
             bodies: Mutex::default(),
         })
     }
@@ -137,7 +137,7 @@ impl Activity {
         self.lock().overdue(now, bounds)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ActivityState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -187,13 +187,13 @@ mod tests {
         };
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let new = State::accepted(begin);
-        let served = State { served: true, ..new };
-        let heard = State {
+        let new = ActivityState::accepted(begin);
+        let served = ActivityState { served: true, ..new };
+        let heard = ActivityState {
             heard_at: Some(at(20)),
             ..served
         };
-        let open = State { open: 1, ..served };
+        let open = ActivityState { open: 1, ..served };
         for (what, state, now, expected) in [
             ("a new connection in time", new, 9, None),
             ("a new connection without a request", new, 10, Some(Closed::Head)),
@@ -203,7 +203,7 @@ mod tests {
             ("half a head for too long", heard, 30, Some(Closed::Head)),
             (
                 "frames between requests are no head",
-                State {
+                ActivityState {
                     multiplexed: true,
                     ..heard
                 },
@@ -213,7 +213,7 @@ mod tests {
             ("an answer may take its time", open, 10_000, None),
             (
                 "a reader that stops",
-                State {
+                ActivityState {
                     blocked_since: Some(at(100)),
                     ..open
                 },
@@ -222,7 +222,7 @@ mod tests {
             ),
             (
                 "a reader that pauses",
-                State {
+                ActivityState {
                     blocked_since: Some(at(100)),
                     ..open
                 },

@@ -8,7 +8,7 @@ use knack_trust::Roots;
 #[cfg(feature = "otel")]
 use super::genai::Conventions;
 #[cfg(feature = "otel")]
-use super::otlp::{OtlpSink, wanted};
+use super::otlp::{OtlpSink, is_export_configured};
 use super::tracer::Tracer;
 
 impl Tracer {
@@ -20,7 +20,7 @@ impl Tracer {
     #[cfg(feature = "otel")]
     pub fn from_env(service: &'static str, roots: &Roots) -> Result<Self, String> {
         let variable = |name: &str| std::env::var(name).ok();
-        if !wanted(&variable)? {
+        if !is_export_configured(&variable)? {
             return Ok(Self::off());
         }
         let sink = OtlpSink::from_env(service, roots)?;
@@ -28,7 +28,7 @@ impl Tracer {
         Ok(Self::to(Arc::new(sink), conventions))
     }
 
-    /// Off: this program was built without an exporter, and says so if one is wanted.
+    /// Off: this program was built without an exporter, and says so if one is is_export_configured.
     #[cfg(not(feature = "otel"))]
     pub fn from_env(_: &'static str, _: &Roots) -> Result<Self, String> {
         if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some()

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use knack_wire::glance::{AnswerFacts, RequestFacts};
-use knack_wire::{Format, Kind as CallKind};
+use knack_wire::{CallKind, Format};
 
-use super::span::{Attribute, Description, Kind, Value};
+use super::span::{Attribute, Description, SpanRole, Value};
 
 /// Which names are used where the conventions have changed since 1.41.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,7 +94,7 @@ impl Attributes {
         self.put_some(name, (!text.is_empty()).then_some(text))
     }
 
-    fn describe(self, name: String, kind: Kind, failure: Option<&Failure>) -> Description {
+    fn describe(self, name: String, kind: SpanRole, failure: Option<&Failure>) -> Description {
         let mut attributes = self;
         attributes.put_some("error.type", failure.map(Failure::word));
         Description {
@@ -183,7 +183,7 @@ pub fn served(of: &ClientRequest) -> Description {
     } else {
         (of.status >= 500).then_some(Failure::Status(of.status))
     };
-    attributes.describe(format!("POST {}", of.route), Kind::Server, failure.as_ref())
+    attributes.describe(format!("POST {}", of.route), SpanRole::Server, failure.as_ref())
 }
 
 /// The request to a provider in one round.
@@ -267,7 +267,7 @@ pub fn round(asked: &ProviderRequest, answered: &Answered, conventions: Conventi
             usage.cache_write,
         )
         .put_some("gen_ai.usage.reasoning.output_tokens", usage.reasoning);
-    attributes.describe(asked.name(), Kind::Client, failure_of(answered).as_ref())
+    attributes.describe(asked.name(), SpanRole::Client, failure_of(answered).as_ref())
 }
 
 /// A bad status says more than what followed from it, and the provider's own word more than what the gateway made of it.
@@ -320,7 +320,7 @@ pub fn call(called: &Called, ran: &Ran) -> Description {
         .put_some("knack.execution.id", ran.execution.clone())
         .put_some("knack.execution.start", ran.start)
         .put_some("knack.skill", ran.skill.clone());
-    attributes.describe(called.name(), Kind::Internal, ran.failure.as_ref())
+    attributes.describe(called.name(), SpanRole::Internal, ran.failure.as_ref())
 }
 
 /// Name of an execution's span at a hub.
@@ -345,7 +345,7 @@ pub fn executed(of: &Executed) -> Description {
         .put_some("knack.execution.id", of.ran.execution.clone())
         .put_some("knack.execution.start", of.ran.start)
         .put_some("knack.skill", of.ran.skill.clone());
-    attributes.describe(EXECUTED.to_owned(), Kind::Server, of.ran.failure.as_ref())
+    attributes.describe(EXECUTED.to_owned(), SpanRole::Server, of.ran.failure.as_ref())
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ fn a_round_is_a_client_span_of_the_conventions() {
     let span = round(&asked(), &answered(), Conventions::V1_41);
     assert_eq!(
         (span.name.as_str(), span.kind, span.failed),
-        ("chat claude-x", Kind::Client, false)
+        ("chat claude-x", SpanRole::Client, false)
     );
     assert_eq!(
         lines(&span),
@@ -229,7 +229,7 @@ fn a_call_names_tool_execution_and_skill() {
     let span = call(&called, &ran);
     assert_eq!(
         (span.name.as_str(), span.kind, span.failed),
-        ("execute_tool run_code", Kind::Internal, false)
+        ("execute_tool run_code", SpanRole::Internal, false)
     );
     assert_eq!(
         lines(&span),
@@ -273,7 +273,7 @@ fn a_request_is_a_server_span_whose_fault_is_the_servers_only() {
         rounds: 2,
     };
     let span = served(&of);
-    assert_eq!((span.name.as_str(), span.kind), ("POST /v1/messages", Kind::Server));
+    assert_eq!((span.name.as_str(), span.kind), ("POST /v1/messages", SpanRole::Server));
     assert_eq!(
         lines(&span),
         [
@@ -325,7 +325,7 @@ fn an_execution_at_a_hub_names_runtime_and_skill_and_how_it_ended() {
     let span = executed(&of);
     assert_eq!(
         (span.name.as_str(), span.kind, span.failed),
-        ("POST /v1/executions", Kind::Server, true)
+        ("POST /v1/executions", SpanRole::Server, true)
     );
     assert_eq!(
         lines(&span),

@@ -18,5 +18,5 @@ mod tracer;
 
 pub use context::{TRACEPARENT, TRACESTATE, TraceContext};
 pub use scope::{Scope, SpanPosition};
-pub use span::{Attribute, Description, Kind, Span, Value};
+pub use span::{Attribute, Description, Span, SpanRole, Value};
 pub use tracer::{Origin, Sink, Tracer};

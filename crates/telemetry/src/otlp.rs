@@ -24,7 +24,7 @@ use opentelemetry_sdk::trace::{
 use tokio::runtime::Handle;
 
 use super::context::TraceContext;
-use super::span::{Attribute, Kind, Span, Value};
+use super::span::{Attribute, Span, SpanRole, Value};
 use super::tracer::{Origin, Sink};
 
 /// Time to connect to a collector: it is on the node or in the cluster.
@@ -38,7 +38,7 @@ const ANSWER_MAX_BYTES: usize = 64 << 10;
 /// standard alone does not enable export; otherwise an unconfigured gateway would retry a closed port forever.
 ///
 /// Errors: a value that this program cannot follow.
-pub(super) fn wanted(variable: &impl Fn(&str) -> Option<String>) -> Result<bool, String> {
+pub(super) fn is_export_configured(variable: &impl Fn(&str) -> Option<String>) -> Result<bool, String> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(false);
@@ -113,7 +113,7 @@ fn resource(given: &Resource, service: &'static str) -> Resource {
 }
 
 impl Sink for OtlpSink {
-    fn begin(&self, parent: Option<(TraceContext, Origin)>, name: &str, kind: Kind) -> TraceContext {
+    fn begin(&self, parent: Option<(TraceContext, Origin)>, name: &str, kind: SpanRole) -> TraceContext {
         let trace = parent.map_or_else(|| self.ids.new_trace_id(), |(parent, _)| TraceId::from(parent.trace));
         let around = parent.map(|(parent, origin)| {
             Context::new().with_remote_span_context(span_context(parent, origin == Origin::Remote))
@@ -154,11 +154,11 @@ fn span_context(of: TraceContext, remote: bool) -> SpanContext {
     )
 }
 
-const fn span_kind(kind: Kind) -> SpanKind {
+const fn span_kind(kind: SpanRole) -> SpanKind {
     match kind {
-        Kind::Server => SpanKind::Server,
-        Kind::Client => SpanKind::Client,
-        Kind::Internal => SpanKind::Internal,
+        SpanRole::Server => SpanKind::Server,
+        SpanRole::Client => SpanKind::Client,
+        SpanRole::Internal => SpanKind::Internal,
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_collector_must_be_named_and_spoken_to_as_this_program_can() {
         let of = |pairs: &'static [(&str, &str)]| {
-            wanted(&|name: &str| {
+            is_export_configured(&|name: &str| {
                 let found = pairs.iter().find(|(key, _)| *key == name);
                 found.map(|(_, value)| (*value).to_owned())
             })

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 
 use super::context::TraceContext;
-use super::span::{Description, Kind, Span};
+use super::span::{Description, Span, SpanRole};
 use super::tracer::{Origin, Sink, Tracer};
 
 /// Where spans of one request are sent, and the time base for them: one reading of the wall clock, so that they are in
@@ -32,7 +32,7 @@ impl Scope {
         tracer: &Tracer,
         headers: &http::HeaderMap,
         name: &str,
-        kind: Kind,
+        kind: SpanRole,
         begun: Instant,
     ) -> Option<(Self, SpanPosition)> {
         let sink = tracer.sink()?;
@@ -49,7 +49,7 @@ impl Scope {
     }
 
     /// Begins a span below one of this request.
-    pub fn child(&self, parent: TraceContext, name: &str, kind: Kind) -> SpanPosition {
+    pub fn child(&self, parent: TraceContext, name: &str, kind: SpanRole) -> SpanPosition {
         let parent = Some((parent, Origin::Local));
         SpanPosition {
             context: self.sink.begin(parent, name, kind),

@@ -6,7 +6,7 @@ use super::context::TraceContext;
 
 /// What a span is to the process that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanRole {
     /// A request that came in.
     Server,
     /// A request that went out.
@@ -75,7 +75,7 @@ pub struct Description {
     /// Name: few different ones, no ids.
     pub name: String,
     /// Kind.
-    pub kind: Kind,
+    pub kind: SpanRole,
     /// Attributes in order; each name once.
     pub attributes: Vec<Attribute>,
     /// True if the operation of the span failed; `error.type` says how.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::context::TraceContext;
 use super::genai::Conventions;
-use super::span::{Kind, Span};
+use super::span::{Span, SpanRole};
 
 /// Takes finished spans and gives ids to new ones. Neither may wait for anybody.
 pub trait Sink: Send + Sync + std::fmt::Debug {
     /// The context of a new span: of the parent's trace, or of a new one. It is sampled if it is to be recorded.
-    fn begin(&self, parent: Option<(TraceContext, Origin)>, name: &str, kind: Kind) -> TraceContext;
+    fn begin(&self, parent: Option<(TraceContext, Origin)>, name: &str, kind: SpanRole) -> TraceContext;
     /// Takes a span that was sampled. Drops it if too many are waiting.
     fn end(&self, span: Span);
     /// Sends what is waiting, within the time given. Blocks.

@@ -1,7 +1,7 @@
 //! Tool calls of a whole response whose shape only the model id determines: as providers and servers that imitate them
 //! send it. The loop itself reads responses by their route's format and does not guess.
 
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 
 /// A family of providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) ->
     let written = json::get(src, inner, arguments);
     let text = written.map(|span| json::text(src, span).unwrap_or_else(|| String::from_utf8_lossy(span.of(src))));
     let object = text.filter(|text| {
-        json::document(text.as_bytes()).is_ok_and(|span| json::kind(text.as_bytes(), span) == Some(Kind::Object))
+        json::document(text.as_bytes()).is_ok_and(|span| json::kind(text.as_bytes(), span) == Some(ValueKind::Object))
     });
     Extracted {
         id: id.unwrap_or_default().into_owned(),

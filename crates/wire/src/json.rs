@@ -107,7 +107,7 @@ impl Member {
 
 /// What a value is, by its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// `{…}`
     Object,
     /// `[…]`
@@ -123,14 +123,14 @@ pub enum Kind {
 }
 
 /// The kind of the value at `span`; `None` if no value starts there.
-pub fn kind(src: &[u8], span: Span) -> Option<Kind> {
+pub fn kind(src: &[u8], span: Span) -> Option<ValueKind> {
     match src.get(span.start)? {
-        b'{' => Some(Kind::Object),
-        b'[' => Some(Kind::Array),
-        b'"' => Some(Kind::String),
-        b'-' | b'0'..=b'9' => Some(Kind::Number),
-        b't' | b'f' => Some(Kind::Bool),
-        b'n' => Some(Kind::Null),
+        b'{' => Some(ValueKind::Object),
+        b'[' => Some(ValueKind::Array),
+        b'"' => Some(ValueKind::String),
+        b'-' | b'0'..=b'9' => Some(ValueKind::Number),
+        b't' | b'f' => Some(ValueKind::Bool),
+        b'n' => Some(ValueKind::Null),
         _ => None,
     }
 }

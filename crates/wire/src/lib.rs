@@ -1,7 +1,7 @@
 //! LLM wire formats without I/O: spans over JSON, frames, formats, and the tool loop as a state machine.
 //!
 //! The path of a request: [`route()`], [`Request::parse`], [`Request::view`], then the caller's additions
-//! ([`Injection`]), then [`Drive`] until [`drive::Out::Finish`]. Nothing here uses clocks, sockets or skills.
+//! ([`Injection`]), then [`Drive`] until [`drive::DriveAction::Finish`]. Nothing here uses clocks, sockets or skills.
 
 pub mod drive;
 pub mod extract;
@@ -18,7 +18,7 @@ mod seen;
 mod turn;
 mod usage;
 
-pub use drive::{Call, CallOutcome, Drive, In, Out, Record, Settings, Summary};
+pub use drive::{CallOutcome, Drive, DriveAction, DriveInput, DriveSettings, DriveSummary, HiddenTurns, ToolCall};
 pub use fault::Fault;
 pub use request::{Injection, Request, Tool, View};
-pub use route::{Format, Kind, ModelRoute, Route, route};
+pub use route::{CallKind, Format, ModelRoute, Route, route};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::format::splice;
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 use crate::route::Format;
 
@@ -119,7 +119,7 @@ pub(crate) fn container(src: &[u8], environment: Span) -> Option<Cow<'_, str>> {
 
 /// The files that an environment names.
 pub(crate) fn file_ids(src: &[u8], environment: Span) -> Vec<Cow<'_, str>> {
-    if json::kind(src, environment) != Some(Kind::Object) {
+    if json::kind(src, environment) != Some(ValueKind::Object) {
         return Vec::new();
     }
     let list = json::get(src, environment, "file_ids").and_then(|span| json::elements(src, span).ok());

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::fault::Fault;
 use crate::format::dialect;
 use crate::json::{self, Edits, Member, Span};
-use crate::route::{Format, Kind, ModelRoute};
+use crate::route::{CallKind, Format, ModelRoute};
 
 /// A parsed request body. Only the top level is indexed; everything else is looked up on demand.
 #[derive(Debug, Clone)]
@@ -37,11 +37,11 @@ const COUNTED: [&str; 2] = ["generateContentRequest", "generate_content_request"
 impl Wrap {
     /// Where the request stands in a body.
     fn find(route: &ModelRoute, body: &Bytes, top: &[Member]) -> (Self, Option<Span>) {
-        if route.format != Format::Gemini || route.kind != Kind::Count || route.vertex {
+        if route.format != Format::Gemini || route.kind != CallKind::Count || route.vertex {
             return (Self::None, None);
         }
         let inner = COUNTED.iter().find_map(|key| json::member(body, top, key));
-        let inner = inner.filter(|member| json::kind(body, member.value) == Some(json::Kind::Object));
+        let inner = inner.filter(|member| json::kind(body, member.value) == Some(json::ValueKind::Object));
         match inner.map(|member| member.value) {
             Some(span) => (
                 Self::Inside(body.slice(..span.start), body.slice(span.end..)),
@@ -93,7 +93,7 @@ impl Request {
     }
 
     /// What kind of request it is.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> CallKind {
         self.route.kind
     }
 

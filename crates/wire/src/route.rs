@@ -15,7 +15,7 @@ pub enum Format {
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CallKind {
     /// A model answer: injection and the tool loop.
     Generate,
     /// A token count: injection only, the answer passes through.
@@ -39,7 +39,7 @@ pub struct ModelRoute {
     /// The wire format.
     pub format: Format,
     /// What kind of request it is.
-    pub kind: Kind,
+    pub kind: CallKind,
     /// The model, where the path names it (Gemini).
     pub model: Option<String>,
     /// True where the path asks for a stream (Gemini); the other formats say so in the body.
@@ -65,19 +65,19 @@ pub fn route(method: &str, path: &str) -> Route {
         return Route::Untouched;
     }
     if path.ends_with("/chat/completions") {
-        return model(Format::Chat, Kind::Generate);
+        return model(Format::Chat, CallKind::Generate);
     }
     if path.ends_with("/messages/count_tokens") {
-        return model(Format::Messages, Kind::Count);
+        return model(Format::Messages, CallKind::Count);
     }
     if path.ends_with("/messages") && !path.contains("/threads/") {
-        return model(Format::Messages, Kind::Generate);
+        return model(Format::Messages, CallKind::Generate);
     }
     if path.ends_with("/responses/input_tokens") {
-        return model(Format::Responses, Kind::Count);
+        return model(Format::Responses, CallKind::Count);
     }
     if path.ends_with("/responses") {
-        return model(Format::Responses, Kind::Generate);
+        return model(Format::Responses, CallKind::Generate);
     }
     gemini(path).map_or(Route::Untouched, Route::Model)
 }
@@ -104,9 +104,9 @@ fn gemini(path: &str) -> Option<ModelRoute> {
         return None;
     }
     let (kind, stream) = match verb {
-        "generateContent" => (Kind::Generate, false),
-        "streamGenerateContent" => (Kind::Generate, true),
-        "countTokens" => (Kind::Count, false),
+        "generateContent" => (CallKind::Generate, false),
+        "streamGenerateContent" => (CallKind::Generate, true),
+        "countTokens" => (CallKind::Count, false),
         _ => return None,
     };
     Some(ModelRoute {
@@ -135,7 +135,7 @@ mod tests {
         ] {
             let expected = ModelRoute {
                 format: Format::Gemini,
-                kind: Kind::Generate,
+                kind: CallKind::Generate,
                 model: Some("gemini-x".to_owned()),
                 stream,
                 vertex,

@@ -3,7 +3,7 @@
 //! Strings are kept as they were written, escapes and all: the joined pieces of a string's source are the source of the
 //! joined string, so nothing is decoded and signatures stay equal byte for byte.
 
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 
 /// A JSON value that grows by deltas (docs/design/wire-formats.md#turns-from-deltas): strings are joined, objects merge by key, lists of objects with
 /// `index` merge by it, thinking blocks continue until they are signed, anything else is replaced by the newer value. `null` never replaces a value.
@@ -32,13 +32,13 @@ impl Gathered {
     /// The value at `span`.
     pub(crate) fn new(src: &[u8], span: Span) -> Self {
         match json::kind(src, span) {
-            Some(Kind::String) => Self::Text(json::raw_text(src, span).unwrap_or_default().to_vec()),
-            Some(Kind::Object) => {
+            Some(ValueKind::String) => Self::Text(json::raw_text(src, span).unwrap_or_default().to_vec()),
+            Some(ValueKind::Object) => {
                 let mut object = Self::Object(Vec::new());
                 object.merge(src, span);
                 object
             }
-            Some(Kind::Array) => list(src, span).map_or_else(|| Self::Raw(span.of(src).to_vec()), Self::List),
+            Some(ValueKind::Array) => list(src, span).map_or_else(|| Self::Raw(span.of(src).to_vec()), Self::List),
             _ => Self::Raw(span.of(src).to_vec()),
         }
     }
@@ -49,15 +49,15 @@ impl Gathered {
             return;
         }
         match (&mut *self, json::kind(src, span)) {
-            (Self::Text(text), Some(Kind::String)) => {
+            (Self::Text(text), Some(ValueKind::String)) => {
                 text.extend_from_slice(json::raw_text(src, span).unwrap_or_default());
             }
-            (Self::Object(own), Some(Kind::Object)) => {
+            (Self::Object(own), Some(ValueKind::Object)) => {
                 for member in json::members(src, span).unwrap_or_default() {
                     merge_member(own, src, member.key.of(src), member.value);
                 }
             }
-            (Self::List(own), Some(Kind::Array)) => match list(src, span) {
+            (Self::List(own), Some(ValueKind::Array)) => match list(src, span) {
                 Some(_) => merge_list(own, src, span),
                 None => *self = Self::new(src, span),
             },
@@ -141,7 +141,7 @@ impl Gathered {
 const THINKING: &[u8] = b"thinking_blocks";
 
 fn merge_member(own: &mut Vec<(Vec<u8>, Gathered)>, src: &[u8], key: &[u8], value: Span) {
-    if key == THINKING && json::kind(src, value) == Some(Kind::Array) {
+    if key == THINKING && json::kind(src, value) == Some(ValueKind::Array) {
         return merge_thinking(own, src, value);
     }
     let Some((_, old)) = own.iter_mut().find(|(name, _)| name == key) else {

@@ -1,6 +1,6 @@
 //! Usage objects: summed over rounds, every numeric leaf by key (docs/design/wire-formats.md#usage).
 
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 
 /// Sums over finished rounds, and the round that is running.
 #[derive(Debug, Clone, Default)]
@@ -59,10 +59,10 @@ fn add(old: &[u8], new: &[u8]) -> Vec<u8> {
 fn combine(old: &[u8], new: &[u8], leaf: Leaf<'_>) -> Vec<u8> {
     let (old_span, new_span) = (Span::new(0, old.len()), Span::new(0, new.len()));
     match (json::kind(old, old_span), json::kind(new, new_span)) {
-        (Some(Kind::Object), Some(Kind::Object)) => objects(old, new, leaf),
-        (Some(Kind::Array), Some(Kind::Array)) => modalities(old, new, leaf).unwrap_or_else(|| new.to_vec()),
-        (Some(Kind::Number), Some(Kind::Number)) => leaf(old, new),
-        (_, Some(Kind::Null)) => old.to_vec(),
+        (Some(ValueKind::Object), Some(ValueKind::Object)) => objects(old, new, leaf),
+        (Some(ValueKind::Array), Some(ValueKind::Array)) => modalities(old, new, leaf).unwrap_or_else(|| new.to_vec()),
+        (Some(ValueKind::Number), Some(ValueKind::Number)) => leaf(old, new),
+        (_, Some(ValueKind::Null)) => old.to_vec(),
         _ => new.to_vec(),
     }
 }

@@ -11,7 +11,7 @@ mod bodies;
 mod support;
 
 use bodies::*;
-use knack_wire::drive::{BodyKind, EndKind, Entry, Settings};
+use knack_wire::drive::{BodyKind, DriveSettings, EndKind, HiddenEntry};
 use knack_wire::{Format, Injection};
 use serde_json::{Value, json as value};
 use support::*;
@@ -284,7 +284,7 @@ fn mixed_turn_hides_ours_and_renumbers_theirs() {
     let record = played.record.unwrap();
     assert_eq!(record.client_calls, ["call_w"]);
     assert!(
-        matches!(&record.entries[..], [Entry::Turn(_), Entry::Results(results)] if results[0].text == "result of call_s")
+        matches!(&record.entries[..], [HiddenEntry::Turn(_), HiddenEntry::Results(results)] if results[0].text == "result of call_s")
     );
 }
 
@@ -385,7 +385,7 @@ fn unknown_names_and_broken_arguments() {
 fn the_last_round_is_marked_and_the_next_one_ends_as_length() {
     let again = completion("c1", "null", &[call("a", "skill_run", "{}")], "tool_calls", 1);
     let answers = vec![json(&again); 3];
-    let settings = Settings {
+    let settings = DriveSettings {
         max_rounds: 2,
         ..settings()
     };
@@ -556,7 +556,7 @@ fn a_broken_stream_ends_as_an_error() {
 #[test]
 fn litellm_files_are_in_the_body() {
     let first = completion("c1", "null", &[call("a", "skill_run", "{}")], "tool_calls", 1);
-    let settings = Settings {
+    let settings = DriveSettings {
         litellm: true,
         ..settings()
     };

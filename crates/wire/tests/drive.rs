@@ -7,14 +7,16 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_wire::drive::{BodyKind, Call, CallOutcome, Drive, EndKind, Failure, Head, Out, Settings};
+use knack_wire::drive::{
+    AnswerHead, BodyKind, CallOutcome, Drive, DriveAction, DriveSettings, EndKind, ToolCall, UpstreamFailure,
+};
 use knack_wire::json::Edits;
-use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request};
+use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request};
 use proptest::prelude::*;
 use support::*;
 
 const CHAT: &str = r#"{"messages":[{"role":"user","content":"x"}],"stream":true}"#;
-const GOOD: Head = Head {
+const GOOD: AnswerHead = AnswerHead {
     status: 200,
     stream: true,
     retry_after: None,
@@ -29,22 +31,22 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn started(body: &str, settings: Settings) -> Drive {
+fn started(body: &str, settings: DriveSettings) -> Drive {
     let mut drive = Drive::new(request(Format::Chat, body), injection(), settings).unwrap();
     drive.start(Edits::new(), Vec::new(), at(0), &mut Vec::new());
     drive
 }
 
-fn fed(drive: &mut Drive, input: In, now: Duration) -> Vec<Out> {
+fn fed(drive: &mut Drive, input: DriveInput, now: Duration) -> Vec<DriveAction> {
     let mut out = Vec::new();
     drive.feed(input, now, &mut out);
     out
 }
 
-fn client(out: &[Out]) -> String {
+fn client(out: &[DriveAction]) -> String {
     out.iter()
         .filter_map(|out| {
-            if let Out::ClientBytes(bytes) = out {
+            if let DriveAction::ClientBytes(bytes) = out {
                 std::str::from_utf8(bytes).ok()
             } else {
                 None
@@ -53,13 +55,21 @@ fn client(out: &[Out]) -> String {
         .collect()
 }
 
-fn running() -> (Drive, Call) {
+fn running() -> (Drive, ToolCall) {
     let mut drive = started(CHAT, settings());
-    fed(&mut drive, In::Head(GOOD), at(1));
-    let out = fed(&mut drive, In::Body(Bytes::from_static(CALLS.as_bytes())), at(10));
-    let call = out
-        .into_iter()
-        .find_map(|out| if let Out::Run(call) = out { Some(call) } else { None });
+    fed(&mut drive, DriveInput::Head(GOOD), at(1));
+    let out = fed(
+        &mut drive,
+        DriveInput::Body(Bytes::from_static(CALLS.as_bytes())),
+        at(10),
+    );
+    let call = out.into_iter().find_map(|out| {
+        if let DriveAction::Run(call) = out {
+            Some(call)
+        } else {
+            None
+        }
+    });
     (drive, call.unwrap())
 }
 
@@ -86,13 +96,17 @@ fn signs_of_life_have_the_formats_form() {
     ] {
         let mut drive = Drive::new(request(format, "{}"), injection(), settings()).unwrap();
         drive.start(Edits::new(), Vec::new(), at(0), &mut Vec::new());
-        fed(&mut drive, In::Head(GOOD), at(1));
-        let mut out = fed(&mut drive, In::Body(Bytes::from_static(stream.as_bytes())), at(1));
+        fed(&mut drive, DriveInput::Head(GOOD), at(1));
+        let mut out = fed(
+            &mut drive,
+            DriveInput::Body(Bytes::from_static(stream.as_bytes())),
+            at(1),
+        );
         if format == Format::Gemini {
-            out.extend(fed(&mut drive, In::End, at(1)));
+            out.extend(fed(&mut drive, DriveInput::End, at(1)));
         }
-        assert!(out.iter().any(|one| matches!(one, Out::Run(_))), "{format:?}");
-        assert_eq!(client(&fed(&mut drive, In::Tick, at(4))), sign, "{format:?}");
+        assert!(out.iter().any(|one| matches!(one, DriveAction::Run(_))), "{format:?}");
+        assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(4))), sign, "{format:?}");
     }
 }
 
@@ -100,11 +114,11 @@ fn signs_of_life_have_the_formats_form() {
 fn keep_alives_come_after_two_seconds_and_then_every_ten() {
     let (mut drive, call) = running();
     assert_eq!(drive.wake(), Some(at(12)));
-    assert_eq!(client(&fed(&mut drive, In::Tick, at(11))), "");
-    assert_eq!(client(&fed(&mut drive, In::Tick, at(12))), ": keepalive\n\n");
+    assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(11))), "");
+    assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(12))), ": keepalive\n\n");
     assert_eq!(drive.wake(), Some(at(22)));
-    assert_eq!(client(&fed(&mut drive, In::Tick, at(21))), "");
-    assert_eq!(client(&fed(&mut drive, In::Tick, at(45))), ": keepalive\n\n");
+    assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(21))), "");
+    assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(45))), ": keepalive\n\n");
     assert_eq!(drive.wake(), Some(at(52)));
     // They go on while the next round is awaited, and end with its first text.
     let outcome = CallOutcome {
@@ -113,41 +127,45 @@ fn keep_alives_come_after_two_seconds_and_then_every_ten() {
         ..CallOutcome::default()
     };
     assert!(matches!(
-        fed(&mut drive, In::Result(outcome), at(46))[..],
-        [Out::Send { round: 2, .. }]
+        fed(&mut drive, DriveInput::Result(outcome), at(46))[..],
+        [DriveAction::Send { round: 2, .. }]
     ));
-    assert_eq!(client(&fed(&mut drive, In::Tick, at(52))), ": keepalive\n\n");
-    fed(&mut drive, In::Head(GOOD), at(53));
+    assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(52))), ": keepalive\n\n");
+    fed(&mut drive, DriveInput::Head(GOOD), at(53));
     let text = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n";
-    fed(&mut drive, In::Body(Bytes::from_static(text.as_bytes())), at(54));
-    assert_eq!(client(&fed(&mut drive, In::Tick, at(70))), "");
+    fed(
+        &mut drive,
+        DriveInput::Body(Bytes::from_static(text.as_bytes())),
+        at(54),
+    );
+    assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(70))), "");
 }
 
 #[test]
 fn a_silent_stream_ends_after_a_minute() {
     let mut drive = started(CHAT, settings());
     assert_eq!(
-        client(&fed(&mut drive, In::Tick, at(200))),
+        client(&fed(&mut drive, DriveInput::Tick, at(200))),
         "",
         "waiting for a head is bounded by the deadline only"
     );
-    fed(&mut drive, In::Head(GOOD), at(200));
+    fed(&mut drive, DriveInput::Head(GOOD), at(200));
     assert_eq!(drive.wake(), Some(at(260)));
-    let out = fed(&mut drive, In::Tick, at(260));
-    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 504 && head.body == BodyKind::Json));
-    assert!(matches!(out.last(), Some(Out::Finish(summary)) if matches!(summary.end, EndKind::Fault(_))));
+    let out = fed(&mut drive, DriveInput::Tick, at(260));
+    assert!(matches!(&out[0], DriveAction::ClientHead(head) if head.status == 504 && head.body == BodyKind::Json));
+    assert!(matches!(out.last(), Some(DriveAction::Finish(summary)) if matches!(summary.end, EndKind::Fault(_))));
 }
 
 #[test]
 fn the_deadline_ends_a_running_loop_well_formed() {
     let (mut drive, call) = running();
-    let out = fed(&mut drive, In::Tick, at(540));
+    let out = fed(&mut drive, DriveInput::Tick, at(540));
     assert!(client(&out).contains("\"type\":\"server_error\""));
     assert!(drive.finished());
     assert!(
         fed(
             &mut drive,
-            In::Result(CallOutcome {
+            DriveInput::Result(CallOutcome {
                 token: call.token,
                 ..CallOutcome::default()
             }),
@@ -159,23 +177,32 @@ fn the_deadline_ends_a_running_loop_well_formed() {
     // Not streamed: a status, and no automatic retry once code has run.
     let body = CHAT.replace(",\"stream\":true", "");
     let mut drive = started(&body, settings());
-    fed(&mut drive, In::Head(Head { stream: false, ..GOOD }), at(1));
+    fed(
+        &mut drive,
+        DriveInput::Head(AnswerHead { stream: false, ..GOOD }),
+        at(1),
+    );
     let turn = r#"{"id":"c","choices":[{"index":0,"message":{"tool_calls":[{"id":"a","function":{"name":"skill_run","arguments":""}}]},"finish_reason":"tool_calls"}]}"#;
-    fed(&mut drive, In::Body(Bytes::from_static(turn.as_bytes())), at(1));
-    assert!(matches!(fed(&mut drive, In::End, at(1))[..], [Out::Run(_)]));
-    let out = fed(&mut drive, In::Tick, at(600));
-    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 504 && head.no_retry && !head.upstream_headers));
+    fed(&mut drive, DriveInput::Body(Bytes::from_static(turn.as_bytes())), at(1));
+    assert!(matches!(
+        fed(&mut drive, DriveInput::End, at(1))[..],
+        [DriveAction::Run(_)]
+    ));
+    let out = fed(&mut drive, DriveInput::Tick, at(600));
+    assert!(
+        matches!(&out[0], DriveAction::ClientHead(head) if head.status == 504 && head.no_retry && !head.upstream_headers)
+    );
 }
 
 #[test]
 fn no_connection_is_a_502_in_round_one_and_retried_later() {
     let mut drive = started(CHAT, settings());
-    let out = fed(&mut drive, In::Failed(Failure::Connect), at(1));
-    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 502));
+    let out = fed(&mut drive, DriveInput::Failed(UpstreamFailure::Connect), at(1));
+    assert!(matches!(&out[0], DriveAction::ClientHead(head) if head.status == 502));
     let (mut drive, call) = running();
     fed(
         &mut drive,
-        In::Result(CallOutcome {
+        DriveInput::Result(CallOutcome {
             token: call.token,
             ..CallOutcome::default()
         }),
@@ -183,47 +210,49 @@ fn no_connection_is_a_502_in_round_one_and_retried_later() {
     );
     for _ in 0..2 {
         assert!(
-            matches!(fed(&mut drive, In::Failed(Failure::Connect), at(12))[..], [Out::Send { round: 2, delay, .. }] if !delay.is_zero())
+            matches!(fed(&mut drive, DriveInput::Failed(UpstreamFailure::Connect), at(12))[..], [DriveAction::Send { round: 2, delay, .. }] if !delay.is_zero())
         );
     }
-    assert!(client(&fed(&mut drive, In::Failed(Failure::Connect), at(13))).contains("cannot be reached"));
+    assert!(
+        client(&fed(&mut drive, DriveInput::Failed(UpstreamFailure::Connect), at(13))).contains("cannot be reached")
+    );
     // A retry-after that is too long is not waited for.
     let (mut drive, call) = running();
     fed(
         &mut drive,
-        In::Result(CallOutcome {
+        DriveInput::Result(CallOutcome {
             token: call.token,
             ..CallOutcome::default()
         }),
         at(11),
     );
-    let head = Head {
+    let head = AnswerHead {
         status: 429,
         stream: false,
         retry_after: Some(at(11)),
     };
-    assert!(fed(&mut drive, In::Head(head), at(12)).is_empty());
-    assert!(client(&fed(&mut drive, In::End, at(12))).contains("429"));
+    assert!(fed(&mut drive, DriveInput::Head(head), at(12)).is_empty());
+    assert!(client(&fed(&mut drive, DriveInput::End, at(12))).contains("429"));
 }
 
 #[test]
 fn a_turn_is_bounded() {
     let mut drive = started(CHAT, settings());
-    fed(&mut drive, In::Head(GOOD), at(1));
+    fed(&mut drive, DriveInput::Head(GOOD), at(1));
     let piece = format!(
         "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
         "x".repeat(1 << 20)
     );
     let mut out = Vec::new();
     for _ in 0..9 {
-        out.extend(fed(&mut drive, In::Body(Bytes::from(piece.clone())), at(1)));
+        out.extend(fed(&mut drive, DriveInput::Body(Bytes::from(piece.clone())), at(1)));
     }
     assert!(client(&out).contains("larger than"));
     assert!(drive.finished());
     let mut drive = started(CHAT, settings());
-    fed(&mut drive, In::Head(GOOD), at(1));
-    let out = fed(&mut drive, In::Body(Bytes::from(vec![b'x'; 9 << 20])), at(1));
-    assert!(matches!(out.last(), Some(Out::Finish(_))));
+    fed(&mut drive, DriveInput::Head(GOOD), at(1));
+    let out = fed(&mut drive, DriveInput::Body(Bytes::from(vec![b'x'; 9 << 20])), at(1));
+    assert!(matches!(out.last(), Some(DriveAction::Finish(_))));
 }
 
 #[test]
@@ -236,7 +265,7 @@ fn changes_of_the_conversation_are_applied_before_anything_is_sent() {
     let mut out = Vec::new();
     drive.start(edits, Vec::new(), at(0), &mut out);
     assert!(
-        matches!(&out[..], [Out::Send { body, .. }] if body.windows(12).any(|window| window == b"\"content\":\"y"))
+        matches!(&out[..], [DriveAction::Send { body, .. }] if body.windows(12).any(|window| window == b"\"content\":\"y"))
     );
 }
 
@@ -244,7 +273,7 @@ fn changes_of_the_conversation_are_applied_before_anything_is_sent() {
 fn counts_get_the_injection_and_their_answer_passes() {
     let route = ModelRoute {
         format: Format::Messages,
-        kind: Kind::Count,
+        kind: CallKind::Count,
         model: None,
         stream: false,
         vertex: false,
@@ -264,7 +293,7 @@ fn calls_beyond_the_bound_of_a_turn_are_answered_without_a_run() {
         r#"{{"id":"c","choices":[{{"message":{{"tool_calls":[{}]}},"finish_reason":"tool_calls"}}]}}"#,
         calls.join(",")
     );
-    let settings = Settings {
+    let settings = DriveSettings {
         max_calls: 2,
         calls_text: "fewer please".to_owned(),
         ..settings()
@@ -296,10 +325,10 @@ fn calls_beyond_the_bound_of_a_turn_are_answered_without_a_run() {
 #[test]
 fn a_caller_that_cannot_go_on_ends_the_loop_with_its_error() {
     let mut drive = started(CHAT, settings());
-    let refused = In::Refused(knack_wire::Fault::new(503, "no memory"));
+    let refused = DriveInput::Refused(knack_wire::Fault::new(503, "no memory"));
     let out = fed(&mut drive, refused, at(1));
-    assert!(matches!(&out[0], Out::ClientHead(head) if head.status == 503));
-    assert!(matches!(out.last(), Some(Out::Finish(_))));
+    assert!(matches!(&out[0], DriveAction::ClientHead(head) if head.status == 503));
+    assert!(matches!(out.last(), Some(DriveAction::Finish(_))));
     assert!(drive.finished());
 }
 
@@ -326,7 +355,7 @@ fn parallel_calls_run_at_once_and_answer_in_order() {
 fn duplicate_members_and_bad_bodies_are_refused() {
     let route = |format| ModelRoute {
         format,
-        kind: Kind::Generate,
+        kind: CallKind::Generate,
         model: None,
         stream: false,
         vertex: false,
@@ -397,25 +426,25 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn no_bytes_of_an_upstream_make_the_loop_panic(format in formats(), bytes in soup(), stream in any::<bool>(), piece in 1..50usize, native in any::<bool>()) {
-        let mut drive = Drive::new(request(format, CHAT), injection(), Settings { native, ..settings() }).unwrap();
+        let mut drive = Drive::new(request(format, CHAT), injection(), DriveSettings { native, ..settings() }).unwrap();
         let mut out = Vec::new();
         drive.start(Edits::new(), Vec::new(), at(0), &mut out);
         for _ in 0..3 {
-            drive.feed(In::Head(Head { stream, ..GOOD }), at(1), &mut out);
+            drive.feed(DriveInput::Head(AnswerHead { stream, ..GOOD }), at(1), &mut out);
             for piece in bytes.chunks(piece) {
-                drive.feed(In::Body(Bytes::copy_from_slice(piece)), at(1), &mut out);
+                drive.feed(DriveInput::Body(Bytes::copy_from_slice(piece)), at(1), &mut out);
             }
-            drive.feed(In::End, at(1), &mut out);
+            drive.feed(DriveInput::End, at(1), &mut out);
             for token in 0..4 {
-                drive.feed(In::Result(CallOutcome { token, text: "r".into(), ..CallOutcome::default() }), at(2), &mut out);
+                drive.feed(DriveInput::Result(CallOutcome { token, text: "r".into(), ..CallOutcome::default() }), at(2), &mut out);
             }
-            drive.feed(In::Tick, at(30), &mut out);
+            drive.feed(DriveInput::Tick, at(30), &mut out);
         }
-        let finishes = out.iter().filter(|out| matches!(out, Out::Finish(_))).count();
-        let heads = out.iter().filter(|out| matches!(out, Out::ClientHead(_))).count();
+        let finishes = out.iter().filter(|out| matches!(out, DriveAction::Finish(_))).count();
+        let heads = out.iter().filter(|out| matches!(out, DriveAction::ClientHead(_))).count();
         prop_assert!(finishes <= 1 && heads <= 1);
         for one in &out {
-            if let Out::Send { body, .. } = one {
+            if let DriveAction::Send { body, .. } = one {
                 prop_assert!(serde_json::from_slice::<serde_json::Value>(body).is_ok());
             }
         }
@@ -423,7 +452,7 @@ proptest! {
 
     #[test]
     fn no_bytes_of_a_client_make_a_request_panic(format in formats(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
+        let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream: false, vertex: false };
         if let Ok(request) = Request::parse(route, Bytes::from(bytes)) {
             let _ = (request.view(), request.messages(), request.attachments(), request.tools_json().len());
             let _ = request.apply(&injection(), Edits::new());
@@ -439,7 +468,7 @@ proptest! {
         extra in "[a-z]{1,5}",
     ) {
         let body = format!("{{\"{extra}x\":1.50,\"system\":{system},\"tools\":{tools} ,\n\"messages\":{messages},\"stream\":true}}");
-        let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
+        let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream: false, vertex: false };
         let request = Request::parse(route, Bytes::from(body.clone())).unwrap();
         let sent = request.apply(&injection(), Edits::new());
         let value: serde_json::Value = serde_json::from_slice(&sent).unwrap();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use knack_wire::json::{self, Edits};
-use knack_wire::{Format, Injection, Kind, ModelRoute, Request, Tool};
+use knack_wire::{CallKind, Format, Injection, ModelRoute, Request, Tool};
 
 #[test]
 fn an_empty_object_takes_every_injection() {
@@ -16,7 +16,7 @@ fn an_empty_object_takes_every_injection() {
         for body in ["{}", " { } ", "{\n}"] {
             let route = ModelRoute {
                 format,
-                kind: Kind::Generate,
+                kind: CallKind::Generate,
                 model: None,
                 stream: false,
                 vertex: false,

@@ -6,12 +6,12 @@ mod support;
 
 use bytes::Bytes;
 use knack_wire::drive::EndKind;
-use knack_wire::{Drive, Format, Kind, ModelRoute, Request, Settings};
+use knack_wire::{CallKind, Drive, DriveSettings, Format, ModelRoute, Request};
 use proptest::prelude::*;
 use serde_json::{Value, json as value};
 use support::*;
 
-fn asked(kind: Kind, stream: bool, vertex: bool, body: &str) -> Request {
+fn asked(kind: CallKind, stream: bool, vertex: bool, body: &str) -> Request {
     let route = ModelRoute {
         format: Format::Gemini,
         kind,
@@ -23,7 +23,7 @@ fn asked(kind: Kind, stream: bool, vertex: bool, body: &str) -> Request {
 }
 
 fn generate(body: &str) -> Request {
-    asked(Kind::Generate, true, false, body)
+    asked(CallKind::Generate, true, false, body)
 }
 
 const ASK: &str = r#"{"contents":[{"role":"user","parts":[{"text":"2+3?"}]}],"tools":[{"functionDeclarations":[{"name":"get_weather"}]}],"generationConfig":{"temperature":0.5},"x":1}"#;
@@ -83,7 +83,7 @@ fn parts(frames: &[Value]) -> Vec<Value> {
     lists.flatten().cloned().collect()
 }
 
-fn play_with(request: Request, settings: Settings, answers: &[Answer]) -> Played {
+fn play_with(request: Request, settings: DriveSettings, answers: &[Answer]) -> Played {
     play_pieces(request, injection(), settings, answers, usize::MAX)
 }
 
@@ -231,7 +231,7 @@ fn a_forced_choice_relaxes_in_both_spellings_unless_the_client_has_tools() {
 
 #[test]
 fn the_limit_is_told_in_the_formats_words() {
-    let settings = Settings {
+    let settings = DriveSettings {
         max_rounds: 1,
         ..settings()
     };
@@ -309,7 +309,7 @@ fn errors_in_the_middle_have_the_formats_shape() {
     assert_eq!(played.data().pop().unwrap(), error);
     let played = play_with(
         generate(ASK),
-        Settings {
+        DriveSettings {
             array: true,
             ..settings()
         },
@@ -371,7 +371,7 @@ fn what_may_not_be_injected_is_closed() {
 #[test]
 fn a_token_count_counts_what_the_real_request_would_send() {
     let count = |vertex, body: &str| {
-        let request = asked(Kind::Count, false, vertex, body);
+        let request = asked(CallKind::Count, false, vertex, body);
         let played = play_pieces(request, injection(), settings(), &[json("{\"totalTokens\": 5}")], 3);
         assert_eq!(played.text(), "{\"totalTokens\": 5}");
         played.sent_value(0)
@@ -398,7 +398,7 @@ fn a_token_count_counts_what_the_real_request_would_send() {
         r#"{ "contents":[]}"#,
         r#"{"x":1, "generateContentRequest": {"contents":[]} }"#,
     ] {
-        let request = asked(Kind::Count, false, false, body);
+        let request = asked(CallKind::Count, false, false, body);
         let mut out = Vec::new();
         Drive::new(request, knack_wire::Injection::default(), settings())
             .unwrap()
@@ -408,13 +408,13 @@ fn a_token_count_counts_what_the_real_request_would_send() {
                 std::time::Duration::ZERO,
                 &mut out,
             );
-        assert!(matches!(&out[..], [knack_wire::Out::Send { body: sent, .. }] if sent == body));
+        assert!(matches!(&out[..], [knack_wire::DriveAction::Send { body: sent, .. }] if sent == body));
     }
 }
 
 #[test]
 fn a_client_without_events_gets_one_array() {
-    let array = Settings {
+    let array = DriveSettings {
         array: true,
         ..settings()
     };
@@ -433,7 +433,7 @@ fn a_client_without_events_gets_one_array() {
 proptest! {
     #[test]
     fn any_split_of_the_upstreams_bytes_gives_the_same_answer(piece in 1usize..200, array in any::<bool>()) {
-        let settings = Settings { array, ..settings() };
+        let settings = DriveSettings { array, ..settings() };
         let whole = play_with(generate(ASK), settings.clone(), &two_rounds());
         let pieces = play_pieces(generate(ASK), injection(), settings, &two_rounds(), piece);
         prop_assert_eq!(pieces.text(), whole.text());

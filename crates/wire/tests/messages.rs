@@ -4,7 +4,7 @@
 
 mod support;
 
-use knack_wire::drive::{EndKind, Settings};
+use knack_wire::drive::{DriveSettings, EndKind};
 use knack_wire::json::Edits;
 use knack_wire::{Format, Injection};
 use serde_json::{Value, json as value};
@@ -456,7 +456,7 @@ fn the_limit_ends_as_pause_turn() {
     let played = play_pieces(
         request(Format::Messages, REQ),
         injection(),
-        Settings {
+        DriveSettings {
             max_rounds: 1,
             ..settings()
         },
@@ -521,7 +521,7 @@ fn knack_error() -> Answer {
 #[test]
 fn native_form_shows_calls_and_results() {
     let container = r#"{"id":"container_knack_1","expires_at":"2026-12-01T00:00:00Z","skills":[{"type":"custom","skill_id":"s","version":"1"}]}"#;
-    let settings = || Settings {
+    let settings = || DriveSettings {
         native: true,
         container: Some(container.to_owned()),
         ..settings()

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use knack_wire::drive::EndKind;
-use knack_wire::history::{self, Caller, HistorySecret, Hit, Mode};
-use knack_wire::{Drive, Format, Kind, ModelRoute, Out, Request, Settings};
+use knack_wire::history::{self, Caller, HistorySecret, Hit, InjectionMode};
+use knack_wire::{CallKind, Drive, DriveAction, DriveSettings, Format, ModelRoute, Request};
 use proptest::prelude::*;
 use serde_json::{Value, json as value};
 use support::*;
@@ -104,7 +104,7 @@ fn response(played: &Played) -> Value {
     end
 }
 
-fn play_with(body: &str, settings: Settings, answers: &[Answer]) -> Played {
+fn play_with(body: &str, settings: DriveSettings, answers: &[Answer]) -> Played {
     play_pieces(
         request(Format::Responses, body),
         injection(),
@@ -276,7 +276,7 @@ fn without_a_store_reasoning_goes_round_encrypted_and_is_not_shown() {
     }
     let count = ModelRoute {
         format: Format::Responses,
-        kind: Kind::Count,
+        kind: CallKind::Count,
         model: None,
         stream: false,
         vertex: false,
@@ -304,7 +304,7 @@ fn a_conversation_that_the_upstream_keeps_is_sent_results_only() {
 #[test]
 fn the_limit_is_told_in_the_formats_words() {
     for streams in [false, true] {
-        let settings = Settings {
+        let settings = DriveSettings {
             max_rounds: 1,
             ..settings()
         };
@@ -392,7 +392,7 @@ impl history::ResultTexts for Silent {
     }
 }
 
-fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history::Record>)]) -> String {
+fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history::TurnRecord>)]) -> String {
     let request = request(Format::Responses, body);
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
     let scan = history::scan(&request);
@@ -418,7 +418,7 @@ fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history::Record>)])
         &request,
         &scan,
         &hits,
-        (Mode::Injecting { run_tool: None }, false),
+        (InjectionMode::Injecting { run_tool: None }, false),
         &mut Silent,
     )
     .edits;
@@ -426,12 +426,12 @@ fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history::Record>)])
     let mut out = Vec::new();
     drive.start(edits, Vec::new(), std::time::Duration::ZERO, &mut out);
     match &out[..] {
-        [Out::Send { body, .. }] => String::from_utf8(body.to_vec()).unwrap(),
+        [DriveAction::Send { body, .. }] => String::from_utf8(body.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey>, Arc<history::Record>)> {
+fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey>, Arc<history::TurnRecord>)> {
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
     let scan = history::scan(&request(Format::Responses, body));
     let record = played.record.as_ref().unwrap();

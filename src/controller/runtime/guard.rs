@@ -19,7 +19,7 @@ use crate::selection::Scope;
 
 /// Applies fence and quota where they are missing or differ. A verdict is returned if one cannot be applied, so that
 /// the runtime cannot serve.
-pub(super) async fn stand(
+pub(super) async fn apply(
     context: &Context,
     runtime: &SkillRuntime,
     scope: &Scope<'_>,

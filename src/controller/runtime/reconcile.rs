@@ -39,7 +39,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(runtime) => one(&context, runtime).await,
-        Err(invalid) => undecodable::tell(&context, &*watched, invalid).await,
+        Err(invalid) => undecodable::report(&context, &*watched, invalid).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context
@@ -145,7 +145,7 @@ async fn guarded(
     if let Some(known) = context.memory.fence(runtime) {
         return Ok(known);
     }
-    let verdict = guard::stand(context, runtime, scope).await?;
+    let verdict = guard::apply(context, runtime, scope).await?;
     context.memory.remember_fence(runtime, verdict.clone());
     Ok((verdict, FENCE_LOOK))
 }

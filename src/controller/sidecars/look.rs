@@ -50,7 +50,7 @@ struct Looking<'a> {
 /// Looks at the pods of all namespaces.
 ///
 /// Errors: the API server could not be asked for them.
-pub(super) async fn look(
+pub(super) async fn observe(
     context: &Context,
     default: &RuntimeName,
     callers: &mut Callers,

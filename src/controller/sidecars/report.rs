@@ -18,7 +18,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::callers::Callers;
 use super::count::{InjectionState, Tally};
-use super::look::{Look, ToTell, look};
+use super::look::{Look, ToTell, observe};
 use super::restart::Restarts;
 use crate::events::NOTE_MAX_CHARS;
 use crate::status_write::{Target, Writer};
@@ -37,12 +37,12 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
         .filter(|_| context.settings.roll_stale_sidecars)
         .map(Restarts::new);
     loop {
-        match look(&context, &default, &mut callers).await {
+        match observe(&context, &default, &mut callers).await {
             Ok(found) => tell(&context, found, &mut told).await,
             Err(error) => warn!(%error, "pods without a sidecar cannot be counted; retrying"),
         }
         if let Some(restarts) = &restarts {
-            restarts.look(&context).await;
+            restarts.restart_outdated(&context).await;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -58,7 +58,7 @@ impl Restarts {
     }
 
     /// One look at all namespaces that ask.
-    pub(super) async fn look(&self, context: &Context) {
+    pub(super) async fn restart_outdated(&self, context: &Context) {
         if self.begun.elapsed() < SETTLE {
             return;
         }

@@ -41,7 +41,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(skill) => one(&context, skill).await,
-        Err(invalid) => undecodable::tell(&context, &*watched, invalid).await,
+        Err(invalid) => undecodable::report(&context, &*watched, invalid).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context.metrics.reconciled(KIND_SKILL, outcome, started.elapsed());

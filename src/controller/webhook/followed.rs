@@ -36,7 +36,7 @@ impl Followed {
     }
 
     /// Reads both once. What cannot be read stays as it was; the answer says why.
-    pub(super) async fn look(&self, client: &Client, namespace: &str, settings: &WebhookSettings) -> Vec<String> {
+    pub(super) async fn refresh(&self, client: &Client, namespace: &str, settings: &WebhookSettings) -> Vec<String> {
         let certificate = self.look_at_certificate(client, namespace).await;
         let parameters = self.look_at_parameters(&settings.parameters).await;
         [certificate.err(), parameters.err()].into_iter().flatten().collect()
@@ -46,7 +46,7 @@ impl Followed {
     pub(super) async fn follow(&self, client: &Client, namespace: &str, settings: &WebhookSettings) {
         let mut told = Vec::new();
         loop {
-            let wrong = self.look(client, namespace, settings).await;
+            let wrong = self.refresh(client, namespace, settings).await;
             if wrong != told {
                 for what in &wrong {
                     warn!(%what, "the webhook for sidecars is not up to date; retrying");

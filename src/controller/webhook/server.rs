@@ -82,7 +82,7 @@ impl Webhook {
         metrics: Arc<Metrics>,
     ) -> Self {
         let followed = Arc::new(Followed::default());
-        followed.look(&client, &namespace, &settings).await;
+        followed.refresh(&client, &namespace, &settings).await;
         Self {
             listener,
             settings,

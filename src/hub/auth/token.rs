@@ -34,14 +34,14 @@ const PROVEN_AT_ONCE: usize = 16;
 /// Time for a review, the wait for a turn included.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Key = [u8; 32];
+type TokenHash = [u8; 32];
 /// What requests that show the same token wait for.
-type UnderWay = Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>;
+type UnderWay = Mutex<HashMap<TokenHash, Arc<tokio::sync::Mutex<()>>>>;
 
 /// A request's part in the review of a token: one at a time has it reviewed, the others then know the verdict.
 struct Turn<'a> {
     under_way: &'a UnderWay,
-    key: Key,
+    key: TokenHash,
     /// `None` only while it is dropped.
     lock: Option<Arc<tokio::sync::Mutex<()>>>,
 }
@@ -64,9 +64,9 @@ impl Drop for Turn<'_> {
 pub struct Authenticator {
     client: Client,
     audience: &'static str,
-    accepted: Expiring<Key, Caller>,
-    refused: Expiring<Key, CallerError>,
-    proven: Expiring<Key, ()>,
+    accepted: Expiring<TokenHash, Caller>,
+    refused: Expiring<TokenHash, CallerError>,
+    proven: Expiring<TokenHash, ()>,
     sources: Arc<Sources>,
     strangers: Semaphore,
     known: Semaphore,
@@ -109,7 +109,7 @@ impl Authenticator {
             .map_or(0, |now| now.as_secs());
         let expires = inspect(token, self.audience, now).map_err(refused)?;
         // Hashed: a credential is never kept.
-        let key: Key = Sha256::digest(token).into();
+        let key: TokenHash = Sha256::digest(token).into();
         if let Some(verdict) = self.verdict(&key) {
             return verdict.map_err(refused);
         }
@@ -128,13 +128,19 @@ impl Authenticator {
     }
 
     /// What is known of a token.
-    fn verdict(&self, key: &Key) -> Option<Result<Caller, CallerError>> {
+    fn verdict(&self, key: &TokenHash) -> Option<Result<Caller, CallerError>> {
         let accepted = self.accepted.get(key).map(Ok);
         accepted.or_else(|| self.refused.get(key).map(Err))
     }
 
     /// Has a token reviewed.
-    async fn ask(&self, token: &str, source: &str, key: Key, (now, expires): (u64, u64)) -> Result<Caller, Problem> {
+    async fn ask(
+        &self,
+        token: &str,
+        source: &str,
+        key: TokenHash,
+        (now, expires): (u64, u64),
+    ) -> Result<Caller, Problem> {
         let is_proven = self.proven.get(&key).is_some();
         let (turns, _turn) = if is_proven {
             (&self.known, None)
@@ -162,7 +168,7 @@ impl Authenticator {
     }
 
     /// The turn of a token.
-    fn turn(&self, key: Key) -> Turn<'_> {
+    fn turn(&self, key: TokenHash) -> Turn<'_> {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = Arc::clone(under_way.entry(key).or_default());
         Turn {
@@ -303,7 +309,7 @@ mod tests {
         assert!(longest < Duration::from_secs(1), "{longest:?}");
         // What was accepted stays, however much is refused.
         for number in 0..3 * REFUSED {
-            let key: Key = Sha256::digest(number.to_string()).into();
+            let key: TokenHash = Sha256::digest(number.to_string()).into();
             authenticator.refused.put(key, CallerError::Unknown, REFUSED_FOR);
         }
         let since = Instant::now();

@@ -49,7 +49,7 @@ pub(super) async fn catalog(
     }
     let granted = granted(&state, &caller, &query, "catalog").await?;
     // Before the number: the view of that number contains everything observed by now.
-    let seen = state.shared.seen();
+    let seen = state.shared.newest_version();
     let version = *changes.borrow_and_update();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
     let view = view.ok_or_else(|| Refused::new("catalog", gone()))?;
@@ -173,7 +173,7 @@ impl CatalogStream {
     }
 
     fn look(&mut self) -> Option<()> {
-        let seen = self.right.state.shared.seen();
+        let seen = self.right.state.shared.newest_version();
         let version = *self.changes.borrow_and_update();
         let Right { state, granted, .. } = &self.right;
         let view = state.views.get(version, &granted.name, granted.sees.as_deref())?;

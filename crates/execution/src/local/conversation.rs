@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::conversation::{
-    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport, input_frames, left, read_result, run_end, run_frame,
-    timings,
+    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport, input_frames, processes_left, read_result, run_end,
+    run_frame, timings,
 };
 use super::super::{ExecutionError, ExecutionRequest, Exit, Language, StartKind};
 use super::sandbox::Sandbox;
@@ -40,7 +40,7 @@ pub(super) async fn run(
             Ok(Ok(RunResult { exit: WireExit::Survivors { count }, .. })) => {
                 // The uid is swept again and, if that does not help either, never used again.
                 sandbox.kill().await;
-                RunEnd::Failed(left(&format!("{count} of them")))
+                RunEnd::Failed(processes_left(&format!("{count} of them")))
             }
             Ok(Ok(result)) => {
                 // Later: the answer does not wait for the runner's exit.
@@ -52,7 +52,7 @@ pub(super) async fn run(
             Err(_) => {
                 let locks = sandbox.locks.clone();
                 if !sandbox.kill().await {
-                    return RunEnd::Failed(left("the runner did not answer"));
+                    return RunEnd::Failed(processes_left("the runner did not answer"));
                 }
                 let timings = timings(began.elapsed(), start);
                 RunEnd::Ended(collected.into_result(request.id, Exit::Timeout, [false; 2], timings, locks))
@@ -70,21 +70,21 @@ async fn talk(
 ) -> Result<RunResult, ExecutionError> {
     let run = run_frame(request, program, language, String::new());
     for frame in input_frames(request).chain([run]) {
-        sandbox.tell(&frame).await?;
+        sandbox.send_frame(&frame).await?;
     }
     read_result(sandbox, request.id, collected, &mut |_| {}).await
 }
 
 /// The answer is complete, so a runner that is gone already is no failure.
 async fn acknowledge(mut sandbox: Sandbox) {
-    let _ = sandbox.tell(&ToRunner::Ack).await;
+    let _ = sandbox.send_frame(&ToRunner::Ack).await;
 }
 
 async fn end_cancelled(mut sandbox: Sandbox) {
     let end = async {
-        sandbox.tell(&ToRunner::Cancel).await?;
+        sandbox.send_frame(&ToRunner::Cancel).await?;
         while !matches!(sandbox.next().await?, FromRunner::Result(_)) {}
-        sandbox.tell(&ToRunner::Ack).await
+        sandbox.send_frame(&ToRunner::Ack).await
     };
     // Without a uid of the run's own only the runner can find its processes: with its stdin closed it continues killing
     // them.

@@ -19,7 +19,7 @@ use super::super::{
     Language, LockReport, Missing, Program, StartKind, now,
 };
 use super::conversation::{self, SharedRequest};
-use super::kind::Kind;
+use super::kind::SandboxKind;
 use super::pool::Pool;
 use super::sandbox::{Blueprint, Sandbox};
 use super::settings::{KernelView, LocalSettings};
@@ -77,7 +77,7 @@ impl LocalExecutor {
             notes,
             concurrency: settings.queue.concurrency,
         };
-        let first = [Kind::of(Some(Language::Python))];
+        let first = [SandboxKind::of(Some(Language::Python))];
         let (pool, refilled) = Pool::start(Arc::clone(&blueprint), settings.warm, settings.max_idle, &first);
         let inner = Inner {
             records: Records::new(settings.records),
@@ -103,7 +103,7 @@ impl LocalExecutor {
     /// Warm sandboxes for a language; for metrics and tests.
     #[must_use]
     pub fn warm(&self, language: Language) -> usize {
-        self.inner.pool.ready(&Kind::of(Some(language)))
+        self.inner.pool.ready(&SandboxKind::of(Some(language)))
     }
 
     /// Executions that wait for a place; for metrics.
@@ -204,7 +204,7 @@ impl Inner {
             Program::Code { language, .. } => Some(*language),
             Program::Command { .. } => None,
         };
-        let kind = Kind { language, environment };
+        let kind = SandboxKind { language, environment };
         if let Some(sandbox) = self.pool.take(&kind) {
             match self.run_in(sandbox, request, &kind, StartKind::Warm, cancel).await {
                 RunEnd::Ended(result) => return Ok(result),
@@ -226,7 +226,7 @@ impl Inner {
         &self,
         sandbox: Sandbox,
         request: &SharedRequest,
-        kind: &Kind,
+        kind: &SandboxKind,
         start: StartKind,
         cancel: &CancellationToken,
     ) -> RunEnd {
@@ -264,7 +264,7 @@ async fn prove_locks(blueprint: &Blueprint, kernel: &KernelView) -> Result<Vec<S
     let (locks, work) = match kernel {
         KernelView::Pretend(locks) => (locks.clone(), WorkBound::Mounted),
         KernelView::Observed => {
-            let sandbox = blueprint.start(&Kind::of(Some(Language::Python))).await.map_err(|error| match error {
+            let sandbox = blueprint.start(&SandboxKind::of(Some(Language::Python))).await.map_err(|error| match error {
                 ExecutionError::Unavailable(missing) => missing,
                 error => Missing::new(
                     format!("the sandbox does not start: {error}"),

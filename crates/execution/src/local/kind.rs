@@ -8,14 +8,14 @@ use super::super::environments::Environment;
 
 /// What a warm sandbox has started: an interpreter, or only the locks, for commands; and the packages that it has.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kind {
+pub(super) struct SandboxKind {
     /// An interpreter, or nothing but the locks, for commands.
     pub(super) language: Option<Language>,
     /// The packages that it has.
     pub(super) environment: Option<Arc<Environment>>,
 }
 
-impl Kind {
+impl SandboxKind {
     /// One without packages.
     pub(super) const fn of(language: Option<Language>) -> Self {
         Self {
@@ -32,21 +32,21 @@ impl Kind {
     }
 }
 
-impl PartialEq for Kind {
+impl PartialEq for SandboxKind {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Kind {}
+impl Eq for SandboxKind {}
 
-impl Ord for Kind {
+impl Ord for SandboxKind {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
 }
 
-impl PartialOrd for Kind {
+impl PartialOrd for SandboxKind {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

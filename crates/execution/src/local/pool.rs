@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::kind::Kind;
+use super::kind::SandboxKind;
 use super::sandbox::{Blueprint, Sandbox};
 
 /// How long a refill waits for running calls to end: as long as a cold start takes, so that back-to-back calls on one
@@ -39,7 +39,7 @@ pub(super) struct Pool {
     /// Sandboxes per slot.
     size: usize,
     max_idle: Duration,
-    slots: Mutex<BTreeMap<Kind, Slot>>,
+    slots: Mutex<BTreeMap<SandboxKind, Slot>>,
     active: AtomicUsize,
     changed: Notify,
 }
@@ -64,7 +64,7 @@ impl Pool {
         blueprint: Arc<Blueprint>,
         size: usize,
         max_idle: Duration,
-        first: &[Kind],
+        first: &[SandboxKind],
     ) -> (Arc<Self>, AbortOnDropHandle<()>) {
         let wanted = first
             .iter()
@@ -97,7 +97,7 @@ impl Pool {
     }
 
     /// Takes a warm sandbox.
-    pub(super) fn take(&self, kind: &Kind) -> Option<Sandbox> {
+    pub(super) fn take(&self, kind: &SandboxKind) -> Option<Sandbox> {
         let mut slots = self.lock();
         let use_number = slots.values().map(|slot| slot.used).max().unwrap_or(0) + 1;
         let slot = slots.entry(kind.clone()).or_default();
@@ -117,16 +117,16 @@ impl Pool {
     }
 
     /// Sandboxes that are ready.
-    pub(super) fn ready(&self, kind: &Kind) -> usize {
+    pub(super) fn ready(&self, kind: &SandboxKind) -> usize {
         self.lock().get(kind).map_or(0, |slot| slot.ready.len())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Kind, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SandboxKind, Slot>> {
         // Slots are valid between any two statements.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lacking(&self) -> Option<Kind> {
+    fn lacking(&self) -> Option<SandboxKind> {
         let slots = self.lock();
         slots
             .iter()
@@ -135,7 +135,7 @@ impl Pool {
             .next()
     }
 
-    fn put(&self, kind: &Kind, sandbox: Sandbox) {
+    fn put(&self, kind: &SandboxKind, sandbox: Sandbox) {
         // The slot may have gone while the sandbox started: then nobody wants it.
         if let Some(slot) = self.lock().get_mut(kind) {
             slot.ready.push_back(sandbox);
@@ -158,9 +158,9 @@ impl Pool {
 }
 
 /// Closes the slots of the environments that were not used for the longest time.
-fn bound_environments(slots: &mut BTreeMap<Kind, Slot>) {
+fn bound_environments(slots: &mut BTreeMap<SandboxKind, Slot>) {
     loop {
-        let with = |(kind, _): &(&Kind, &Slot)| kind.environment.is_some();
+        let with = |(kind, _): &(&SandboxKind, &Slot)| kind.environment.is_some();
         if slots.iter().filter(with).count() <= MAX_ENVIRONMENTS {
             return;
         }

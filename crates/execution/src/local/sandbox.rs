@@ -21,7 +21,7 @@ use super::super::conversation::{
 use super::super::environments::Environment;
 use super::super::interpreter::{Grants, Interpreter, PROGRAM_DIRECTORIES, base_grants};
 use super::super::{ExecutionError, Language, Limits, LockReport};
-use super::kind::Kind;
+use super::kind::SandboxKind;
 use super::settings::LocalSettings;
 use super::workshop::{RunDirectory, Workshop};
 
@@ -131,7 +131,7 @@ impl Blueprint {
     /// Starts a sandbox of a kind: with its interpreter ready, or none for commands, and its packages.
     ///
     /// Errors: [`ExecutionError::Internal`] with what the runner said.
-    pub(super) async fn start(&self, kind: &Kind) -> Result<Sandbox, ExecutionError> {
+    pub(super) async fn start(&self, kind: &SandboxKind) -> Result<Sandbox, ExecutionError> {
         let modules = kind
             .environment
             .as_ref()
@@ -191,7 +191,7 @@ impl Blueprint {
         }
     }
 
-    fn start_frame(&self, directory: &RunDirectory, kind: &Kind) -> Start {
+    fn start_frame(&self, directory: &RunDirectory, kind: &SandboxKind) -> Start {
         let interpreter = kind.language.and_then(|language| self.interpreters.get(&language));
         let mut limits = self.limits.clone();
         if kind.language == Some(Language::Python) {
@@ -273,7 +273,7 @@ impl Sandbox {
     }
 
     /// Sends a frame.
-    pub(super) async fn tell(&mut self, frame: &ToRunner) -> Result<(), ExecutionError> {
+    pub(super) async fn send_frame(&mut self, frame: &ToRunner) -> Result<(), ExecutionError> {
         let line = self.encode(frame);
         self.send(&line).await
     }
@@ -324,10 +324,10 @@ impl Transport for Sandbox {
             .unwrap_or_default()
     }
 
-    fn asked(&self) -> String {
+    fn request_digest(&self) -> String {
         self.process
             .as_ref()
-            .map(|process| process.link.asked())
+            .map(|process| process.link.request_digest())
             .unwrap_or_default()
     }
 

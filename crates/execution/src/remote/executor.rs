@@ -112,7 +112,7 @@ impl RemoteExecutor {
                     Next::Now => continue,
                     Next::After(pause) => pause,
                     Next::Wait(why) => {
-                        shown.tell(Progress::Again(why));
+                        shown.report(Progress::Again(why));
                         let pause = wait;
                         wait = (wait * 2).min(WAIT_MAX);
                         jitter(pause)
@@ -283,7 +283,7 @@ async fn read(
     while let Some(frame) = lines.next_value::<ExecutionFrame>().await? {
         match frame {
             ExecutionFrame::Error(problem) => return Err(HubError::Refused(problem)),
-            ExecutionFrame::Phase { phase } => shown.tell(Progress::Phase(phase)),
+            ExecutionFrame::Phase { phase } => shown.report(Progress::Phase(phase)),
             ExecutionFrame::Output(output) => shown.output(output.stream, &output.data.0),
             ExecutionFrame::Skipped { .. } => shown.skip(),
             frame => match collector.take(id, frame) {

@@ -47,7 +47,7 @@ impl<'s> ShownOutput<'s> {
         self.blind = false;
     }
 
-    pub(super) fn tell(&self, progress: Progress) {
+    pub(super) fn report(&self, progress: Progress) {
         if let Some(show) = self.show {
             show(progress);
         }
@@ -66,7 +66,7 @@ impl<'s> ShownOutput<'s> {
         }
         let new = bytes.slice(self.told[at].saturating_sub(from)..);
         self.told[at] = self.heard[at];
-        self.tell(Progress::Output {
+        self.report(Progress::Output {
             error: at == 1,
             bytes: new,
         });
@@ -79,7 +79,7 @@ impl<'s> ShownOutput<'s> {
                 && !rest.is_empty()
             {
                 let bytes = stream.bytes.slice(self.told[at]..);
-                self.tell(Progress::Output { error: at == 1, bytes });
+                self.report(Progress::Output { error: at == 1, bytes });
             }
         }
     }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use knack_skill::catalog::{Catalog, CatalogSettings, Entry, Node};
+use knack_skill::catalog::{Catalog, CatalogEntry, CatalogSettings, Node};
 use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::problem::{Profile, Severity};
 use sha2::{Digest, Sha256};
 
 use super::runtime::RuntimeSettings;
-use super::source::{Report, SkillSource};
+use super::source::{SkillSource, SourceReport};
 
 /// What every request of one moment is served from.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// How many of them a request lists.
     pub listed: usize,
     /// What is wrong or noteworthy about the sources.
-    pub reports: Vec<Report>,
+    pub reports: Vec<SourceReport>,
     /// Why there is no catalog at all: the hub has not answered yet, or not for too long a time. Requests are passed on,
     /// nothing is injected, and a request that names a skill is refused with this text.
     pub absent: Option<String>,
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 
     /// The skills that are served: none of mode Never, and none at all while the runtime is suspended.
-    pub fn served(&self) -> impl Iterator<Item = &Entry> {
+    pub fn served(&self) -> impl Iterator<Item = &CatalogEntry> {
         let suspended = self.runtime.suspend;
         let entries = self.catalog.entries().iter();
         entries.filter(move |entry| !suspended && entry.mode != ActivationMode::Never)
@@ -122,7 +122,7 @@ struct JudgedSource {
     skill: Arc<Skill>,
     /// Its part of the catalog's revision.
     line: [u8; 32],
-    warnings: Vec<Report>,
+    warnings: Vec<SourceReport>,
 }
 
 /// The input of a catalog: the skills that its runtime accepts, before they are checked.
@@ -151,7 +151,7 @@ pub fn assemble(
     runtime: RuntimeSettings,
     node: Node,
     last: &mut LastGood,
-    mut reports: Vec<Report>,
+    mut reports: Vec<SourceReport>,
 ) -> Snapshot {
     let mut served = BTreeMap::new();
     for source in selected.sources {
@@ -169,7 +169,7 @@ fn finish(
     runtime: RuntimeSettings,
     node: Node,
     last: &mut LastGood,
-    reports: Vec<Report>,
+    reports: Vec<SourceReport>,
 ) -> Snapshot {
     let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
     let digest = digest_of(served.values().map(|kept| kept.line));
@@ -192,7 +192,7 @@ fn finish(
 }
 
 /// What is noteworthy about skills together: names and ids that clash, pins that do not fit, a list over its budget.
-fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, JudgedSource>) -> Vec<Report> {
+fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, JudgedSource>) -> Vec<SourceReport> {
     let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
     let clashes = catalog.clashes().iter().map(ToString::to_string);
     let pins = runtime.pins.iter().filter_map(|pin| pin_note(catalog, pin));
@@ -204,10 +204,12 @@ fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef
             runtime.max_listing_tokens, counts.whole, counts.cut, counts.bare, counts.left_out
         )
     });
-    let about_all = clashes.chain(over).map(|text| Report::warning(origin.clone(), text));
+    let about_all = clashes
+        .chain(over)
+        .map(|text| SourceReport::warning(origin.clone(), text));
     let about_pins = pins.map(|(skill, text)| {
         let place = served.get(skill).map_or(origin.as_str(), |kept| kept.origin.as_str());
-        Report::warning(place, format!("skill {}: {text}", skill.name))
+        SourceReport::warning(place, format!("skill {}: {text}", skill.name))
     });
     about_all.chain(about_pins).collect()
 }
@@ -242,7 +244,7 @@ fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option
 }
 
 /// Judges one source by the load profile; on errors falls back to the last good revision of the same skill.
-fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<Report>) -> Option<JudgedSource> {
+fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<SourceReport>) -> Option<JudgedSource> {
     let fingerprint = source.fingerprint();
     let last = match last {
         Some(kept) if kept.fingerprint == fingerprint => {
@@ -259,8 +261,8 @@ fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<Rep
     for problem in &loaded.problems {
         let text = format!("skill {}: {problem}", source.id.name);
         match problem.severity {
-            Severity::Error => errors.push(Report::error(source.origin.clone(), text)),
-            Severity::Warning => warnings.push(Report::warning(source.origin.clone(), text)),
+            Severity::Error => errors.push(SourceReport::error(source.origin.clone(), text)),
+            Severity::Warning => warnings.push(SourceReport::warning(source.origin.clone(), text)),
         }
     }
     reports.extend(errors.iter().cloned());
@@ -289,7 +291,7 @@ fn keep_unread(
     unread: &Unread<'_>,
     last: &LastGood,
     served: &mut BTreeMap<SkillRef, JudgedSource>,
-    reports: &mut Vec<Report>,
+    reports: &mut Vec<SourceReport>,
 ) {
     for (id, kept) in &last.skills {
         if unread.origins.contains(&kept.origin) && !unread.found.contains(id) {
@@ -299,8 +301,8 @@ fn keep_unread(
     }
 }
 
-fn last_good_report(origin: &str, id: &SkillRef) -> Report {
-    Report::warning(
+fn last_good_report(origin: &str, id: &SkillRef) -> SourceReport {
+    SourceReport::warning(
         origin,
         format!(
             "skill {}: the last good revision stays in service until this is fixed",

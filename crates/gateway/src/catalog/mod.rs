@@ -16,4 +16,4 @@ mod source;
 pub use assemble::{LastGood, Selected, Snapshot, Unread, assemble};
 pub use live::LiveCatalog;
 pub use runtime::RuntimeSettings;
-pub use source::{Fingerprint, ObjectIds, PackageNames, Report, ReportLevel, SkillSource, no_packages};
+pub use source::{Fingerprint, ObjectIds, PackageNames, ReportLevel, SkillSource, SourceReport, no_packages};

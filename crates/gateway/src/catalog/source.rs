@@ -111,7 +111,7 @@ pub enum ReportLevel {
 
 /// One line for the console and `--output json`: what is wrong with which source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct SourceReport {
     /// How bad.
     pub level: ReportLevel,
     /// File or folder, with the line where known.
@@ -120,7 +120,7 @@ pub struct Report {
     pub text: String,
 }
 
-impl Report {
+impl SourceReport {
     /// A report that keeps a source from being served.
     pub fn error(origin: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SourceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = match self.level {
             ReportLevel::Warning => "warning",

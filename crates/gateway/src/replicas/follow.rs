@@ -9,7 +9,7 @@ use knack_wire::history::HistorySecret;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::index::Index;
+use super::index::ReplicaIndex;
 use super::{LinkState, Replicas};
 use crate::caller::CallerSecret;
 
@@ -78,7 +78,7 @@ impl Link {
             .at_owner(|at| async move { hub.watch_at(at.as_ref().map(|at| at.as_str()), path).await })
             .await?;
         // The list of values is sent from the beginning; until it is complete, the previous list counts.
-        let mut telling = Some(Index::default());
+        let mut telling = Some(ReplicaIndex::default());
         while let Some(line) = lines.next_value::<KeptLine>().await? {
             match line {
                 KeptLine::Hello(hello) => self.begin(hello.secret),
@@ -103,7 +103,7 @@ impl Link {
             // Before the first one there was no catalog, or a saved one without runs, so nothing or little was kept under
             // the secret of this process. A later one follows a new key of the hub. Records kept here are lost then, which
             // is never an error.
-            self.replicas.learn(|index| *index = Index::default());
+            self.replicas.learn(|index| *index = ReplicaIndex::default());
             self.secret.replace(HistorySecret::new(secret.0));
         }
     }

@@ -13,7 +13,7 @@ const VALUES_MAX: usize = 16 << 10;
 
 /// The index.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct ReplicaIndex {
     /// In the order of arrival.
     values: BTreeMap<u64, Arc<KeptValue>>,
     by_key: HashMap<(KeptKey, KeptKey), u64>,
@@ -24,7 +24,7 @@ pub(super) struct Index {
     next: u64,
 }
 
-impl Index {
+impl ReplicaIndex {
     /// A value that can be asked for; an older one under one of its keys is replaced.
     pub(super) fn add(&mut self, value: KeptValue) {
         for key in &value.keys {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn only_conversations_with_hidden_turns_are_asked_for() {
-        let mut index = Index::default();
+        let mut index = ReplicaIndex::default();
         index.add(value(1, &[10, 11], Some(100)));
         index.add(value(2, &[20], None));
         for (client, opening, expected) in [
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_is_replaced_or_gone_leaves_nothing_behind() {
-        let mut index = Index::default();
+        let mut index = ReplicaIndex::default();
         index.add(value(1, &[10, 11], Some(100)));
         index.add(value(1, &[11], Some(101)));
         assert!(index.find(&key(1), &key(10)).is_none() && !index.knows_opening(&key(1), &key(100)));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_oldest_values_go_first_and_the_bound_holds() {
-        let mut index = Index::default();
+        let mut index = ReplicaIndex::default();
         for n in 0..VALUES_MAX + 2 {
             index.add(value(n, &[n], Some(n)));
         }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use index::Index;
+use index::ReplicaIndex;
 pub use read::STAGED_TIMEOUT;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::caller::CallerSecret;
 use super::files::FileStore;
 use super::metrics::ReplicaMetrics;
-use super::records::Key;
+use super::records::KeyedHash;
 use knack_hub_api::client::{HubClient, HubError};
 use knack_hub_api::{KeptKey, ProblemCode, RuntimeName};
 use knack_memory::MemoryBudget;
@@ -54,7 +54,7 @@ pub struct Replicas {
     runtime: RuntimeName,
     /// The address at which the owner of the runtime answered last.
     owner: ArcSwapOption<String>,
-    index: Mutex<Index>,
+    index: Mutex<ReplicaIndex>,
     link: Mutex<LinkState>,
     lanes: Vec<mpsc::Sender<write::Job>>,
     waiting: MemoryBudget,
@@ -124,12 +124,12 @@ impl Replicas {
     }
 
     /// Whether other replicas may have a record of this client.
-    pub fn knows_client(&self, client: &Key) -> bool {
+    pub fn knows_client(&self, client: &KeyedHash) -> bool {
         self.is_linked() && self.index().knows_client(&KeptKey(*client))
     }
 
     /// Whether other replicas may have a record of a conversation that begins so.
-    pub fn knows_opening(&self, client: &Key, opening: &Key) -> bool {
+    pub fn knows_opening(&self, client: &KeyedHash, opening: &KeyedHash) -> bool {
         self.is_linked() && self.index().knows_opening(&KeptKey(*client), &KeptKey(*opening))
     }
 
@@ -152,15 +152,15 @@ impl Replicas {
     }
 
     /// The index is valid between any two of its methods.
-    fn index(&self) -> MutexGuard<'_, Index> {
+    fn index(&self) -> MutexGuard<'_, ReplicaIndex> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the index.
-    fn learn(&self, change: impl FnOnce(&mut Index)) {
+    fn learn(&self, change: impl FnOnce(&mut ReplicaIndex)) {
         let mut index = self.index();
         change(&mut index);
-        self.metrics.known(index.len());
+        self.metrics.set_known_values(index.len());
     }
 
     /// Calls the owner of the runtime, following one redirect: a second one means that it changes at this moment.

@@ -8,14 +8,14 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue, ProblemCode, kept_path};
-use knack_wire::history::{Caller, FileNote, Lookup, MAX_RECORD_BYTES, Record};
+use knack_wire::history::{Caller, FileNote, Lookup, MAX_RECORD_BYTES, TurnRecord};
 use tokio::time::{Instant, timeout_at};
 
 use super::Replicas;
 use super::sealed::{self, About, List};
 use crate::files::{FILES_KEPT, FileEntry};
 use crate::metrics::{ReadOutcome, ReadWhat};
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// How long a request waits for its hidden turns: the hub answers from memory within a few milliseconds; a turn that
 /// arrives later is missing, as without the hub.
@@ -39,11 +39,11 @@ pub struct FoundRecord {
     /// [`Lookup::turn`].
     pub turn: usize,
     /// The beginning of its conversation.
-    pub opening: Key,
+    pub opening: KeyedHash,
     /// All of its keys.
-    pub keys: Vec<Key>,
+    pub keys: Vec<KeyedHash>,
     /// The record.
-    pub record: Arc<Record>,
+    pub record: Arc<TurnRecord>,
 }
 
 impl Replicas {
@@ -86,7 +86,7 @@ impl Replicas {
         let (name, opening) = (value.keys.first()?.0, value.opening?.0);
         let max_bytes = usize::try_from(value.bytes).unwrap_or(usize::MAX).min(KEPT_MAX_BYTES);
         let plain = self.read(caller, ReadWhat::Record, &name, max_bytes).await?;
-        let record: Record = serde_json::from_slice(&plain).ok()?;
+        let record: TurnRecord = serde_json::from_slice(&plain).ok()?;
         if record.size() > MAX_RECORD_BYTES {
             return None;
         }
@@ -148,7 +148,7 @@ impl Replicas {
         Some(list.files)
     }
 
-    async fn asked_for(&self, caller: &Caller, key: &Key) -> Option<(About, Bytes)> {
+    async fn asked_for(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
         if !self.is_linked() {
             return None;
         }
@@ -159,14 +159,14 @@ impl Replicas {
         Some((about, bytes))
     }
 
-    async fn file_at(&self, caller: &Caller, key: &Key) -> Option<(About, Bytes)> {
+    async fn file_at(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
         let _share = self.reading.try_take(KEPT_MAX_BYTES).ok()?;
         let plain = self.read(caller, ReadWhat::File, key, KEPT_MAX_BYTES).await?;
         // A digest over 4 MiB takes some milliseconds: none for an async thread.
         tokio::task::spawn_blocking(move || sealed::unpack(plain)).await.ok()?
     }
 
-    async fn read(&self, caller: &Caller, what: ReadWhat, name: &Key, max_bytes: usize) -> Option<Vec<u8>> {
+    async fn read(&self, caller: &Caller, what: ReadWhat, name: &KeyedHash, max_bytes: usize) -> Option<Vec<u8>> {
         let client = KeptKey(caller.bucket());
         let path = kept_path(client, KeptKey(*name), &self.runtime);
         let path = &path;

@@ -8,7 +8,7 @@ use knack_wire::history::Caller;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{FileEntry, file_id};
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// Length of a nonce, bytes. Random: a key seals one name of one client, which is written a few times at most.
 const NONCE_BYTES: usize = 12;
@@ -16,7 +16,7 @@ const NONCE_BYTES: usize = 12;
 const LENGTH_BYTES: usize = 4;
 
 /// Seals bytes that are kept under a name.
-pub(super) fn seal(caller: &Caller, name: &Key, plain: &[u8]) -> Bytes {
+pub(super) fn seal(caller: &Caller, name: &KeyedHash, plain: &[u8]) -> Bytes {
     let nonce: [u8; NONCE_BYTES] = std::array::from_fn({
         let random = uuid::Uuid::new_v4().into_bytes();
         // The bytes of a version 4 UUID that are all random.
@@ -33,27 +33,27 @@ pub(super) fn seal(caller: &Caller, name: &Key, plain: &[u8]) -> Bytes {
 }
 
 /// Opens what [`seal`] made; `None`: another client's, of another name, or changed.
-pub(super) fn open(caller: &Caller, name: &Key, sealed: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn open(caller: &Caller, name: &KeyedHash, sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>()?;
     cipher(caller, name).decrypt(&Nonce::from(*nonce), sealed).ok()
 }
 
-fn cipher(caller: &Caller, name: &Key) -> ChaCha20Poly1305 {
+fn cipher(caller: &Caller, name: &KeyedHash) -> ChaCha20Poly1305 {
     ChaCha20Poly1305::new(&caller.derived_key("seal", name).into())
 }
 
 /// Where a file of a response is kept.
-pub(super) fn file_key(caller: &Caller, id: &str) -> Key {
+pub(super) fn file_key(caller: &Caller, id: &str) -> KeyedHash {
     caller.derived_key("file", id.as_bytes())
 }
 
 /// The same by response and name.
-pub(super) fn named_key(caller: &Caller, response: &str, name: &str) -> Key {
+pub(super) fn named_key(caller: &Caller, response: &str, name: &str) -> KeyedHash {
     file_key(caller, &file_id(response, name))
 }
 
 /// Where the list of a response's files is kept.
-pub(super) fn list_key(caller: &Caller, response: &str) -> Key {
+pub(super) fn list_key(caller: &Caller, response: &str) -> KeyedHash {
     caller.derived_key("files", response.as_bytes())
 }
 

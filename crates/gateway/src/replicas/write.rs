@@ -8,7 +8,7 @@ use bytes::Bytes;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue};
 use knack_memory::MemoryShare;
-use knack_wire::history::{Caller, Record};
+use knack_wire::history::{Caller, TurnRecord};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ use super::sealed::{self, About, List};
 use super::{LANES, Replicas};
 use crate::files::FileEntry;
 use crate::metrics::WriteOutcome;
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// Time for one value: 4 MiB to a hub in the same cluster take far less.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ impl Plain {
 
 impl Replicas {
     /// Lets other replicas find a record of hidden turns.
-    pub fn keep_record(&self, caller: &Caller, opening: Key, keys: &[Key], record: &Record) {
+    pub fn keep_record(&self, caller: &Caller, opening: KeyedHash, keys: &[KeyedHash], record: &TurnRecord) {
         // Plain data: writing it cannot fail.
         let json = serde_json::to_vec(record).unwrap_or_default();
         self.enqueue(caller, keys, Some(opening), Plain::Record(json.into()));
@@ -93,7 +93,7 @@ impl Replicas {
         }
     }
 
-    fn enqueue(&self, caller: &Caller, keys: &[Key], opening: Option<Key>, plain: Plain) {
+    fn enqueue(&self, caller: &Caller, keys: &[KeyedHash], opening: Option<KeyedHash>, plain: Plain) {
         if !self.is_linked() {
             self.metrics.wrote(WriteOutcome::Away);
             return;

@@ -5,12 +5,12 @@ use http::request::Parts;
 use knack_registry::Dialect;
 use knack_wire::history::Caller;
 
-use super::info::{Content, Found};
+use super::info::{Content, FoundFile};
 use super::refusal::Refusal;
 use crate::state::Gateway;
 
 /// One call, with its parts.
-pub(super) struct Asked<'a> {
+pub(super) struct FilesRequest<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) dialect: Dialect,
     pub(super) caller: Caller,
@@ -20,29 +20,29 @@ pub(super) struct Asked<'a> {
 
 impl Gateway {
     /// A file of a caller by an id of ours: made by a run here, uploaded, or made at another replica of this gateway.
-    pub(super) async fn own_file(&self, caller: &Caller, id: &str) -> Result<Found, Refusal> {
+    pub(super) async fn own_file(&self, caller: &Caller, id: &str) -> Result<FoundFile, Refusal> {
         let bucket = caller.bucket();
         if let Some(made) = self.files.find(&bucket, id) {
-            return Ok(Found::of_run(made));
+            return Ok(FoundFile::of_run(made));
         }
         let uploaded = match &self.user_files {
             Some(store) => store.file(&bucket, id).await,
             None => Err(Refusal::Missing("File", id.to_owned())),
         };
         let refusal = match uploaded {
-            Ok(info) => return Ok(Found::uploaded(info)),
+            Ok(info) => return Ok(FoundFile::uploaded(info)),
             Err(refusal) => refusal,
         };
         let elsewhere = match &self.replicas {
             Some(replicas) => replicas.file(caller, id).await,
             None => None,
         };
-        let found = elsewhere.map(|(entry, made_at, bytes)| Found::of_replica(id, entry, made_at, bytes));
+        let found = elsewhere.map(|(entry, made_at, bytes)| FoundFile::of_replica(id, entry, made_at, bytes));
         found.ok_or(refusal)
     }
 
     /// The content of a file that was found.
-    pub(super) async fn content_of(&self, caller: &Caller, found: &Found) -> Result<Bytes, Refusal> {
+    pub(super) async fn content_of(&self, caller: &Caller, found: &FoundFile) -> Result<Bytes, Refusal> {
         match (&found.content, &self.user_files) {
             (Content::Here(stored), _) => stored.read().await.ok_or(Refusal::Failed),
             (Content::Read(bytes), _) => Ok(bytes.clone()),

@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::asked::Asked;
+use super::asked::FilesRequest;
 use super::form::{self, FormFile};
-use super::info::{Content, Found};
+use super::info::{Content, FoundFile};
 use super::objects::{Container, ContainerFile, NewContainer, NewContainerFile, Source};
 use super::page::container_page;
 use super::refusal::Refusal;
-use super::route::Call;
+use super::route::FilesCall;
 use super::store::new_id;
 use super::{UserFiles, shapes};
 use crate::state::Gateway;
@@ -51,51 +51,51 @@ struct ByFileId {
 }
 
 /// Answers one call.
-pub(super) async fn answer(asked: &Asked<'_>, store: &UserFiles, call: Call) -> Result<Response, Refusal> {
+pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: FilesCall) -> Result<Response, Refusal> {
     let caller = asked.caller.bucket();
     let query = asked.parts.uri.query();
     let json = |value: Value| Json(value).into_response();
     match call {
-        Call::CreateContainer => create(asked, store).await.map(|one| json(shapes::container(&one))),
-        Call::Containers => {
+        FilesCall::CreateContainer => create(asked, store).await.map(|one| json(shapes::container(&one))),
+        FilesCall::Containers => {
             let (page, name) = container_page(query)?;
             let (mut all, gone) = store.containers(&caller, page.places()).await?;
             all.retain(|one| name.as_ref().is_none_or(|name| *name == one.name));
             let listed = page.of(all, |one| (one.created, one.id.clone()), &gone)?;
             Ok(json(shapes::containers(&listed)))
         }
-        Call::Container(id) => {
+        FilesCall::Container(id) => {
             let (found, _) = store.container(&caller, &id, Vec::new()).await?;
             Ok(json(shapes::container(&found)))
         }
-        Call::DeleteContainer(id) => {
+        FilesCall::DeleteContainer(id) => {
             store.delete_container(&caller, &id).await?;
             Ok(json(shapes::deleted("container.deleted", &id)))
         }
-        Call::AddContainerFile(id) => {
+        FilesCall::AddContainerFile(id) => {
             let file = add(asked, store, &id).await?;
             Ok(json(shapes::container_file(&id, &file)))
         }
-        Call::ContainerFiles(id) => {
+        FilesCall::ContainerFiles(id) => {
             let (page, _) = container_page(query)?;
             let (container, gone) = store.container(&caller, &id, page.places()).await?;
             let listed = page.of(container.files, |one| (one.created, one.id.clone()), &gone)?;
             Ok(json(shapes::container_files(&id, &listed)))
         }
-        Call::ContainerFile(id, file) => {
+        FilesCall::ContainerFile(id, file) => {
             let (container, _) = store.container(&caller, &id, Vec::new()).await?;
             let found = container.files.into_iter().find(|one| one.id == file);
             let found = found.ok_or(Refusal::Missing("Container file", file))?;
             Ok(json(shapes::container_file(&id, &found)))
         }
-        Call::ContainerFileContent(id, file) => {
+        FilesCall::ContainerFileContent(id, file) => {
             let (container, _) = store.container(&caller, &id, Vec::new()).await?;
             let size = container.files.iter().find(|one| one.id == file).map(|one| one.size);
             let _held = asked.hold(size.unwrap_or(0))?;
             let (found, bytes) = store.container_file_content(&caller, &id, &file).await?;
             Ok(shapes::content(&found.mime, bytes))
         }
-        Call::DeleteContainerFile(id, file) => {
+        FilesCall::DeleteContainerFile(id, file) => {
             store.delete_container_file(&caller, &id, &file).await?;
             Ok(json(shapes::deleted("container.file.deleted", &file)))
         }
@@ -103,7 +103,7 @@ pub(super) async fn answer(asked: &Asked<'_>, store: &UserFiles, call: Call) -> 
     }
 }
 
-async fn create(asked: &Asked<'_>, store: &UserFiles) -> Result<Container, Refusal> {
+async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container, Refusal> {
     let body = read(&asked.body)?;
     let new = new_container(&body)?;
     let (caller, id) = (asked.caller.bucket(), new.id.clone());
@@ -187,7 +187,7 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
 }
 
 /// The file that an id names.
-async fn own_file(asked: &Asked<'_>, id: &str, field: &'static str) -> Result<Found, Refusal> {
+async fn own_file(asked: &FilesRequest<'_>, id: &str, field: &'static str) -> Result<FoundFile, Refusal> {
     if !is_own_file(id) {
         let text = format!(
             "{field}: {id} is a file of the provider; a container of this gateway takes files that were uploaded here"
@@ -197,7 +197,7 @@ async fn own_file(asked: &Asked<'_>, id: &str, field: &'static str) -> Result<Fo
     asked.gateway.own_file(&asked.caller, id).await
 }
 
-async fn add(asked: &Asked<'_>, store: &UserFiles, id: &str) -> Result<ContainerFile, Refusal> {
+async fn add(asked: &FilesRequest<'_>, store: &UserFiles, id: &str) -> Result<ContainerFile, Refusal> {
     let caller = asked.caller.bucket();
     store.container(&caller, id, Vec::new()).await?;
     if form::is_form(&asked.parts.headers) {
@@ -227,7 +227,7 @@ impl Gateway {
         caller: &Caller,
         store: &UserFiles,
         container: &str,
-        found: &Found,
+        found: &FoundFile,
     ) -> Result<ContainerFile, Refusal> {
         let bucket = caller.bucket();
         if matches!(found.content, Content::Uploaded) {

@@ -12,7 +12,7 @@ const MADE_BY_RUNS: &str = "assistants_output";
 
 /// A file, and where its content is.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundFile {
     /// What is shown of it.
     pub info: FileInfo,
     pub(super) content: Content,
@@ -29,7 +29,7 @@ pub(super) enum Content {
     Read(Bytes),
 }
 
-impl Found {
+impl FoundFile {
     pub(super) const fn uploaded(info: FileInfo) -> Self {
         Self {
             info,

@@ -22,7 +22,7 @@ use super::refusal::Refusal;
 use super::store::{Clock, UploadStore, UserFiles, new_id};
 use super::table::{Held, Table};
 use super::vault::Vault;
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// Prefix of ids of files in a container.
 const CONTAINER_FILE_PREFIX: &str = "cfile_knack_";
@@ -308,7 +308,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
 }
 
 fn gone(table: &Table, owner: &FileOwner, ids: Vec<String>) -> Gone {
-    let stood = |id: String| table.gone(owner, &id).map(|at| (id, at));
+    let stood = |id: String| table.creation_of_removed(owner, &id).map(|at| (id, at));
     ids.into_iter().filter_map(stood).collect()
 }
 
@@ -323,7 +323,7 @@ fn failed(error: &io::Error) -> Refusal {
 
 #[async_trait]
 impl UploadStore for Arc<LocalFiles> {
-    async fn call(&self, caller: &Key, op: Op, content: Bytes) -> Result<Reply, Refusal> {
+    async fn call(&self, caller: &KeyedHash, op: Op, content: Bytes) -> Result<Reply, Refusal> {
         let (store, owner) = (Self::clone(self), FileOwner::here(*caller));
         let done = tokio::task::spawn_blocking(move || store.execute(&owner, op, &content)).await;
         // It panicked, or the process ends.

@@ -30,13 +30,13 @@ mod tests;
 mod vault;
 
 pub use bounds::Bounds;
-pub use info::Found;
+pub use info::FoundFile;
 pub use local::LocalFiles;
 pub use objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, Source};
 pub use op::{Answer, FILES_PATH, Op, Reply, answered, read_asked};
 pub use refusal::Refusal;
 pub use remote::RemoteFiles;
-pub use route::{Call, route};
+pub use route::{FilesCall, route};
 pub use serve::serve;
 pub use shapes::{content, text_time};
 pub use store::{Clock, UploadStore, UserFiles};

@@ -8,7 +8,7 @@ use knack_wire::history::Caller;
 use knack_wire::json::{Edits, quoted};
 use knack_wire::own_files::{self, CONTAINER_PREFIX, OwnFiles, OwnPart};
 use knack_wire::request::Attachment;
-use knack_wire::{Fault, Format, Kind, ModelRoute, Request};
+use knack_wire::{CallKind, Fault, Format, ModelRoute, Request};
 
 use super::objects::Container;
 use super::refusal::Refusal;
@@ -40,7 +40,7 @@ impl Named {
             let text = format!(
                 "a request has at most {MADE_MAX_FILES} files of this gateway, of {STAGED_MAX_BYTES} bytes in all"
             );
-            return Err(said(&Refusal::Invalid("file_id", text), "file_id"));
+            return Err(fault_of_param(&Refusal::Invalid("file_id", text), "file_id"));
         }
         self.bytes = bytes;
         let held = match &mut self.holding {
@@ -86,7 +86,7 @@ async fn resolve_named(
         return Ok(Named::default());
     }
     let mut named = Named::default();
-    if request.kind() == Kind::Generate {
+    if request.kind() == CallKind::Generate {
         named.container = container(gateway, caller, &own).await?;
         if let Some(container) = named.container.clone() {
             named.runs_here = container.id.starts_with(CONTAINER_PREFIX);
@@ -116,7 +116,7 @@ async fn contents(
     let bucket = caller.bucket();
     let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(&bucket, container)).await;
     read.unwrap_or(Err(Refusal::Away))
-        .map_err(|refusal| said(&refusal, "container"))
+        .map_err(|refusal| fault_of_param(&refusal, "container"))
 }
 
 /// The container that a request names, or the one that is made for the files that its tool names.
@@ -132,7 +132,7 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
             Ok(found) => Ok(Some(found)),
             // An answer showed it: a new one takes its place, and the answer says which.
             Err(Refusal::Missing(..) | Refusal::Expired(_)) if !id.starts_with(CONTAINER_PREFIX) => Ok(None),
-            Err(refusal) => Err(said(&refusal, "container")),
+            Err(refusal) => Err(fault_of_param(&refusal, "container")),
         };
     }
     if own.container_files.is_empty() {
@@ -140,12 +140,15 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
     }
     let Some(store) = store else {
         let text = "file_ids of this gateway need a container, and it keeps none; ask its operator to switch files on";
-        return Err(said(&Refusal::Invalid("file_ids", text.to_owned()), "file_ids"));
+        return Err(fault_of_param(
+            &Refusal::Invalid("file_ids", text.to_owned()),
+            "file_ids",
+        ));
     };
     let made = store
         .open_container(&bucket)
         .await
-        .map_err(|refusal| said(&refusal, "tools"))?;
+        .map_err(|refusal| fault_of_param(&refusal, "tools"))?;
     for file in &own.container_files {
         let put = async {
             let found = gateway.own_file(caller, file).await?;
@@ -154,11 +157,11 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
         if let Err(refusal) = put.await {
             // It goes by itself if this fails.
             let _ = store.delete_container(&bucket, &made.id).await;
-            return Err(said(&refusal, "file_ids"));
+            return Err(fault_of_param(&refusal, "file_ids"));
         }
     }
     let used = store.use_container(&bucket, &made.id).await;
-    used.map(Some).map_err(|refusal| said(&refusal, "file_ids"))
+    used.map(Some).map_err(|refusal| fault_of_param(&refusal, "file_ids"))
 }
 
 /// The body with words in the place of files of ours, which become inputs of the runs.
@@ -180,10 +183,10 @@ async fn parts(
             name.clone()
         } else {
             let found = gateway.own_file(caller, &part.id).await;
-            let found = found.map_err(|refusal| said(&refusal, "file_id"))?;
+            let found = found.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
             named.admit(gateway, caller, (named.files.len(), found.info.size))?;
             let bytes = gateway.content_of(caller, &found).await;
-            let bytes = bytes.map_err(|refusal| said(&refusal, "file_id"))?;
+            let bytes = bytes.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
             let given = Attachment {
                 name: Some(found.info.name.clone()),
                 media_type: Some(found.info.mime.clone()),
@@ -215,13 +218,13 @@ fn for_model(format: Format, part: &OwnPart, kind: &str) -> Fault {
          inline",
         part.id
     );
-    said(&Refusal::Invalid("file_id", text), "file_id")
+    fault_of_param(&Refusal::Invalid("file_id", text), "file_id")
 }
 
-fn said(refusal: &Refusal, param: &str) -> Fault {
+fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
     Fault {
         param: Some(param.to_owned()),
-        ..shapes::said(refusal)
+        ..shapes::fault_of(refusal)
     }
 }
 

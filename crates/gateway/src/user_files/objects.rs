@@ -3,20 +3,20 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// Whose an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileOwner {
     /// The account of the gateway that keeps it, as the registry proved it; zeros where one process keeps its own.
-    pub account: Key,
+    pub account: KeyedHash,
     /// The client of that gateway.
-    pub caller: Key,
+    pub caller: KeyedHash,
 }
 
 impl FileOwner {
     /// A client of this process.
-    pub const fn here(caller: Key) -> Self {
+    pub const fn here(caller: KeyedHash) -> Self {
         Self {
             account: [0; 32],
             caller,

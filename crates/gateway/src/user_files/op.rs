@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile};
 use super::refusal::Refusal;
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// Where the registry of a cluster keeps files for gateways.
 pub const FILES_PATH: &str = "/knack/v1/files";
@@ -83,7 +83,7 @@ pub type Reply = (Answer, Bytes);
 /// A refusal of the registry, as it is sent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Told {
+enum SentRefusal {
     File(String),
     Container(String),
     ContainerFile(String),
@@ -96,7 +96,7 @@ enum Told {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Asked {
+struct SentCall {
     caller: String,
     op: Op,
 }
@@ -105,7 +105,7 @@ struct Asked {
 #[serde(rename_all = "snake_case")]
 enum Answered {
     Done(Answer),
-    Refused(Told),
+    Refused(SentRefusal),
 }
 
 impl Op {
@@ -132,14 +132,14 @@ impl Op {
 }
 
 /// The body of a request to the registry.
-pub(super) fn asked(caller: &Key, op: Op, content: &Bytes) -> Option<Bytes> {
+pub(super) fn call_body(caller: &KeyedHash, op: Op, content: &Bytes) -> Option<Bytes> {
     let caller = knack_skill::digest::hex(caller);
-    framed(&Asked { caller, op }, content)
+    framed(&SentCall { caller, op }, content)
 }
 
 /// A request to the registry: the client of its gateway, what is asked, and the content. `None`: it is none.
-pub fn read_asked(body: &Bytes) -> Option<(Key, Op, Bytes)> {
-    let (Asked { caller, op }, content) = unframed(body, ASKED_MAX_BYTES)?;
+pub fn read_asked(body: &Bytes) -> Option<(KeyedHash, Op, Bytes)> {
+    let (SentCall { caller, op }, content) = unframed(body, ASKED_MAX_BYTES)?;
     Some((key_of(&caller)?, op, content)).filter(|(_, op, _)| op.is_sound())
 }
 
@@ -147,7 +147,7 @@ pub fn read_asked(body: &Bytes) -> Option<(Key, Op, Bytes)> {
 pub fn answered(outcome: Result<Reply, Refusal>) -> Bytes {
     let (line, content) = match outcome {
         Ok((answer, content)) => (Answered::Done(answer), content),
-        Err(refusal) => (Answered::Refused(told(refusal)), Bytes::new()),
+        Err(refusal) => (Answered::Refused(sent_refusal(refusal)), Bytes::new()),
     };
     // Values of ours are always written.
     framed(&line, &content).unwrap_or_default()
@@ -158,7 +158,7 @@ pub(super) fn read_answered(body: &Bytes) -> Option<Result<Reply, Refusal>> {
     let (line, content) = unframed(body, body.len())?;
     Some(match line {
         Answered::Done(answer) => Ok((answer, content)),
-        Answered::Refused(told) => Err(heard(told)),
+        Answered::Refused(sent) => Err(received_refusal(sent)),
     })
 }
 
@@ -176,7 +176,7 @@ fn unframed<T: DeserializeOwned>(body: &Bytes, line_max: usize) -> Option<(T, By
     Some((line, body.slice(end + 1..)))
 }
 
-fn key_of(hex: &str) -> Option<Key> {
+fn key_of(hex: &str) -> Option<KeyedHash> {
     let mut key = [0; 32];
     if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -187,32 +187,32 @@ fn key_of(hex: &str) -> Option<Key> {
     Some(key)
 }
 
-fn told(refusal: Refusal) -> Told {
+fn sent_refusal(refusal: Refusal) -> SentRefusal {
     match refusal {
-        Refusal::Missing("File", id) => Told::File(id),
-        Refusal::Missing("Container", id) => Told::Container(id),
-        Refusal::Missing(_, id) => Told::ContainerFile(id),
-        Refusal::Expired(id) => Told::Expired(id),
-        Refusal::Invalid(_, text) => Told::Invalid(text),
-        Refusal::NotAllowed(text) => Told::Invalid(text.to_owned()),
-        Refusal::TooLarge(text) => Told::TooLarge(text),
-        Refusal::Full(text) => Told::Full(text),
-        Refusal::Busy => Told::Busy,
-        Refusal::Failed | Refusal::Away => Told::Failed,
+        Refusal::Missing("File", id) => SentRefusal::File(id),
+        Refusal::Missing("Container", id) => SentRefusal::Container(id),
+        Refusal::Missing(_, id) => SentRefusal::ContainerFile(id),
+        Refusal::Expired(id) => SentRefusal::Expired(id),
+        Refusal::Invalid(_, text) => SentRefusal::Invalid(text),
+        Refusal::NotAllowed(text) => SentRefusal::Invalid(text.to_owned()),
+        Refusal::TooLarge(text) => SentRefusal::TooLarge(text),
+        Refusal::Full(text) => SentRefusal::Full(text),
+        Refusal::Busy => SentRefusal::Busy,
+        Refusal::Failed | Refusal::Away => SentRefusal::Failed,
     }
 }
 
-fn heard(told: Told) -> Refusal {
-    match told {
-        Told::File(id) => Refusal::Missing("File", id),
-        Told::Container(id) => Refusal::Missing("Container", id),
-        Told::ContainerFile(id) => Refusal::Missing("Container file", id),
-        Told::Expired(id) => Refusal::Expired(id),
-        Told::Invalid(text) => Refusal::Invalid("file", text),
-        Told::TooLarge(text) => Refusal::TooLarge(text),
-        Told::Full(text) => Refusal::Full(text),
-        Told::Failed => Refusal::Failed,
-        Told::Busy => Refusal::Busy,
+fn received_refusal(sent: SentRefusal) -> Refusal {
+    match sent {
+        SentRefusal::File(id) => Refusal::Missing("File", id),
+        SentRefusal::Container(id) => Refusal::Missing("Container", id),
+        SentRefusal::ContainerFile(id) => Refusal::Missing("Container file", id),
+        SentRefusal::Expired(id) => Refusal::Expired(id),
+        SentRefusal::Invalid(text) => Refusal::Invalid("file", text),
+        SentRefusal::TooLarge(text) => Refusal::TooLarge(text),
+        SentRefusal::Full(text) => Refusal::Full(text),
+        SentRefusal::Failed => Refusal::Failed,
+        SentRefusal::Busy => Refusal::Busy,
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
     fn requests_and_answers_arrive_as_they_were_sent_and_others_are_none() {
         let op = Op::DeleteContainerFile("cntr_knack_a".to_owned(), "line\nbreak".to_owned());
         let content = Bytes::from_static(b"a\nb\n");
-        let sent = asked(&[0xab; 32], op.clone(), &content).unwrap();
+        let sent = call_body(&[0xab; 32], op.clone(), &content).unwrap();
         assert_eq!(read_asked(&sent), Some(([0xab; 32], op, content.clone())));
         for body in [
             &b""[..],
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(read_asked(&Bytes::copy_from_slice(body)), None, "{text}");
         }
         let long = Op::File("x".repeat(ID_MAX_BYTES + 1));
-        assert_eq!(read_asked(&asked(&[1; 32], long, &Bytes::new()).unwrap()), None);
+        assert_eq!(read_asked(&call_body(&[1; 32], long, &Bytes::new()).unwrap()), None);
         for outcome in [
             Ok((Answer::Done, content)),
             Err(Refusal::Missing("File", "a".to_owned())),

@@ -15,7 +15,7 @@ use super::bounds::Bounds;
 use super::op::{self, FILES_PATH, Op, Reply};
 use super::refusal::Refusal;
 use super::store::UploadStore;
-use crate::records::Key;
+use crate::records::KeyedHash;
 use crate::replicas::Replicas;
 
 /// Time for one answer with its content, of 30 MiB at most.
@@ -69,7 +69,7 @@ impl RemoteFiles {
 
 #[async_trait]
 impl UploadStore for RemoteFiles {
-    async fn call(&self, caller: &Key, op: Op, content: Bytes) -> Result<Reply, Refusal> {
+    async fn call(&self, caller: &KeyedHash, op: Op, content: Bytes) -> Result<Reply, Refusal> {
         if self.replicas.as_ref().is_some_and(|replicas| !replicas.has_secret()) {
             tracing::warn!(
                 "a request about files is refused: the hub has not sent the secret of callers' identities yet"
@@ -84,7 +84,7 @@ impl UploadStore for RemoteFiles {
         let within = if is_made { MADE_TIMEOUT } else { CALL_TIMEOUT };
         let copied = self.sending.take(content.len(), SENDING_PATIENCE).await;
         let _copied = copied.map_err(|_| Refusal::Busy)?;
-        let body = op::asked(caller, op, &content).ok_or(Refusal::Failed)?;
+        let body = op::call_body(caller, op, &content).ok_or(Refusal::Failed)?;
         let cause = match tokio::time::timeout(within, self.answer(body, most)).await {
             Ok(Ok(answer)) => match op::read_answered(&answer) {
                 Some(outcome) => return outcome,

@@ -7,7 +7,7 @@ use knack_wire::own_files::{is_own_container, is_own_file};
 /// What is asked, with the ids of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the APIs")]
-pub enum Call {
+pub enum FilesCall {
     Upload,
     Files,
     File(String),
@@ -31,7 +31,7 @@ const BETA: &str = "files-api-2025-04-14";
 
 /// The call that a request makes; `None`: it is the provider's. Ids of ours are served here always; uploads, lists and new
 /// containers only if they are `kept_here`.
-pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, Call)> {
+pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, FilesCall)> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let at = segments
         .iter()
@@ -49,25 +49,25 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) 
     let text = |text: &&str| (*text).to_owned();
     let call = if segments.get(at).copied() == Some("files") {
         match (method.as_str(), rest) {
-            ("POST", []) => Call::Upload,
-            ("GET", []) => Call::Files,
-            ("GET", [id]) => Call::File(text(id)),
-            ("DELETE", [id]) => Call::DeleteFile(text(id)),
-            ("GET", [id, "content"]) => Call::Content(text(id)),
-            _ => Call::NotAllowed,
+            ("POST", []) => FilesCall::Upload,
+            ("GET", []) => FilesCall::Files,
+            ("GET", [id]) => FilesCall::File(text(id)),
+            ("DELETE", [id]) => FilesCall::DeleteFile(text(id)),
+            ("GET", [id, "content"]) => FilesCall::Content(text(id)),
+            _ => FilesCall::NotAllowed,
         }
     } else {
         match (method.as_str(), rest) {
-            ("POST", []) => Call::CreateContainer,
-            ("GET", []) => Call::Containers,
-            ("GET", [id]) => Call::Container(text(id)),
-            ("DELETE", [id]) => Call::DeleteContainer(text(id)),
-            ("POST", [id, "files"]) => Call::AddContainerFile(text(id)),
-            ("GET", [id, "files"]) => Call::ContainerFiles(text(id)),
-            ("GET", [id, "files", file]) => Call::ContainerFile(text(id), text(file)),
-            ("GET", [id, "files", file, "content"]) => Call::ContainerFileContent(text(id), text(file)),
-            ("DELETE", [id, "files", file]) => Call::DeleteContainerFile(text(id), text(file)),
-            _ => Call::NotAllowed,
+            ("POST", []) => FilesCall::CreateContainer,
+            ("GET", []) => FilesCall::Containers,
+            ("GET", [id]) => FilesCall::Container(text(id)),
+            ("DELETE", [id]) => FilesCall::DeleteContainer(text(id)),
+            ("POST", [id, "files"]) => FilesCall::AddContainerFile(text(id)),
+            ("GET", [id, "files"]) => FilesCall::ContainerFiles(text(id)),
+            ("GET", [id, "files", file]) => FilesCall::ContainerFile(text(id), text(file)),
+            ("GET", [id, "files", file, "content"]) => FilesCall::ContainerFileContent(text(id), text(file)),
+            ("DELETE", [id, "files", file]) => FilesCall::DeleteContainerFile(text(id), text(file)),
+            _ => FilesCall::NotAllowed,
         }
     };
     Some((dialect, call))
@@ -77,7 +77,7 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) 
 mod tests {
     use super::*;
 
-    fn found(method: &str, path: &str, kept_here: bool) -> Option<Call> {
+    fn found(method: &str, path: &str, kept_here: bool) -> Option<FilesCall> {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         route(&method, path, &HeaderMap::new(), kept_here).map(|(_, call)| call)
     }
@@ -88,74 +88,79 @@ mod tests {
         let one = || "cntr_knack_a".to_owned();
         let file = || "cfile_knack_b".to_owned();
         for (method, path, without, with) in [
-            ("POST", "/v1/files", None, Some(Call::Upload)),
-            ("GET", "/files", None, Some(Call::Files)),
-            ("GET", "/gw/v1/files", None, Some(Call::Files)),
-            ("PUT", "/v1/files", None, Some(Call::NotAllowed)),
+            ("POST", "/v1/files", None, Some(FilesCall::Upload)),
+            ("GET", "/files", None, Some(FilesCall::Files)),
+            ("GET", "/gw/v1/files", None, Some(FilesCall::Files)),
+            ("PUT", "/v1/files", None, Some(FilesCall::NotAllowed)),
             (
                 "GET",
                 "/v1/files/file_knack_a",
-                Some(Call::File(id())),
-                Some(Call::File(id())),
+                Some(FilesCall::File(id())),
+                Some(FilesCall::File(id())),
             ),
             (
                 "GET",
                 "/gw/files/file_knack_a/content",
-                Some(Call::Content(id())),
-                Some(Call::Content(id())),
+                Some(FilesCall::Content(id())),
+                Some(FilesCall::Content(id())),
             ),
             (
                 "DELETE",
                 "/v1/files/file_knack_a",
-                Some(Call::DeleteFile(id())),
-                Some(Call::DeleteFile(id())),
+                Some(FilesCall::DeleteFile(id())),
+                Some(FilesCall::DeleteFile(id())),
             ),
             (
                 "GET",
                 "/v1/files/file_knack_a/x",
-                Some(Call::NotAllowed),
-                Some(Call::NotAllowed),
+                Some(FilesCall::NotAllowed),
+                Some(FilesCall::NotAllowed),
             ),
             ("GET", "/v1/files/file-1", None, None),
             ("DELETE", "/v1/files/file_01", None, None),
             ("GET", "/v1beta/files", None, None),
             ("POST", "/upload/v1beta/files", None, None),
             ("POST", "/v1/uploads", None, None),
-            ("POST", "/v1/containers", None, Some(Call::CreateContainer)),
-            ("GET", "/v1/containers", None, Some(Call::Containers)),
+            ("POST", "/v1/containers", None, Some(FilesCall::CreateContainer)),
+            ("GET", "/v1/containers", None, Some(FilesCall::Containers)),
             ("GET", "/v1/containers/cntr_1", None, None),
             ("GET", "/v1/containers/cntr_1/files", None, None),
-            ("GET", "/v1/containers/cntr_knack_a", None, Some(Call::Container(one()))),
-            ("POST", "/v1/containers/cntr_knack_a", None, Some(Call::NotAllowed)),
+            (
+                "GET",
+                "/v1/containers/cntr_knack_a",
+                None,
+                Some(FilesCall::Container(one())),
+            ),
+            ("POST", "/v1/containers/cntr_knack_a", None, Some(FilesCall::NotAllowed)),
             (
                 "DELETE",
                 "/v1/containers/cntr_knack_a",
                 None,
-                Some(Call::DeleteContainer(one())),
+                Some(FilesCall::DeleteContainer(one())),
             ),
             (
                 "POST",
                 "/v1/containers/cntr_knack_a/files",
                 None,
-                Some(Call::AddContainerFile(one())),
+                Some(FilesCall::AddContainerFile(one())),
             ),
             (
                 "GET",
                 "/v1/containers/cntr_knack_a/files",
                 None,
-                Some(Call::ContainerFiles(one())),
+                Some(FilesCall::ContainerFiles(one())),
             ),
             (
                 "GET",
                 "/v1/containers/cntr_knack_a/files/cfile_knack_b/content",
                 None,
-                Some(Call::ContainerFileContent(one(), file())),
+                Some(FilesCall::ContainerFileContent(one(), file())),
             ),
             (
                 "DELETE",
                 "/v1/containers/cntr_knack_a/files/cfile_knack_b",
                 None,
-                Some(Call::DeleteContainerFile(one(), file())),
+                Some(FilesCall::DeleteContainerFile(one(), file())),
             ),
         ] {
             assert_eq!(found(method, path, false), without, "{method} {path} without");

@@ -9,16 +9,16 @@ use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
 use knack_registry::Dialect;
 
-use super::asked::Asked;
+use super::asked::FilesRequest;
 use super::objects::{FileInfo, NewFile};
 use super::page::{Page, limit, order, parameters};
 use super::refusal::Refusal;
-use super::route::Call;
+use super::route::FilesCall;
 use super::{UserFiles, containers, form, shapes};
 use crate::budget::Holding;
 use crate::caller;
-use crate::fault::fault;
-use crate::model::body_fault;
+use crate::fault::{body_fault, fault};
+
 use crate::state::Gateway;
 
 /// Items of a page of Anthropic's that does not say, and at most.
@@ -37,7 +37,7 @@ const PURPOSES: [&str; 2] = ["user_data", "assistants"];
 const NO_DELETE: &str = "Files made by skills can be read, not deleted; they expire by themselves.";
 
 /// Serves a call.
-pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, Call), request: Request) -> Response {
+pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall), request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let read = gateway.requests.read(&caller.bucket(), &parts.headers, body).await;
@@ -46,7 +46,7 @@ pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, Call), requ
         Ok(held) => held,
         Err(error) => return fault(&body_fault(error), shapes::format(dialect)),
     };
-    let asked = Asked {
+    let asked = FilesRequest {
         gateway: &gateway,
         dialect,
         caller,
@@ -59,25 +59,25 @@ pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, Call), requ
         .unwrap_or_else(|refusal| shapes::refused(dialect, &refusal))
 }
 
-impl Asked<'_> {
-    async fn answer(&self, call: Call) -> Result<Response, Refusal> {
+impl FilesRequest<'_> {
+    async fn answer(&self, call: FilesCall) -> Result<Response, Refusal> {
         match call {
-            Call::File(id) => {
+            FilesCall::File(id) => {
                 let file = self.gateway.own_file(&self.caller, &id).await?;
                 Ok(Json(shapes::file(self.dialect, &file.info)).into_response())
             }
-            Call::Content(id) => {
+            FilesCall::Content(id) => {
                 let file = self.gateway.own_file(&self.caller, &id).await?;
                 let _held = self.hold(file.info.size)?;
                 let bytes = self.gateway.content_of(&self.caller, &file).await?;
                 Ok(shapes::content(&file.info.mime, bytes))
             }
-            Call::DeleteFile(id) => self.delete(&id).await,
-            Call::NotAllowed => Err(Refusal::NotAllowed("The API has no such method here.")),
+            FilesCall::DeleteFile(id) => self.delete(&id).await,
+            FilesCall::NotAllowed => Err(Refusal::NotAllowed("The API has no such method here.")),
             call => match &self.gateway.user_files {
                 Some(store) => match call {
-                    Call::Upload => self.upload(store).await,
-                    Call::Files => self.list(store).await,
+                    FilesCall::Upload => self.upload(store).await,
+                    FilesCall::Files => self.list(store).await,
                     call => containers::answer(self, store, call).await,
                 },
                 None => Err(Refusal::Failed),

@@ -127,23 +127,23 @@ pub(super) const fn format(dialect: Dialect) -> Format {
 
 /// A refusal. The same for what is missing and what is another's.
 pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
-    let said = said(refusal);
+    let error = fault_of(refusal);
     let expired = matches!(refusal, Refusal::Expired(_));
     if !expired || dialect == Dialect::OpenAi {
-        return fault(&said, format(dialect));
+        return fault(&error, format(dialect));
     }
     // Anthropic's word for it is in the details of the error.
-    let body: Result<Value, _> = serde_json::from_slice(&said.body(Format::Messages));
+    let body: Result<Value, _> = serde_json::from_slice(&error.body(Format::Messages));
     let mut body = body.unwrap_or_default();
     let id = request_id();
     body["error"]["details"] = json!({"error_code": "file_expired"});
     body["request_id"] = id.as_str().into();
-    let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::NOT_FOUND);
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::NOT_FOUND);
     (status, [("x-should-retry", "false"), (REQUEST_ID, &id)], Json(body)).into_response()
 }
 
 /// A refusal as an error of ours.
-pub(super) fn said(refusal: &Refusal) -> Fault {
+pub(super) fn fault_of(refusal: &Refusal) -> Fault {
     let fixed = |status, message: String| Fault {
         retry: false,
         ..Fault::new(status, message)

@@ -13,7 +13,7 @@ use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContai
 use super::op::{Answer, Gone, Op, Reply};
 use super::refusal::Refusal;
 use crate::files::FileEntry;
-use crate::records::Key;
+use crate::records::KeyedHash;
 
 /// Contents of one container that are read at once.
 const READ_AT_ONCE: usize = 4;
@@ -25,7 +25,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[async_trait]
 pub trait UploadStore: fmt::Debug + Send + Sync {
     /// Does what is asked for a caller. What it changes is kept when this returns.
-    async fn call(&self, caller: &Key, op: Op, content: Bytes) -> Result<Reply, Refusal>;
+    async fn call(&self, caller: &KeyedHash, op: Op, content: Bytes) -> Result<Reply, Refusal>;
 
     /// The time.
     fn now(&self) -> Timestamp;
@@ -54,51 +54,60 @@ impl UserFiles {
         self.0.idle()
     }
 
-    async fn ask(&self, caller: &Key, op: Op) -> Result<Answer, Refusal> {
+    async fn ask(&self, caller: &KeyedHash, op: Op) -> Result<Answer, Refusal> {
         self.0.call(caller, op, Bytes::new()).await.map(|(answer, _)| answer)
     }
 
-    pub(super) async fn add_file(&self, caller: &Key, file: NewFile, content: Bytes) -> Result<FileInfo, Refusal> {
+    pub(super) async fn add_file(
+        &self,
+        caller: &KeyedHash,
+        file: NewFile,
+        content: Bytes,
+    ) -> Result<FileInfo, Refusal> {
         match self.0.call(caller, Op::AddFile(file), content).await? {
             (Answer::File(info), _) => Ok(info),
             _ => Err(Refusal::Failed),
         }
     }
 
-    pub(super) async fn file(&self, caller: &Key, id: &str) -> Result<FileInfo, Refusal> {
+    pub(super) async fn file(&self, caller: &KeyedHash, id: &str) -> Result<FileInfo, Refusal> {
         match self.ask(caller, Op::File(id.to_owned())).await? {
             Answer::File(info) => Ok(info),
             _ => Err(Refusal::Failed),
         }
     }
 
-    pub(super) async fn file_content(&self, caller: &Key, id: &str) -> Result<Bytes, Refusal> {
+    pub(super) async fn file_content(&self, caller: &KeyedHash, id: &str) -> Result<Bytes, Refusal> {
         let reply = self.0.call(caller, Op::FileContent(id.to_owned()), Bytes::new()).await;
         reply.map(|(_, content)| content)
     }
 
-    pub(super) async fn files(&self, caller: &Key, places: Vec<String>) -> Result<(Vec<FileInfo>, Gone), Refusal> {
+    pub(super) async fn files(
+        &self,
+        caller: &KeyedHash,
+        places: Vec<String>,
+    ) -> Result<(Vec<FileInfo>, Gone), Refusal> {
         match self.ask(caller, Op::Files(places)).await? {
             Answer::Files(files, gone) => Ok((files, gone)),
             _ => Err(Refusal::Failed),
         }
     }
 
-    pub(super) async fn delete_file(&self, caller: &Key, id: &str) -> Result<(), Refusal> {
+    pub(super) async fn delete_file(&self, caller: &KeyedHash, id: &str) -> Result<(), Refusal> {
         self.ask(caller, Op::DeleteFile(id.to_owned())).await.map(drop)
     }
 
-    pub(super) async fn note_gone(&self, caller: &Key, id: &str, created: Timestamp) -> Result<(), Refusal> {
+    pub(super) async fn note_gone(&self, caller: &KeyedHash, id: &str, created: Timestamp) -> Result<(), Refusal> {
         self.ask(caller, Op::NoteGone(id.to_owned(), created)).await.map(drop)
     }
 
-    pub(super) async fn add_container(&self, caller: &Key, new: NewContainer) -> Result<Container, Refusal> {
+    pub(super) async fn add_container(&self, caller: &KeyedHash, new: NewContainer) -> Result<Container, Refusal> {
         let answer = self.ask(caller, Op::AddContainer(new)).await?;
         container_of(answer).map(|(one, _)| one)
     }
 
     /// A new container for the runs of an answer, as OpenAI's API shows it.
-    pub async fn open_container(&self, caller: &Key) -> Result<Container, Refusal> {
+    pub async fn open_container(&self, caller: &KeyedHash) -> Result<Container, Refusal> {
         let new = NewContainer {
             id: new_id(CONTAINER_PREFIX),
             ..NewContainer::default()
@@ -108,7 +117,7 @@ impl UserFiles {
 
     pub(super) async fn container(
         &self,
-        caller: &Key,
+        caller: &KeyedHash,
         id: &str,
         places: Vec<String>,
     ) -> Result<(Container, Gone), Refusal> {
@@ -117,14 +126,14 @@ impl UserFiles {
     }
 
     /// A container for a request that names it; counts as a use.
-    pub(super) async fn use_container(&self, caller: &Key, id: &str) -> Result<Container, Refusal> {
+    pub(super) async fn use_container(&self, caller: &KeyedHash, id: &str) -> Result<Container, Refusal> {
         let answer = self.ask(caller, Op::UseContainer(id.to_owned())).await?;
         container_of(answer).map(|(one, _)| one)
     }
 
     pub(super) async fn containers(
         &self,
-        caller: &Key,
+        caller: &KeyedHash,
         places: Vec<String>,
     ) -> Result<(Vec<Container>, Gone), Refusal> {
         match self.ask(caller, Op::Containers(places)).await? {
@@ -133,13 +142,13 @@ impl UserFiles {
         }
     }
 
-    pub(super) async fn delete_container(&self, caller: &Key, id: &str) -> Result<(), Refusal> {
+    pub(super) async fn delete_container(&self, caller: &KeyedHash, id: &str) -> Result<(), Refusal> {
         self.ask(caller, Op::DeleteContainer(id.to_owned())).await.map(drop)
     }
 
     pub(super) async fn add_to_container(
         &self,
-        caller: &Key,
+        caller: &KeyedHash,
         container: &str,
         file: NewContainerFile,
         content: Bytes,
@@ -150,7 +159,7 @@ impl UserFiles {
 
     pub(super) async fn copy_to_container(
         &self,
-        caller: &Key,
+        caller: &KeyedHash,
         container: &str,
         upload: &str,
     ) -> Result<ContainerFile, Refusal> {
@@ -160,7 +169,7 @@ impl UserFiles {
 
     pub(super) async fn container_file_content(
         &self,
-        caller: &Key,
+        caller: &KeyedHash,
         container: &str,
         file: &str,
     ) -> Result<(ContainerFile, Bytes), Refusal> {
@@ -170,7 +179,11 @@ impl UserFiles {
     }
 
     /// The contents of a container by path.
-    pub(super) async fn contents(&self, caller: &Key, container: &Container) -> Result<Vec<(String, Bytes)>, Refusal> {
+    pub(super) async fn contents(
+        &self,
+        caller: &KeyedHash,
+        container: &Container,
+    ) -> Result<Vec<(String, Bytes)>, Refusal> {
         let files: Vec<(String, String)> = container
             .files
             .iter()
@@ -183,13 +196,18 @@ impl UserFiles {
         futures::stream::iter(reads).buffered(READ_AT_ONCE).try_collect().await
     }
 
-    pub(super) async fn delete_container_file(&self, caller: &Key, container: &str, file: &str) -> Result<(), Refusal> {
+    pub(super) async fn delete_container_file(
+        &self,
+        caller: &KeyedHash,
+        container: &str,
+        file: &str,
+    ) -> Result<(), Refusal> {
         let op = Op::DeleteContainerFile(container.to_owned(), file.to_owned());
         self.ask(caller, op).await.map(drop)
     }
 
     /// Files that runs of a request made, into its container. One that is not there is made. Returns how many could not be kept.
-    pub async fn add_made(&self, caller: Key, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
+    pub async fn add_made(&self, caller: KeyedHash, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
         let mut refused = 0;
         for (index, (entry, content)) in files.iter().enumerate() {
             let file = NewContainerFile {

@@ -25,7 +25,7 @@ struct Gone {
 
 /// An object that is another one than it was.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct TableChange {
     pub(super) key: ObjectKey,
     /// As it was; `None`: it was not there.
     pub(super) before: Option<Object>,
@@ -42,7 +42,7 @@ pub(super) struct Table {
     gone: HashMap<ObjectKey, Gone>,
     gone_order: VecDeque<ObjectKey>,
     /// Since the last [`Table::take_changes`], each object once.
-    changes: Vec<Change>,
+    changes: Vec<TableChange>,
 }
 
 /// How much a table has.
@@ -82,13 +82,13 @@ impl Table {
     }
 
     /// What changed since the last call.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+    pub(super) fn take_changes(&mut self) -> Vec<TableChange> {
         std::mem::take(&mut self.changes)
     }
 
     /// Makes everything as it was before these changes.
-    pub(super) fn undo(&mut self, changes: Vec<Change>) {
-        for Change { key, before } in changes {
+    pub(super) fn undo(&mut self, changes: Vec<TableChange>) {
+        for TableChange { key, before } in changes {
             self.put(key, before);
         }
     }
@@ -121,7 +121,7 @@ impl Table {
     fn change(&mut self, key: ObjectKey, object: Option<Object>) {
         if !self.changes.iter().any(|change| change.key == key) {
             let before = self.object(&key);
-            self.changes.push(Change {
+            self.changes.push(TableChange {
                 key: key.clone(),
                 before,
             });
@@ -168,7 +168,7 @@ impl Table {
     }
 
     /// When an object that is gone was made.
-    pub(super) fn gone(&self, owner: &FileOwner, id: &str) -> Option<Timestamp> {
+    pub(super) fn creation_of_removed(&self, owner: &FileOwner, id: &str) -> Option<Timestamp> {
         self.gone.get(&(*owner, id.to_owned())).map(|gone| gone.created)
     }
 

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::objects::{FileOwner, Object};
 use super::table::ObjectKey;
-use crate::records::Key;
+use crate::records::KeyedHash;
 use crate::temporary::Temporary;
 
 /// The form of a record. A folder with another one is not opened.
@@ -45,10 +45,10 @@ enum HeldFolder {
 
 /// A record as it is written.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct VaultRecord {
     version: u32,
-    account: Key,
-    caller: Key,
+    account: KeyedHash,
+    caller: KeyedHash,
     object: Object,
 }
 
@@ -128,7 +128,7 @@ impl Vault {
                 let text = format!("{}: another version of Knack wrote it", path.display());
                 return Err(io::Error::other(text));
             }
-            let record: Record = serde_json::from_value(value)
+            let record: VaultRecord = serde_json::from_value(value)
                 .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
             let owner = FileOwner {
                 account: record.account,
@@ -182,7 +182,7 @@ impl Vault {
                 done => done,
             };
         };
-        let record = Record {
+        let record = VaultRecord {
             version: VERSION,
             account: key.0.account,
             caller: key.0.caller,

@@ -16,7 +16,7 @@ const RECORD_MAX_BYTES: u64 = 1 << 20;
 pub(super) const RECORD: &str = "skill.json";
 
 /// The records in memory, by owner and id.
-pub(super) type Index = BTreeMap<Owner, BTreeMap<String, Arc<Record>>>;
+pub(super) type FolderIndex = BTreeMap<Owner, BTreeMap<String, Arc<Record>>>;
 
 /// The key of callers' hashes, which is made with the folder.
 pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
@@ -40,8 +40,8 @@ pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
 }
 
 /// Reads every record, and removes the files of versions that no record names.
-pub(super) fn read_all(skills: &Path, disk: &dyn Disk) -> io::Result<(Index, Vec<String>)> {
-    let (mut index, mut broken) = (Index::new(), Vec::new());
+pub(super) fn read_all(skills: &Path, disk: &dyn Disk) -> io::Result<(FolderIndex, Vec<String>)> {
+    let (mut index, mut broken) = (FolderIndex::new(), Vec::new());
     for entry in fs::read_dir(skills)? {
         let folder = entry?.path();
         match read_one(&folder) {

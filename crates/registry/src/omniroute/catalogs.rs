@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
 use super::install::{Installation, Installed};
-use crate::answer::{Kind, Refusal};
+use crate::answer::{Refusal, RefusalKind};
 use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
 use crate::query::parameters;
 
@@ -46,7 +46,7 @@ fn may_install(active: Catalog, from: Catalog) -> Result<(), Refusal> {
     let text = format!(
         "skills are installed from {active} here, not from {from}; start with --catalog {from}, or install from {active}"
     );
-    Err(Refusal::new(Kind::Conflict, "", text))
+    Err(Refusal::new(RefusalKind::Conflict, "", text))
 }
 
 /// What a search finds.
@@ -138,7 +138,7 @@ pub(super) async fn installation(
             let found = found.map_err(|error| match error {
                 WebError::NotFound => {
                     let text = format!("{source} has no skills/{skill_id}/SKILL.md on its branch main");
-                    Refusal::new(Kind::NotFound, "skillId", text)
+                    Refusal::new(RefusalKind::NotFound, "skillId", text)
                 }
                 error @ WebError::Failed(_) => unreachable(catalog, &error),
             })?;
@@ -183,7 +183,7 @@ fn read<const MUST: usize, const MAY: usize>(
 fn none() -> Refusal {
     let text = "There is no catalog here to install from; an administrator can name one (knack registry --catalog, in the chart \
                 registry.catalog.name).";
-    Refusal::new(Kind::NotFound, "", text)
+    Refusal::new(RefusalKind::NotFound, "", text)
 }
 
 fn unreachable(catalog: Catalog, error: &WebError) -> Refusal {
@@ -192,7 +192,7 @@ fn unreachable(catalog: Catalog, error: &WebError) -> Refusal {
         "The catalog {} did not answer as it should; the log of the registry has the cause.",
         catalog.word()
     );
-    Refusal::new(Kind::BadGateway, "", text)
+    Refusal::new(RefusalKind::BadGateway, "", text)
 }
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
         ] {
             let (must, may) = OF_SKILLSMP;
             let refused = read(body.to_string().as_bytes(), must, may).unwrap_err();
-            assert_eq!((refused.kind, &*refused.field), (Kind::Invalid, field), "{body}");
+            assert_eq!((refused.kind, &*refused.field), (RefusalKind::Invalid, field), "{body}");
         }
         let body = json!({"name": "a", "description": "b", "skillMdContent": "x", "version": null});
         let (must, may) = OF_SKILLSMP;

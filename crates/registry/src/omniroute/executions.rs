@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::find;
 use super::repeats::{Repeats, Told, Turn, no_history};
 use super::rows::{Item, Row, Shared, refused, skill_of};
-use crate::answer::{Kind, Refusal};
+use crate::answer::{Refusal, RefusalKind};
 use crate::history::{Execution, History, RanSkill, Sought, Status, id_of};
 use crate::mode::Mode;
 use crate::model::Owner;
@@ -114,7 +114,7 @@ impl<'a> Ran<'a> {
     pub(crate) async fn get(self, owner: &Owner, id: &str) -> Result<Value, Refusal> {
         let found = self.history()?.get(owner, id).await;
         let found = found.map_err(|error| refused(error, id))?;
-        let missing = || Refusal::new(Kind::NotFound, "id", format!("Execution not found: {id}"));
+        let missing = || Refusal::new(RefusalKind::NotFound, "id", format!("Execution not found: {id}"));
         found.map(|execution| execution.shown()).ok_or_else(missing)
     }
 
@@ -133,7 +133,7 @@ impl<'a> Ran<'a> {
         let shown = shown_name(&row);
         if row.item.mode() == Mode::Off {
             let text = format!("Skill is disabled: {shown}; set its mode to on or auto first");
-            return Err(Refusal::new(Kind::Conflict, "skillName", text));
+            return Err(Refusal::new(RefusalKind::Conflict, "skillName", text));
         }
         let skill = skill_of(store, owner, &row.item).await?;
         let arguments = Value::Object(wanted.input.clone()).to_string();
@@ -190,13 +190,13 @@ async fn begun(
     let progress = runs.run(run, on_progress).await.map_err(|why| match why {
         NotRun::Closed(why) => closed(why),
         NotRun::Arguments(why) => Refusal::invalid("input", why),
-        NotRun::NotOffered(why) => Refusal::new(Kind::Forbidden, "tool", why),
+        NotRun::NotOffered(why) => Refusal::new(RefusalKind::Forbidden, "tool", why),
     })?;
     Ok(with(first, &progress))
 }
 
 fn closed(why: String) -> Refusal {
-    Refusal::new(Kind::Unavailable, "", why)
+    Refusal::new(RefusalKind::Unavailable, "", why)
 }
 
 fn failed(execution: Execution, why: &str) -> Execution {
@@ -392,7 +392,7 @@ mod tests {
             ("apiKeyId=another", "apiKeyId"),
         ] {
             let refused = sought(&owner(), Some(query)).unwrap_err();
-            assert_eq!((refused.kind, refused.field.as_str()), (Kind::Invalid, field));
+            assert_eq!((refused.kind, refused.field.as_str()), (RefusalKind::Invalid, field));
         }
     }
 
@@ -410,7 +410,11 @@ mod tests {
             (r#"{"skillName": "a", "handler": "x"}"#, "handler"),
         ] {
             let refused = Wanted::read(body.as_bytes(), &owner()).err().unwrap();
-            assert_eq!((refused.kind, refused.field.as_str()), (Kind::Invalid, field), "{body}");
+            assert_eq!(
+                (refused.kind, refused.field.as_str()),
+                (RefusalKind::Invalid, field),
+                "{body}"
+            );
         }
     }
 }

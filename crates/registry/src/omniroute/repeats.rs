@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use super::rows::refused;
-use crate::answer::{Kind, Refusal};
+use crate::answer::{Refusal, RefusalKind};
 use crate::history::{Claimed, Execution, History, Status};
 
 /// The header that makes a repeat of a request the same run.
@@ -127,12 +127,12 @@ impl<'a> Repeats<'a> {
                 Err(ClaimError::Busy) => {
                     let text =
                         "Too many runs of this namespace are claimed at this moment; nothing was run, try again.";
-                    Err(Refusal::new(Kind::Throttled, REPEAT_HEADER, text))
+                    Err(Refusal::new(RefusalKind::Throttled, REPEAT_HEADER, text))
                 }
                 Err(ClaimError::Away) => {
                     let text = "The registry, which knows what ran under this key, does not answer this gateway at this moment; \
                                 nothing was run, try again in a few seconds.";
-                    Err(Refusal::new(Kind::Unavailable, REPEAT_HEADER, text))
+                    Err(Refusal::new(RefusalKind::Unavailable, REPEAT_HEADER, text))
                 }
             },
             Self::Nobody => Err(nobody_knows()),
@@ -143,7 +143,7 @@ impl<'a> Repeats<'a> {
 fn known<'a>(execution: Execution) -> Result<Turn<'a>, Refusal> {
     if execution.status == Status::Timeout {
         let text = "This run has reached its time limit; it is not run again.";
-        return Err(Refusal::new(Kind::TimedOut, REPEAT_HEADER, text));
+        return Err(Refusal::new(RefusalKind::TimedOut, REPEAT_HEADER, text));
     }
     if execution.status.has_ended() {
         return Ok(Turn::Done(Box::new(execution)));
@@ -153,7 +153,7 @@ fn known<'a>(execution: Execution) -> Result<Turn<'a>, Refusal> {
 
 fn in_progress() -> Refusal {
     let text = "This run is in progress; ask for its result when it has ended.";
-    Refusal::new(Kind::InProgress, REPEAT_HEADER, text)
+    Refusal::new(RefusalKind::InProgress, REPEAT_HEADER, text)
 }
 
 /// The key of repeats of a request, if it has one.
@@ -169,7 +169,7 @@ pub(crate) fn repeat_key(headers: &http::HeaderMap) -> Result<Option<&str>, Refu
 /// Why there is no history.
 pub(super) fn no_history() -> Refusal {
     let text = "No history of executions is kept here (--history-days 0).";
-    Refusal::new(Kind::NotFound, "executions", text)
+    Refusal::new(RefusalKind::NotFound, "executions", text)
 }
 
 fn nobody_knows() -> Refusal {
@@ -226,18 +226,18 @@ impl Told<'_> {
 /// client leaves.
 pub(crate) struct ClaimedRun {
     claims: Arc<dyn Claims>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RepeatState>>,
     _held: Box<dyn Any + Send + Sync>,
 }
 
-struct State {
+struct RepeatState {
     now: Execution,
     /// A step of it was told, so that a program may have run.
     is_begun: bool,
     is_settled: bool,
 }
 
-impl State {
+impl RepeatState {
     /// What there is to say at the end.
     fn last(&self) -> Execution {
         let now = self.now.clone();
@@ -254,7 +254,7 @@ impl ClaimedRun {
         Self {
             _held: claims.hold(&execution),
             claims: Arc::clone(claims),
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(RepeatState {
                 now: execution,
                 is_begun: false,
                 is_settled: false,
@@ -262,7 +262,7 @@ impl ClaimedRun {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RepeatState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use knack_skill::{ids, semver};
 use serde_json::{Value, json};
 
 use super::install::{HANDLER, SCHEMA};
-use crate::answer::{Kind, Refusal, rfc3339};
+use crate::answer::{Refusal, RefusalKind, rfc3339};
 use crate::catalogs::Catalog;
 use crate::check::load_stored;
 use crate::error::StoreError;
@@ -166,7 +166,7 @@ impl RanSkill {
 
 /// The same for what is missing and what is another's.
 pub(super) fn missing(id: &str) -> Refusal {
-    Refusal::new(Kind::NotFound, "id", format!("Skill not found: {id}"))
+    Refusal::new(RefusalKind::NotFound, "id", format!("Skill not found: {id}"))
 }
 
 pub(super) fn refused(error: StoreError, id: &str) -> Refusal {
@@ -198,7 +198,9 @@ pub(super) async fn skill_of(store: &dyn Store, owner: &Owner, item: &Item) -> R
             let files = store.content(owner, &record.id, version.number).await;
             let files = files.map_err(|error| refused(error, &record.id))?;
             let loaded = load_stored(record, version, files);
-            Ok(Arc::new(loaded.map_err(|why| Refusal::new(Kind::Failed, "", why))?))
+            Ok(Arc::new(
+                loaded.map_err(|why| Refusal::new(RefusalKind::Failed, "", why))?,
+            ))
         }
     }
 }

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::folders::{HOME, RunFolders, TEMPORARY};
 use super::stage::Staged;
-use super::walk::{Entry, MAX_DEPTH, MAX_ENTRIES, Step, walk};
+use super::walk::{MAX_DEPTH, MAX_ENTRIES, WalkEntry, WalkStep, walk};
 use crate::protocol::FileErrorKind;
 
 /// Errors reported one by one; the rest is one summary. 100 names are more than a model reads.
@@ -68,12 +68,12 @@ pub(crate) fn collect(
         errors: 0,
     };
     let (mut over_count, mut more_errors) = (0_u64, 0_u64);
-    let mut visit = |path: &[u8], entry: Entry<'_>| {
+    let mut visit = |path: &[u8], entry: WalkEntry<'_>| {
         let outcome = match entry {
-            Entry::Leaf { parent, name, stat } => one(parent, name, stat, path, staged, &mut budget, sink),
-            Entry::TooDeep => Err((FileErrorKind::TooDeep, format!("deeper than {MAX_DEPTH} directories"))),
-            Entry::Unreadable(error) => Err((FileErrorKind::Unreadable, std::io::Error::from(error).to_string())),
-            Entry::TooMany => Err((
+            WalkEntry::Leaf { parent, name, stat } => one(parent, name, stat, path, staged, &mut budget, sink),
+            WalkEntry::TooDeep => Err((FileErrorKind::TooDeep, format!("deeper than {MAX_DEPTH} directories"))),
+            WalkEntry::Unreadable(error) => Err((FileErrorKind::Unreadable, std::io::Error::from(error).to_string())),
+            WalkEntry::TooMany => Err((
                 FileErrorKind::TooMany,
                 format!("more than {MAX_ENTRIES} entries; the rest was not looked at"),
             )),
@@ -92,7 +92,7 @@ pub(crate) fn collect(
                 });
             }
         }
-        Step::Continue
+        WalkStep::Continue
     };
     let skip: [&CStr; 3] = [c"skills", c".tmp", c".home"];
     debug_assert_eq!(

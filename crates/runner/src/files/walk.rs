@@ -14,7 +14,7 @@ pub(crate) const MAX_ENTRIES: u64 = 250_000;
 
 /// What the walk meets.
 #[derive(Debug)]
-pub(crate) enum Entry<'a> {
+pub(crate) enum WalkEntry<'a> {
     /// Something that is not a directory, with its metadata.
     Leaf {
         /// The directory that holds it.
@@ -34,7 +34,7 @@ pub(crate) enum Entry<'a> {
 
 /// Whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     Continue,
     Stop,
 }
@@ -45,7 +45,7 @@ pub(crate) enum Step {
 pub(crate) fn walk(
     top: OwnedFd,
     skip: &[&CStr],
-    visit: &mut dyn FnMut(&[u8], Entry<'_>) -> Step,
+    visit: &mut dyn FnMut(&[u8], WalkEntry<'_>) -> WalkStep,
 ) -> rustix::io::Result<()> {
     let mut left = MAX_ENTRIES;
     let mut stack = vec![Level {
@@ -71,7 +71,7 @@ pub(crate) fn walk(
         let stat = match rustix::fs::statat(&level.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(error) => {
-                if visit(&path, Entry::Unreadable(error)) == Step::Stop {
+                if visit(&path, WalkEntry::Unreadable(error)) == WalkStep::Stop {
                     return Ok(());
                 }
                 continue;
@@ -80,14 +80,14 @@ pub(crate) fn walk(
         let step = if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             visit(
                 &path,
-                Entry::Leaf {
+                WalkEntry::Leaf {
                     parent: &level.directory,
                     name: &name,
                     stat: &stat,
                 },
             )
         } else if depth + 1 >= MAX_DEPTH {
-            visit(&path, Entry::TooDeep)
+            visit(&path, WalkEntry::TooDeep)
         } else {
             let opened = rustix::fs::openat(&level.directory, &name, DIRECTORY, Mode::empty());
             match opened.and_then(|directory| Ok((names(&directory, &mut left)?, directory))) {
@@ -97,17 +97,17 @@ pub(crate) fn walk(
                         directory,
                         length: path.len(),
                     });
-                    Step::Continue
+                    WalkStep::Continue
                 }
-                Err(error) => visit(&path, Entry::Unreadable(error)),
+                Err(error) => visit(&path, WalkEntry::Unreadable(error)),
             }
         };
-        if step == Step::Stop {
+        if step == WalkStep::Stop {
             return Ok(());
         }
     }
     if left == 0 {
-        visit(b"", Entry::TooMany);
+        visit(b"", WalkEntry::TooMany);
     }
     Ok(())
 }

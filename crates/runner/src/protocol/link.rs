@@ -150,7 +150,7 @@ impl OwnerLink {
 
     /// What `started` and `result` name as their digest once the runner has taken every frame made so far: the digest of
     /// a conversation up to and including its `run`.
-    pub fn asked(&self) -> String {
+    pub fn request_digest(&self) -> String {
         hex(&self.asked.clone().finalize())
     }
 
@@ -326,8 +326,8 @@ impl RunnerLink {
         serde_json::from_slice(line).map_err(|error| Refusal::Malformed(error.to_string()))
     }
 
-    /// What the owner has asked so far; see [`OwnerLink::asked`].
-    pub fn asked(&self) -> String {
+    /// What the owner has asked so far; see [`OwnerLink::request_digest`].
+    pub fn request_digest(&self) -> String {
         hex(&self.asked.clone().finalize())
     }
 

@@ -149,13 +149,13 @@ fn both_sides_name_what_was_asked_with_the_same_digest() {
     for bytes in [&b"1"[..], b"2"] {
         let frame = owner.encode(&file(bytes));
         assert!(runner.read(line(&frame)).is_ok());
-        assert_eq!(runner.asked(), owner.asked());
+        assert_eq!(runner.request_digest(), owner.request_digest());
     }
     let mut another = OwnerLink::new(KEY);
     drop(another.encode(&file(b"1")));
-    assert_ne!(another.asked(), owner.asked());
+    assert_ne!(another.request_digest(), owner.request_digest());
     drop(another.encode(&file(b"3")));
-    assert_ne!(another.asked(), owner.asked());
+    assert_ne!(another.request_digest(), owner.request_digest());
 }
 
 #[test]

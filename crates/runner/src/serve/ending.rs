@@ -59,7 +59,7 @@ pub(super) fn finish(
         for (stream, report) in [&mut process.stdout, &mut process.stderr].into_iter().zip(&mut streams) {
             stream.fit(session.out.output_room());
             if let Some(frame) = stream.frame(ended, true) {
-                session.tell(&frame);
+                session.send_frame(&frame);
             }
             *report = stream.report();
         }
@@ -70,7 +70,7 @@ pub(super) fn finish(
         (0, 0)
     };
     let active = session.active.as_ref();
-    session.tell(&FromRunner::Result(RunResult {
+    session.send_frame(&FromRunner::Result(RunResult {
         id: active.map(|active| active.id.clone()).unwrap_or_default(),
         digest: active.map(|active| active.digest.clone()).unwrap_or_default(),
         exit,
@@ -226,7 +226,7 @@ impl Sink for Outlet<'_> {
             }
             CollectedEntry::Error { path, kind, message } => {
                 self.errors += 1;
-                self.session.tell(&FromRunner::FileError(FileError {
+                self.session.send_frame(&FromRunner::FileError(FileError {
                     path: shorten(&path, MAX_TOLD_PATH_BYTES),
                     kind,
                     message: shorten(&message, MAX_REASON_BYTES),
@@ -245,7 +245,7 @@ fn send_file(session: &mut Session, path: &str, mode: u32, sha256: &str, bytes: 
         let rest = bytes.get(offset..).unwrap_or_default();
         let piece = rest.get(..PIECE_BYTES).unwrap_or(rest);
         let last = piece.len() == rest.len();
-        session.tell(&FromRunner::File(FilePiece {
+        session.send_frame(&FromRunner::File(FilePiece {
             path: path.to_owned(),
             mode,
             size: bytes.len() as u64,

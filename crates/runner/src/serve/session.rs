@@ -57,12 +57,12 @@ impl Session {
             kernel,
             ..Self::default()
         };
-        session.tell(&ready(None));
+        session.send_frame(&ready(None));
         session
     }
 
     /// Puts a frame into the queue.
-    pub(super) fn tell(&mut self, frame: &FromRunner) -> bool {
+    pub(super) fn send_frame(&mut self, frame: &FromRunner) -> bool {
         self.out.send(frame)
     }
 
@@ -114,7 +114,7 @@ impl Session {
         };
         if self.strangers < MAX_STRANGERS {
             self.strangers += 1;
-            self.tell(&FromRunner::Rejected(Rejected {
+            self.send_frame(&FromRunner::Rejected(Rejected {
                 message: message.to_owned(),
             }));
         }
@@ -124,7 +124,7 @@ impl Session {
         if common_protocol((PROTOCOL_MIN, PROTOCOL), (claim.protocol_min, claim.protocol)).is_none() {
             if self.strangers < MAX_STRANGERS {
                 self.strangers += 1;
-                self.tell(&ready(None));
+                self.send_frame(&ready(None));
             }
             return;
         }
@@ -135,7 +135,7 @@ impl Session {
     fn answer_claim(&mut self) {
         if self.claims < MAX_CLAIMS {
             self.claims += 1;
-            self.tell(&FromRunner::Claimed(Claimed {
+            self.send_frame(&FromRunner::Claimed(Claimed {
                 protocol: PROTOCOL,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             }));
@@ -202,7 +202,7 @@ impl Session {
             .is_none_or(|process| process.readiness == Readiness::Ready);
         if self.owes_ready && stands {
             self.owes_ready = false;
-            self.tell(&ready(self.locks()));
+            self.send_frame(&ready(self.locks()));
         }
     }
 
@@ -244,7 +244,7 @@ impl Session {
         }
         self.active = Some(Active {
             id: run.id.clone(),
-            digest: link.asked(),
+            digest: link.request_digest(),
             limits: limits.lowered(&run.limits),
             began: now,
             watcher: Watcher::start(setup.watched(), now),
@@ -273,7 +273,7 @@ impl Session {
             )));
         }
         let digest = self.active.as_ref().map(|active| active.digest.clone());
-        self.tell(&FromRunner::Started(Started {
+        self.send_frame(&FromRunner::Started(Started {
             id: run.id.clone(),
             digest: digest.unwrap_or_default(),
             locks,
@@ -389,7 +389,7 @@ impl Session {
     fn reject(&mut self, message: &str) {
         if self.rejected < MAX_REJECTED {
             self.rejected += 1;
-            self.tell(&FromRunner::Rejected(Rejected {
+            self.send_frame(&FromRunner::Rejected(Rejected {
                 message: shorten(message, MAX_REASON_BYTES),
             }));
         }

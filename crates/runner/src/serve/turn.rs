@@ -233,7 +233,7 @@ fn turn(session: &mut Session, now: Instant) {
     if let Some(setup) = &session.setup
         && active.verdict.is_none()
         && process.status.is_none()
-        && let Some(exit) = active.watcher.look(&setup.folders, now)
+        && let Some(exit) = active.watcher.check(&setup.folders, now)
     {
         active.verdict = Some(exit);
     }

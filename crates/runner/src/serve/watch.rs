@@ -41,7 +41,7 @@ impl Watcher {
     }
 
     /// Looks if it is time; returns the limit that is passed.
-    pub(super) fn look(&mut self, folders: &RunFolders, now: Instant) -> Option<Exit> {
+    pub(super) fn check(&mut self, folders: &RunFolders, now: Instant) -> Option<Exit> {
         let mut verdict = None;
         if self.next_sample.is_some_and(|due| due <= now) {
             let (seen, cost) = timed(sample);

@@ -49,7 +49,7 @@ fn frames_come_in_the_documented_order() {
     let FromRunner::Started(started) = &told.frames[2] else {
         panic!()
     };
-    let asked = runner.link.asked();
+    let asked = runner.link.request_digest();
     assert_ne!(asked, started.digest, "`ack` is no part of what was asked");
     assert_eq!((started.id.as_str(), &started.digest), ("run-1", &told.result().digest));
     assert_eq!(Some(started.locks), told.ready[0].locks);
@@ -312,7 +312,7 @@ fn a_journal_names_the_run_and_seals_what_it_wrote() {
     });
     runner.start(frame);
     runner.run_frame(run("journal", "print('secret'); open('f.txt', 'w').write('content')"));
-    let asked = runner.link.asked();
+    let asked = runner.link.request_digest();
     let mut reader = Reader::of_log(&KEY);
     let mut opened = Vec::new();
     // As the log has it: every line from the first one on.

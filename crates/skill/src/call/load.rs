@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::arguments::error;
 use super::types::{CallContext, Decision, LoadRecord};
 use super::visible::{entry_of, visible};
-use crate::catalog::{Catalog, Entry, SKILL_MD};
+use crate::catalog::{Catalog, CatalogEntry, SKILL_MD};
 use crate::model::ActivationMode;
 use crate::plan::{Action, Plan};
 use crate::template;
@@ -35,7 +35,7 @@ pub(super) fn load(context: &CallContext<'_>, arguments: &Map<String, Value>) ->
 }
 
 /// Answers with a skill's instructions.
-pub(super) fn instructions(plan: &Plan, entry: &Entry, inputs: BTreeMap<String, String>) -> Decision {
+pub(super) fn instructions(plan: &Plan, entry: &CatalogEntry, inputs: BTreeMap<String, String>) -> Decision {
     let mut values = entry.inputs.clone();
     values.extend(inputs.iter().map(|(name, value)| (name.clone(), value.clone())));
     if template::validate_inputs(&entry.skill.inputs, &values).is_err() {
@@ -49,7 +49,7 @@ pub(super) fn instructions(plan: &Plan, entry: &Entry, inputs: BTreeMap<String, 
     }
 }
 
-fn instructions_text(plan: &Plan, entry: &Entry, inputs: &BTreeMap<String, String>) -> String {
+fn instructions_text(plan: &Plan, entry: &CatalogEntry, inputs: &BTreeMap<String, String>) -> String {
     let skill = &entry.skill;
     let mut tools: Vec<(&str, &str, String)> = Vec::new();
     // Tools of a listed skill are called through run_skill_tool; those of an active one are in the request, except
@@ -80,7 +80,7 @@ fn instructions_text(plan: &Plan, entry: &Entry, inputs: &BTreeMap<String, Strin
     )
 }
 
-fn file(entry: &Entry, path: &str) -> Decision {
+fn file(entry: &CatalogEntry, path: &str) -> Decision {
     let path = relative(entry, path);
     let handle = &entry.handle;
     let Some(file) = entry.skill.files.get(path) else {
@@ -111,7 +111,7 @@ fn file_text(handle: &str, path: &str, bytes: &[u8]) -> String {
 }
 
 /// A path inside the skill: models also write `./a` and `skills/<handle>/a`.
-fn relative<'a>(entry: &Entry, path: &'a str) -> &'a str {
+fn relative<'a>(entry: &CatalogEntry, path: &'a str) -> &'a str {
     let path = path.trim_start_matches("./");
     let below = path
         .strip_prefix("skills/")
@@ -120,7 +120,7 @@ fn relative<'a>(entry: &Entry, path: &'a str) -> &'a str {
     below.unwrap_or(path)
 }
 
-fn record(entry: &Entry, path: Option<String>, inputs: BTreeMap<String, String>) -> LoadRecord {
+fn record(entry: &CatalogEntry, path: Option<String>, inputs: BTreeMap<String, String>) -> LoadRecord {
     let id = &entry.skill.id;
     LoadRecord {
         skill: format!("{}/{}", id.namespace, id.name),
@@ -148,7 +148,7 @@ pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
 }
 
 /// Arguments that are inputs of the skill: what the tool of a `litellm:` skill takes.
-pub(super) fn inputs_of(entry: &Entry, arguments: &Map<String, Value>) -> BTreeMap<String, String> {
+pub(super) fn inputs_of(entry: &CatalogEntry, arguments: &Map<String, Value>) -> BTreeMap<String, String> {
     let mut inputs = template::given(arguments);
     inputs.retain(|name, _| entry.skill.inputs.iter().any(|input| input.name == *name));
     inputs

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::types::{CallContext, Mount};
-use crate::catalog::Entry;
+use crate::catalog::CatalogEntry;
 use crate::model::SkillRef;
 
 /// Folder of all mounts, relative to the work directory.
 const SKILLS: &str = "skills/";
 
 /// Mounts one skill.
-pub(super) fn of(entry: &Entry) -> Mount {
+pub(super) fn of(entry: &CatalogEntry) -> Mount {
     Mount {
         path: format!("{SKILLS}{}", entry.handle),
         skill: Arc::clone(&entry.skill),
@@ -20,7 +20,7 @@ pub(super) fn of(entry: &Entry) -> Mount {
 
 /// Mounts for model-written code: every active and loaded skill with files, the one that the call names, and listed
 /// ones whose folder the program names. Each has its own folder, so equal file paths of two skills never collide.
-pub(super) fn for_code(context: &CallContext<'_>, named: Option<&Entry>, program: &str) -> Vec<Mount> {
+pub(super) fn for_code(context: &CallContext<'_>, named: Option<&CatalogEntry>, program: &str) -> Vec<Mount> {
     let active = context
         .plan
         .active

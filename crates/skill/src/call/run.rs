@@ -10,7 +10,7 @@ use super::types::ToolRun;
 use super::types::{CallContext, Cwd, Decision, Language, Program, Render, RunSpec};
 use super::visible::visible;
 use super::{command, mounts};
-use crate::catalog::{Entry, ModelCode, Node};
+use crate::catalog::{CatalogEntry, ModelCode, Node};
 use crate::model::{CallForm, SandboxRequest, SkillRef, Tool};
 use crate::plan::Why;
 use crate::texts;
@@ -55,7 +55,7 @@ pub(super) fn declared(
     }
 }
 
-fn run_tool(context: &CallContext<'_>, entry: &Entry, tool: &Tool, arguments: Map<String, Value>) -> Decision {
+fn run_tool(context: &CallContext<'_>, entry: &CatalogEntry, tool: &Tool, arguments: Map<String, Value>) -> Decision {
     let render = match tool.call {
         CallForm::Words => Render::Declared,
         CallForm::Function { retryable } => Render::Function { retryable },
@@ -150,7 +150,7 @@ pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Va
         .unwrap_or_default()
         .to_owned();
     let ours = context.plan.active.iter().filter(|active| active.why == Why::Litellm);
-    let entries: Vec<&Entry> = ours
+    let entries: Vec<&CatalogEntry> = ours
         .filter_map(|active| context.catalog.get(&active.skill.id))
         .collect();
     let first = entries.first();

@@ -1,11 +1,11 @@
 //! The skills that a call may use.
 
 use super::types::{CallContext, LoadRecord};
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, CatalogEntry};
 use crate::model::{ActivationMode, SkillRef};
 
 /// The catalog's entry for a record, whatever its digest.
-pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<&'a Entry> {
+pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<&'a CatalogEntry> {
     let (namespace, name) = record.skill.split_once('/')?;
     let entry = catalog.get(&SkillRef {
         namespace: namespace.to_owned(),
@@ -15,7 +15,7 @@ pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<
 }
 
 /// The skill that a model means: listed or always active, active in this request, or loaded before.
-pub(super) fn visible<'a>(context: &CallContext<'a>, name: &str) -> Option<&'a Entry> {
+pub(super) fn visible<'a>(context: &CallContext<'a>, name: &str) -> Option<&'a CatalogEntry> {
     let entry = context.catalog.find(name.trim())?;
     let id = &entry.skill.id;
     let active = || context.plan.active.iter().any(|active| active.skill.id == *id);

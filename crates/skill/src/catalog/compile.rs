@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use super::entry::{Entry, Generic};
+use super::entry::{CatalogEntry, Generic};
 use super::listing::{self, ListedSkill};
 use super::{Base, Catalog, CatalogSettings, Clash, ConfigValues, ModelCode, Pin};
 use crate::autoscore::{ScoreIndex, ScoredSkill};
@@ -93,7 +93,7 @@ fn entries(
     settings: &CatalogSettings,
     names: &BTreeMap<String, SkillRef>,
     clashes: &mut Vec<Clash>,
-) -> Vec<Entry> {
+) -> Vec<CatalogEntry> {
     let mut namespaces: HashMap<String, Vec<SkillRef>> = HashMap::new();
     for skill in &skills {
         namespaces
@@ -123,7 +123,7 @@ fn entries(
         } else {
             tools(&skill, (settings.max_risk, &withheld), &mut taken, clashes)
         };
-        entries.push(Entry {
+        entries.push(CatalogEntry {
             skill,
             handle,
             mode,
@@ -140,7 +140,7 @@ fn entries(
 }
 
 /// Ids to places. Skills of mode Never carry none: nothing may name them.
-fn by_id(entries: &[Entry], clashes: &mut Vec<Clash>) -> HashMap<String, Option<usize>> {
+fn by_id(entries: &[CatalogEntry], clashes: &mut Vec<Clash>) -> HashMap<String, Option<usize>> {
     let mut carriers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, entry) in entries.iter().enumerate() {
         for id in entry.skill.ids.iter().filter(|_| entry.mode != ActivationMode::Never) {
@@ -255,7 +255,7 @@ fn tools(
         .collect()
 }
 
-fn list(entries: &[Entry], max_tokens: usize) -> listing::Listing {
+fn list(entries: &[CatalogEntry], max_tokens: usize) -> listing::Listing {
     let listed = entries.iter().filter(|entry| entry.mode == ActivationMode::Listed);
     let mut lines: Vec<ListedSkill<'_>> = listed
         .map(|entry| ListedSkill {
@@ -269,10 +269,10 @@ fn list(entries: &[Entry], max_tokens: usize) -> listing::Listing {
 
 /// Which generic tools there are: by catalog and runtime only, never by the request (docs/design/conversation.md#generic-tools), so that they never move in a
 /// provider's prompt cache. A request without any listed or active skill still gets none.
-fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
+fn generic(entries: &[CatalogEntry], model_code: ModelCode) -> Vec<Generic> {
     let served = || entries.iter().filter(|entry| entry.mode != ActivationMode::Never);
     let listed = || entries.iter().filter(|entry| entry.mode == ActivationMode::Listed);
-    let has_files = served().any(Entry::has_files);
+    let has_files = served().any(CatalogEntry::has_files);
     let mut generic = Vec::new();
     let asks = served().any(|entry| !entry.missing_inputs(&BTreeMap::new()).is_empty());
     if listed().next().is_some() || has_files || asks {
@@ -289,7 +289,7 @@ fn generic(entries: &[Entry], model_code: ModelCode) -> Vec<Generic> {
     generic
 }
 
-fn score(entries: &[Entry]) -> (ScoreIndex, Vec<usize>) {
+fn score(entries: &[CatalogEntry]) -> (ScoreIndex, Vec<usize>) {
     let places: Vec<usize> = entries
         .iter()
         .enumerate()

@@ -22,7 +22,7 @@ pub(crate) enum Generic {
 
 /// One skill with its mode here and its prepared tools.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CatalogEntry {
     /// The skill.
     pub skill: Arc<Skill>,
     /// The name for models and logs: its name, or `namespace/name` where several namespaces have one of this name and
@@ -40,7 +40,7 @@ pub struct Entry {
     pub(crate) tools: Vec<Arc<PlannedTool>>,
 }
 
-impl Entry {
+impl CatalogEntry {
     /// Paths of its files, SKILL.md left out, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.skill

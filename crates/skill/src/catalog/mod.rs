@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use clash::Clash;
 pub(crate) use entry::Generic;
-pub use entry::{Entry, SKILL_MD};
+pub use entry::{CatalogEntry, SKILL_MD};
 pub use listing::{ListingCounts, listing_counts};
 pub use settings::{CatalogSettings, ConfigValues, ModelCode, Node, Pin};
 
@@ -34,7 +34,7 @@ const CLOSEST: usize = 3;
 pub struct Catalog {
     settings: CatalogSettings,
     /// Sorted by name, then namespace.
-    entries: Vec<Entry>,
+    entries: Vec<CatalogEntry>,
     by_skill: HashMap<SkillRef, usize>,
     by_handle: HashMap<Arc<str>, usize>,
     by_name: HashMap<String, usize>,
@@ -73,7 +73,7 @@ impl Catalog {
     }
 
     /// Every skill, sorted by name, then namespace; those that are never served included.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CatalogEntry] {
         &self.entries
     }
 
@@ -89,7 +89,7 @@ impl Catalog {
 
     /// Finds a served skill by handle, `namespace/name`, metadata name or an id that it carries. A name wins over an id. Of several skills with
     /// one name the first by namespace is taken, of several with one id none; [`Catalog::clashes`] lists them. Skills of mode Never are not found.
-    pub fn find(&self, reference: &str) -> Option<&Entry> {
+    pub fn find(&self, reference: &str) -> Option<&CatalogEntry> {
         let place = self.place_of_name(reference).or_else(|| self.place_of_id(reference))?;
         self.entries
             .get(place)
@@ -97,7 +97,7 @@ impl Catalog {
     }
 
     /// Finds a served skill by an id that it carries.
-    pub fn find_id(&self, id: &str) -> Option<&Entry> {
+    pub fn find_id(&self, id: &str) -> Option<&CatalogEntry> {
         let place = self.place_of_id(id)?;
         self.entries
             .get(place)
@@ -110,7 +110,7 @@ impl Catalog {
     }
 
     /// Finds a skill by its identity, whatever its mode.
-    pub fn get(&self, skill: &SkillRef) -> Option<&Entry> {
+    pub fn get(&self, skill: &SkillRef) -> Option<&CatalogEntry> {
         self.entries.get(*self.by_skill.get(skill)?)
     }
 
@@ -176,7 +176,7 @@ impl Catalog {
         &self.scores
     }
 
-    pub(crate) fn scored(&self, place: usize) -> Option<&Entry> {
+    pub(crate) fn scored(&self, place: usize) -> Option<&CatalogEntry> {
         self.entries.get(*self.scored.get(place)?)
     }
 }

@@ -1,6 +1,6 @@
 //! Which version of a skill a reference asks for.
 
-use super::{Catalog, Entry};
+use super::{Catalog, CatalogEntry};
 use crate::ids;
 use crate::model::ActivationMode;
 use crate::semver::{self, NoVersion};
@@ -12,7 +12,7 @@ impl Catalog {
     /// Finds a served version of a skill by `name@version` (of an uploaded skill's id also `id:version`), where `version` is
     /// what [`semver::choose`] reads. A skill that was not uploaded has the one version that is served. `None`: no such
     /// skill is served. [`Catalog::find`] comes first: an id of a version is no condition on it.
-    pub fn find_version(&self, reference: &str) -> Result<Option<&Entry>, NoVersion> {
+    pub fn find_version(&self, reference: &str) -> Result<Option<&CatalogEntry>, NoVersion> {
         let Some((skill, wanted)) = ids::with_version(reference) else {
             return Ok(None);
         };
@@ -32,8 +32,8 @@ impl Catalog {
     }
 
     /// The served versions of a skill with their numbers, in the order of their making.
-    fn versions(&self, skill: &str) -> Vec<(u32, &Entry)> {
-        let is_upload = |entry: &Entry| entry.skill.upload.as_ref().is_some_and(|upload| upload.id == skill);
+    fn versions(&self, skill: &str) -> Vec<(u32, &CatalogEntry)> {
+        let is_upload = |entry: &CatalogEntry| entry.skill.upload.as_ref().is_some_and(|upload| upload.id == skill);
         let place = self.place_of_name(skill).or_else(|| {
             // An id that a skill only says it has names no versions of the skill that was uploaded under it.
             let is_known = self.entries.iter().any(is_upload);
@@ -44,7 +44,7 @@ impl Catalog {
             Some(entry) => entry.skill.upload.as_ref().map(|upload| upload.id.as_str()),
             None => Some(skill),
         };
-        let mut versions: Vec<(u32, &Entry)> = match id {
+        let mut versions: Vec<(u32, &CatalogEntry)> = match id {
             Some(id) => {
                 let numbered = self.entries.iter().filter_map(|entry| {
                     let upload = entry.skill.upload.as_ref()?;
@@ -60,12 +60,12 @@ impl Catalog {
     }
 }
 
-fn text(entry: &Entry) -> &str {
+fn text(entry: &CatalogEntry) -> &str {
     entry.skill.version.as_deref().unwrap_or_default()
 }
 
 /// What a refusal names, newest first. A number names a version behind the id only.
-fn there(skill: &str, versions: &[(u32, &Entry)]) -> Vec<String> {
+fn there(skill: &str, versions: &[(u32, &CatalogEntry)]) -> Vec<String> {
     let mut texts: Vec<&str> = versions.iter().map(|(_, entry)| text(entry)).collect();
     texts.retain(|text| !text.is_empty());
     semver::newest_first(&mut texts);

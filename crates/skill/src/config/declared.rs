@@ -1,6 +1,6 @@
 //! What is wrong with a declaration, or not honoured of it.
 
-use super::param::{ConfigParam, Kind};
+use super::param::{ConfigParam, ParamKind};
 use super::value::check;
 
 /// Most parameters of one function: a status lists them for each tool.
@@ -20,7 +20,7 @@ pub(crate) fn notes(param: &ConfigParam) -> Vec<String> {
     if param.scope.as_deref() == Some("per_call") {
         notes.push("its scope is per_call, and the value that a runtime gives holds for every call".to_owned());
     }
-    if matches!(param.value_kind(), Kind::Select | Kind::MultiSelect) && param.options.is_none() {
+    if matches!(param.value_kind(), ParamKind::Select | ParamKind::MultiSelect) && param.options.is_none() {
         notes.push(format!(
             "its type is {}, and it has no options, so no value fits",
             param.kind

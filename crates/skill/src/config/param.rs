@@ -45,7 +45,7 @@ pub struct ConfigParam {
 
 /// What the value of a parameter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ParamKind {
     /// Any text, also of a type that is not known.
     Text,
     /// One of the options.
@@ -63,15 +63,15 @@ pub(super) enum Kind {
 }
 
 /// The words of types, besides those of texts.
-const KINDS: [(&str, Kind); 8] = [
-    ("number", Kind::Number),
-    ("boolean", Kind::Boolean),
-    ("select", Kind::Select),
-    ("multiselect", Kind::MultiSelect),
-    ("string[]", Kind::Texts),
-    ("number[]", Kind::Numbers),
-    ("list", Kind::List),
-    ("map", Kind::Map),
+const KINDS: [(&str, ParamKind); 8] = [
+    ("number", ParamKind::Number),
+    ("boolean", ParamKind::Boolean),
+    ("select", ParamKind::Select),
+    ("multiselect", ParamKind::MultiSelect),
+    ("string[]", ParamKind::Texts),
+    ("number[]", ParamKind::Numbers),
+    ("list", ParamKind::List),
+    ("map", ParamKind::Map),
 ];
 /// The words of types whose values are texts.
 const TEXTS: [&str; 6] = ["string", "text", "path", "url", "code", SECRET];
@@ -80,9 +80,9 @@ const SECRET: &str = "secret";
 
 impl ConfigParam {
     /// What its value is. A type that is not known holds texts.
-    pub(super) fn value_kind(&self) -> Kind {
+    pub(super) fn value_kind(&self) -> ParamKind {
         let known = KINDS.iter().find(|(word, _)| *word == self.kind);
-        known.map_or(Kind::Text, |(_, kind)| *kind)
+        known.map_or(ParamKind::Text, |(_, kind)| *kind)
     }
 
     /// Whether its value is never shown: its type says so.

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::param::{ConfigParam, Kind};
+use super::param::{ConfigParam, ParamKind};
 
 /// The value that a text means for a parameter: numbers, booleans, lists and maps are JSON, everything else is the text.
 ///
 /// Errors: the rule that it breaks, one clause without the value, which may be a secret.
 pub fn read(param: &ConfigParam, text: &str) -> Result<Value, String> {
     let value = match param.value_kind() {
-        Kind::Text | Kind::Select => Value::String(text.to_owned()),
+        ParamKind::Text | ParamKind::Select => Value::String(text.to_owned()),
         _ => serde_json::from_str(text.trim()).unwrap_or_else(|_| Value::String(text.to_owned())),
     };
     check(param, &value)?;
@@ -21,14 +21,14 @@ pub fn read(param: &ConfigParam, text: &str) -> Result<Value, String> {
 /// Errors: the rule that it breaks, one clause.
 pub fn check(param: &ConfigParam, value: &Value) -> Result<(), String> {
     match (param.value_kind(), value) {
-        (Kind::Text, Value::String(_)) | (Kind::Boolean, Value::Bool(_)) => Ok(()),
-        (Kind::Select, Value::String(chosen)) => option(param, chosen),
-        (Kind::Number, Value::Number(number)) => bounds(param, number),
-        (Kind::MultiSelect | Kind::Texts | Kind::Numbers | Kind::List, Value::Array(items)) => {
+        (ParamKind::Text, Value::String(_)) | (ParamKind::Boolean, Value::Bool(_)) => Ok(()),
+        (ParamKind::Select, Value::String(chosen)) => option(param, chosen),
+        (ParamKind::Number, Value::Number(number)) => bounds(param, number),
+        (ParamKind::MultiSelect | ParamKind::Texts | ParamKind::Numbers | ParamKind::List, Value::Array(items)) => {
             count(param, items.len())?;
             items.iter().try_for_each(|item| element(param, item))
         }
-        (Kind::Map, Value::Object(members)) => {
+        (ParamKind::Map, Value::Object(members)) => {
             count(param, members.len())?;
             map(members)
         }
@@ -36,23 +36,23 @@ pub fn check(param: &ConfigParam, value: &Value) -> Result<(), String> {
     }
 }
 
-fn wanted(kind: Kind) -> &'static str {
+fn wanted(kind: ParamKind) -> &'static str {
     match kind {
-        Kind::Text | Kind::Select => "a text",
-        Kind::Number => "a number",
-        Kind::Boolean => "true or false",
-        Kind::MultiSelect | Kind::Texts => "a list of texts, as JSON: [\"a\", \"b\"]",
-        Kind::Numbers => "a list of numbers, as JSON: [1, 2]",
-        Kind::List => "a list, as JSON: [\"a\", 1]",
-        Kind::Map => "a map of texts, as JSON: {\"name\": \"text\"}",
+        ParamKind::Text | ParamKind::Select => "a text",
+        ParamKind::Number => "a number",
+        ParamKind::Boolean => "true or false",
+        ParamKind::MultiSelect | ParamKind::Texts => "a list of texts, as JSON: [\"a\", \"b\"]",
+        ParamKind::Numbers => "a list of numbers, as JSON: [1, 2]",
+        ParamKind::List => "a list, as JSON: [\"a\", 1]",
+        ParamKind::Map => "a map of texts, as JSON: {\"name\": \"text\"}",
     }
 }
 
 fn element(param: &ConfigParam, item: &Value) -> Result<(), String> {
     match (param.value_kind(), item) {
-        (Kind::MultiSelect, Value::String(chosen)) => option(param, chosen),
-        (Kind::Numbers, Value::Number(number)) => bounds(param, number),
-        (Kind::Texts, Value::String(_)) | (Kind::List, _) => Ok(()),
+        (ParamKind::MultiSelect, Value::String(chosen)) => option(param, chosen),
+        (ParamKind::Numbers, Value::Number(number)) => bounds(param, number),
+        (ParamKind::Texts, Value::String(_)) | (ParamKind::List, _) => Ok(()),
         (kind, _) => Err(format!("must be {}", wanted(kind))),
     }
 }
@@ -61,7 +61,7 @@ fn map(members: &Map<String, Value>) -> Result<(), String> {
     if members.values().all(Value::is_string) {
         Ok(())
     } else {
-        Err(format!("must be {}", wanted(Kind::Map)))
+        Err(format!("must be {}", wanted(ParamKind::Map)))
     }
 }
 

@@ -24,7 +24,7 @@ impl Fields<'_> {
             None => inputs::read(self.document.members.get("inputs").unwrap_or(&Value::Null)),
         };
         for finding in findings {
-            self.tell(finding);
+            self.report(finding);
         }
         self.check_placeholders(&inputs, overrides.inputs.is_some());
         inputs
@@ -49,7 +49,7 @@ impl Fields<'_> {
             } else {
                 let message =
                     format!("placeholder {{{{{name}}}}} is not a declared input and is replaced by an empty text");
-                self.tell(Finding::warned(kind, field, message, help));
+                self.report(Finding::warned(kind, field, message, help));
             }
         }
     }
@@ -67,7 +67,7 @@ impl Fields<'_> {
             );
             let help = "give it in a pin of the SkillRuntime, or use Listed or OnRequest";
             let field = format!("inputs[{index}].required");
-            self.tell(Finding::warned(ProblemKind::InputUnfilled, field, message, help));
+            self.report(Finding::warned(ProblemKind::InputUnfilled, field, message, help));
         }
     }
 
@@ -89,7 +89,7 @@ impl Fields<'_> {
                 let problem = Problem::new(Severity::Error, finding.kind, finding.message, finding.help);
                 self.problems.push(problem.on(format!("spec.{}", finding.field)));
             } else {
-                self.tell(finding);
+                self.report(finding);
             }
         }
         let usable = declared.into_iter().enumerate().filter(|(index, _)| {
@@ -113,7 +113,7 @@ impl Fields<'_> {
         };
         if !declares && self.document.dialect != Dialect::Husk {
             let message = "tools holds no declarations (name, description, command), so it has no effect here";
-            self.tell(Finding::warned(
+            self.report(Finding::warned(
                 ProblemKind::FieldHasNoEffect,
                 "tools",
                 message,
@@ -123,7 +123,7 @@ impl Fields<'_> {
         }
         let (tools, findings) = tools::read(value);
         for finding in findings {
-            self.tell(finding);
+            self.report(finding);
         }
         tools
     }
@@ -139,7 +139,7 @@ impl Fields<'_> {
                     tool.name
                 );
                 let help = "add the file or correct the path";
-                self.tell(Finding::warned(
+                self.report(Finding::warned(
                     ProblemKind::ToolFileMissing,
                     format!("tools.{}", tool.name),
                     message,
@@ -159,7 +159,7 @@ impl Fields<'_> {
                 "the arguments of tool \"{}\" choose which program its command runs, so it gets no environment values and does not run where model-written code is denied",
                 tool.name
             );
-            self.tell(Finding::warned(
+            self.report(Finding::warned(
                 ProblemKind::ToolInvalid,
                 format!("tools.{}", tool.name),
                 message,
@@ -175,7 +175,7 @@ impl Fields<'_> {
         } else {
             let (ids, findings) = ids::read(self.metadata("skill_id").unwrap_or(&Value::Null));
             for finding in findings {
-                self.tell(finding);
+                self.report(finding);
             }
             ids
         };
@@ -195,7 +195,7 @@ impl Fields<'_> {
         let findings = tools::check_env("tool_env", &names);
         let bad: Vec<String> = findings.iter().map(|finding| finding.field.clone()).collect();
         for finding in findings {
-            self.tell(finding);
+            self.report(finding);
         }
         let usable = names
             .into_iter()

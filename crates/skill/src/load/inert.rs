@@ -110,7 +110,7 @@ impl Fields<'_> {
 
     fn warn_inert(&mut self, field: String, what: &str, why: &str, help: &str) {
         let message = format!("{what} has no effect: {why}");
-        self.tell(Finding::warned(ProblemKind::FieldHasNoEffect, field, message, help));
+        self.report(Finding::warned(ProblemKind::FieldHasNoEffect, field, message, help));
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) const USED_KEYS: [&str; 17] = [
 const LARGE_DOCUMENT_BYTES: usize = 51_200;
 
 impl Fields<'_> {
-    pub(super) fn tell(&mut self, finding: Finding) {
+    pub(super) fn report(&mut self, finding: Finding) {
         let severity = if self.profile == Profile::Strict {
             finding.strict
         } else {
@@ -74,7 +74,7 @@ impl Fields<'_> {
         let is_text = value.is_string();
         let Some(text) = self.document.written(key) else {
             let message = format!("{key} must be text; it is left out");
-            self.tell(Finding::refused(
+            self.report(Finding::refused(
                 ProblemKind::FieldInvalid,
                 key,
                 message,
@@ -84,7 +84,7 @@ impl Fields<'_> {
         };
         if !is_text {
             let message = format!("{key} is not text; it is read as {text:?}");
-            self.tell(Finding::warned(
+            self.report(Finding::warned(
                 ProblemKind::FieldInvalid,
                 key,
                 message,
@@ -99,7 +99,7 @@ impl Fields<'_> {
         if bytes > LARGE_DOCUMENT_BYTES {
             let message = format!("the file has {bytes} bytes; all of it goes to the model when the skill is loaded");
             let help = "move long material to other files of the skill and refer to them";
-            self.tell(Finding::warned(ProblemKind::FileTooLarge, "", message, help));
+            self.report(Finding::warned(ProblemKind::FileTooLarge, "", message, help));
         }
         if self.document.text.trim().is_empty() {
             // An editor that truncates before it writes must not empty a skill that is in service.
@@ -107,7 +107,7 @@ impl Fields<'_> {
             self.refuse(ProblemKind::BodyEmpty, "", "the file is empty".to_owned(), help);
         } else if self.document.body.is_empty() {
             let message = "the body is empty, so the model gets no instructions";
-            self.tell(Finding::warned(
+            self.report(Finding::warned(
                 ProblemKind::BodyEmpty,
                 "",
                 message,
@@ -124,7 +124,7 @@ impl Fields<'_> {
             .map(String::as_str)
             .filter(|name| !USED_KEYS.contains(name) && !is_inert(name));
         for name in unknown.take(MAX_ENTRIES) {
-            self.tell(Finding::warned(
+            self.report(Finding::warned(
                 ProblemKind::FieldUnknown,
                 name,
                 format!("unknown key {}; it is kept", inputs::shortened(name)),
@@ -143,7 +143,7 @@ impl Fields<'_> {
             let message = format!("name {name:?} differs from the folder's or object's name {id:?}, which is used");
             let finding = Finding::refused(ProblemKind::NameMismatch, "name", message, "make the two equal");
             let legal = names::check(name).is_ok();
-            self.tell(if legal {
+            self.report(if legal {
                 finding
             } else {
                 Finding {
@@ -161,7 +161,7 @@ impl Fields<'_> {
             && text.chars().count() > MAX_COMPATIBILITY_CHARS
         {
             let message = format!("compatibility is longer than {MAX_COMPATIBILITY_CHARS} characters");
-            self.tell(Finding::refused(
+            self.report(Finding::refused(
                 ProblemKind::CompatibilityTooLong,
                 "compatibility",
                 message,
@@ -176,7 +176,7 @@ impl Fields<'_> {
                     "there is no description, so a model does not know when to use the skill; the name is used instead",
                     "say in one or two sentences what it does and when to use it",
                 );
-                self.tell(finding);
+                self.report(finding);
             }
             return title.to_owned();
         };
@@ -184,7 +184,7 @@ impl Fields<'_> {
         if chars > MAX_DESCRIPTION_CHARS {
             let message = format!("description has {chars} characters, more than {MAX_DESCRIPTION_CHARS}");
             let help = "shorten it; listings cut it";
-            self.tell(Finding::refused(
+            self.report(Finding::refused(
                 ProblemKind::DescriptionTooLong,
                 "description",
                 message,

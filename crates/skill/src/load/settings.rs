@@ -38,7 +38,7 @@ impl Fields<'_> {
                     inputs::shortened(&word.to_string())
                 );
                 let help = "write Always, Listed, Auto, OnRequest or Never";
-                self.tell(Finding::refused(ProblemKind::FieldInvalid, field, message, help));
+                self.report(Finding::refused(ProblemKind::FieldInvalid, field, message, help));
             }
         } else if self.member("enabled").and_then(boolean) == Some(false) {
             mode = ActivationMode::Never;
@@ -86,7 +86,7 @@ impl Fields<'_> {
             "version {:?} is not a version; it is left out",
             inputs::shortened(&written)
         );
-        self.tell(Finding::refused(
+        self.report(Finding::refused(
             ProblemKind::VersionInvalid,
             field,
             message,
@@ -100,7 +100,7 @@ impl Fields<'_> {
         let number = value.as_u64().filter(|number| *number > 0);
         if number.is_none() {
             let message = format!("{field} must be a positive whole number; it is left out");
-            self.tell(Finding::refused(
+            self.report(Finding::refused(
                 ProblemKind::FieldInvalid,
                 field,
                 message,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::select::NamedSkill;
 use super::types::{Action, Active, Note, Plan, PlannedTool, Why};
-use crate::catalog::{Base, Catalog, Entry, Generic, ModelCode};
+use crate::catalog::{Base, Catalog, CatalogEntry, Generic, ModelCode};
 use crate::litellm;
 use crate::model::{ActivationMode, Skill, SkillRef};
 use crate::texts;
@@ -29,7 +29,7 @@ pub(crate) fn base(catalog: &Catalog) -> Base {
 pub(super) fn assemble(
     catalog: &Catalog,
     named: &[NamedSkill<'_>],
-    scored: &[&Entry],
+    scored: &[&CatalogEntry],
     client_tools: &[&str],
     besides: &[Generic],
 ) -> Plan {
@@ -67,8 +67,12 @@ pub(super) fn assemble(
 }
 
 /// Active skills in the order of the system text.
-fn active<'a>(catalog: &'a Catalog, named: &[NamedSkill<'a>], scored: &[&'a Entry]) -> Vec<(Active, &'a Entry)> {
-    let is_litellm = |entry: &Entry| {
+fn active<'a>(
+    catalog: &'a Catalog,
+    named: &[NamedSkill<'a>],
+    scored: &[&'a CatalogEntry],
+) -> Vec<(Active, &'a CatalogEntry)> {
+    let is_litellm = |entry: &CatalogEntry| {
         named
             .iter()
             .any(|named| named.why == Why::Litellm && named.entry.skill.id == entry.skill.id)
@@ -77,7 +81,7 @@ fn active<'a>(catalog: &'a Catalog, named: &[NamedSkill<'a>], scored: &[&'a Entr
         .entries()
         .iter()
         .filter(|entry| entry.mode == ActivationMode::Always && !is_litellm(entry));
-    let mut all: Vec<(Active, &Entry)> = always.map(|entry| (describe(entry, Why::Always), entry)).collect();
+    let mut all: Vec<(Active, &CatalogEntry)> = always.map(|entry| (describe(entry, Why::Always), entry)).collect();
     for named in named
         .iter()
         .filter(|named| named.entry.mode != ActivationMode::Always || named.why == Why::Litellm)
@@ -88,7 +92,7 @@ fn active<'a>(catalog: &'a Catalog, named: &[NamedSkill<'a>], scored: &[&'a Entr
     all
 }
 
-fn describe(entry: &Entry, why: Why) -> Active {
+fn describe(entry: &CatalogEntry, why: Why) -> Active {
     Active {
         skill: Arc::clone(&entry.skill),
         handle: Arc::clone(&entry.handle),
@@ -97,7 +101,12 @@ fn describe(entry: &Entry, why: Why) -> Active {
     }
 }
 
-fn system(catalog: &Catalog, active: &[(Active, &Entry)], generic: &GenericNames, named: &[NamedSkill<'_>]) -> String {
+fn system(
+    catalog: &Catalog,
+    active: &[(Active, &CatalogEntry)],
+    generic: &GenericNames,
+    named: &[NamedSkill<'_>],
+) -> String {
     let none = BTreeMap::new();
     let sections: Vec<String> = active
         .iter()
@@ -131,7 +140,7 @@ fn stored_id<'a>(naming: Option<&NamedSkill<'a>>, skill: &'a Skill) -> &'a str {
 }
 
 /// Says which templates ask for inputs in place of their bodies.
-fn wanting(active: &[(Active, &Entry)], named: &[NamedSkill<'_>]) -> Vec<Note> {
+fn wanting(active: &[(Active, &CatalogEntry)], named: &[NamedSkill<'_>]) -> Vec<Note> {
     let none = BTreeMap::new();
     let notes = active.iter().filter_map(|(active, entry)| {
         let inputs = naming(named, &active.skill.id).map_or(&none, |named| &named.inputs);
@@ -147,7 +156,7 @@ fn wanting(active: &[(Active, &Entry)], named: &[NamedSkill<'_>]) -> Vec<Note> {
 
 /// Skills whose runs have packages of Python, among those that models may know of.
 fn packages(catalog: &Catalog) -> Vec<(&str, &[String])> {
-    let has = |entry: &&Entry| entry.mode != ActivationMode::Never && !entry.skill.packages.python.is_empty();
+    let has = |entry: &&CatalogEntry| entry.mode != ActivationMode::Never && !entry.skill.packages.python.is_empty();
     let with = catalog.entries().iter().filter(has);
     with.map(|entry| (&*entry.handle, entry.skill.packages.python.as_slice()))
         .collect()
@@ -208,7 +217,7 @@ impl Parts<'_> {
     }
 
     /// Adds the tools of active skills; `litellm:` ones have a single tool each, and one code tool for all that have a Python file.
-    fn declared(&mut self, active: &[(Active, &Entry)], named: &[NamedSkill<'_>], model_code: ModelCode) {
+    fn declared(&mut self, active: &[(Active, &CatalogEntry)], named: &[NamedSkill<'_>], model_code: ModelCode) {
         let mut runs_code = false;
         for (active, entry) in active {
             if active.why == Why::Litellm {
@@ -228,7 +237,7 @@ impl Parts<'_> {
     }
 
     /// Adds one tool, unless its name is the client's or ours already.
-    fn push(&mut self, tool: Arc<PlannedTool>, entry: Option<&Entry>) {
+    fn push(&mut self, tool: Arc<PlannedTool>, entry: Option<&CatalogEntry>) {
         let free = !self.client.contains(tool.name.as_str()) && self.taken.insert(tool.name.clone());
         if free {
             self.tools.push(tool);

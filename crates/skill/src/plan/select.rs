@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::types::{ContainerPlan, ContainerSkill, PlanError, PlanRequest, Why};
 use crate::at_skill;
-use crate::catalog::{Catalog, Entry};
+use crate::catalog::{Catalog, CatalogEntry};
 use crate::ids::{PREFIX, UPLOADED};
 use crate::model::ActivationMode;
 
@@ -18,7 +18,7 @@ const OF_SHELL: &str = "skill_reference";
 /// A skill that the request names.
 #[derive(Debug, Clone)]
 pub(crate) struct NamedSkill<'a> {
-    pub(crate) entry: &'a Entry,
+    pub(crate) entry: &'a CatalogEntry,
     pub(crate) why: Why,
     /// For a `litellm:` skill: the stored id as referenced, without the prefix.
     pub(crate) id: Option<&'a str>,
@@ -27,7 +27,7 @@ pub(crate) struct NamedSkill<'a> {
 }
 
 impl<'a> NamedSkill<'a> {
-    pub(crate) fn new(entry: &'a Entry, why: Why) -> Self {
+    pub(crate) fn new(entry: &'a CatalogEntry, why: Why) -> Self {
         Self {
             entry,
             why,
@@ -103,7 +103,7 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
 }
 
 /// The skill that a reference with a version names.
-fn version<'a>(reference: &str, catalog: &'a Catalog) -> Result<Option<&'a Entry>, PlanError> {
+fn version<'a>(reference: &str, catalog: &'a Catalog) -> Result<Option<&'a CatalogEntry>, PlanError> {
     Ok(catalog.find_version(reference)?)
 }
 
@@ -180,7 +180,11 @@ pub(super) fn without_always(mut named: Vec<NamedSkill<'_>>) -> Vec<NamedSkill<'
 }
 
 /// Lets AUTO select among the skills that are not named already.
-pub(super) fn scored<'a>(request: &PlanRequest<'_>, catalog: &'a Catalog, named: &[NamedSkill<'a>]) -> Vec<&'a Entry> {
+pub(super) fn scored<'a>(
+    request: &PlanRequest<'_>,
+    catalog: &'a Catalog,
+    named: &[NamedSkill<'a>],
+) -> Vec<&'a CatalogEntry> {
     if catalog.scores().is_empty() {
         return Vec::new();
     }

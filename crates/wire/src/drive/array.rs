@@ -3,7 +3,7 @@
 //! The loop writes events all the same. At its edge each event becomes an element; keep-alives are line ends, which JSON
 //! allows between elements.
 
-use super::values::{BodyKind, Out};
+use super::values::{BodyKind, DriveAction};
 
 /// How an event begins and ends.
 const BEGIN: &[u8] = b"data: ";
@@ -20,20 +20,24 @@ pub(super) struct Array {
 
 impl Array {
     /// Rewrites what was appended from `from` on.
-    pub(super) fn rewrite(&mut self, out: &mut Vec<Out>, from: usize) {
-        for wish in out.split_off(from) {
-            match wish {
-                Out::ClientHead(mut head) if head.body == BodyKind::Stream => {
+    pub(super) fn rewrite(&mut self, out: &mut Vec<DriveAction>, from: usize) {
+        for action in out.split_off(from) {
+            match action {
+                DriveAction::ClientHead(mut head) if head.body == BodyKind::Stream => {
                     self.streams = true;
                     head.body = BodyKind::Json;
-                    out.push(Out::ClientHead(head));
+                    out.push(DriveAction::ClientHead(head));
                 }
-                Out::ClientBytes(bytes) if self.streams => out.push(Out::ClientBytes(self.elements(&bytes).into())),
-                Out::Finish(summary) => {
+                DriveAction::ClientBytes(bytes) if self.streams => {
+                    out.push(DriveAction::ClientBytes(self.elements(&bytes).into()));
+                }
+                DriveAction::Finish(summary) => {
                     if self.streams {
-                        out.push(Out::ClientBytes(if self.begun { &b"]"[..] } else { b"[]" }.into()));
+                        out.push(DriveAction::ClientBytes(
+                            if self.begun { &b"]"[..] } else { b"[]" }.into(),
+                        ));
                     }
-                    out.push(Out::Finish(summary));
+                    out.push(DriveAction::Finish(summary));
                 }
                 other => out.push(other),
             }

@@ -10,15 +10,15 @@ use bytes::{Bytes, BytesMut};
 use super::array::Array;
 use super::sorter::Sorter;
 use super::values::{
-    BodyKind, Call, CallOutcome, ClientHead, EndKind, Entry, Failure, GeneratedFile, In, OpenCall, Out, Settings,
-    Summary,
+    BodyKind, CallOutcome, ClientHead, DriveAction, DriveInput, DriveSettings, DriveSummary, EndKind, GeneratedFile,
+    HiddenEntry, OpenCall, ToolCall, UpstreamFailure,
 };
 use crate::fault::Fault;
 use crate::format::{Codec, CodecOptions, dialect};
 use crate::frame::SseDecoder;
 use crate::json::Edits;
 use crate::request::{Injection, Request, View};
-use crate::route::{Format, Kind};
+use crate::route::{CallKind, Format};
 
 /// Most bytes that are gathered of one turn: what must be echoed is held in memory, so it is bounded.
 pub(super) const MAX_TURN: usize = 8 << 20;
@@ -39,7 +39,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// The state of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DriveState {
     /// A request is out, or about to go out ([`Drive::start`]).
     Waiting,
     /// A good answer is being read and understood.
@@ -56,25 +56,25 @@ enum State {
 
 #[derive(Debug)]
 struct PendingCall {
-    call: Call,
+    call: ToolCall,
     outcome: Option<CallOutcome>,
 }
 
-/// The loop of one request. Feed it until it says [`Out::Finish`].
+/// The loop of one request. Feed it until it says [`DriveAction::Finish`].
 ///
-/// When it says [`Out::Send`], an older upstream exchange is of no use any more: its bytes must not be fed.
+/// When it says [`DriveAction::Send`], an older upstream exchange is of no use any more: its bytes must not be fed.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 pub struct Drive {
     request: Request,
     injection: Injection,
-    settings: Settings,
+    settings: DriveSettings,
     view: View,
     codec: Box<dyn Codec>,
     sorter: Sorter,
     /// The answer is not looked into.
     transparent: bool,
-    state: State,
+    state: DriveState,
     /// The body of the running round.
     body: Bytes,
     round: u32,
@@ -89,7 +89,7 @@ pub struct Drive {
     pending: Vec<PendingCall>,
     /// The running turn has calls of the client too.
     mixed: bool,
-    entries: Vec<Entry>,
+    entries: Vec<HiddenEntry>,
     files: Vec<GeneratedFile>,
     calls_run: u32,
     last_input: Duration,
@@ -103,13 +103,18 @@ pub struct Drive {
 impl Drive {
     /// A loop over a request and what is injected into it. Errors (400): a leaf of the request has a type that makes it
     /// unusable, or several answers are asked for (`n > 1`) while tools are injected.
-    pub fn new(request: Request, injection: Injection, settings: Settings) -> Result<Self, Fault> {
+    pub fn new(request: Request, injection: Injection, settings: DriveSettings) -> Result<Self, Fault> {
         let view = request.view()?;
         Self::with_view(request, view, injection, settings)
     }
 
     /// [`Drive::new`] with the request's own view, for callers that have read it.
-    pub fn with_view(request: Request, view: View, injection: Injection, settings: Settings) -> Result<Self, Fault> {
+    pub fn with_view(
+        request: Request,
+        view: View,
+        injection: Injection,
+        settings: DriveSettings,
+    ) -> Result<Self, Fault> {
         if view.candidates > 1 && !injection.tools().is_empty() {
             let (param, said) = if request.format() == Format::Gemini {
                 ("generationConfig.candidateCount", "candidateCount")
@@ -128,7 +133,7 @@ impl Drive {
         };
         let codec = dialect(request.format()).codec(&request, options);
         let transparent =
-            request.kind() != Kind::Generate || (injection.tools().is_empty() && settings.container.is_none());
+            request.kind() != CallKind::Generate || (injection.tools().is_empty() && settings.container.is_none());
         let names = injection.tools().iter().map(|tool| tool.name.clone()).collect();
         let sorter = Sorter::new(names, view.structured && !injection.tools().is_empty());
         Ok(Self {
@@ -139,7 +144,7 @@ impl Drive {
             codec,
             sorter,
             transparent,
-            state: State::Waiting,
+            state: DriveState::Waiting,
             body: Bytes::new(),
             round: 0,
             retries: 0,
@@ -170,9 +175,9 @@ impl Drive {
         self.codec.response_id()
     }
 
-    /// True once [`Out::Finish`] was given.
+    /// True once [`DriveAction::Finish`] was given.
     pub fn finished(&self) -> bool {
-        self.state == State::Done
+        self.state == DriveState::Done
     }
 
     /// True if good answers are read and understood; false if they are passed on as they come.
@@ -183,7 +188,7 @@ impl Drive {
     /// The first actions. `edits` are changes inside the conversation: hidden turns put back, ours of the native form
     /// expanded. A conversation may end in calls of ours that have not run (Messages: an answer that ended as `pause_turn`
     /// at the limit of rounds and came back): `calls` are run before anything is sent.
-    pub fn start(&mut self, edits: Edits, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<Out>) {
+    pub fn start(&mut self, edits: Edits, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<DriveAction>) {
         let from = out.len();
         self.may_answer_lost = calls.is_empty() && edits.is_empty() && !self.transparent && self.goes_on();
         self.body = self.request.apply(&self.injection, edits);
@@ -197,24 +202,24 @@ impl Drive {
 
     /// Takes in what happened at `now` (since the request began) and appends what is to be done. What does not fit the
     /// state is ignored.
-    pub fn feed(&mut self, input: In, now: Duration, out: &mut Vec<Out>) {
+    pub fn feed(&mut self, input: DriveInput, now: Duration, out: &mut Vec<DriveAction>) {
         let from = out.len();
         self.take(input, now, out);
         self.rewrite(out, from);
     }
 
     /// Makes elements of one array of what was appended from `from` on, for a client that reads one.
-    fn rewrite(&mut self, out: &mut Vec<Out>, from: usize) {
+    fn rewrite(&mut self, out: &mut Vec<DriveAction>, from: usize) {
         if self.settings.array {
             self.array.rewrite(out, from);
         }
     }
 
-    fn take(&mut self, input: In, now: Duration, out: &mut Vec<Out>) {
+    fn take(&mut self, input: DriveInput, now: Duration, out: &mut Vec<DriveAction>) {
         match (self.state, input) {
-            (State::Waiting, In::Head(head)) => self.head(head, now, out),
-            (State::Waiting, In::Failed(_)) => self.no_answer(now, out),
-            (State::Reading, In::Body(bytes)) => {
+            (DriveState::Waiting, DriveInput::Head(head)) => self.head(head, now, out),
+            (DriveState::Waiting, DriveInput::Failed(_)) => self.no_answer(now, out),
+            (DriveState::Reading, DriveInput::Body(bytes)) => {
                 self.last_input = now;
                 if self.stream == Some(true) {
                     self.stream_bytes(&bytes, now, out);
@@ -222,13 +227,13 @@ impl Drive {
                     self.body_bytes(&bytes, out);
                 }
             }
-            (State::Reading, In::End) => self.end(now, out),
-            (State::Reading, In::Failed(_)) => self.fault(
+            (DriveState::Reading, DriveInput::End) => self.end(now, out),
+            (DriveState::Reading, DriveInput::Failed(_)) => self.fault(
                 &Fault::new(502, "The upstream broke off in the middle of its answer."),
                 out,
             ),
-            (State::Passing { .. }, In::Body(bytes)) => out.push(Out::ClientBytes(bytes)),
-            (State::Passing { status, .. }, In::End) => {
+            (DriveState::Passing { .. }, DriveInput::Body(bytes)) => out.push(DriveAction::ClientBytes(bytes)),
+            (DriveState::Passing { status, .. }, DriveInput::End) => {
                 let end = if (200..300).contains(&status) {
                     EndKind::Passed
                 } else {
@@ -236,32 +241,35 @@ impl Drive {
                 };
                 self.finish_with(end, out);
             }
-            (State::Passing { stream, .. }, In::Failed(_)) => {
+            (DriveState::Passing { stream, .. }, DriveInput::Failed(_)) => {
                 let fault = Fault::new(502, "The upstream broke off in the middle of its answer.");
                 if stream {
-                    out.push(Out::ClientBytes(fault.frame(self.request.format()).into()));
+                    out.push(DriveAction::ClientBytes(fault.frame(self.request.format()).into()));
                 }
                 self.finish_with(EndKind::Fault(fault.message), out);
             }
-            (State::Failing { .. }, In::Body(bytes)) => {
+            (DriveState::Failing { .. }, DriveInput::Body(bytes)) => {
                 let room = MAX_ERROR.saturating_sub(self.buffer.len()).min(bytes.len());
                 self.buffer.extend_from_slice(&bytes[..room]);
             }
-            (State::Failing { status }, In::End | In::Failed(Failure::Broken)) => self.failed(status, now, out),
-            (State::Running, In::Result(outcome)) => self.result(outcome, now, out),
-            (State::Done, _) => {}
-            (_, In::Refused(fault)) => self.fault(&fault, out),
-            (_, In::Tick) => self.tick(now, out),
+            (DriveState::Failing { status }, DriveInput::End | DriveInput::Failed(UpstreamFailure::Broken)) => {
+                self.failed(status, now, out);
+            }
+            (DriveState::Running, DriveInput::Result(outcome)) => self.result(outcome, now, out),
+            (DriveState::Done, _) => {}
+            (_, DriveInput::Refused(fault)) => self.fault(&fault, out),
+            (_, DriveInput::Tick) => self.tick(now, out),
             _ => {}
         }
     }
 
-    /// When [`In::Tick`] is wanted next, since the request began; `None` if never.
+    /// When [`DriveInput::Tick`] is wanted next, since the request began; `None` if never.
     pub fn wake(&self) -> Option<Duration> {
-        if self.transparent || matches!(self.state, State::Done | State::Passing { .. }) {
+        if self.transparent || matches!(self.state, DriveState::Done | DriveState::Passing { .. }) {
             return None;
         }
-        let silence = (self.state == State::Reading && self.stream == Some(true)).then(|| self.last_input + SILENCE);
+        let silence =
+            (self.state == DriveState::Reading && self.stream == Some(true)).then(|| self.last_input + SILENCE);
         [Some(self.settings.deadline), silence, self.keep_alive_due()]
             .into_iter()
             .flatten()
@@ -279,8 +287,8 @@ impl Drive {
         Some(since + FIRST_KEEP_ALIVE + KEEP_ALIVE * given)
     }
 
-    fn tick(&mut self, now: Duration, out: &mut Vec<Out>) {
-        if self.transparent || matches!(self.state, State::Passing { .. }) {
+    fn tick(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
+        if self.transparent || matches!(self.state, DriveState::Passing { .. }) {
             return;
         }
         if now >= self.settings.deadline {
@@ -289,14 +297,14 @@ impl Drive {
                 out,
             );
         }
-        if self.state == State::Reading && self.stream == Some(true) && now >= self.last_input + SILENCE {
+        if self.state == DriveState::Reading && self.stream == Some(true) && now >= self.last_input + SILENCE {
             let text = format!("The upstream sent nothing for {} seconds.", SILENCE.as_secs());
             return self.fault(&Fault::new(504, text), out);
         }
         if self.keep_alive_due().is_some_and(|due| now >= due)
             && let Some((since, given)) = self.quiet
         {
-            out.push(Out::ClientBytes(Bytes::from_static(
+            out.push(DriveAction::ClientBytes(Bytes::from_static(
                 dialect(self.request.format()).keep_alive(),
             )));
             // A late tick does not make a burst of signs of life.
@@ -308,41 +316,41 @@ impl Drive {
         }
     }
 
-    fn send(&mut self, delay: Duration, now: Duration, out: &mut Vec<Out>) {
+    fn send(&mut self, delay: Duration, now: Duration, out: &mut Vec<DriveAction>) {
         if delay.is_zero() {
             self.round += 1;
             self.retries = 0;
         }
-        self.state = State::Waiting;
+        self.state = DriveState::Waiting;
         self.last_input = now;
-        out.push(Out::Send {
+        out.push(DriveAction::Send {
             body: self.body.clone(),
             round: self.round,
             delay,
         });
     }
 
-    fn fault(&mut self, fault: &Fault, out: &mut Vec<Out>) {
+    fn fault(&mut self, fault: &Fault, out: &mut Vec<DriveAction>) {
         let format = self.request.format();
         if self.head_sent {
-            out.push(Out::ClientBytes(fault.frame(format).into()));
+            out.push(DriveAction::ClientBytes(fault.frame(format).into()));
         } else {
             self.head_sent = true;
-            out.push(Out::ClientHead(ClientHead {
+            out.push(DriveAction::ClientHead(ClientHead {
                 status: fault.status,
                 body: BodyKind::Json,
                 upstream_headers: false,
                 no_retry: self.calls_run > 0 || !fault.retry,
             }));
-            out.push(Out::ClientBytes(fault.body(format).into()));
+            out.push(DriveAction::ClientBytes(fault.body(format).into()));
         }
         self.finish_with(EndKind::Fault(fault.message.clone()), out);
     }
 
-    fn finish_with(&mut self, end: EndKind, out: &mut Vec<Out>) {
-        self.state = State::Done;
+    fn finish_with(&mut self, end: EndKind, out: &mut Vec<DriveAction>) {
+        self.state = DriveState::Done;
         let (usage, response_id) = (self.codec.usage(), self.codec.response_id().to_owned());
-        out.push(Out::Finish(Summary {
+        out.push(DriveAction::Finish(DriveSummary {
             rounds: self.round,
             calls: self.calls_run,
             end,

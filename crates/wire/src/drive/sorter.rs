@@ -1,6 +1,6 @@
 //! Which units of a turn the client sees, and which frames must wait until that is known (docs/design/conversation.md#what-is-streamed-when).
 
-use crate::format::{Codec, Decoded, Part, UnitKind};
+use crate::format::{Codec, Decoded, FramePart, UnitKind};
 
 /// What is known of one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ enum Visibility {
 }
 
 #[derive(Debug)]
-struct Unit {
+struct SortedUnit {
     id: u32,
     kind: UnitKind,
     visibility: Visibility,
@@ -30,7 +30,7 @@ pub(super) struct Sorter {
     /// Text waits for the turn's end.
     structured: bool,
     first_round: bool,
-    units: Vec<Unit>,
+    units: Vec<SortedUnit>,
     /// Frames with the parts that wait.
     held: Vec<(Decoded, Vec<bool>)>,
     held_bytes: usize,
@@ -73,16 +73,16 @@ impl Sorter {
         let mut waits = vec![false; frame.parts.len()];
         for (at, part) in frame.parts.iter().enumerate() {
             match *part {
-                Part::Start => shown[at] = self.first_round,
-                Part::Other | Part::Error => shown[at] = true,
-                Part::Usage => {}
-                Part::Stop { runnable } => self.stop = Some(runnable),
-                Part::End => self.ended = true,
-                Part::Unit { id, kind } => {
+                FramePart::Start => shown[at] = self.first_round,
+                FramePart::Other | FramePart::Error => shown[at] = true,
+                FramePart::Usage => {}
+                FramePart::Stop { runnable } => self.stop = Some(runnable),
+                FramePart::End => self.ended = true,
+                FramePart::Unit { id, kind } => {
                     self.open(id, kind, codec, out);
                     self.mark(id, at, &mut shown, &mut waits);
                 }
-                Part::UnitBytes { id } | Part::UnitEnd { id } => {
+                FramePart::UnitBytes { id } | FramePart::UnitEnd { id } => {
                     self.decide_again(id, codec, out);
                     self.mark(id, at, &mut shown, &mut waits);
                 }
@@ -112,7 +112,7 @@ impl Sorter {
         }
     }
 
-    fn unit(&self, id: u32) -> Option<&Unit> {
+    fn unit(&self, id: u32) -> Option<&SortedUnit> {
         self.units.iter().rev().find(|unit| unit.id == id)
     }
 
@@ -126,7 +126,7 @@ impl Sorter {
         if kind != UnitKind::Paired {
             self.settle_pairs(visibility, codec, out);
         }
-        self.units.push(Unit { id, kind, visibility });
+        self.units.push(SortedUnit { id, kind, visibility });
     }
 
     /// Ours or the client's, decided as soon as the name is complete.
@@ -177,7 +177,7 @@ impl Sorter {
     fn settle(&mut self, id: u32, visibility: Visibility, codec: &mut dyn Codec, out: &mut Vec<u8>) {
         let mut shown = Vec::new();
         for (frame, waits) in &mut self.held {
-            let of_unit = |part: &Part| matches!(part, Part::Unit { id: own, .. } | Part::UnitBytes { id: own } | Part::UnitEnd { id: own } if *own == id);
+            let of_unit = |part: &FramePart| matches!(part, FramePart::Unit { id: own, .. } | FramePart::UnitBytes { id: own } | FramePart::UnitEnd { id: own } if *own == id);
             let released: Vec<bool> = frame
                 .parts
                 .iter()
@@ -252,9 +252,9 @@ impl Sorter {
 }
 
 /// The unit that a part belongs to.
-const fn unit_of(part: &Part) -> Option<u32> {
+const fn unit_of(part: &FramePart) -> Option<u32> {
     match part {
-        Part::Unit { id, .. } | Part::UnitBytes { id } | Part::UnitEnd { id } => Some(*id),
+        FramePart::Unit { id, .. } | FramePart::UnitBytes { id } | FramePart::UnitEnd { id } => Some(*id),
         _ => None,
     }
 }

@@ -9,16 +9,16 @@ use crate::fault::Fault;
 
 /// Inputs of the loop.
 #[derive(Debug)]
-pub enum In {
-    /// The head of the upstream's answer to the last [`Out::Send`].
-    Head(Head),
+pub enum DriveInput {
+    /// The head of the upstream's answer to the last [`DriveAction::Send`].
+    Head(AnswerHead),
     /// Bytes of the upstream's body, decompressed, in any pieces.
     Body(Bytes),
     /// The upstream's body is complete.
     End,
     /// The upstream failed: no connection, or it broke off.
-    Failed(Failure),
-    /// The result of a call that [`Out::Run`] asked for. Results may come in any order.
+    Failed(UpstreamFailure),
+    /// The result of a call that [`DriveAction::Run`] asked for. Results may come in any order.
     Result(CallOutcome),
     /// Time has passed: keep-alives, silence, deadline. See [`super::Drive::wake`].
     Tick,
@@ -28,7 +28,7 @@ pub enum In {
 
 /// The head of an upstream answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct AnswerHead {
     /// HTTP status.
     pub status: u16,
     /// True if the content type is `text/event-stream`.
@@ -39,7 +39,7 @@ pub struct Head {
 
 /// How an upstream exchange failed without an HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum UpstreamFailure {
     /// No connection, or it ended before a head came.
     Connect,
     /// The connection broke after the head.
@@ -48,7 +48,7 @@ pub enum Failure {
 
 /// What the loop wants done, in order.
 #[derive(Debug)]
-pub enum Out {
+pub enum DriveAction {
     /// Send this body upstream (same URL, same credentials), after waiting `delay`.
     Send {
         /// The body.
@@ -58,22 +58,22 @@ pub enum Out {
         /// How long to wait first (internal retries).
         delay: Duration,
     },
-    /// Run a call of ours and answer with [`In::Result`]. Several may be asked for at once; they may run in parallel.
-    Run(Call),
+    /// Run a call of ours and answer with [`DriveInput::Result`]. Several may be asked for at once; they may run in parallel.
+    Run(ToolCall),
     /// Store this before anything that follows in the same list is sent.
-    Remember(Record),
+    Remember(HiddenTurns),
     /// Begin the answer to the client.
     ClientHead(ClientHead),
     /// Bytes for the client.
     ClientBytes(Bytes),
     /// The answer is complete (or broken off on purpose): close it. Nothing follows. An upstream exchange or calls
     /// that still run are of no use any more: cancel them.
-    Finish(Summary),
+    Finish(DriveSummary),
 }
 
 /// A call of an injected tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ToolCall {
     /// Goes back in [`CallOutcome::token`].
     pub token: u32,
     /// Skill round, from 1; 0 for a call that an earlier answer left open.
@@ -102,13 +102,13 @@ pub struct OpenCall {
 /// What came of a call.
 #[derive(Debug, Clone, Default)]
 pub struct CallOutcome {
-    /// From [`Call::token`].
+    /// From [`ToolCall::token`].
     pub token: u32,
     /// What the model reads.
     pub text: String,
     /// True for a failure.
     pub is_error: bool,
-    /// Stored instead of the text in [`Record`]s, so that a load result is rendered again from the skill (the caller's
+    /// Stored instead of the text in [`HiddenTurns`]s, so that a load result is rendered again from the skill (the caller's
     /// own notation, as in `{"skill":…,"digest":…}`).
     pub reference: Option<String>,
     /// How the run is shown in the native form; without it `text` is shown as its output.
@@ -188,12 +188,12 @@ pub enum BodyKind {
     Json,
 }
 
-/// A loop to remember: the part of it that the client has not seen. [`Record::visible`] and [`Record::client_calls`]
+/// A loop to remember: the part of it that the client has not seen. [`HiddenTurns::visible`] and [`HiddenTurns::client_calls`]
 /// give its place in the history; `history` makes the keys.
 #[derive(Debug, Clone, Default)]
-pub struct Record {
+pub struct HiddenTurns {
     /// The raw upstream messages of the whole loop, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<HiddenEntry>,
     /// The assistant message(s) as the client sees them, in the form in which it sends them back.
     pub visible: Vec<Bytes>,
     /// Ids of the client's calls that the answer ends with; their results come with the next request.
@@ -209,7 +209,7 @@ pub struct Record {
 
 /// One step of a remembered loop.
 #[derive(Debug, Clone)]
-pub enum Entry {
+pub enum HiddenEntry {
     /// Conversation elements of an assistant turn, whole, as upstream sent them.
     Turn(Vec<Bytes>),
     /// Our results for it; as the first entry, for calls that the answer before left open. If the turn has calls of the client too, its results are merged in behind them.
@@ -218,7 +218,7 @@ pub enum Entry {
 
 /// What happened, for logs and metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct DriveSummary {
     /// Upstream rounds begun, retries not counted.
     pub rounds: u32,
     /// Calls of ours that were run.
@@ -249,7 +249,7 @@ pub enum EndKind {
 
 /// Numbers and texts that the caller chooses.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct DriveSettings {
     /// Most rounds of skill calls in one request; default 10.
     pub max_rounds: u32,
     /// Most calls of one turn that are run; default 32. The others get an answer that says so.
@@ -276,7 +276,7 @@ pub struct Settings {
     pub array: bool,
 }
 
-impl Default for Settings {
+impl Default for DriveSettings {
     fn default() -> Self {
         Self {
             max_rounds: 10,

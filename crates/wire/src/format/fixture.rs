@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::{Codec, Decoded, Dialect, Ending, Part, UnitKind};
+use super::{Codec, Decoded, Dialect, Ending, FramePart, UnitKind};
 use crate::frame::{SseDecoder, SseEvent};
 use crate::request::Request;
-use crate::route::{Format, Kind, ModelRoute};
+use crate::route::{CallKind, Format, ModelRoute};
 
 /// The text of an example.
 pub(crate) fn text(name: &str) -> String {
@@ -30,7 +30,7 @@ pub(crate) fn events(name: &str) -> Vec<String> {
 pub(crate) fn request(format: Format, body: &str) -> Request {
     let route = ModelRoute {
         format,
-        kind: Kind::Generate,
+        kind: CallKind::Generate,
         model: Some("m".to_owned()),
         stream: true,
         vertex: false,
@@ -116,7 +116,7 @@ impl<'o> Shown<'o> {
 
     fn take(&mut self, codec: &mut dyn Codec, frame: Decoded, out: &mut Vec<u8>) {
         for part in &frame.parts {
-            let Part::Unit { id, kind } = part else { continue };
+            let FramePart::Unit { id, kind } = part else { continue };
             let is_ours = *kind == UnitKind::Call && codec.call(*id).is_some_and(|call| call.name == self.ours);
             if is_ours {
                 self.hidden.push(*id);
@@ -140,18 +140,18 @@ impl<'o> Shown<'o> {
         codec.show(&frame, &shown, out);
     }
 
-    fn shows(&self, part: &Part) -> bool {
+    fn shows(&self, part: &FramePart) -> bool {
         match part {
-            Part::Start => self.first,
-            Part::Usage | Part::Stop { .. } | Part::End => false,
+            FramePart::Start => self.first,
+            FramePart::Usage | FramePart::Stop { .. } | FramePart::End => false,
             other => unit(other).is_none_or(|id| !self.hidden.contains(&id)),
         }
     }
 }
 
-fn unit(part: &Part) -> Option<u32> {
+fn unit(part: &FramePart) -> Option<u32> {
     match part {
-        Part::Unit { id, .. } | Part::UnitBytes { id } | Part::UnitEnd { id } => Some(*id),
+        FramePart::Unit { id, .. } | FramePart::UnitBytes { id } | FramePart::UnitEnd { id } => Some(*id),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The wire formats. A format is a [`Dialect`] (requests, errors) and a [`Codec`] (one response being rewritten).
 //!
-//! The loop (`drive`) is independent of them: it sees [`Part`]s and decides which are shown.
+//! The loop (`drive`) is independent of them: it sees [`FramePart`]s and decides which are shown.
 
 mod chat;
 mod container;
@@ -96,7 +96,7 @@ pub(crate) struct CodecOptions {
 
 /// One piece of a frame, as far as the loop needs it. The codec has its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FramePart {
     /// The round's start. Rendered for round 1 only.
     Start,
     /// A unit opens; its first bytes are in the same part.
@@ -150,7 +150,7 @@ pub(crate) struct Decoded {
     /// The data of the frame (one JSON value).
     pub raw: Bytes,
     /// The pieces in order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<FramePart>,
     /// What the codec wants to remember of the frame.
     pub layout: Layout,
 }
@@ -161,9 +161,9 @@ pub(crate) enum Layout {
     /// None.
     None,
     /// Of a Chat chunk or body.
-    Chat(Box<chat::Layout>),
+    Chat(Box<chat::ChatLayout>),
     /// Of a Messages event.
-    Messages(messages::Layout),
+    Messages(messages::MessagesLayout),
 }
 
 /// A call of the current turn, as far as it has arrived.

@@ -34,7 +34,7 @@ pub(crate) fn body(fault: &Fault) -> Vec<u8> {
 pub(crate) fn from_upstream(status: u16, upstream: &[u8]) -> Vec<u8> {
     if let Ok(span) = json::document(upstream)
         && json::get(upstream, span, "error")
-            .is_some_and(|error| json::kind(upstream, error) == Some(json::Kind::Object))
+            .is_some_and(|error| json::kind(upstream, error) == Some(json::ValueKind::Object))
     {
         let mut line = Vec::with_capacity(upstream.len());
         push_line(&mut line, span.of(upstream));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{MessageText, Request, ToolChoice};
 
 /// Adds a top-level member directly before `anchor` (or at the start of the body if that is absent).
@@ -62,7 +62,7 @@ pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tool
     }
     let src = request.raw();
     match request.value("tools") {
-        Some(span) if json::kind(src, span) == Some(Kind::Array) => {
+        Some(span) if json::kind(src, span) == Some(ValueKind::Array) => {
             // After the last element; white space before the end belongs to no element.
             let inner = src[span.start + 1..span.end - 1].trim_ascii_end();
             let end = span.start + 1 + inner.len();
@@ -127,7 +127,7 @@ pub(crate) fn top_value(body: &[u8], key: &str) -> Option<Span> {
 /// A body whose top-level list `key` has more elements at its end; everything before that end stays equal.
 pub(crate) fn grow(body: &Bytes, key: &str, elements: &[Bytes]) -> Bytes {
     let list = top_value(body, key);
-    let Some(list) = list.filter(|span| json::kind(body, *span) == Some(Kind::Array)) else {
+    let Some(list) = list.filter(|span| json::kind(body, *span) == Some(ValueKind::Array)) else {
         return body.clone();
     };
     let mut edits = Edits::new();

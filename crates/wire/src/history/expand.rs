@@ -1,26 +1,26 @@
 //! Puts the hidden turns back into a request.
 
-use super::hit::{Hit, Mode};
-use super::record::{FileNote, Piece, Segment};
+use super::hit::{Hit, InjectionMode};
+use super::record::{FileNote, RecordedMessage, Segment};
 use super::result_texts::ResultTexts;
 use super::scan::Scan;
 use super::turn::{Speaker, Turn};
 use super::{merge_key, read, repair, responses, runs, shown};
 use crate::drive::OpenCall;
 use crate::format::responses::shell;
-use crate::json::{self, Edits, Kind as JsonKind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::Request;
-use crate::route::{Format, Kind};
+use crate::route::{CallKind, Format};
 use crate::seen::SeenRun;
 
 /// What the tool that runs programs is called in a history where nothing is injected.
 const RUN_TOOL: &str = "run_code";
 
 /// The tool that runs programs in this request.
-fn run_tool(mode: Mode<'_>) -> &str {
+fn run_tool(mode: InjectionMode<'_>) -> &str {
     match mode {
-        Mode::Injecting { run_tool: Some(name) } => name,
-        Mode::Injecting { run_tool: None } | Mode::Off => RUN_TOOL,
+        InjectionMode::Injecting { run_tool: Some(name) } => name,
+        InjectionMode::Injecting { run_tool: None } | InjectionMode::Off => RUN_TOOL,
     }
 }
 
@@ -46,10 +46,10 @@ pub fn expand(
     request: &Request,
     scan: &Scan,
     hits: &[Hit],
-    (mode, runs_here): (Mode<'_>, bool),
+    (mode, runs_here): (InjectionMode<'_>, bool),
     words: &mut dyn ResultTexts,
 ) -> Expansion {
-    let mut writer = Writer {
+    let mut writer = HistoryWriter {
         request,
         elements: &scan.elements,
         edits: Edits::new(),
@@ -97,13 +97,13 @@ pub fn expand(
     let last = hits.iter().find(|hit| hit.turn + 1 == scan.turns.len());
     let answered_last = last.is_some() || !writer.open.is_empty();
     let mut open_calls = Vec::new();
-    if let Some(hit) = last.filter(|hit| request.kind() == Kind::Generate && !hit.record.open_calls.is_empty()) {
+    if let Some(hit) = last.filter(|hit| request.kind() == CallKind::Generate && !hit.record.open_calls.is_empty()) {
         open_calls.clone_from(&hit.record.open_calls);
         writer.open.clear();
     }
     writer.settle(visible_end);
     let (mut edits, files) = (writer.edits, writer.files);
-    if request.format() == Format::Messages && matches!(mode, Mode::Injecting { .. }) {
+    if request.format() == Format::Messages && matches!(mode, InjectionMode::Injecting { .. }) {
         repair::thinking(request, scan, hits, &mut edits);
         if !answered_last {
             repair::pause(request, scan, &mut edits);
@@ -129,7 +129,7 @@ fn usable(hits: &[Hit]) -> Vec<&Hit> {
 }
 
 /// The bytes of a recorded message, with its load results rendered.
-fn write(piece: &Piece, words: &mut dyn ResultTexts) -> Vec<u8> {
+fn write(piece: &RecordedMessage, words: &mut dyn ResultTexts) -> Vec<u8> {
     let mut out = Vec::new();
     for segment in piece {
         match segment {
@@ -142,7 +142,7 @@ fn write(piece: &Piece, words: &mut dyn ResultTexts) -> Vec<u8> {
 
 /// Writes changes of whole elements. A changed element takes the separator before it along, so that the bytes do not
 /// depend on how the client spaces its JSON.
-struct Writer<'a> {
+struct HistoryWriter<'a> {
     request: &'a Request,
     elements: &'a [Span],
     edits: Edits,
@@ -152,7 +152,7 @@ struct Writer<'a> {
     files: Vec<FileNote>,
 }
 
-impl Writer<'_> {
+impl HistoryWriter<'_> {
     /// Replaces the elements `from..to` by `with`.
     fn replace(&mut self, from: usize, to: usize, with: &[Vec<u8>]) {
         let (Some(first), Some(last)) = (
@@ -180,7 +180,7 @@ impl Writer<'_> {
     }
 
     /// An answer without a record: runs of ours that it shows become calls of the tool that ran them, and their results.
-    fn unremembered(&mut self, turn: &Turn, (mode, runs_here): (Mode<'_>, bool), words: &mut dyn ResultTexts) {
+    fn unremembered(&mut self, turn: &Turn, (mode, runs_here): (InjectionMode<'_>, bool), words: &mut dyn ResultTexts) {
         let (src, elements) = (self.request.raw(), &self.elements[turn.elements.clone()]);
         let change = match (self.request.format(), elements.first()) {
             (Format::Messages, Some(message)) => shown::expand(src, *message, mode, words),
@@ -196,7 +196,7 @@ impl Writer<'_> {
     }
 
     /// Items of ours, each by itself: a provider without a shell knows none.
-    fn items(&mut self, elements: &[Span], mode: Mode<'_>, words: &mut dyn ResultTexts) {
+    fn items(&mut self, elements: &[Span], mode: InjectionMode<'_>, words: &mut dyn ResultTexts) {
         for span in elements {
             let mut told = |seen: &SeenRun| {
                 let told = words.run(seen);
@@ -221,7 +221,7 @@ impl Writer<'_> {
         let fields = read::Fields::read(src, self.elements[index]);
         let open = std::mem::take(&mut self.open).join(&b',');
         match fields.span(key).and_then(|span| Some((json::kind(src, span)?, span))) {
-            Some((JsonKind::Array, span)) => {
+            Some((ValueKind::Array, span)) => {
                 let filled = !json::elements(src, span).unwrap_or_default().is_empty();
                 let mut out = open;
                 if filled {
@@ -229,7 +229,7 @@ impl Writer<'_> {
                 }
                 self.edits.insert(span.start + 1, out);
             }
-            Some((JsonKind::String, span)) => {
+            Some((ValueKind::String, span)) => {
                 let mut out = vec![b'['];
                 out.extend_from_slice(&open);
                 // An empty text block is refused as input.

@@ -14,7 +14,7 @@ use crate::json::{self, Span};
 /// One turn for each run of contents of one role.
 pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
     let mut turns = Vec::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenTurn> = None;
     for (index, span) in elements.iter().enumerate() {
         let content = Fields::read(src, *span);
         let speaker = match &*content.text("role") {
@@ -24,7 +24,7 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
         if open.as_ref().is_some_and(|open| open.speaker != speaker) {
             turns.extend(open.take().map(|open| open.close(index)));
         }
-        let open = open.get_or_insert_with(|| Open {
+        let open = open.get_or_insert_with(|| OpenTurn {
             start: index,
             speaker,
             canon: Canon::new(speaker),
@@ -39,14 +39,14 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
 }
 
 /// A turn that may go on with the next content.
-struct Open {
+struct OpenTurn {
     start: usize,
     speaker: Speaker,
     canon: Canon,
     calls: Vec<String>,
 }
 
-impl Open {
+impl OpenTurn {
     fn part(&mut self, src: &[u8], span: Span) {
         let part = Fields::read(src, span);
         if part.flag("thought") {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::record::Record;
+use super::record::TurnRecord;
 
 /// A record that the store had for a turn of the scan.
 #[derive(Debug, Clone)]
@@ -10,12 +10,12 @@ pub struct Hit {
     /// [`super::Lookup::turn`].
     pub turn: usize,
     /// What was remembered.
-    pub record: Arc<Record>,
+    pub record: Arc<TurnRecord>,
 }
 
 /// Whether skills take part in this request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode<'a> {
+pub enum InjectionMode<'a> {
     /// They do: native blocks of ours become calls of this tool and their results.
     Injecting {
         /// Name of the run tool in this request, if it has one; without it the blocks are stripped.

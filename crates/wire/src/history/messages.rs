@@ -5,7 +5,7 @@ use super::read::{self, Fields};
 use super::shown;
 use super::turn::Speaker;
 use super::turn::Turn;
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 
 /// One turn per message.
 pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
@@ -26,7 +26,7 @@ fn turn(src: &[u8], index: usize, span: Span) -> Turn {
     let mut canon = Canon::new(speaker);
     let mut calls = Vec::new();
     if let Some(content) = fields.span("content") {
-        if json::kind(src, content) == Some(Kind::Array) {
+        if json::kind(src, content) == Some(ValueKind::Array) {
             for block in json::elements(src, content).unwrap_or_default() {
                 feed_block(&mut canon, &mut calls, src, block);
             }

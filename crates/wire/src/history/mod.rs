@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! request      ──▶ scan ──▶ lookups ──▶ (the gateway's store) ──▶ expand ──▶ edits that put the hidden turns back
-//! drive::Record ──▶ keys + seal ──▶ (the gateway's store)
+//! drive::HiddenTurns ──▶ keys + seal ──▶ (the gateway's store)
 //! ```
 //!
 //! The store is a soft cache of records under 32-byte keys. It holds, for each caller (`Caller::bucket`), records
@@ -37,14 +37,14 @@ mod tests;
 mod turn;
 
 pub use expand::{Expansion, expand};
-pub use hit::{Hit, Mode};
+pub use hit::{Hit, InjectionMode};
 pub use keys::{Caller, HistorySecret, RecordKey};
-pub use record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
+pub use record::{FileNote, MAX_RECORD_BYTES, RecordedMessage, Segment, TurnRecord};
 pub use repair::may_need_repair;
 pub use result_texts::{ResultTexts, RunText};
 pub use runs::may_hold_runs;
 pub use scan::{Chain, Lookup, Scan, may_hold_calls, opening, scan};
-pub use seal::{Keys, keys, seal};
+pub use seal::{RecordKeys, keys, seal};
 pub use shown::is_our_use;
 pub use turn::Turn;
 pub use turn::{Link, Speaker};

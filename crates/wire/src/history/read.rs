@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::canon::Canon;
-use crate::json::{self, Kind, Member, Span};
+use crate::json::{self, Member, Span, ValueKind};
 
 /// The members of one object, read by key.
 pub(crate) struct Fields<'a> {
@@ -78,8 +78,8 @@ impl<'a> Fields<'a> {
 /// refusals are text, every other part counts by its hash.
 pub(crate) fn content(canon: &mut Canon, src: &[u8], span: Span) {
     match json::kind(src, span) {
-        Some(Kind::String) => canon.text(&json::text(src, span).unwrap_or_default()),
-        Some(Kind::Array) => {
+        Some(ValueKind::String) => canon.text(&json::text(src, span).unwrap_or_default()),
+        Some(ValueKind::Array) => {
             for part in json::elements(src, span).unwrap_or_default() {
                 self::part(canon, src, part);
             }
@@ -103,8 +103,8 @@ pub(crate) fn result(canon: &mut Canon, call_id: &str, src: &[u8], content: Opti
     let mut text = String::new();
     let mut others = Vec::new();
     match content.and_then(|span| Some((json::kind(src, span)?, span))) {
-        Some((Kind::String, span)) => text.push_str(&json::text(src, span).unwrap_or_default()),
-        Some((Kind::Array, span)) => {
+        Some((ValueKind::String, span)) => text.push_str(&json::text(src, span).unwrap_or_default()),
+        Some((ValueKind::Array, span)) => {
             for part in json::elements(src, span).unwrap_or_default() {
                 let fields = Fields::read(src, part);
                 match &*fields.text("type") {

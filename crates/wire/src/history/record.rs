@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::drive::OpenCall;
 use crate::json;
 
-/// Largest record, in bytes ([`Record::size`]). Ten rounds of results of 24 KiB fit; a bigger loop is not remembered, which
+/// Largest record, in bytes ([`TurnRecord::size`]). Ten rounds of results of 24 KiB fit; a bigger loop is not remembered, which
 /// is a miss and never an error.
 pub const MAX_RECORD_BYTES: usize = 256 << 10;
 
@@ -26,7 +26,7 @@ pub enum Segment {
 }
 
 /// A whole upstream message, item or block: its segments in order.
-pub type Piece = Vec<Segment>;
+pub type RecordedMessage = Vec<Segment>;
 
 /// A file that a run of this answer made. The bytes are with the gateway's files, under the response id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,13 +43,13 @@ pub struct FileNote {
 /// Everything that is restored when the client sends the visible part of an answer again.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct TurnRecord {
     /// Upstream messages of the whole loop in order, including our results. They replace the visible assistant message.
-    pub messages: Vec<Piece>,
+    pub messages: Vec<RecordedMessage>,
     /// Results of ours that belong into the client's next message, before its own results (Messages
     /// and Gemini, where all results of a turn share one message). In Responses they stand in `messages` too, and are needed
     /// alone where the upstream keeps the turn. Empty in Chat.
-    pub open_results: Vec<Piece>,
+    pub open_results: Vec<RecordedMessage>,
     /// Ids of the calls that the client has to answer.
     pub client_calls: Vec<String>,
     /// Calls of ours at the end that have not run, since the limit of rounds was reached. They run if the client resumes
@@ -73,7 +73,7 @@ impl Segment {
     ///
     /// `message` is JSON as it went upstream and `text` the rendered load before escaping. A message in which the text
     /// is not found stays whole: the record is bigger, and still right.
-    pub(crate) fn cut(message: &str, text: &str, reference: &str) -> Piece {
+    pub(crate) fn cut(message: &str, text: &str, reference: &str) -> RecordedMessage {
         let mut quoted = vec![b'"'];
         json::push_escaped(&mut quoted, text);
         let quoted = String::from_utf8_lossy(&quoted);
@@ -88,11 +88,11 @@ impl Segment {
     }
 }
 
-impl Record {
+impl TurnRecord {
     /// Bytes that it takes: those of its texts, and of the values around them.
     pub fn size(&self) -> usize {
         let pieces = self.messages.iter().chain(&self.open_results);
-        let pieces = pieces.map(|piece| size_of::<Piece>() + piece.iter().map(Segment::size).sum::<usize>());
+        let pieces = pieces.map(|piece| size_of::<RecordedMessage>() + piece.iter().map(Segment::size).sum::<usize>());
         let ids = self.client_calls.iter().map(|id| size_of::<String>() + id.len());
         let calls = self
             .open_calls

@@ -9,7 +9,7 @@ use super::read::{self, Fields};
 use super::turn::Speaker;
 use super::turn::{Turn, UpstreamHistory};
 use crate::format::responses::shell;
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 
 /// What stands before the items of a request: the state that it goes on from, and an input that is a bare string.
@@ -63,13 +63,13 @@ fn is_output(kind: &str) -> bool {
 /// The turns of a list of items.
 pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
     let mut turns: Vec<Turn> = Vec::new();
-    let mut answer: Option<Answer> = None;
+    let mut answer: Option<OpenAnswer> = None;
     for (index, span) in elements.iter().enumerate() {
         let item = Fields::read(src, *span);
         let kind = item.text("type");
         if shell::is_own_item(&kind, &item.text("call_id")) {
             // A run of ours that was shown: part of the answer, its result too.
-            let answer = answer.get_or_insert_with(|| Answer::new(index));
+            let answer = answer.get_or_insert_with(|| OpenAnswer::new(index));
             if kind == "shell_call" {
                 answer.canon.call(&item.text("call_id"), "shell", b"");
             }
@@ -79,7 +79,7 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
             ("" | "message", "system" | "developer") => Turn::system(index),
             ("" | "message", "assistant") => {
                 answer
-                    .get_or_insert_with(|| Answer::new(index))
+                    .get_or_insert_with(|| OpenAnswer::new(index))
                     .item(src, *span, &item, &kind);
                 continue;
             }
@@ -97,7 +97,7 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
             }
             _ => {
                 answer
-                    .get_or_insert_with(|| Answer::new(index))
+                    .get_or_insert_with(|| OpenAnswer::new(index))
                     .item(src, *span, &item, &kind);
                 continue;
             }
@@ -120,13 +120,13 @@ fn one(index: usize, speaker: Speaker, canon: Canon) -> Turn {
 }
 
 /// Items of one answer.
-struct Answer {
+struct OpenAnswer {
     start: usize,
     canon: Canon,
     calls: Vec<String>,
 }
 
-impl Answer {
+impl OpenAnswer {
     fn new(start: usize) -> Self {
         Self {
             start,
@@ -173,7 +173,7 @@ pub(crate) fn go_on(request: &Request, state: &str, open: &[Vec<u8>], edits: &mu
     }
     let list = request
         .present("input")
-        .filter(|span| json::kind(src, *span) == Some(Kind::Array));
+        .filter(|span| json::kind(src, *span) == Some(ValueKind::Array));
     if let Some(list) = list.filter(|_| !open.is_empty()) {
         let mut items = open.join(&b',');
         if !request.conversation().is_empty() {

@@ -13,7 +13,7 @@ pub trait ResultTexts {
 
 /// A turn taken apart whose runs only the client remembers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ReplacedTurn {
     /// The messages that replace it; none if it had nothing of the upstream's.
     pub(super) messages: Vec<Vec<u8>>,
     /// Results that belong into the client's next message.

@@ -4,14 +4,14 @@
 //! calls of the tool that runs programs and their responses, so that the upstream gets nothing that it does not know.
 
 use super::read::Fields;
-use super::result_texts::{Change, ResultTexts};
+use super::result_texts::{ReplacedTurn, ResultTexts};
 use crate::format::gemini::run;
 use crate::json::{self, Span};
 use crate::request::Request;
 use crate::seen::{SeenEnd, SeenRun};
 
 /// What a part of a model's content is, as far as runs go.
-enum Part {
+enum RunPart {
     Code,
     Result,
     Image,
@@ -47,52 +47,57 @@ pub(super) fn canonical(part: &Fields<'_>) -> Option<(&'static str, String)> {
     Some((RESULT[0], format!("{outcome}\n{}", output.trim())))
 }
 
-fn kind(part: &Fields<'_>) -> Part {
+fn kind(part: &Fields<'_>) -> RunPart {
     let has = |keys: [&str; 2]| keys.iter().any(|key| part.span(key).is_some());
     if has(CODE) {
-        Part::Code
+        RunPart::Code
     } else if has(RESULT) {
-        Part::Result
+        RunPart::Result
     } else if has(IMAGE) {
-        Part::Image
+        RunPart::Image
     } else if matches!(part.raw("text"), b"" | br#""""#) && !has(SIGNATURE) && part.is_only("text") {
-        Part::Empty
+        RunPart::Empty
     } else {
-        Part::Other
+        RunPart::Other
     }
 }
 
 /// Turns the runs of a model's turn into calls of `run_tool` and their responses. `None` if it has none.
-pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str, words: &mut dyn ResultTexts) -> Option<Change> {
+pub(super) fn expand(
+    src: &[u8],
+    contents: &[Span],
+    run_tool: &str,
+    words: &mut dyn ResultTexts,
+) -> Option<ReplacedTurn> {
     let spans: Vec<Span> = contents.iter().flat_map(|content| run::parts(src, *content)).collect();
     let parts: Vec<(Span, Fields<'_>)> = spans.into_iter().map(|span| (span, Fields::read(src, span))).collect();
     if !parts
         .iter()
-        .any(|(_, part)| matches!(kind(part), Part::Code | Part::Result))
+        .any(|(_, part)| matches!(kind(part), RunPart::Code | RunPart::Result))
     {
         return None;
     }
-    let mut writer = Writer::default();
+    let mut writer = RunWriter::default();
     let mut after_result = false;
     for (at, (span, part)) in parts.iter().enumerate() {
         let kind = kind(part);
-        let shows_file = after_result && matches!(kind, Part::Image);
-        after_result = matches!(kind, Part::Result) || shows_file;
+        let shows_file = after_result && matches!(kind, RunPart::Image);
+        after_result = matches!(kind, RunPart::Result) || shows_file;
         match kind {
-            Part::Code => {
+            RunPart::Code => {
                 writer.finish_round();
                 writer.call(part, run_tool);
             }
-            Part::Result => {
+            RunPart::Result => {
                 let images = parts[at + 1..]
                     .iter()
-                    .take_while(|(_, part)| matches!(self::kind(part), Part::Image));
+                    .take_while(|(_, part)| matches!(self::kind(part), RunPart::Image));
                 writer.response(part, (run_tool, images.count()), words);
             }
-            Part::Empty => {}
+            RunPart::Empty => {}
             // The model read of the file in the result.
-            Part::Image if shows_file => {}
-            Part::Image | Part::Other => {
+            RunPart::Image if shows_file => {}
+            RunPart::Image | RunPart::Other => {
                 writer.finish_round();
                 writer.turn.push(span.of(src).to_vec());
             }
@@ -103,14 +108,14 @@ pub(super) fn expand(src: &[u8], contents: &[Span], run_tool: &str, words: &mut 
 
 /// The contents so far.
 #[derive(Default)]
-struct Writer {
-    change: Change,
+struct RunWriter {
+    change: ReplacedTurn,
     turn: Vec<Vec<u8>>,
     /// Ids of calls without a response.
     open: Vec<String>,
 }
 
-impl Writer {
+impl RunWriter {
     /// Where responses have come, the calls so far and these become contents of their own.
     fn finish_round(&mut self) {
         if self.change.open_results.is_empty() {
@@ -162,7 +167,7 @@ impl Writer {
         self.change.files.extend(told.files);
     }
 
-    fn close(mut self, run_tool: &str) -> Change {
+    fn close(mut self, run_tool: &str) -> ReplacedTurn {
         for id in std::mem::take(&mut self.open) {
             let lost = answer(&id, run_tool, "error", "result no longer available");
             self.change.open_results.push(lost);

@@ -1,18 +1,18 @@
 //! From a finished loop to the record that is stored, and the keys it is stored under.
 
 use super::keys::{Caller, RecordKey};
-use super::record::{FileNote, MAX_RECORD_BYTES, Piece, Record, Segment};
+use super::record::{FileNote, MAX_RECORD_BYTES, RecordedMessage, Segment, TurnRecord};
 use super::scan::{self, Chain};
 use super::turn::Link;
 use super::{merge_key, read};
-use crate::drive::{self, CallResult, Entry, OpenCall};
+use crate::drive::{self, CallResult, HiddenEntry, OpenCall};
 use crate::format::dialect;
 use crate::json::{self, Span};
 use crate::route::Format;
 
 /// Where a record is put.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keys {
+pub struct RecordKeys {
     /// At most three: the record is found under each.
     pub keys: Vec<RecordKey>,
     /// That of the conversation's beginning, shared by all of its records ([`super::opening`]).
@@ -22,7 +22,7 @@ pub struct Keys {
 /// The keys of an answer: the request's chain with the visible answer at its end, and the ids of the client's calls.
 /// The record is put under all of them before the end marker is sent. `request` is the chain of the body as the client
 /// sent it.
-pub fn keys(caller: &Caller, request: &Chain, answer: &drive::Record) -> Keys {
+pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> RecordKeys {
     let mut visible = vec![b'['];
     for (index, element) in answer.visible.iter().enumerate() {
         if index > 0 {
@@ -43,7 +43,7 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::Record) -> Keys {
     let keys = chain
         .into_iter()
         .chain(caller.calls_key(request.format, &answer.client_calls));
-    Keys {
+    RecordKeys {
         keys: keys.chain(response).collect(),
         opening: caller.opening_key(&opening),
     }
@@ -55,23 +55,23 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::Record) -> Keys {
 /// text does not begin with it is kept whole. `files` are the files that the loop's runs made.
 pub fn seal(
     format: Format,
-    answer: &drive::Record,
+    answer: &drive::HiddenTurns,
     files: Vec<FileNote>,
     render: &mut dyn FnMut(&str) -> Option<String>,
-) -> Option<Record> {
-    let mut record = Record {
+) -> Option<TurnRecord> {
+    let mut record = TurnRecord {
         client_calls: answer.client_calls.clone(),
-        resumes: matches!(answer.entries.first(), Some(Entry::Results(_))),
+        resumes: matches!(answer.entries.first(), Some(HiddenEntry::Results(_))),
         files,
         state: answer.state.clone(),
-        ..Record::default()
+        ..TurnRecord::default()
     };
     for (index, entry) in answer.entries.iter().enumerate() {
         match entry {
-            Entry::Turn(elements) => {
+            HiddenEntry::Turn(elements) => {
                 record.messages.extend(elements.iter().map(|raw| whole(raw)));
             }
-            Entry::Results(results) => {
+            HiddenEntry::Results(results) => {
                 let last = index + 1 == answer.entries.len();
                 // Only Messages has an ending that a client resumes.
                 let paused = last && answer.paused && format == Format::Messages;
@@ -105,7 +105,7 @@ fn open_call(refused: &CallResult) -> OpenCall {
     }
 }
 
-fn whole(raw: &[u8]) -> Piece {
+fn whole(raw: &[u8]) -> RecordedMessage {
     vec![Segment::Raw(String::from_utf8_lossy(raw).into_owned())]
 }
 
@@ -115,7 +115,7 @@ fn blocks(
     key: &str,
     results: &[CallResult],
     render: &mut dyn FnMut(&str) -> Option<String>,
-) -> Vec<Piece> {
+) -> Vec<RecordedMessage> {
     let src = element.as_bytes();
     let fields = read::Fields::read(src, Span::new(0, src.len()));
     let blocks = fields.elements(key);
@@ -126,7 +126,7 @@ fn blocks(
 }
 
 /// Takes the texts of all load results out of a message, in order.
-fn cut_all(element: &str, results: &[CallResult], render: &mut dyn FnMut(&str) -> Option<String>) -> Piece {
+fn cut_all(element: &str, results: &[CallResult], render: &mut dyn FnMut(&str) -> Option<String>) -> RecordedMessage {
     let mut piece = Vec::new();
     let mut rest = element.to_owned();
     for result in results {

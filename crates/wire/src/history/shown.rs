@@ -5,9 +5,9 @@
 //! results becomes an assistant turn with calls of the run tool and a user turn with their results; without, they are
 //! removed.
 
-use super::hit::Mode;
+use super::hit::InjectionMode;
 use super::read::Fields;
-use super::result_texts::{Change, ResultTexts};
+use super::result_texts::{ReplacedTurn, ResultTexts};
 use crate::json::{self, Span};
 use crate::seen::{SeenEnd, SeenRun};
 
@@ -22,24 +22,29 @@ pub fn is_our_use(id: &str) -> bool {
 }
 
 /// Expands or strips the native blocks of ours in one message. `None` if it has none.
-pub(super) fn expand(src: &[u8], element: Span, mode: Mode<'_>, words: &mut dyn ResultTexts) -> Option<Change> {
+pub(super) fn expand(
+    src: &[u8],
+    element: Span,
+    mode: InjectionMode<'_>,
+    words: &mut dyn ResultTexts,
+) -> Option<ReplacedTurn> {
     let message = Fields::read(src, element);
     let blocks = message.elements("content");
-    let ours: Vec<Option<Block>> = blocks.iter().map(|span| classify(src, *span)).collect();
+    let ours: Vec<Option<ShownBlock>> = blocks.iter().map(|span| classify(src, *span)).collect();
     if ours.iter().all(Option::is_none) {
         return None;
     }
     let run_tool = match mode {
-        Mode::Injecting { run_tool } => run_tool,
-        Mode::Off => None,
+        InjectionMode::Injecting { run_tool } => run_tool,
+        InjectionMode::Off => None,
     };
-    let mut change = Change::default();
+    let mut change = ReplacedTurn::default();
     let mut turn = Vec::new();
     let mut open: Vec<(String, String)> = Vec::new();
     for (span, block) in blocks.iter().zip(ours) {
         match (block, run_tool) {
             (Some(_), None) => {}
-            (Some(Block::Result { id }), Some(tool)) => {
+            (Some(ShownBlock::Result { id }), Some(tool)) => {
                 let name = open
                     .iter()
                     .position(|(call, _)| *call == id)
@@ -58,7 +63,7 @@ pub(super) fn expand(src: &[u8], element: Span, mode: Mode<'_>, words: &mut dyn 
                     finish_round(&mut change, &mut turn);
                 }
                 match (block, run_tool) {
-                    (Some(Block::Use { id }), Some(tool)) => {
+                    (Some(ShownBlock::Use { id }), Some(tool)) => {
                         let call = call(src, *span, &id, tool);
                         turn.push(call.block);
                         open.push((id, call.name));
@@ -81,7 +86,7 @@ pub(super) fn expand(src: &[u8], element: Span, mode: Mode<'_>, words: &mut dyn 
 }
 
 /// Closes a round: the calls so far and their results become two messages.
-fn finish_round(change: &mut Change, turn: &mut Vec<Vec<u8>>) {
+fn finish_round(change: &mut ReplacedTurn, turn: &mut Vec<Vec<u8>>) {
     change.messages.push(message_of("assistant", &std::mem::take(turn)));
     let results = std::mem::take(&mut change.open_results);
     change.messages.push(message_of("user", &results));
@@ -94,20 +99,20 @@ fn message_of(role: &str, blocks: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-enum Block {
+enum ShownBlock {
     Use { id: String },
     Result { id: String },
 }
 
-fn classify(src: &[u8], span: Span) -> Option<Block> {
+fn classify(src: &[u8], span: Span) -> Option<ShownBlock> {
     let block = Fields::read(src, span);
     let kind = block.text("type");
     if kind == "server_tool_use" {
         let id = block.text("id");
-        return is_our_use(&id).then(|| Block::Use { id: id.into_owned() });
+        return is_our_use(&id).then(|| ShownBlock::Use { id: id.into_owned() });
     }
     let id = block.text("tool_use_id");
-    (kind.ends_with("_tool_result") && is_our_use(&id)).then(|| Block::Result { id: id.into_owned() })
+    (kind.ends_with("_tool_result") && is_our_use(&id)).then(|| ShownBlock::Result { id: id.into_owned() })
 }
 
 /// The id under which the upstream knew a call of ours: `srvtoolu_knack_X` was `toolu_X`.
@@ -116,12 +121,12 @@ fn upstream_id(id: &str) -> String {
 }
 
 /// A call of ours as the model made it.
-struct Call {
+struct ShownCall {
     name: String,
     block: Vec<u8>,
 }
 
-fn call(src: &[u8], span: Span, id: &str, run_tool: &str) -> Call {
+fn call(src: &[u8], span: Span, id: &str, run_tool: &str) -> ShownCall {
     let (name, input) = original(src, Fields::read(src, span).span("input"), run_tool);
     let mut block = br#"{"type":"tool_use","id":"#.to_vec();
     json::push_string(&mut block, &upstream_id(id));
@@ -130,7 +135,7 @@ fn call(src: &[u8], span: Span, id: &str, run_tool: &str) -> Call {
     block.extend_from_slice(br#","input":"#);
     block.extend_from_slice(&input);
     block.push(b'}');
-    Call { name, block }
+    ShownCall { name, block }
 }
 
 /// Tool and input of a call from its native input, which begins with a `command` for clients that show it: it repeats

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::drive::{self, OpenCall};
 use crate::request::Request;
-use crate::route::{Format, Kind, ModelRoute};
+use crate::route::{CallKind, Format, ModelRoute};
 
 fn request(format: Format, body: &str) -> Request {
     let route = ModelRoute {
         format,
-        kind: Kind::Generate,
+        kind: CallKind::Generate,
         model: None,
         stream: false,
         vertex: false,
@@ -59,7 +59,7 @@ impl ResultTexts for Plain {
 }
 
 /// The messages after expansion with records at the given turns.
-fn expanded(format: Format, messages: &str, hits: &[Hit], mode: Mode<'_>) -> String {
+fn expanded(format: Format, messages: &str, hits: &[Hit], mode: InjectionMode<'_>) -> String {
     let request = request(format, &body(messages));
     let edits = expand(&request, &scan(&request), hits, (mode, false), &mut Plain).edits;
     let out = String::from_utf8(edits.apply(request.raw())).unwrap();
@@ -72,11 +72,11 @@ fn expanded(format: Format, messages: &str, hits: &[Hit], mode: Mode<'_>) -> Str
         .to_owned()
 }
 
-const INJECTING: Mode<'_> = Mode::Injecting {
+const INJECTING: InjectionMode<'_> = InjectionMode::Injecting {
     run_tool: Some("run_code"),
 };
 
-fn raw(text: &str) -> Piece {
+fn raw(text: &str) -> RecordedMessage {
     vec![Segment::Raw(text.to_owned())]
 }
 
@@ -177,10 +177,10 @@ fn an_answer_is_found_again_by_chain_and_by_call_ids() {
     let user = r#"{"role":"user","content":"a"}"#;
     let assistant = r#"{"role":"assistant","content":[{"type":"text","text":"b"},{"type":"tool_use","id":"toolu_01abcdefgh","name":"n","input":{}}]}"#;
     let first = scan(&request(Format::Messages, &body(user)));
-    let answer = drive::Record {
+    let answer = drive::HiddenTurns {
         visible: vec![Bytes::from_static(assistant.as_bytes())],
         client_calls: vec!["toolu_01abcdefgh".to_owned()],
-        ..drive::Record::default()
+        ..drive::HiddenTurns::default()
     };
     let stored = keys(&caller(), &first.chain(), &answer).keys;
     assert_eq!(stored.len(), 2);
@@ -211,7 +211,7 @@ fn an_answer_is_found_again_by_chain_and_by_call_ids() {
 fn a_hit_replaces_the_visible_message_and_nothing_else() {
     let hit = Hit {
         turn: 1,
-        record: Record {
+        record: TurnRecord {
             messages: vec![
                 raw(r#"{"role":"assistant","tool_calls":[]}"#),
                 vec![
@@ -220,7 +220,7 @@ fn a_hit_replaces_the_visible_message_and_nothing_else() {
                     Segment::Raw(r#""}"#.to_owned()),
                 ],
             ],
-            ..Record::default()
+            ..TurnRecord::default()
         }
         .into(),
     };
@@ -238,10 +238,10 @@ fn a_hit_replaces_the_visible_message_and_nothing_else() {
 
 #[test]
 fn open_results_merge_before_the_clients_own() {
-    let record = Record {
+    let record = TurnRecord {
         messages: vec![raw(r#"{"m":1}"#)],
         open_results: vec![raw(r#"{"r":1}"#)],
-        ..Record::default()
+        ..TurnRecord::default()
     };
     let cases = [
         (
@@ -314,7 +314,7 @@ fn thinking_of_earlier_rounds_leaves_the_open_tool_turn_only() {
     );
     assert_eq!(expanded(Format::Messages, &closed, &[], INJECTING), closed);
     let off = turn(&[T1, TEXT, T2, USE].join(","));
-    assert_eq!(expanded(Format::Messages, &off, &[], Mode::Off), off);
+    assert_eq!(expanded(Format::Messages, &off, &[], InjectionMode::Off), off);
 }
 
 #[test]
@@ -356,7 +356,12 @@ fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
             r#"{user},{{"role":"assistant","content":[{{"type":"text","text":"a"}},{{"type":"tool_use","id":"toolu_1","name":"run_code","input":{{"command":"x"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_1","content":"exit 0 | 5 | w | file_1 | 0"}}]}},{{"role":"assistant","content":[{{"type":"text","text":"b"}}]}},{user}"#
         )
     );
-    let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], Mode::Off);
+    let got = expanded(
+        Format::Messages,
+        &format!("{user},{shown},{user}"),
+        &[],
+        InjectionMode::Off,
+    );
     assert_eq!(
         got,
         format!(
@@ -365,7 +370,7 @@ fn native_blocks_of_ours_become_calls_or_go_and_foreign_ones_stay() {
     );
     let foreign = shown.replace("srvtoolu_knack_", "srvtoolu_01");
     let all = format!("{user},{foreign},{user}");
-    for mode in [INJECTING, Mode::Off] {
+    for mode in [INJECTING, InjectionMode::Off] {
         assert_eq!(expanded(Format::Messages, &all, &[], mode), all);
     }
 }
@@ -456,14 +461,19 @@ fn a_message_of_nothing_but_ours_goes_whole() {
     let user = r#"{"role":"user","content":"q"}"#;
     let ours = r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{}}]}"#;
     assert_eq!(
-        expanded(Format::Messages, &format!("{user},{ours},{user}"), &[], Mode::Off),
+        expanded(
+            Format::Messages,
+            &format!("{user},{ours},{user}"),
+            &[],
+            InjectionMode::Off
+        ),
         format!("{user},{user}")
     );
 }
 
 #[test]
 fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
-    let record = Record {
+    let record = TurnRecord {
         messages: vec![vec![
             Segment::Raw("a".to_owned()),
             Segment::Load("l".to_owned()),
@@ -485,7 +495,7 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
         state: "resp_2".to_owned(),
     };
     let bytes = serde_json::to_vec(&record).unwrap();
-    let read = |bytes: &[u8]| serde_json::from_slice::<Record>(bytes).ok();
+    let read = |bytes: &[u8]| serde_json::from_slice::<TurnRecord>(bytes).ok();
     assert_eq!(read(&bytes), Some(record));
     assert!((0..bytes.len()).all(|end| read(&bytes[..end]).is_none()));
     // While a gateway is updated, replicas of the release before read and write records of bytes that begin with this word: what
@@ -501,9 +511,9 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
 #[test]
 fn a_loop_that_is_larger_than_a_record_is_not_remembered() {
     let sealed = |bytes: usize| {
-        let answer = drive::Record {
-            entries: vec![drive::Entry::Turn(vec![Bytes::from(vec![b'x'; bytes])])],
-            ..drive::Record::default()
+        let answer = drive::HiddenTurns {
+            entries: vec![drive::HiddenEntry::Turn(vec![Bytes::from(vec![b'x'; bytes])])],
+            ..drive::HiddenTurns::default()
         };
         seal(Format::Chat, &answer, Vec::new(), &mut |_| None)
     };
@@ -521,14 +531,14 @@ proptest! {
     ) {
         for (format, key) in [(Format::Chat, "messages"), (Format::Messages, "messages"), (Format::Responses, "input"), (Format::Gemini, "contents")] {
             let text = body(&messages).replacen("messages", key, 1);
-            let route = ModelRoute { format, kind: Kind::Generate, model: None, stream: false, vertex: false };
+            let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream: false, vertex: false };
             let Ok(request) = Request::parse(route, Bytes::from(text)) else { continue };
             let scan = scan(&request);
             let hits: Vec<Hit> = (0..scan.turns.len())
                 .filter(|turn| turn % 3 == 1)
-                .map(|turn| Hit { turn, record: Record { messages: vec![raw("1")], open_results: vec![raw("2")], ..Record::default() }.into() })
+                .map(|turn| Hit { turn, record: TurnRecord { messages: vec![raw("1")], open_results: vec![raw("2")], ..TurnRecord::default() }.into() })
                 .collect();
-            let mode = if off { Mode::Off } else { INJECTING };
+            let mode = if off { InjectionMode::Off } else { INJECTING };
             let edits = expand(&request, &scan, &hits, (mode, false), &mut Plain).edits;
             let out = edits.apply(request.raw());
             prop_assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_ok(), "{}", String::from_utf8_lossy(&out));

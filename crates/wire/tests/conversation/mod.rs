@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_wire::drive::{CallOutcome, Drive, Head, Out};
+use knack_wire::drive::{AnswerHead, CallOutcome, Drive, DriveAction};
 use knack_wire::history::{
-    self, Caller, Expansion, HistorySecret, Hit, Mode, Record, RecordKey, ResultTexts, RunText, SeenRun,
+    self, Caller, Expansion, HistorySecret, Hit, InjectionMode, RecordKey, ResultTexts, RunText, SeenRun, TurnRecord,
 };
-use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Settings, Tool};
+use knack_wire::{CallKind, DriveInput, DriveSettings, Format, Injection, ModelRoute, Request, Tool, ToolCall};
 use serde_json::Value;
 
 mod client;
@@ -51,7 +51,7 @@ pub(crate) struct Gateway {
     pub(crate) format: Format,
     pub(crate) secret: u8,
     pub(crate) credential: String,
-    pub(crate) store: HashMap<RecordKey, Arc<Record>>,
+    pub(crate) store: HashMap<RecordKey, Arc<TurnRecord>>,
     pub(crate) openings: HashSet<RecordKey>,
     pub(crate) skill_changed: bool,
     pub(crate) max_rounds: u32,
@@ -82,17 +82,17 @@ impl Gateway {
     pub(crate) fn exchange(&mut self, body: &str, upstream: &mut Upstream) -> String {
         let route = ModelRoute {
             format: self.format,
-            kind: Kind::Generate,
+            kind: CallKind::Generate,
             model: None,
             stream: false,
             vertex: false,
         };
         let request = Request::parse(route, Bytes::from(body.to_owned())).unwrap();
-        let settings = Settings {
+        let settings = DriveSettings {
             max_rounds: self.max_rounds,
             native: self.native,
             run_tool: self.native.then(|| "run_code".to_owned()),
-            ..Settings::default()
+            ..DriveSettings::default()
         };
         let mut drive = Drive::new(request, injection(), settings).unwrap();
         let now = Duration::ZERO;
@@ -100,12 +100,12 @@ impl Gateway {
         let Expansion { edits, open_calls, .. } = self.look_up(drive.request());
         drive.start(edits, open_calls, now, &mut out);
         while !out.is_empty() {
-            for wish in std::mem::take(&mut out) {
-                match wish {
-                    Out::Send { body, .. } => {
+            for action in std::mem::take(&mut out) {
+                match action {
+                    DriveAction::Send { body, .. } => {
                         let (stream, answer) = upstream.answer(&body);
                         drive.feed(
-                            In::Head(Head {
+                            DriveInput::Head(AnswerHead {
                                 status: 200,
                                 stream,
                                 retry_after: None,
@@ -115,26 +115,28 @@ impl Gateway {
                         );
                         let mut left = Bytes::from(answer);
                         for length in self.pieces.iter().cycle() {
-                            if left.len() <= *length || out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
+                            if left.len() <= *length
+                                || out.iter().any(|action| matches!(action, DriveAction::Send { .. }))
+                            {
                                 break;
                             }
-                            drive.feed(In::Body(left.split_to(*length)), now, &mut out);
+                            drive.feed(DriveInput::Body(left.split_to(*length)), now, &mut out);
                         }
-                        if !out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
-                            drive.feed(In::Body(left), now, &mut out);
+                        if !out.iter().any(|action| matches!(action, DriveAction::Send { .. })) {
+                            drive.feed(DriveInput::Body(left), now, &mut out);
                         }
-                        if !out.iter().any(|wish| matches!(wish, Out::Send { .. })) {
-                            drive.feed(In::End, now, &mut out);
+                        if !out.iter().any(|action| matches!(action, DriveAction::Send { .. })) {
+                            drive.feed(DriveInput::End, now, &mut out);
                         }
                     }
-                    Out::Run(call) => {
+                    DriveAction::Run(call) => {
                         let outcome = self.run(&call);
-                        drive.feed(In::Result(outcome), now, &mut out);
+                        drive.feed(DriveInput::Result(outcome), now, &mut out);
                     }
-                    Out::Remember(record) => self.remember(drive.request(), &record),
-                    Out::ClientBytes(bytes) => client.extend_from_slice(&bytes),
-                    Out::ClientHead(head) => assert_eq!(head.status, 200),
-                    Out::Finish(_) => {}
+                    DriveAction::Remember(record) => self.remember(drive.request(), &record),
+                    DriveAction::ClientBytes(bytes) => client.extend_from_slice(&bytes),
+                    DriveAction::ClientHead(head) => assert_eq!(head.status, 200),
+                    DriveAction::Finish(_) => {}
                 }
             }
         }
@@ -166,7 +168,7 @@ impl Gateway {
                 || begins.is_some_and(|opening| self.openings.contains(&opening)),
             "a record that a gateway would not have looked for"
         );
-        let mode = Mode::Injecting {
+        let mode = InjectionMode::Injecting {
             run_tool: Some("run_code"),
         };
         let mut words = Said {
@@ -175,7 +177,7 @@ impl Gateway {
         history::expand(request, &scan, &hits, (mode, self.native), &mut words)
     }
 
-    fn remember(&mut self, request: &Request, record: &knack_wire::Record) {
+    fn remember(&mut self, request: &Request, record: &knack_wire::HiddenTurns) {
         let keys = history::keys(&self.caller(), &history::scan(request).chain(), record);
         let mut render = |_: &str| Some(LOADED.to_owned());
         let record = Arc::new(history::seal(self.format, record, Vec::new(), &mut render).unwrap());
@@ -184,7 +186,7 @@ impl Gateway {
             .extend(keys.keys.into_iter().map(|key| (key, Arc::clone(&record))));
     }
 
-    fn run(&mut self, call: &Call) -> CallOutcome {
+    fn run(&mut self, call: &ToolCall) -> CallOutcome {
         serde_json::from_str::<Value>(&call.arguments).unwrap();
         let (text, reference) = if call.name == "load_skill" {
             (LOADED.to_owned(), Some("csv@1".to_owned()))

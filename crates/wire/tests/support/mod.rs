@@ -10,9 +10,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_wire::drive::{CallOutcome, ClientHead, Drive, EndKind, GeneratedFile, Head, Out, Record, Settings, Summary};
+use knack_wire::drive::{
+    AnswerHead, CallOutcome, ClientHead, Drive, DriveAction, DriveSettings, DriveSummary, EndKind, GeneratedFile,
+    HiddenTurns,
+};
 use knack_wire::json::Edits;
-use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Tool};
+use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool};
 
 /// One upstream answer.
 #[derive(Clone)]
@@ -83,8 +86,8 @@ pub(crate) struct Played {
     pub(crate) head: Option<ClientHead>,
     pub(crate) client: Vec<u8>,
     pub(crate) calls: Vec<(String, String)>,
-    pub(crate) record: Option<Record>,
-    pub(crate) summary: Option<Summary>,
+    pub(crate) record: Option<HiddenTurns>,
+    pub(crate) summary: Option<DriveSummary>,
     /// `Remember` came before the last client bytes.
     pub(crate) remembered_first: bool,
 }
@@ -127,7 +130,7 @@ pub(crate) fn injection() -> Injection {
 pub(crate) fn request(format: Format, body: &str) -> Request {
     let route = ModelRoute {
         format,
-        kind: Kind::Generate,
+        kind: CallKind::Generate,
         model: None,
         stream: false,
         vertex: false,
@@ -136,10 +139,10 @@ pub(crate) fn request(format: Format, body: &str) -> Request {
 }
 
 /// Settings of most tests.
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> DriveSettings {
+    DriveSettings {
         last_note: "Last skill call available for this request; answer now.".to_owned(),
-        ..Settings::default()
+        ..DriveSettings::default()
     }
 }
 
@@ -147,7 +150,7 @@ pub(crate) fn settings() -> Settings {
 pub(crate) fn play_pieces(
     request: Request,
     injection: Injection,
-    settings: Settings,
+    settings: DriveSettings,
     answers: &[Answer],
     piece: usize,
 ) -> Played {
@@ -162,26 +165,26 @@ pub(crate) fn play_pieces(
     loop {
         for one in out.drain(..) {
             match one {
-                Out::Send { body, delay, .. } => {
+                DriveAction::Send { body, delay, .. } => {
                     played.sent.push(body);
                     played.delays.push(delay);
                     upstream = Some(answers.pop_front().expect("an answer is left"));
                 }
-                Out::Run(call) => {
+                DriveAction::Run(call) => {
                     played.calls.push((call.name.clone(), call.arguments.clone()));
                     calls.push(call);
                 }
-                Out::Remember(record) => played.record = Some(record),
-                Out::ClientHead(head) => {
+                DriveAction::Remember(record) => played.record = Some(record),
+                DriveAction::ClientHead(head) => {
                     assert!(played.head.is_none(), "one head");
                     played.head = Some(head);
                 }
-                Out::ClientBytes(bytes) => {
+                DriveAction::ClientBytes(bytes) => {
                     assert!(played.head.is_some(), "head first");
                     played.remembered_first = played.record.is_some();
                     played.client.extend_from_slice(&bytes);
                 }
-                Out::Finish(summary) => played.summary = Some(summary),
+                DriveAction::Finish(summary) => played.summary = Some(summary),
             }
         }
         if drive.finished() {
@@ -189,7 +192,7 @@ pub(crate) fn play_pieces(
         }
         if let Some(answer) = upstream.take() {
             drive.feed(
-                In::Head(Head {
+                DriveInput::Head(AnswerHead {
                     status: answer.status,
                     stream: answer.stream,
                     retry_after: answer.retry_after,
@@ -198,17 +201,17 @@ pub(crate) fn play_pieces(
                 &mut out,
             );
             for piece in answer.body.chunks(piece.max(1)) {
-                if out.iter().any(|out| matches!(out, Out::Send { .. })) {
+                if out.iter().any(|out| matches!(out, DriveAction::Send { .. })) {
                     break;
                 }
-                drive.feed(In::Body(Bytes::copy_from_slice(piece)), now, &mut out);
+                drive.feed(DriveInput::Body(Bytes::copy_from_slice(piece)), now, &mut out);
             }
-            if !out.iter().any(|out| matches!(out, Out::Send { .. })) {
+            if !out.iter().any(|out| matches!(out, DriveAction::Send { .. })) {
                 drive.feed(
                     if answer.broken {
-                        In::Failed(knack_wire::drive::Failure::Broken)
+                        DriveInput::Failed(knack_wire::drive::UpstreamFailure::Broken)
                     } else {
-                        In::End
+                        DriveInput::End
                     },
                     now,
                     &mut out,
@@ -229,7 +232,7 @@ pub(crate) fn play_pieces(
                 files: vec![file],
                 ..CallOutcome::default()
             };
-            drive.feed(In::Result(outcome), now, &mut out);
+            drive.feed(DriveInput::Result(outcome), now, &mut out);
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use knack_wire::drive::{CallOutcome, Drive, GeneratedFile, Head, Out, Settings, Summary};
+use knack_wire::drive::{AnswerHead, CallOutcome, Drive, DriveAction, DriveSettings, DriveSummary, GeneratedFile};
 use knack_wire::json::Edits;
-use knack_wire::{Call, Format, In, Injection, Kind, ModelRoute, Request, Tool};
+use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool, ToolCall};
 use serde_json::Value;
 
 use crate::registry::Failure;
@@ -16,13 +16,13 @@ pub(crate) struct Played {
     /// Waits before each upstream request.
     pub(crate) delays: Vec<Duration>,
     /// Calls that ran here.
-    pub(crate) calls: Vec<Call>,
+    pub(crate) calls: Vec<ToolCall>,
     /// Status of the client's answer.
     pub(crate) status: u16,
     /// Body of the client's answer.
     pub(crate) body: Vec<u8>,
     /// How it ended.
-    pub(crate) summary: Option<Summary>,
+    pub(crate) summary: Option<DriveSummary>,
 }
 
 impl Played {
@@ -41,7 +41,7 @@ pub(crate) fn play(
 ) -> Result<Played, Failure> {
     let route = ModelRoute {
         format,
-        kind: Kind::Generate,
+        kind: CallKind::Generate,
         model: None,
         stream: false,
         vertex: false,
@@ -55,9 +55,9 @@ pub(crate) fn play(
         schema: r#"{"type":"object"}"#.to_owned(),
     };
     let injection = Injection::new(String::new(), tools.iter().map(tool).collect());
-    let settings = Settings {
+    let settings = DriveSettings {
         litellm: true,
-        ..Settings::default()
+        ..DriveSettings::default()
     };
     let mut drive = Drive::new(request, injection, settings).map_err(fault)?;
     let mut played = Played::default();
@@ -67,7 +67,7 @@ pub(crate) fn play(
     while !drive.finished() {
         for one in std::mem::take(&mut out) {
             match one {
-                Out::Send { delay, .. } => {
+                DriveAction::Send { delay, .. } => {
                     played.delays.push(delay);
                     let answer = if answers.len() > 1 {
                         answers.pop_front()
@@ -78,7 +78,7 @@ pub(crate) fn play(
                         return Err(Failure::of_adapter("no answer is scripted"));
                     };
                     drive.feed(
-                        In::Head(Head {
+                        DriveInput::Head(AnswerHead {
                             status: *status,
                             stream: false,
                             retry_after: None,
@@ -86,10 +86,10 @@ pub(crate) fn play(
                         now,
                         &mut out,
                     );
-                    drive.feed(In::Body(body.to_string().into()), now, &mut out);
-                    drive.feed(In::End, now, &mut out);
+                    drive.feed(DriveInput::Body(body.to_string().into()), now, &mut out);
+                    drive.feed(DriveInput::End, now, &mut out);
                 }
-                Out::Run(call) => {
+                DriveAction::Run(call) => {
                     let outcome = CallOutcome {
                         token: call.token,
                         text: "done".to_owned(),
@@ -97,7 +97,7 @@ pub(crate) fn play(
                         ..CallOutcome::default()
                     };
                     played.calls.push(call);
-                    drive.feed(In::Result(outcome), now, &mut out);
+                    drive.feed(DriveInput::Result(outcome), now, &mut out);
                 }
                 other => take(&mut played, other),
             }
@@ -109,11 +109,11 @@ pub(crate) fn play(
     Ok(played)
 }
 
-fn take(played: &mut Played, out: Out) {
+fn take(played: &mut Played, out: DriveAction) {
     match out {
-        Out::ClientHead(head) => played.status = head.status,
-        Out::ClientBytes(bytes) => played.body.extend_from_slice(&bytes),
-        Out::Finish(summary) => played.summary = Some(summary),
+        DriveAction::ClientHead(head) => played.status = head.status,
+        DriveAction::ClientBytes(bytes) => played.body.extend_from_slice(&bytes),
+        DriveAction::Finish(summary) => played.summary = Some(summary),
         _ => {}
     }
 }

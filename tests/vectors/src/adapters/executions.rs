@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use knack_registry::{
-    AdHoc, Asked, FolderHistory, FolderStore, HistorySettings, NotRun, OnProgress, Owner, Progress, Reader, Registry,
-    Runs, Status, route,
+    AdHoc, ApiRequest, FolderHistory, FolderStore, HistorySettings, NotRun, OnProgress, Owner, Progress, Reader,
+    Registry, Runs, Status, route,
 };
 use serde_json::{Value, json};
 
@@ -104,11 +104,11 @@ impl Api {
         }
     }
 
-    fn asked(method: &Method, path: &str, body: &Value) -> Result<Asked, Failure> {
+    fn asked(method: &Method, path: &str, body: &Value) -> Result<ApiRequest, Failure> {
         let mut headers = HeaderMap::new();
         headers.insert("idempotency-key", HeaderValue::from_static("call-1"));
         let call = route(method, path, None, &headers);
-        Ok(Asked {
+        Ok(ApiRequest {
             call: call.ok_or_else(|| Failure::of_adapter(format!("{path} goes to a provider")))?,
             query: None,
             headers,

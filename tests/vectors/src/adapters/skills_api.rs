@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use knack_registry::{
-    Asked, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Row, Unpack, Web,
-    WebError, resolve, route, search_limit, visible,
+    ApiRequest, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Row, Unpack,
+    Web, WebError, resolve, route, search_limit, visible,
 };
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ impl Api {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(FORM));
         let call = route(method, path, Some(query), &headers);
-        let asked = Asked {
+        let asked = ApiRequest {
             call: call.ok_or_else(|| Failure::of_adapter(format!("{address} goes to a provider")))?,
             query: Some(query.to_owned()),
             headers,

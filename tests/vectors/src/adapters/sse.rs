@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use knack_wire::drive::{Drive, Head, Out, Settings};
+use knack_wire::drive::{AnswerHead, Drive, DriveAction, DriveSettings};
 use knack_wire::frame::{SseDecoder, push_event};
 use knack_wire::json::Edits;
-use knack_wire::{Format, In, Injection, Kind, ModelRoute, Request, Tool};
+use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool};
 use serde_json::Value;
 
 use super::omniroute::text;
@@ -56,7 +56,7 @@ fn same_event(expected: &Value, actual: &Value) -> Result<(), String> {
 fn heartbeat(input: &Value) -> Outcome {
     let route = ModelRoute {
         format: Format::Chat,
-        kind: Kind::Generate,
+        kind: CallKind::Generate,
         model: None,
         stream: false,
         vertex: false,
@@ -69,11 +69,11 @@ fn heartbeat(input: &Value) -> Outcome {
         schema: "{}".to_owned(),
     };
     let injection = Injection::new(String::new(), vec![tool]);
-    let mut drive = Drive::new(request, injection, Settings::default()).map_err(fault)?;
+    let mut drive = Drive::new(request, injection, DriveSettings::default()).map_err(fault)?;
     let (now, mut out) = (Duration::ZERO, Vec::new());
     drive.start(Edits::new(), Vec::new(), now, &mut out);
     drive.feed(
-        In::Head(Head {
+        DriveInput::Head(AnswerHead {
             status: 200,
             stream: true,
             retry_after: None,
@@ -85,15 +85,15 @@ fn heartbeat(input: &Value) -> Outcome {
         "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"t\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n",
         "data: [DONE]\n\n"
     );
-    drive.feed(In::Body(turn.into()), now, &mut out);
+    drive.feed(DriveInput::Body(turn.into()), now, &mut out);
     out.clear();
     drive.feed(
-        In::Tick,
+        DriveInput::Tick,
         Duration::from_secs(input["idle_seconds"].as_u64().unwrap_or_default()),
         &mut out,
     );
     let shown = out.iter().filter_map(|out| {
-        if let Out::ClientBytes(bytes) = out {
+        if let DriveAction::ClientBytes(bytes) = out {
             std::str::from_utf8(bytes).ok()
         } else {
             None

@@ -18,12 +18,12 @@ use super::content::{Content, Missing};
 use super::heard::CatalogAge;
 use super::known::{KnownSource, origin};
 use super::mirror::{Mirror, Taken};
-use super::saved::{Identity, Place, Saver, Unsaved};
+use super::saved::{Identity, SavedPlace, Saver, Unsaved};
 use super::serving::Serving;
 use super::settings::settings_from_line;
 use super::{names, objects};
 use crate::catalog::{
-    LastGood, LiveCatalog, Report, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble,
+    LastGood, LiveCatalog, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, Unread, assemble,
 };
 
 /// First wait before connecting again; doubled up to [`WAIT_MAX`].
@@ -182,7 +182,8 @@ impl Follower {
                 let seconds = problem.retry_after_seconds.unwrap_or(0);
                 wait = wait.max(Duration::from_secs(seconds)).min(WAIT_MAX);
                 if !error.is_transient() {
-                    self.serving.tell(&format!("the hub refuses it: {}", problem.message));
+                    self.serving
+                        .explain_absence(&format!("the hub refuses it: {}", problem.message));
                 }
             }
             tokio::time::sleep(jitter(wait)).await;
@@ -225,7 +226,7 @@ impl Follower {
                     }
                 }
                 Taken::Refused(why) => {
-                    self.serving.tell(&why);
+                    self.serving.explain_absence(&why);
                     return (HubError::Protocol(why), is_served);
                 }
             }
@@ -255,7 +256,7 @@ impl Follower {
             } else {
                 let why = failed.get(&line.digest).map(ToString::to_string).unwrap_or_default();
                 let text = format!("skill {}: its files could not be fetched: {why}", id.name);
-                reports.push(Report::warning(origin(id), text));
+                reports.push(SourceReport::warning(origin(id), text));
                 before.map(|before| before.with(object))
             };
             self.sources.extend(now.map(|now| (id.clone(), now)));
@@ -304,7 +305,7 @@ impl Follower {
             hub: self.client.url().to_owned(),
             client_namespace: self.client.client_namespace().map(str::to_owned),
         };
-        let place = Place { folder, identity };
+        let place = SavedPlace { folder, identity };
         let (saver, restored) = Saver::open(place, self.content.blobs(), &self.serving.age).await;
         self.saver = Some(saver);
         let Some(restored) = restored else { return };

@@ -19,7 +19,7 @@ pub struct Mirror {
     /// uids of removed skills and the resourceVersion at which they went, oldest first.
     gone: VecDeque<(String, String)>,
     /// The index that is being read: the skills named so far, and how far its replica has seen.
-    index: Option<Index>,
+    index: Option<MirroredIndex>,
     /// The namespace of the client that the catalog was asked for.
     client_namespace: Option<String>,
     /// What is served differs from what it was when [`Mirror::take_changed`] was called last.
@@ -27,14 +27,14 @@ pub struct Mirror {
 }
 
 #[derive(Debug)]
-struct Index {
+struct MirroredIndex {
     seen_until: String,
     /// Namespaces that its replica reads; `None`: all.
     watched: Option<Vec<String>>,
     named: BTreeSet<SkillRef>,
 }
 
-impl Index {
+impl MirroredIndex {
     /// Whether a skill that it does not name is gone: its replica knows this version of it, or never reads it.
     fn proves_gone(&self, id: &SkillRef, known: &SkillLine) -> bool {
         let is_watched = self.watched.as_ref().is_none_or(|all| all.contains(&id.namespace));
@@ -149,7 +149,7 @@ impl Mirror {
                 hello.version
             ));
         }
-        self.index = Some(Index {
+        self.index = Some(MirroredIndex {
             seen_until: hello.resource_version,
             watched: hello.watched_namespaces,
             named: BTreeSet::new(),

@@ -47,7 +47,7 @@ impl Serving {
     }
 
     /// Says why there is no catalog, where there is none.
-    pub(super) fn tell(&self, why: &str) {
+    pub(super) fn explain_absence(&self, why: &str) {
         let current = self.live.current();
         if current.absent.as_deref().is_some_and(|told| told != why) {
             self.serve(Snapshot::without_catalog(current.runtime.clone(), why));

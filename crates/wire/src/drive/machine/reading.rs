@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use super::{Drive, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY, State};
-use crate::drive::values::{BodyKind, ClientHead, EndKind, Head, Out};
+use super::{Drive, DriveState, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY};
+use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind};
 use crate::fault::Fault;
-use crate::format::{Decoded, Part, dialect};
+use crate::format::{Decoded, FramePart, dialect};
 use crate::frame::{SseDecoder, SseEvent};
 
 impl Drive {
-    pub(super) fn head(&mut self, head: Head, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn head(&mut self, head: AnswerHead, now: Duration, out: &mut Vec<DriveAction>) {
         self.last_input = now;
         let good = (200..300).contains(&head.status);
         let lost = self.may_answer_lost && head.status == 400 && self.round == 1;
         if self.round == 1 && (self.transparent || !good) && !lost {
-            self.state = State::Passing {
+            self.state = DriveState::Passing {
                 status: head.status,
                 stream: head.stream && good,
             };
             self.head_sent = true;
-            return out.push(Out::ClientHead(ClientHead {
+            return out.push(DriveAction::ClientHead(ClientHead {
                 status: head.status,
                 body: BodyKind::AsUpstream,
                 upstream_headers: true,
@@ -33,7 +33,7 @@ impl Drive {
                 return;
             }
             self.buffer.clear();
-            self.state = State::Failing { status: head.status };
+            self.state = DriveState::Failing { status: head.status };
             return;
         }
         if self.stream.is_some_and(|stream| stream != head.stream) {
@@ -48,11 +48,11 @@ impl Drive {
         self.stream = Some(head.stream);
         self.decoder = SseDecoder::new();
         self.buffer.clear();
-        self.state = State::Reading;
+        self.state = DriveState::Reading;
     }
 
     /// Sends the same round again if that is allowed.
-    pub(super) fn retry(&mut self, delay: Duration, now: Duration, out: &mut Vec<Out>) -> bool {
+    pub(super) fn retry(&mut self, delay: Duration, now: Duration, out: &mut Vec<DriveAction>) -> bool {
         if self.round < 2 || self.retries >= RETRIES || now + delay >= self.settings.deadline {
             return false;
         }
@@ -61,23 +61,23 @@ impl Drive {
         true
     }
 
-    pub(super) fn no_answer(&mut self, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn no_answer(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
         if !self.retry(RETRY_DELAY * 2_u32.pow(self.retries), now, out) {
             self.fault(&Fault::new(502, "The upstream cannot be reached."), out);
         }
     }
 
-    pub(super) fn stream_bytes(&mut self, bytes: &[u8], now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn stream_bytes(&mut self, bytes: &[u8], now: Duration, out: &mut Vec<DriveAction>) {
         let mut events = Vec::new();
         let read = self.decoder.push(bytes, &mut events);
         self.events(events, now, out);
-        if read.is_err() && self.state == State::Reading {
+        if read.is_err() && self.state == DriveState::Reading {
             self.fault(&Fault::new(502, "The upstream sent an event that is too large."), out);
         }
     }
 
     /// Takes in complete events; everything they show goes out in one piece.
-    pub(super) fn events(&mut self, events: Vec<SseEvent>, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn events(&mut self, events: Vec<SseEvent>, now: Duration, out: &mut Vec<DriveAction>) {
         let mut shown = Vec::new();
         for event in events {
             if event.data.is_empty() {
@@ -100,7 +100,7 @@ impl Drive {
                 }
             };
             self.client_head(out);
-            if frame.parts.contains(&Part::Error) {
+            if frame.parts.contains(&FramePart::Error) {
                 self.codec.show(&frame, &vec![true; frame.parts.len()], &mut shown);
                 self.flush(&mut shown, now, out);
                 return self.finish_with(EndKind::Upstream(200), out);
@@ -120,20 +120,20 @@ impl Drive {
         }
     }
 
-    pub(super) fn flush(&mut self, shown: &mut Vec<u8>, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn flush(&mut self, shown: &mut Vec<u8>, now: Duration, out: &mut Vec<DriveAction>) {
         if !shown.is_empty() {
             self.quiet = None;
-            out.push(Out::ClientBytes(std::mem::take(shown).into()));
+            out.push(DriveAction::ClientBytes(std::mem::take(shown).into()));
         } else if self.sorter.hides && self.quiet.is_none() {
             self.quiet = Some((now, 0));
         }
     }
 
     /// The head of a streamed answer goes out with the first event that was understood.
-    pub(super) fn client_head(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn client_head(&mut self, out: &mut Vec<DriveAction>) {
         if !self.head_sent {
             self.head_sent = true;
-            out.push(Out::ClientHead(ClientHead {
+            out.push(DriveAction::ClientHead(ClientHead {
                 status: 200,
                 body: BodyKind::Stream,
                 upstream_headers: true,
@@ -142,7 +142,7 @@ impl Drive {
         }
     }
 
-    pub(super) fn body_bytes(&mut self, bytes: &[u8], out: &mut Vec<Out>) {
+    pub(super) fn body_bytes(&mut self, bytes: &[u8], out: &mut Vec<DriveAction>) {
         if self.buffer.len() + bytes.len() > MAX_TURN {
             return self.fault(
                 &Fault::new(502, format!("The upstream's answer is larger than {MAX_TURN} bytes.")),
@@ -152,12 +152,12 @@ impl Drive {
         self.buffer.extend_from_slice(bytes);
     }
 
-    pub(super) fn end(&mut self, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn end(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
         if self.stream == Some(true) {
             let mut events = Vec::new();
             let read = self.decoder.finish(&mut events);
             self.events(events, now, out);
-            if self.state != State::Reading {
+            if self.state != DriveState::Reading {
                 return;
             }
             if self.sorter.stop.is_none() || read.is_err() {
@@ -170,7 +170,7 @@ impl Drive {
         }
         let body = self.buffer.split().freeze();
         match self.codec.body(body) {
-            Ok(frame) if frame.parts.contains(&Part::Error) => self.pass_strange_body(&frame, out),
+            Ok(frame) if frame.parts.contains(&FramePart::Error) => self.pass_strange_body(&frame, out),
             Ok(frame) => {
                 self.sorter.take(frame, self.codec.as_mut(), &mut Vec::new());
                 self.turn_over(now, out);
@@ -183,21 +183,21 @@ impl Drive {
     }
 
     /// A 200 whose body is not an answer of the format.
-    pub(super) fn pass_strange_body(&mut self, frame: &Decoded, out: &mut Vec<Out>) {
-        out.push(Out::ClientHead(ClientHead {
+    pub(super) fn pass_strange_body(&mut self, frame: &Decoded, out: &mut Vec<DriveAction>) {
+        out.push(DriveAction::ClientHead(ClientHead {
             status: 200,
             body: BodyKind::Json,
             upstream_headers: true,
             no_retry: self.calls_run > 0,
         }));
-        out.push(Out::ClientBytes(frame.raw.clone()));
+        out.push(DriveAction::ClientBytes(frame.raw.clone()));
         self.finish_with(EndKind::Upstream(200), out);
     }
 
     /// An error answer is complete: it is passed on, unless it names a call that the state which the request goes on from
     /// left open. In a conversation, which cannot be left, the call is answered once; a response can be left, so the
     /// client hears what to send instead of its id.
-    pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<DriveAction>) {
         if std::mem::take(&mut self.may_answer_lost) && self.round == 1 {
             let dialect = dialect(self.request.format());
             if let Some(fault) = dialect.lost_state(&self.body, &self.buffer) {
@@ -213,20 +213,20 @@ impl Drive {
         self.pass_late_error(status, out);
     }
 
-    pub(super) fn pass_late_error(&mut self, status: u16, out: &mut Vec<Out>) {
+    pub(super) fn pass_late_error(&mut self, status: u16, out: &mut Vec<DriveAction>) {
         let body = self.buffer.split().freeze();
         if self.head_sent {
             let frame = dialect(self.request.format()).upstream_error_frame(status, &body);
-            out.push(Out::ClientBytes(frame.into()));
+            out.push(DriveAction::ClientBytes(frame.into()));
         } else {
             self.head_sent = true;
-            out.push(Out::ClientHead(ClientHead {
+            out.push(DriveAction::ClientHead(ClientHead {
                 status,
                 body: BodyKind::Json,
                 upstream_headers: true,
                 no_retry: self.calls_run > 0,
             }));
-            out.push(Out::ClientBytes(body));
+            out.push(DriveAction::ClientBytes(body));
         }
         self.finish_with(EndKind::Upstream(status), out);
     }

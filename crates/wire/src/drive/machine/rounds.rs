@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Drive, PendingCall, State};
+use super::{Drive, DriveState, PendingCall};
 use crate::drive::values::{
-    BodyKind, Call, CallOutcome, CallResult, ClientHead, EndKind, Entry, OpenCall, Out, Record,
+    BodyKind, CallOutcome, CallResult, ClientHead, DriveAction, EndKind, HiddenEntry, HiddenTurns, OpenCall, ToolCall,
 };
 use crate::format::{Ending, dialect, splice};
 use crate::request::ToolChoice;
 
 impl Drive {
     /// A turn is complete: hand it out, or run what is ours.
-    pub(super) fn turn_over(&mut self, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn turn_over(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
         let mut shown = Vec::new();
         self.sorter.close(self.codec.as_mut(), &mut shown);
         let own = self.sorter.own_calls();
@@ -37,7 +37,7 @@ impl Drive {
             return self.limit(out);
         }
         self.refuse_beyond(self.settings.max_calls, &self.settings.calls_text.clone());
-        self.state = State::Running;
+        self.state = DriveState::Running;
         if self.quiet.is_none() {
             self.quiet = Some((now, 0));
         }
@@ -45,10 +45,10 @@ impl Drive {
     }
 
     /// Asks for the calls that are not refused.
-    fn run_pending(&mut self, now: Duration, out: &mut Vec<Out>) {
+    fn run_pending(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
         for pending in self.pending.iter().filter(|pending| pending.outcome.is_none()) {
             self.calls_run += 1;
-            out.push(Out::Run(pending.call.clone()));
+            out.push(DriveAction::Run(pending.call.clone()));
         }
         if self.pending.iter().all(|pending| pending.outcome.is_some()) {
             self.results_in(now, out);
@@ -67,7 +67,7 @@ impl Drive {
         }
     }
 
-    pub(super) fn call(&self, unit: u32) -> Call {
+    pub(super) fn call(&self, unit: u32) -> ToolCall {
         let call = self.codec.call(unit);
         let (name, id) = call
             .map(|call| (call.name.to_owned(), call.id.to_owned()))
@@ -78,7 +78,7 @@ impl Drive {
         } else {
             arguments
         };
-        Call {
+        ToolCall {
             token: unit,
             round: self.skill_rounds,
             name,
@@ -88,20 +88,20 @@ impl Drive {
     }
 
     /// One skill round too many: nothing runs, and the answer says so.
-    pub(super) fn limit(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn limit(&mut self, out: &mut Vec<DriveAction>) {
         let text = self.settings.limit_text.clone();
         let results = self
             .pending
             .drain(..)
             .map(|pending| refused(pending.call, text.clone()))
             .collect();
-        self.entries.push(Entry::Turn(self.codec.turn()));
-        self.entries.push(Entry::Results(results));
+        self.entries.push(HiddenEntry::Turn(self.codec.turn()));
+        self.entries.push(HiddenEntry::Results(results));
         let ending = if self.mixed { Ending::ClientCalls } else { Ending::Limit };
         self.finish(ending, out);
     }
 
-    pub(super) fn result(&mut self, outcome: CallOutcome, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn result(&mut self, outcome: CallOutcome, now: Duration, out: &mut Vec<DriveAction>) {
         if let Some(pending) = self
             .pending
             .iter_mut()
@@ -116,11 +116,11 @@ impl Drive {
 
     /// Runs the calls that an earlier answer left open; the first request goes out with their results. Without tools of
     /// ours in this request they stay refused.
-    pub(super) fn resume(&mut self, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn resume(&mut self, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<DriveAction>) {
         self.pending = (0..)
             .zip(calls)
             .map(|(token, call)| PendingCall {
-                call: Call {
+                call: ToolCall {
                     token,
                     round: 0,
                     name: call.name,
@@ -135,18 +135,18 @@ impl Drive {
         } else {
             self.refuse_beyond(self.settings.max_calls, &self.settings.calls_text.clone());
         }
-        self.state = State::Running;
+        self.state = DriveState::Running;
         self.run_pending(now, out);
     }
 
-    pub(super) fn results_in(&mut self, now: Duration, out: &mut Vec<Out>) {
+    pub(super) fn results_in(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
         let results = self.take_results();
         let dialect = dialect(self.request.format());
         if self.round == 0 {
             // Of calls that an earlier answer left open: this exchange has no turn yet.
             let elements = dialect.results(&results);
             self.body = splice::grow(&self.body, dialect.conversation_key(), &elements);
-            self.entries.push(Entry::Results(results));
+            self.entries.push(HiddenEntry::Results(results));
             return self.send(Duration::ZERO, now, out);
         }
         let mut shown = Vec::new();
@@ -155,8 +155,8 @@ impl Drive {
             self.flush(&mut shown, now, out);
         }
         let turn = self.codec.turn();
-        self.entries.push(Entry::Turn(turn.clone()));
-        self.entries.push(Entry::Results(results.clone()));
+        self.entries.push(HiddenEntry::Turn(turn.clone()));
+        self.entries.push(HiddenEntry::Results(results.clone()));
         if self.mixed {
             return self.finish(Ending::ClientCalls, out);
         }
@@ -190,7 +190,7 @@ impl Drive {
         results
     }
 
-    fn next_round(&mut self, turn: &[Bytes], results: &[Bytes], now: Duration, out: &mut Vec<Out>) {
+    fn next_round(&mut self, turn: &[Bytes], results: &[Bytes], now: Duration, out: &mut Vec<DriveAction>) {
         let dialect = dialect(self.request.format());
         self.body = dialect.next_body(&self.body, turn, results);
         if self.round == 1
@@ -223,23 +223,23 @@ impl Drive {
         }
     }
 
-    pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<Out>) {
+    pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<DriveAction>) {
         // In the native form too: no API's form of a run says all that the model read of it.
         if !self.entries.is_empty() {
-            out.push(Out::Remember(self.record(ending)));
+            out.push(DriveAction::Remember(self.record(ending)));
         }
         let mut bytes = Vec::new();
         self.codec.finish(ending, &self.files, &mut bytes);
         if !self.head_sent {
             self.head_sent = true;
-            out.push(Out::ClientHead(ClientHead {
+            out.push(DriveAction::ClientHead(ClientHead {
                 status: 200,
                 body: BodyKind::Json,
                 upstream_headers: true,
                 no_retry: false,
             }));
         }
-        out.push(Out::ClientBytes(bytes.into()));
+        out.push(DriveAction::ClientBytes(bytes.into()));
         self.finish_with(
             if ending == Ending::Limit {
                 EndKind::Limit
@@ -250,17 +250,17 @@ impl Drive {
         );
     }
 
-    pub(super) fn record(&mut self, ending: Ending) -> Record {
+    pub(super) fn record(&mut self, ending: Ending) -> HiddenTurns {
         let mut entries = std::mem::take(&mut self.entries);
         if ending == Ending::AsCame {
-            entries.push(Entry::Turn(self.codec.turn()));
+            entries.push(HiddenEntry::Turn(self.codec.turn()));
         }
         let client_calls = if self.mixed {
             self.codec.shown_calls().to_vec()
         } else {
             Vec::new()
         };
-        Record {
+        HiddenTurns {
             entries,
             visible: self.codec.visible(),
             client_calls,
@@ -271,7 +271,7 @@ impl Drive {
     }
 }
 
-fn refused(call: Call, text: String) -> CallResult {
+fn refused(call: ToolCall, text: String) -> CallResult {
     CallResult {
         id: call.id,
         name: call.name,

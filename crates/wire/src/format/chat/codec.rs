@@ -8,12 +8,12 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use self::turn::{CallParts, Turn};
-use super::layout::{Layout, Piece, blank};
+use self::turn::{CallParts, ChatTurn};
+use super::layout::{ChatLayout, PartSource, blank};
 use crate::drive::{CallResult, GeneratedFile};
-use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, Garbage, Part, UnitKind};
+use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, FramePart, Garbage, UnitKind};
 use crate::frame::SseEvent;
-use crate::json::{self, Kind};
+use crate::json::{self, ValueKind};
 use crate::turn::Gathered;
 use crate::usage::UsageSum;
 
@@ -37,7 +37,7 @@ pub(super) struct ChatCodec {
     /// Client calls shown: their ids.
     shown_ids: Vec<String>,
     next_index: u64,
-    turn: Turn,
+    turn: ChatTurn,
 }
 
 impl ChatCodec {
@@ -49,7 +49,7 @@ impl ChatCodec {
         }
     }
 
-    fn remember_identity(&mut self, raw: &[u8], layout: &Layout) {
+    fn remember_identity(&mut self, raw: &[u8], layout: &ChatLayout) {
         for key in IDENTITY {
             if !self.first.iter().any(|(name, _)| *name == key)
                 && let Some(span) = layout.value(raw, key)
@@ -63,7 +63,7 @@ impl ChatCodec {
         }
     }
 
-    fn decode_delta(&mut self, raw: &Bytes, layout: &mut Layout, parts: &mut Vec<Part>) {
+    fn decode_delta(&mut self, raw: &Bytes, layout: &mut ChatLayout, parts: &mut Vec<FramePart>) {
         let Some(choice) = layout.choice.clone() else { return };
         let mut blanks = false;
         for (at, member) in choice.members.iter().enumerate() {
@@ -73,14 +73,14 @@ impl ChatCodec {
                     let (call, new) = self.turn.take_call(raw, element);
                     let id = u32::try_from(call).unwrap_or(u32::MAX - 1) + 1;
                     let part = if new {
-                        Part::Unit {
+                        FramePart::Unit {
                             id,
                             kind: UnitKind::Call,
                         }
                     } else {
-                        Part::UnitBytes { id }
+                        FramePart::UnitBytes { id }
                     };
-                    layout.push(parts, part, Piece::Call(call, element));
+                    layout.push(parts, part, PartSource::Call(call, element));
                 }
                 continue;
             }
@@ -90,25 +90,25 @@ impl ChatCodec {
                 blanks = true;
             } else if key == b"content" {
                 let part = if self.turn.text_open {
-                    Part::UnitBytes { id: TEXT }
+                    FramePart::UnitBytes { id: TEXT }
                 } else {
-                    Part::Unit {
+                    FramePart::Unit {
                         id: TEXT,
                         kind: UnitKind::Text,
                     }
                 };
                 self.turn.text_open = true;
-                layout.push(parts, part, Piece::Member(at));
+                layout.push(parts, part, PartSource::Member(at));
             } else {
-                layout.push(parts, Part::Other, Piece::Member(at));
+                layout.push(parts, FramePart::Other, PartSource::Member(at));
             }
         }
         if !self.turn.started {
             self.turn.started = true;
-            parts.insert(0, Part::Start);
-            layout.pieces.insert(0, Piece::Head);
+            parts.insert(0, FramePart::Start);
+            layout.pieces.insert(0, PartSource::Head);
         } else if blanks && parts.is_empty() && layout.reason(raw).is_none() {
-            layout.push(parts, Part::Other, Piece::Head);
+            layout.push(parts, FramePart::Other, PartSource::Head);
         }
     }
 
@@ -130,7 +130,7 @@ impl Codec for ChatCodec {
     fn begin_round(&mut self) {
         self.shown_text = self.joined_text();
         self.usage.close_round();
-        self.turn = Turn::default();
+        self.turn = ChatTurn::default();
     }
 
     fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage> {
@@ -138,17 +138,17 @@ impl Codec for ChatCodec {
         if raw.trim_ascii() == b"[DONE]" {
             return Ok(Decoded {
                 raw,
-                parts: vec![Part::End],
+                parts: vec![FramePart::End],
                 layout: format::Layout::None,
             });
         }
-        let mut layout = Layout::read(&raw, "delta")?;
+        let mut layout = ChatLayout::read(&raw, "delta")?;
         let mut parts = Vec::with_capacity(4);
         if layout
             .value(&raw, "error")
             .is_some_and(|span| !json::is_null(&raw, span))
         {
-            layout.push(&mut parts, Part::Error, Piece::Whole);
+            layout.push(&mut parts, FramePart::Error, PartSource::Whole);
             return Ok(Decoded {
                 raw,
                 parts,
@@ -159,21 +159,21 @@ impl Codec for ChatCodec {
         self.decode_delta(&raw, &mut layout, &mut parts);
         if let Some(usage) = layout.usage(&raw) {
             self.usage.report(usage.of(&raw));
-            layout.push(&mut parts, Part::Usage, Piece::Hidden);
+            layout.push(&mut parts, FramePart::Usage, PartSource::Hidden);
         }
         let reason = layout.reason(&raw).map(Cow::into_owned);
         if let Some(reason) = &reason {
             self.turn.stopped = true;
             layout.push(
                 &mut parts,
-                Part::Stop {
+                FramePart::Stop {
                     runnable: runnable(reason),
                 },
-                Piece::Hidden,
+                PartSource::Hidden,
             );
         }
         if parts.is_empty() {
-            layout.push(&mut parts, Part::Other, Piece::Whole);
+            layout.push(&mut parts, FramePart::Other, PartSource::Whole);
         }
         let frame = Decoded {
             raw,
@@ -183,7 +183,7 @@ impl Codec for ChatCodec {
         if reason.is_some() {
             self.turn.stop = Some(frame.clone());
         }
-        if frame.parts.contains(&Part::Usage) {
+        if frame.parts.contains(&FramePart::Usage) {
             self.turn.usage = Some(frame.clone());
         }
         Ok(frame)
@@ -191,10 +191,10 @@ impl Codec for ChatCodec {
 
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
         let raw = body;
-        let mut layout = Layout::read(&raw, "message")?;
+        let mut layout = ChatLayout::read(&raw, "message")?;
         let mut parts = Vec::with_capacity(8);
         let Some(choice) = layout.choice.clone() else {
-            layout.push(&mut parts, Part::Error, Piece::Whole);
+            layout.push(&mut parts, FramePart::Error, PartSource::Whole);
             return Ok(Decoded {
                 raw,
                 parts,
@@ -202,7 +202,7 @@ impl Codec for ChatCodec {
             });
         };
         self.remember_identity(&raw, &layout);
-        layout.push(&mut parts, Part::Start, Piece::Head);
+        layout.push(&mut parts, FramePart::Start, PartSource::Head);
         for (at, member) in choice.members.iter().enumerate() {
             match member.key.of(&raw) {
                 b"tool_calls" if !blank(&raw, member.value) => {
@@ -216,27 +216,27 @@ impl Codec for ChatCodec {
                         let id = u32::try_from(number).unwrap_or(u32::MAX - 1) + 1;
                         layout.push(
                             &mut parts,
-                            Part::Unit {
+                            FramePart::Unit {
                                 id,
                                 kind: UnitKind::Call,
                             },
-                            Piece::Call(number, element),
+                            PartSource::Call(number, element),
                         );
                     }
                 }
                 b"content" if !blank(&raw, member.value) => {
                     let text = match json::kind(&raw, member.value) {
-                        Some(Kind::String) => Gathered::new(&raw, member.value),
+                        Some(ValueKind::String) => Gathered::new(&raw, member.value),
                         _ => Gathered::Raw(member.value.of(&raw).to_vec()),
                     };
                     self.turn.message.set("content", text);
                     layout.push(
                         &mut parts,
-                        Part::Unit {
+                        FramePart::Unit {
                             id: TEXT,
                             kind: UnitKind::Text,
                         },
-                        Piece::Member(at),
+                        PartSource::Member(at),
                     );
                 }
                 _ => {}
@@ -244,13 +244,13 @@ impl Codec for ChatCodec {
         }
         if let Some(usage) = layout.usage(&raw) {
             self.usage.report(usage.of(&raw));
-            layout.push(&mut parts, Part::Usage, Piece::Hidden);
+            layout.push(&mut parts, FramePart::Usage, PartSource::Hidden);
         }
         self.turn.stopped = true;
         self.turn.gathered = raw.len();
         let reason = layout.reason(&raw).is_none_or(|reason| runnable(&reason));
-        layout.push(&mut parts, Part::Stop { runnable: reason }, Piece::Hidden);
-        layout.push(&mut parts, Part::End, Piece::Hidden);
+        layout.push(&mut parts, FramePart::Stop { runnable: reason }, PartSource::Hidden);
+        layout.push(&mut parts, FramePart::End, PartSource::Hidden);
         let frame = Decoded {
             raw,
             parts,
@@ -285,8 +285,8 @@ impl Codec for ChatCodec {
         }
         for (piece, shown) in layout.pieces.iter().zip(shown) {
             match piece {
-                Piece::Member(_) if *shown => self.turn.text_shown = true,
-                Piece::Call(number, _) if *shown => {
+                PartSource::Member(_) if *shown => self.turn.text_shown = true,
+                PartSource::Call(number, _) if *shown => {
                     self.shown_index(*number);
                 }
                 _ => {}

@@ -1,14 +1,14 @@
 //! The layout of a Chat chunk or body.
 
-use crate::format::{Garbage, Part};
-use crate::json::{self, Kind, Member, Span};
+use crate::format::{FramePart, Garbage};
+use crate::json::{self, Member, Span, ValueKind};
 
 /// Notes on one chunk or body. `pieces` runs parallel to the parts of the frame.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Layout {
+pub(crate) struct ChatLayout {
     pub(super) top: Vec<Member>,
     pub(super) choice: Option<Choice>,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<PartSource>,
 }
 
 /// The first element of `choices`.
@@ -24,7 +24,7 @@ pub(super) struct Choice {
 
 /// What a part of the frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum PartSource {
     /// `role` and members without content.
     Head,
     /// A member of the delta or message, by its index.
@@ -37,7 +37,7 @@ pub(super) enum Piece {
     Hidden,
 }
 
-impl Layout {
+impl ChatLayout {
     /// Reads the outline of a frame. `inner` is `delta` or `message`.
     pub(super) fn read(raw: &[u8], inner: &str) -> Result<Self, Garbage> {
         let top = json::object(raw).map_err(|error| Garbage(error.to_string()))?;
@@ -46,7 +46,7 @@ impl Layout {
         let choice = first.and_then(|span| {
             let list = json::members(raw, span).ok()?;
             let message = json::member(raw, &list, inner).map(|member| member.value);
-            let message = message.filter(|span| json::kind(raw, *span) == Some(Kind::Object));
+            let message = message.filter(|span| json::kind(raw, *span) == Some(ValueKind::Object));
             let members = message
                 .and_then(|span| json::members(raw, span).ok())
                 .unwrap_or_default();
@@ -87,7 +87,7 @@ impl Layout {
     /// The value of `usage` unless absent or null.
     pub(super) fn usage(&self, raw: &[u8]) -> Option<Span> {
         self.value(raw, "usage")
-            .filter(|span| json::kind(raw, *span) == Some(Kind::Object))
+            .filter(|span| json::kind(raw, *span) == Some(ValueKind::Object))
     }
 
     /// The finish reason unless absent or null.
@@ -96,7 +96,7 @@ impl Layout {
     }
 
     /// Appends a part and its piece.
-    pub(super) fn push(&mut self, parts: &mut Vec<Part>, part: Part, piece: Piece) {
+    pub(super) fn push(&mut self, parts: &mut Vec<FramePart>, part: FramePart, piece: PartSource) {
         parts.push(part);
         self.pieces.push(piece);
     }

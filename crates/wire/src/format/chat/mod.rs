@@ -6,7 +6,7 @@ mod request;
 
 use bytes::Bytes;
 
-pub(crate) use layout::Layout;
+pub(crate) use layout::ChatLayout;
 
 use super::{AnswerDialect, Codec, CodecOptions, openai_error, splice};
 use crate::drive::CallResult;

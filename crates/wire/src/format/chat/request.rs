@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::fault::Fault;
 use crate::format::{RequestDialect, container, splice};
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 use crate::route::Format;
 
@@ -15,7 +15,7 @@ impl RequestDialect for super::Chat {
     fn view(&self, request: &Request) -> Result<View, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("messages")
-            && json::kind(src, span) != Some(Kind::Array)
+            && json::kind(src, span) != Some(ValueKind::Array)
         {
             return Err(Fault::bad("messages", "\"messages\" must be an array."));
         }
@@ -179,8 +179,8 @@ fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
         && let Some(content) = json::get(src, first, "content")
     {
         match json::kind(src, content) {
-            Some(Kind::String) => return splice::extend_string(edits, content, text),
-            Some(Kind::Array) => {
+            Some(ValueKind::String) => return splice::extend_string(edits, content, text),
+            Some(ValueKind::Array) => {
                 let part = [b"{\"type\":\"text\",\"text\":\"", &*text, b"\"}"].concat();
                 return splice::push_elements(src, edits, content, &[part]);
             }
@@ -207,7 +207,7 @@ fn tool(tool: &Tool) -> Vec<u8> {
 fn ask_for_usage(request: &Request, edits: &mut Edits) {
     let src = request.raw();
     match request.present("stream_options") {
-        Some(span) if json::kind(src, span) == Some(Kind::Object) => {
+        Some(span) if json::kind(src, span) == Some(ValueKind::Object) => {
             if let Some(value) = json::get(src, span, "include_usage") {
                 edits.replace(value, "true");
             } else {

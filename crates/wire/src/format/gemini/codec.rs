@@ -8,11 +8,11 @@ use bytes::Bytes;
 
 use super::partial::Assembler;
 use super::run::ShownRuns;
-use super::unit::{Call, Unit};
+use super::unit::{GeminiCall, GeminiUnit};
 use crate::drive::{CallResult, GeneratedFile};
-use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part, UnitKind};
+use crate::format::{CallSoFar, Codec, Decoded, Ending, FramePart, Garbage, Layout, UnitKind};
 use crate::frame::{SseEvent, push_data_crlf};
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::usage::UsageSum;
 
 /// See the module.
@@ -23,7 +23,7 @@ pub(crate) struct GeminiCodec {
     response_id: Option<Vec<u8>>,
     model_version: Option<Vec<u8>>,
     id_text: String,
-    units: Vec<Unit>,
+    units: Vec<GeminiUnit>,
     assembler: Assembler,
     gathered: usize,
     finish_reason: Option<Vec<u8>>,
@@ -57,20 +57,20 @@ impl GeminiCodec {
 
     fn read(&mut self, raw: Bytes) -> Result<Decoded, Garbage> {
         let document = json::document(&raw).map_err(|error| Garbage(error.to_string()))?;
-        if json::kind(&raw, document) != Some(Kind::Object) {
+        if json::kind(&raw, document) != Some(ValueKind::Object) {
             return Err(Garbage("a response must be an object".to_owned()));
         }
         if json::get(&raw, document, "error").is_some() {
             return Ok(Decoded {
                 raw,
-                parts: vec![Part::Error],
+                parts: vec![FramePart::Error],
                 layout: Layout::None,
             });
         }
         let mut parts = Vec::new();
         if !self.started {
             self.started = true;
-            parts.push(Part::Start);
+            parts.push(FramePart::Start);
         }
         if self.response_id.is_none() {
             let member = |key| json::get(&raw, document, key).map(|span| span.of(&raw).to_vec());
@@ -86,7 +86,7 @@ impl GeminiCodec {
         let has_parts = self.read_parts(&raw, candidate, &mut parts);
         if let Some(usage) = json::get(&raw, document, "usageMetadata") {
             self.usage.report(usage.of(&raw));
-            parts.push(Part::Usage);
+            parts.push(FramePart::Usage);
         }
         let reason = candidate.and_then(|span| json::get(&raw, span, "finishReason"));
         let blocked = json::path(&raw, document, &["promptFeedback", "blockReason"]).is_some();
@@ -94,15 +94,15 @@ impl GeminiCodec {
         if let Some(reason) = reason.filter(|span| !json::is_null(&raw, *span)) {
             self.finish_reason = Some(reason.of(&raw).to_vec());
             self.end = raw.clone();
-            parts.push(Part::Stop {
+            parts.push(FramePart::Stop {
                 runnable: reason.of(&raw) == b"\"STOP\"",
             });
         } else if blocked {
             self.end = raw.clone();
-            parts.push(Part::Stop { runnable: false });
+            parts.push(FramePart::Stop { runnable: false });
         } else if !has_parts && self.end.is_empty() {
             // Nothing but citations, usage or what is not known here.
-            parts.push(Part::Other);
+            parts.push(FramePart::Other);
         }
         Ok(Decoded {
             raw,
@@ -112,7 +112,7 @@ impl GeminiCodec {
     }
 
     /// Takes in the parts of a frame; false if it has none.
-    fn read_parts(&mut self, raw: &Bytes, candidate: Option<Span>, parts: &mut Vec<Part>) -> bool {
+    fn read_parts(&mut self, raw: &Bytes, candidate: Option<Span>, parts: &mut Vec<FramePart>) -> bool {
         let list = content_parts(raw, candidate);
         let has_parts = !list.is_empty();
         for span in list {
@@ -122,9 +122,9 @@ impl GeminiCodec {
                 continue;
             };
             let id = u32::try_from(self.units.len()).unwrap_or(u32::MAX);
-            let unit = Unit::new(source);
-            parts.push(Part::Unit { id, kind: unit.kind() });
-            parts.push(Part::UnitEnd { id });
+            let unit = GeminiUnit::new(source);
+            parts.push(FramePart::Unit { id, kind: unit.kind() });
+            parts.push(FramePart::UnitEnd { id });
             self.units.push(unit);
         }
         has_parts
@@ -162,7 +162,7 @@ impl GeminiCodec {
     }
 
     /// Calls of the turn that the client does not see.
-    fn hidden_calls(&self) -> impl Iterator<Item = &Call> {
+    fn hidden_calls(&self) -> impl Iterator<Item = &GeminiCall> {
         let hidden = self.units.iter().filter(|unit| !unit.shown);
         hidden.filter_map(|unit| unit.call.as_ref())
     }
@@ -291,9 +291,9 @@ impl Codec for GeminiCodec {
         if !frame
             .parts
             .iter()
-            .any(|part| matches!(part, Part::Stop { .. } | Part::Error))
+            .any(|part| matches!(part, FramePart::Stop { .. } | FramePart::Error))
         {
-            frame.parts.push(Part::Stop { runnable: false });
+            frame.parts.push(FramePart::Stop { runnable: false });
         }
         Ok(frame)
     }
@@ -319,9 +319,9 @@ impl Codec for GeminiCodec {
         let mut other = false;
         for (part, shown) in frame.parts.iter().zip(shown) {
             match part {
-                Part::Error if *shown => return push_data_crlf(out, &frame.raw),
-                Part::Other => other |= shown,
-                Part::Unit { id, .. } if *shown => parts.extend(self.shown_part(*id)),
+                FramePart::Error if *shown => return push_data_crlf(out, &frame.raw),
+                FramePart::Other => other |= shown,
+                FramePart::Unit { id, .. } if *shown => parts.extend(self.shown_part(*id)),
                 _ => {}
             }
         }
@@ -333,7 +333,7 @@ impl Codec for GeminiCodec {
             return;
         }
         self.send_ending(out);
-        let ends = frame.parts.iter().any(|part| matches!(part, Part::Stop { .. }));
+        let ends = frame.parts.iter().any(|part| matches!(part, FramePart::Stop { .. }));
         if !ends {
             push_data_crlf(out, &self.rewritten(&frame.raw, &parts, None));
         } else if self.hidden_calls().next().is_some() {

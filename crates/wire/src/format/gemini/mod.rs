@@ -14,7 +14,7 @@ use super::{AnswerDialect, Codec, CodecOptions, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_data_crlf;
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 
 /// See the module.
@@ -97,7 +97,7 @@ impl AnswerDialect for Gemini {
 fn error_object(body: &[u8]) -> Option<Span> {
     let document = json::document(body).ok()?;
     let span = match json::kind(body, document)? {
-        Kind::Array => *json::elements(body, document).ok()?.first()?,
+        ValueKind::Array => *json::elements(body, document).ok()?.first()?,
         _ => document,
     };
     json::get(body, span, "error").map(|_| span)

@@ -15,11 +15,11 @@ const MAX_INDEX: usize = 1_000;
 /// Puts the pieces of one call together.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
-    open: Option<Open>,
+    open: Option<StreamedCall>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct StreamedCall {
     /// The part that opened the call.
     part: Map<String, Value>,
     args: Value,
@@ -40,7 +40,7 @@ impl Assembler {
                 return Some(raw.to_vec());
             }
             let part = serde_json::from_slice(raw).ok()?;
-            self.open = Some(Open {
+            self.open = Some(StreamedCall {
                 part,
                 args: Value::Object(Map::new()),
                 growing: None,
@@ -57,11 +57,11 @@ impl Assembler {
         if continues {
             return None;
         }
-        self.open.take().map(Open::close)
+        self.open.take().map(StreamedCall::close)
     }
 }
 
-impl Open {
+impl StreamedCall {
     fn take(&mut self, piece: &Value) {
         let Some(path) = piece.get("jsonPath").and_then(Value::as_str) else {
             return;
@@ -96,13 +96,13 @@ impl Open {
     }
 }
 
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
 /// The steps of a normalised path: `$.a.b[0]['c d']`.
-fn steps(path: &str) -> Option<Vec<Step>> {
+fn steps(path: &str) -> Option<Vec<PathStep>> {
     let mut rest = path.strip_prefix('$')?;
     let mut steps = Vec::new();
     while !rest.is_empty() {
@@ -111,7 +111,7 @@ fn steps(path: &str) -> Option<Vec<Step>> {
         }
         if let Some(after) = rest.strip_prefix('.') {
             let end = after.find(['.', '[']).unwrap_or(after.len());
-            steps.push(Step::Key(after[..end].to_owned()));
+            steps.push(PathStep::Key(after[..end].to_owned()));
             rest = &after[end..];
         } else {
             let (inner, after) = rest.strip_prefix('[')?.split_once(']')?;
@@ -119,8 +119,8 @@ fn steps(path: &str) -> Option<Vec<Step>> {
                 .strip_prefix(['\'', '"'])
                 .and_then(|inner| inner.strip_suffix(['\'', '"']));
             steps.push(match quoted {
-                Some(key) => Step::Key(key.to_owned()),
-                None => Step::Index(inner.parse().ok().filter(|index| *index <= MAX_INDEX)?),
+                Some(key) => PathStep::Key(key.to_owned()),
+                None => PathStep::Index(inner.parse().ok().filter(|index| *index <= MAX_INDEX)?),
             });
             rest = after;
         }
@@ -129,17 +129,17 @@ fn steps(path: &str) -> Option<Vec<Step>> {
 }
 
 /// The place at the end of a path, made where it is missing.
-fn slot<'v>(root: &'v mut Value, steps: &[Step]) -> Option<&'v mut Value> {
+fn slot<'v>(root: &'v mut Value, steps: &[PathStep]) -> Option<&'v mut Value> {
     let mut value = root;
     for step in steps {
         value = match step {
-            Step::Key(key) => {
+            PathStep::Key(key) => {
                 if !value.is_object() {
                     *value = Value::Object(Map::new());
                 }
                 value.as_object_mut()?.entry(key.as_str()).or_insert(Value::Null)
             }
-            Step::Index(index) => {
+            PathStep::Index(index) => {
                 if !value.is_array() {
                     *value = Value::Array(Vec::new());
                 }

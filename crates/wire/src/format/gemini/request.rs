@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::run;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 use crate::route::Format;
 
@@ -14,7 +14,7 @@ impl RequestDialect for super::Gemini {
     fn view(&self, request: &Request) -> Result<View, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("contents")
-            && json::kind(src, span) != Some(Kind::Array)
+            && json::kind(src, span) != Some(ValueKind::Array)
         {
             return Err(Fault::bad("contents", "\"contents\" must be an array."));
         }
@@ -95,10 +95,10 @@ impl RequestDialect for super::Gemini {
             let system = present(request, "systemInstruction", "system_instruction");
             let parts = system.and_then(|span| json::get(src, span, "parts"));
             match (system, parts) {
-                (_, Some(parts)) if json::kind(src, parts) == Some(Kind::Array) => {
+                (_, Some(parts)) if json::kind(src, parts) == Some(ValueKind::Array) => {
                     splice::push_elements(src, edits, parts, &[part]);
                 }
-                (Some(span), _) if json::kind(src, span) == Some(Kind::String) => {
+                (Some(span), _) if json::kind(src, span) == Some(ValueKind::String) => {
                     splice::extend_string(edits, span, text);
                 }
                 _ => {

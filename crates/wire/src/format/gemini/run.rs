@@ -6,10 +6,10 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 
-use super::unit::Call;
+use super::unit::GeminiCall;
 use crate::drive::{CallResult, GeneratedFile, NativeRun};
 use crate::format::run_ids::RunIds;
-use crate::json::{self, Kind, Member, Span};
+use crate::json::{self, Member, Span, ValueKind};
 use crate::request::{CodeTool, Request};
 
 /// The tool's name in messages.
@@ -223,7 +223,7 @@ impl ShownRuns {
     }
 
     /// A call of the answer with this id as a part. `signature`: as JSON.
-    pub(super) fn code_part(&mut self, answer_id: &str, call: &Call, signature: Option<&[u8]>) -> Vec<u8> {
+    pub(super) fn code_part(&mut self, answer_id: &str, call: &GeminiCall, signature: Option<&[u8]>) -> Vec<u8> {
         let id = self.ids.of_call("run_", answer_id, self.count, &call.id);
         self.count += 1;
         code_part(self.has_ids.then_some(&*id), &call.arguments, signature)
@@ -248,7 +248,7 @@ impl ShownRuns {
 
 /// The parts of a content.
 pub(crate) fn parts(src: &[u8], content: Span) -> Vec<Span> {
-    let list = json::get(src, content, "parts").filter(|span| json::kind(src, *span) == Some(Kind::Array));
+    let list = json::get(src, content, "parts").filter(|span| json::kind(src, *span) == Some(ValueKind::Array));
     list.and_then(|span| json::elements(src, span).ok()).unwrap_or_default()
 }
 

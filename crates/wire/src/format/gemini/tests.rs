@@ -240,7 +240,7 @@ fn arguments_in_pieces_become_one_call() {
             frame
                 .parts
                 .iter()
-                .filter(|part| matches!(part, crate::format::Part::Unit { .. }))
+                .filter(|part| matches!(part, crate::format::FramePart::Unit { .. }))
                 .count()
         })
         .sum();

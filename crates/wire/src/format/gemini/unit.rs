@@ -5,25 +5,25 @@ use crate::json::{self, Span};
 
 /// A part, whole.
 #[derive(Debug, Clone)]
-pub(super) struct Unit {
+pub(super) struct GeminiUnit {
     pub(super) raw: Vec<u8>,
-    pub(super) call: Option<Call>,
+    pub(super) call: Option<GeminiCall>,
     /// The client has it. A call that it does not have is hidden, since a call's name always comes whole.
     pub(super) shown: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct GeminiCall {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: String,
     pub(super) signature: Option<Vec<u8>>,
 }
 
-impl Unit {
+impl GeminiUnit {
     pub(super) fn new(raw: Vec<u8>) -> Self {
         let span = Span::new(0, raw.len());
-        let call = json::get(&raw, span, "functionCall").map(|call| Call {
+        let call = json::get(&raw, span, "functionCall").map(|call| GeminiCall {
             id: json::get_text(&raw, call, "id").unwrap_or_default().into_owned(),
             name: json::get_text(&raw, call, "name").unwrap_or_default().into_owned(),
             arguments: json::get(&raw, call, "args")

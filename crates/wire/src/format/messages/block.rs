@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(super) struct ContentBlock {
     /// Upstream's number.
     pub(super) index: u64,
     /// The number that the client sees.
@@ -26,7 +26,7 @@ pub(super) struct Block {
     citations: Vec<Vec<u8>>,
 }
 
-impl Block {
+impl ContentBlock {
     /// A block as it starts, or whole.
     pub(super) fn new(index: u64, start: Bytes) -> Self {
         let span = Span::new(0, start.len());
@@ -123,7 +123,7 @@ impl Block {
             let written = self.arguments();
             let object = json::document(written.as_bytes())
                 .ok()
-                .filter(|span| json::kind(written.as_bytes(), *span) == Some(Kind::Object));
+                .filter(|span| json::kind(written.as_bytes(), *span) == Some(ValueKind::Object));
             set(
                 "input",
                 object.map_or_else(|| b"{}".to_vec(), |span| span.of(written.as_bytes()).to_vec()),

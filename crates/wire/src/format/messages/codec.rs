@@ -2,17 +2,17 @@
 
 use bytes::Bytes;
 
-use super::block::Block;
+use super::block::ContentBlock;
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::run_ids::RunIds;
-use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, Garbage, Part, UnitKind};
+use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, FramePart, Garbage, UnitKind};
 use crate::frame::{SseEvent, push_event};
-use crate::json::{self, Edits, Kind, Member, Span};
+use crate::json::{self, Edits, Member, Span, ValueKind};
 use crate::usage::UsageSum;
 
 /// Notes on one event.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Layout {
+pub(crate) struct MessagesLayout {
     /// `type`, as written.
     kind: Span,
     /// The value of `index`.
@@ -33,13 +33,13 @@ pub(super) struct MessagesCodec {
     shown_calls: Vec<String>,
     pub(super) runs: RunIds,
     pub(super) rounds: u32,
-    pub(super) turn: Turn,
+    pub(super) turn: MessagesTurn,
 }
 
 /// What is known of the running turn.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
-    pub(super) blocks: Vec<Block>,
+pub(super) struct MessagesTurn {
+    pub(super) blocks: Vec<ContentBlock>,
     /// The event `message_delta`.
     pub(super) delta: Option<Bytes>,
     /// The body, if it is not a stream.
@@ -56,23 +56,24 @@ impl MessagesCodec {
         }
     }
 
-    fn open_block(&mut self, index: u64, start: Bytes) -> Part {
+    fn open_block(&mut self, index: u64, start: Bytes) -> FramePart {
         self.turn.gathered += start.len();
-        let block = Block::new(index, start);
+        let block = ContentBlock::new(index, start);
         let kind = match block.kind.as_str() {
             "tool_use" => UnitKind::Call,
             "text" => UnitKind::Text,
             _ => UnitKind::Live,
         };
         self.turn.blocks.push(block);
-        Part::Unit {
+        FramePart::Unit {
             id: number(self.turn.blocks.len() - 1),
             kind,
         }
     }
 
     fn report_usage(&mut self, raw: &[u8], holder: Span) {
-        if let Some(usage) = json::get(raw, holder, "usage").filter(|span| json::kind(raw, *span) == Some(Kind::Object))
+        if let Some(usage) =
+            json::get(raw, holder, "usage").filter(|span| json::kind(raw, *span) == Some(ValueKind::Object))
         {
             self.usage.report(usage.of(raw));
         }
@@ -114,7 +115,7 @@ impl MessagesCodec {
     }
 
     /// Writes an event with these edits, its block numbered as the client counts.
-    fn write_event(&mut self, raw: &Bytes, layout: &Layout, mut edits: Edits, out: &mut Vec<u8>) {
+    fn write_event(&mut self, raw: &Bytes, layout: &MessagesLayout, mut edits: Edits, out: &mut Vec<u8>) {
         let name = json::raw_text(raw, layout.kind).unwrap_or(b"message");
         let index = layout.block.map(|at| self.mark_shown(at));
         if let (Some(span), Some(index)) = (layout.index, index)
@@ -129,7 +130,7 @@ impl MessagesCodec {
         }
     }
 
-    fn event(&mut self, raw: &Bytes, top: &[Member], kind: &str, layout: &mut Layout) -> Vec<Part> {
+    fn event(&mut self, raw: &Bytes, top: &[Member], kind: &str, layout: &mut MessagesLayout) -> Vec<FramePart> {
         let value = |key| json::member(raw, top, key).map(|member| member.value);
         let whole = Span::new(json::space(raw, 0), raw.len());
         match kind {
@@ -140,14 +141,15 @@ impl MessagesCodec {
                     }
                     self.report_usage(raw, message);
                 }
-                vec![Part::Start]
+                vec![FramePart::Start]
             }
             "content_block_start" => {
                 layout.index = value("index");
                 let index = layout.index.and_then(|span| json::uint(raw, span)).unwrap_or_default();
-                let Some(start) = value("content_block").filter(|span| json::kind(raw, *span) == Some(Kind::Object))
+                let Some(start) =
+                    value("content_block").filter(|span| json::kind(raw, *span) == Some(ValueKind::Object))
                 else {
-                    return vec![Part::Other];
+                    return vec![FramePart::Other];
                 };
                 layout.block = Some(self.turn.blocks.len());
                 vec![self.open_block(index, raw.slice(start.start..start.end))]
@@ -160,33 +162,33 @@ impl MessagesCodec {
                     .blocks
                     .iter()
                     .rposition(|block| Some(block.index) == index && !block.closed);
-                let Some(at) = at else { return vec![Part::Other] };
+                let Some(at) = at else { return vec![FramePart::Other] };
                 layout.block = Some(at);
                 let block = &mut self.turn.blocks[at];
                 if kind == "content_block_stop" {
                     block.closed = true;
-                    return vec![Part::UnitEnd { id: number(at) }];
+                    return vec![FramePart::UnitEnd { id: number(at) }];
                 }
                 if let Some(delta) = value("delta") {
                     self.turn.gathered += delta.len();
                     block.merge(raw, delta);
                 }
-                vec![Part::UnitBytes { id: number(at) }]
+                vec![FramePart::UnitBytes { id: number(at) }]
             }
             "message_delta" => {
                 self.report_usage(raw, whole);
                 self.turn.delta = Some(raw.clone());
                 let reason = value("delta").and_then(|delta| json::get_text(raw, delta, "stop_reason"));
                 vec![
-                    Part::Usage,
-                    Part::Stop {
+                    FramePart::Usage,
+                    FramePart::Stop {
                         runnable: reason.as_deref() == Some("tool_use"),
                     },
                 ]
             }
-            "message_stop" => vec![Part::End],
-            "error" => vec![Part::Error],
-            _ => vec![Part::Other],
+            "message_stop" => vec![FramePart::End],
+            "error" => vec![FramePart::Error],
+            _ => vec![FramePart::Other],
         }
     }
 }
@@ -195,7 +197,7 @@ impl Codec for MessagesCodec {
     fn begin_round(&mut self) {
         self.fold();
         self.usage.close_round();
-        self.turn = Turn::default();
+        self.turn = MessagesTurn::default();
         self.runs.begin_round();
         self.rounds += 1;
     }
@@ -208,9 +210,9 @@ impl Codec for MessagesCodec {
             Some(kind) => kind.into_owned(),
             None => String::from_utf8_lossy(&event.name).into_owned(),
         };
-        let mut layout = Layout {
+        let mut layout = MessagesLayout {
             kind: written.unwrap_or_default(),
-            ..Layout::default()
+            ..MessagesLayout::default()
         };
         let parts = self.event(&raw, &top, &kind, &mut layout);
         Ok(Decoded {
@@ -223,11 +225,11 @@ impl Codec for MessagesCodec {
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
         let top = json::object(&body).map_err(|error| Garbage(error.to_string()))?;
         let value = |key| json::member(&body, &top, key).map(|member| member.value);
-        let layout = format::Layout::Messages(Layout::default());
+        let layout = format::Layout::Messages(MessagesLayout::default());
         let Some(content) = value("content").and_then(|span| json::elements(&body, span).ok()) else {
             return Ok(Decoded {
                 raw: body,
-                parts: vec![Part::Error],
+                parts: vec![FramePart::Error],
                 layout,
             });
         };
@@ -237,18 +239,18 @@ impl Codec for MessagesCodec {
                 .unwrap_or_default()
                 .into_owned();
         }
-        let mut parts = vec![Part::Start];
+        let mut parts = vec![FramePart::Start];
         for (at, block) in content.iter().enumerate() {
             parts.push(self.open_block(at as u64, body.slice(block.start..block.end)));
         }
         self.report_usage(&body, Span::new(json::space(&body, 0), body.len()));
         let reason = value("stop_reason").and_then(|span| json::text(&body, span));
         parts.extend([
-            Part::Usage,
-            Part::Stop {
+            FramePart::Usage,
+            FramePart::Stop {
                 runnable: reason.as_deref() == Some("tool_use"),
             },
-            Part::End,
+            FramePart::End,
         ]);
         self.turn.body = Some(body.clone());
         Ok(Decoded {
@@ -269,13 +271,13 @@ impl Codec for MessagesCodec {
 
     fn arguments(&self, unit: u32) -> String {
         let block = usize::try_from(unit).ok().and_then(|unit| self.turn.blocks.get(unit));
-        block.map(Block::arguments).unwrap_or_default()
+        block.map(ContentBlock::arguments).unwrap_or_default()
     }
 
     fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
         if self.turn.body.is_some() {
             for (part, shown) in frame.parts.iter().zip(shown) {
-                if let Part::Unit { id, .. } = part
+                if let FramePart::Unit { id, .. } = part
                     && *shown
                 {
                     self.mark_shown(*id as usize);
@@ -355,7 +357,7 @@ impl Codec for MessagesCodec {
             .blocks
             .iter()
             .filter(|block| block.shown.is_some() && !block.folded)
-            .map(Block::json);
+            .map(ContentBlock::json);
         let blocks: Vec<Bytes> = self.shown.iter().cloned().chain(running).collect();
         let joined = blocks.join(&b',');
         vec![

@@ -12,10 +12,10 @@ use super::{AnswerDialect, Codec, CodecOptions, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::{push_event, push_line};
-use crate::json::{self, Kind};
+use crate::json::{self, ValueKind};
 use crate::request::Request;
 
-pub(crate) use codec::Layout;
+pub(crate) use codec::MessagesLayout;
 
 /// See the module.
 pub(crate) struct Messages;
@@ -56,7 +56,7 @@ impl AnswerDialect for Messages {
     fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
         let mut line = Vec::new();
         let known = json::document(body).ok().filter(|span| {
-            json::get(body, *span, "error").is_some_and(|error| json::kind(body, error) == Some(Kind::Object))
+            json::get(body, *span, "error").is_some_and(|error| json::kind(body, error) == Some(ValueKind::Object))
         });
         match known {
             Some(span) => push_line(&mut line, span.of(body)),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::system::add_system;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, container, splice};
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, CodeTool, Injection, MessageText, Request, Tool, ToolChoice, View};
 use crate::route::Format;
 
@@ -14,7 +14,7 @@ impl RequestDialect for super::Messages {
     fn view(&self, request: &Request) -> Result<View, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("messages")
-            && json::kind(src, span) != Some(Kind::Array)
+            && json::kind(src, span) != Some(ValueKind::Array)
         {
             return Err(Fault::bad("messages", "messages: must be an array."));
         }

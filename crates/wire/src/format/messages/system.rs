@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::format::splice;
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::Request;
 
 /// Cache markers that one request may carry.
@@ -14,8 +14,8 @@ const MARKER: &[u8] = b"\"cache_control\"";
 pub(super) fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
     let src = request.raw();
     match request.present("system") {
-        Some(span) if json::kind(src, span) == Some(Kind::String) => splice::extend_string(edits, span, text),
-        Some(span) if json::kind(src, span) == Some(Kind::Array) => add_block(request, span, &text, edits),
+        Some(span) if json::kind(src, span) == Some(ValueKind::String) => splice::extend_string(edits, span, text),
+        Some(span) if json::kind(src, span) == Some(ValueKind::Array) => add_block(request, span, &text, edits),
         Some(span) => edits.replace(span, [b"\"", &*text, b"\""].concat()),
         None if request.value("system").is_some() => {
             splice::set_member(request, edits, "messages", "system", [b"\"", &*text, b"\""].concat());

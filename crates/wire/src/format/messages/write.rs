@@ -6,7 +6,7 @@ use super::codec::MessagesCodec;
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::{Ending, splice};
 use crate::frame::push_event;
-use crate::json::{self, Edits, Kind, Member, Span};
+use crate::json::{self, Edits, Member, Span, ValueKind};
 
 /// Ids of our native blocks begin with this; they are recognised by it when the client sends them back.
 const OWN_USE: &str = "srvtoolu_knack_";
@@ -90,7 +90,7 @@ impl MessagesCodec {
     fn set_container(&self, raw: &[u8], members: &[Member], holder: Span, edits: &mut Edits) {
         let Some(own) = &self.options.container else { return };
         let theirs = json::member(raw, members, "container")
-            .filter(|member| json::kind(raw, member.value) == Some(Kind::Object));
+            .filter(|member| json::kind(raw, member.value) == Some(ValueKind::Object));
         let Some(theirs) = theirs else {
             return set_value(raw, members, holder, "container", Some(own), edits);
         };
@@ -103,7 +103,7 @@ impl MessagesCodec {
             .collect();
         let inner = json::members(raw, theirs.value).unwrap_or_default();
         if let Some(list) =
-            json::member(raw, &inner, "skills").filter(|member| json::kind(raw, member.value) == Some(Kind::Array))
+            json::member(raw, &inner, "skills").filter(|member| json::kind(raw, member.value) == Some(ValueKind::Array))
         {
             splice::push_elements(raw, edits, list.value, &skills);
         } else {

@@ -8,26 +8,26 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::item::{self, Item};
+use super::item::{self, OutputItem};
 use super::shell;
-use super::snapshot::{Identity, Restore};
+use super::snapshot::{RequestEcho, ResponseIdentity};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::run_ids::RunIds;
-use crate::format::{CallSoFar, Codec, Decoded, Ending, Garbage, Layout, Part, UnitKind};
+use crate::format::{CallSoFar, Codec, Decoded, Ending, FramePart, Garbage, Layout, UnitKind};
 use crate::frame::{SseEvent, push_event};
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::usage::UsageSum;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ResponsesCodec {
-    restore: Restore,
+    restore: RequestEcho,
     streaming: bool,
-    identity: Identity,
+    identity: ResponseIdentity,
     id_text: String,
     /// The running round's own id.
     state_id: String,
-    items: Vec<Item>,
+    items: Vec<OutputItem>,
     gathered: usize,
     usage: UsageSum,
     /// The last terminal snapshot, or the body.
@@ -45,14 +45,14 @@ pub(crate) struct ResponsesCodec {
 }
 
 impl ResponsesCodec {
-    pub(super) fn new(restore: Restore, run_tool: Option<String>, container: Option<String>) -> Self {
+    pub(super) fn new(restore: RequestEcho, run_tool: Option<String>, container: Option<String>) -> Self {
         Self {
             restore,
             run_tool,
             container,
             runs: RunIds::default(),
             streaming: false,
-            identity: Identity::default(),
+            identity: ResponseIdentity::default(),
             id_text: String::new(),
             state_id: String::new(),
             items: Vec::new(),
@@ -66,11 +66,11 @@ impl ResponsesCodec {
         }
     }
 
-    fn item(&self, index: u32) -> Option<&Item> {
+    fn item(&self, index: u32) -> Option<&OutputItem> {
         self.items.iter().find(|item| item.index == index)
     }
 
-    fn item_mut(&mut self, index: u32) -> Option<&mut Item> {
+    fn item_mut(&mut self, index: u32) -> Option<&mut OutputItem> {
         self.items.iter_mut().find(|item| item.index == index)
     }
 
@@ -81,7 +81,7 @@ impl ResponsesCodec {
                     .map(|span| span.of(src).to_vec())
                     .unwrap_or_default()
             };
-            self.identity = Identity {
+            self.identity = ResponseIdentity {
                 id: raw("id"),
                 created_at: raw("created_at"),
             };
@@ -98,7 +98,7 @@ impl ResponsesCodec {
                 continue;
             }
             let id = json::get_text(src, whole, "id");
-            let same = |item: &&mut Item| {
+            let same = |item: &&mut OutputItem| {
                 let own = Span::new(0, item.raw.len());
                 item.kind == UnitKind::Paired
                     && !item::is_sealed(&item.raw, own)
@@ -115,23 +115,23 @@ impl ResponsesCodec {
     }
 
     /// Takes in a finished response: its last items, its usage and its end.
-    fn end_of(&mut self, src: &[u8], snapshot: Span, parts: &mut Vec<Part>) {
+    fn end_of(&mut self, src: &[u8], snapshot: Span, parts: &mut Vec<FramePart>) {
         self.seal(src, snapshot);
         if let Some(usage) = json::get(src, snapshot, "usage").filter(|span| !json::is_null(src, *span)) {
             self.usage.report(usage.of(src));
-            parts.push(Part::Usage);
+            parts.push(FramePart::Usage);
         }
         self.end = Bytes::copy_from_slice(snapshot.of(src));
         self.state_id = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
         let completed = json::get_text(src, snapshot, "status").is_none_or(|status| status == "completed");
         let calls = self.items.iter().filter(|item| !item.call_id.is_empty());
-        parts.push(Part::Stop {
-            runnable: completed && calls.into_iter().all(Item::is_complete),
+        parts.push(FramePart::Stop {
+            runnable: completed && calls.into_iter().all(OutputItem::is_complete),
         });
-        parts.push(Part::End);
+        parts.push(FramePart::End);
     }
 
-    fn event_parts(&mut self, src: &[u8], document: Span, kind: &str) -> Result<Vec<Part>, Garbage> {
+    fn event_parts(&mut self, src: &[u8], document: Span, kind: &str) -> Result<Vec<FramePart>, Garbage> {
         let index = json::get(src, document, "output_index").and_then(|span| json::uint(src, span));
         let index = index.and_then(|index| u32::try_from(index).ok());
         let mut parts = Vec::new();
@@ -139,21 +139,21 @@ impl ResponsesCodec {
             ("response.created" | "response.in_progress" | "response.queued", _) => {
                 let snapshot = snapshot_of(src, document)?;
                 self.identify(src, snapshot);
-                parts.push(Part::Start);
+                parts.push(FramePart::Start);
             }
             ("response.completed" | "response.incomplete" | "response.failed", _) => {
                 let snapshot = snapshot_of(src, document)?;
                 self.identify(src, snapshot);
                 self.end_of(src, snapshot, &mut parts);
             }
-            ("error", _) => parts.push(Part::Error),
+            ("error", _) => parts.push(FramePart::Error),
             ("response.output_item.added", Some(index)) => {
                 let raw = json::get(src, document, "item").unwrap_or_default().of(src);
                 if self.item(index).is_some() {
                     return Err(Garbage(format!("output_index {index} is used twice")));
                 }
-                let item = Item::new(index, raw, false);
-                parts.push(Part::Unit {
+                let item = OutputItem::new(index, raw, false);
+                parts.push(FramePart::Unit {
                     id: index,
                     kind: item.kind,
                 });
@@ -166,14 +166,14 @@ impl ResponsesCodec {
                 if let Some(item) = self.item_mut(index) {
                     item.finish(raw);
                 } else {
-                    let item = Item::new(index, raw, true);
-                    parts.push(Part::Unit {
+                    let item = OutputItem::new(index, raw, true);
+                    parts.push(FramePart::Unit {
                         id: index,
                         kind: item.kind,
                     });
                     self.items.push(item);
                 }
-                parts.push(Part::UnitEnd { id: index });
+                parts.push(FramePart::UnitEnd { id: index });
             }
             (_, Some(index)) if self.item(index).is_some() => {
                 let piece = json::get_text(src, document, "delta").unwrap_or_default();
@@ -185,9 +185,9 @@ impl ResponsesCodec {
                 {
                     item.arguments.push_str(&piece);
                 }
-                parts.push(Part::UnitBytes { id: index });
+                parts.push(FramePart::UnitBytes { id: index });
             }
-            _ => parts.push(Part::Other),
+            _ => parts.push(FramePart::Other),
         }
         Ok(parts)
     }
@@ -272,7 +272,7 @@ impl ResponsesCodec {
 
 fn snapshot_of(src: &[u8], document: Span) -> Result<Span, Garbage> {
     json::get(src, document, "response")
-        .filter(|span| json::kind(src, *span) == Some(Kind::Object))
+        .filter(|span| json::kind(src, *span) == Some(ValueKind::Object))
         .ok_or_else(|| Garbage("the event has no response object".to_owned()))
 }
 
@@ -299,21 +299,21 @@ impl Codec for ResponsesCodec {
 
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
         let document = json::document(&body).map_err(|error| Garbage(error.to_string()))?;
-        if json::kind(&body, document) != Some(Kind::Object) {
+        if json::kind(&body, document) != Some(ValueKind::Object) {
             return Err(Garbage("a response must be an object".to_owned()));
         }
         self.identify(&body, document);
-        let mut parts = vec![Part::Start];
+        let mut parts = vec![FramePart::Start];
         let output = json::get(&body, document, "output").and_then(|span| json::elements(&body, span).ok());
         for (index, span) in output.unwrap_or_default().into_iter().enumerate() {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let item = Item::new(index, span.of(&body), true);
+            let item = OutputItem::new(index, span.of(&body), true);
             self.gathered += span.len();
-            parts.push(Part::Unit {
+            parts.push(FramePart::Unit {
                 id: index,
                 kind: item.kind,
             });
-            parts.push(Part::UnitEnd { id: index });
+            parts.push(FramePart::UnitEnd { id: index });
             self.items.push(item);
         }
         self.end_of(&body, document, &mut parts);
@@ -344,17 +344,17 @@ impl Codec for ResponsesCodec {
         let mut visible = false;
         for (part, _) in frame.parts.iter().zip(shown).filter(|(_, shown)| **shown) {
             match part {
-                Part::Start => {
+                FramePart::Start => {
                     visible = true;
                     if let Ok(snapshot) = snapshot_of(src, document) {
                         self.restore.edits(src, snapshot, &self.identity, &mut edits);
                     }
                 }
-                Part::Unit { id, .. } | Part::UnitBytes { id } | Part::UnitEnd { id } => {
+                FramePart::Unit { id, .. } | FramePart::UnitBytes { id } | FramePart::UnitEnd { id } => {
                     visible = true;
                     let Some(place) = self.place(*id) else { continue };
                     if !self.streaming {
-                        if matches!(part, Part::UnitEnd { .. }) {
+                        if matches!(part, FramePart::UnitEnd { .. }) {
                             self.keep(*id);
                         }
                         continue;
@@ -362,7 +362,7 @@ impl Codec for ResponsesCodec {
                     if let Some(number) = json::get(src, document, "output_index") {
                         edits.replace(number, place.to_string());
                     }
-                    if matches!(part, Part::UnitEnd { .. }) {
+                    if matches!(part, FramePart::UnitEnd { .. }) {
                         self.keep(*id);
                     }
                     if self.restore.hide_encrypted
@@ -371,8 +371,8 @@ impl Codec for ResponsesCodec {
                         item::hide(src, item, &mut edits);
                     }
                 }
-                Part::Other | Part::Error => visible = true,
-                Part::Usage | Part::Stop { .. } | Part::End => {}
+                FramePart::Other | FramePart::Error => visible = true,
+                FramePart::Usage | FramePart::Stop { .. } | FramePart::End => {}
             }
         }
         if visible && self.streaming {

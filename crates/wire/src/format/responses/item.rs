@@ -5,7 +5,7 @@ use crate::json::{self, Edits, Span};
 
 /// An output item, as far as it has arrived.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
+pub(super) struct OutputItem {
     /// `output_index` upstream.
     pub(super) index: u32,
     pub(super) kind: UnitKind,
@@ -21,7 +21,7 @@ pub(super) struct Item {
     pub(super) shown_as: Option<u32>,
 }
 
-impl Item {
+impl OutputItem {
     /// An item from its first form.
     pub(super) fn new(index: u32, raw: &[u8], done: bool) -> Self {
         let span = Span::new(0, raw.len());

@@ -14,7 +14,7 @@ use super::{AnswerDialect, Codec, CodecOptions, openai_error, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_event;
-use crate::json::{self, Kind, Span};
+use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 
 /// See the module.
@@ -51,7 +51,7 @@ impl AnswerDialect for Responses {
         let top = json::object(body).ok()?;
         let member = |key| json::member(body, &top, key).map(|member| member.value);
         member("conversation").filter(|span| !json::is_null(body, *span))?;
-        let list = member("input").filter(|span| json::kind(body, *span) == Some(Kind::Array))?;
+        let list = member("input").filter(|span| json::kind(body, *span) == Some(ValueKind::Array))?;
         let mut output = self
             .results(&[CallResult {
                 id,
@@ -87,7 +87,7 @@ impl AnswerDialect for Responses {
         let container = options.container.as_deref().map(str::as_bytes);
         let container = container.and_then(|text| json::get_text(text, json::document(text).ok()?, "id"));
         Box::new(codec::ResponsesCodec::new(
-            snapshot::Restore::of(request),
+            snapshot::RequestEcho::of(request),
             options.run_tool,
             container.map(std::borrow::Cow::into_owned),
         ))
@@ -128,8 +128,8 @@ const NO_OUTPUT: &str = "No tool output found for function call ";
 
 /// An error body in the nested event form, which the SDK raises.
 fn frame_of(body: &[u8]) -> Vec<u8> {
-    let error =
-        json::get(body, Span::new(0, body.len()), "error").filter(|span| json::kind(body, *span) == Some(Kind::Object));
+    let error = json::get(body, Span::new(0, body.len()), "error")
+        .filter(|span| json::kind(body, *span) == Some(ValueKind::Object));
     let error = error.map_or(&b"null"[..], |span| span.of(body));
     let mut out = Vec::new();
     push_event(

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::shell;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 use crate::route::Format;
 
@@ -14,7 +14,7 @@ impl RequestDialect for super::Responses {
     fn view(&self, request: &Request) -> Result<View, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("input")
-            && !matches!(json::kind(src, span), Some(Kind::Array | Kind::String))
+            && !matches!(json::kind(src, span), Some(ValueKind::Array | ValueKind::String))
         {
             return Err(Fault::bad("input", "\"input\" must be a string or an array."));
         }
@@ -106,7 +106,7 @@ impl RequestDialect for super::Responses {
         let system = injection.material.escaped();
         if !system.is_empty() {
             match request.present("instructions") {
-                Some(span) if json::kind(src, span) == Some(Kind::String) => {
+                Some(span) if json::kind(src, span) == Some(ValueKind::String) => {
                     splice::extend_string(edits, span, system);
                 }
                 _ => splice::set_member(
@@ -129,10 +129,10 @@ impl RequestDialect for super::Responses {
         if injection.tools().is_empty() {
             return;
         }
-        if request.kind() == crate::route::Kind::Generate && is_stateless(request) && !includes_encrypted(request) {
+        if request.kind() == crate::route::CallKind::Generate && is_stateless(request) && !includes_encrypted(request) {
             let name = json::quoted(ENCRYPTED);
             match request.present("include") {
-                Some(span) if json::kind(src, span) == Some(Kind::Array) => {
+                Some(span) if json::kind(src, span) == Some(ValueKind::Array) => {
                     splice::push_elements(src, edits, span, &[name]);
                 }
                 _ => splice::set_member(
@@ -146,7 +146,7 @@ impl RequestDialect for super::Responses {
         }
         // A follow-up round appends items, so a bare string is replaced by the equivalent message.
         if let Some(span) = request.present("input")
-            && json::kind(src, span) == Some(Kind::String)
+            && json::kind(src, span) == Some(ValueKind::String)
         {
             edits.replace(span, [br#"[{"role":"user","content":"#, span.of(src), b"}]"].concat());
         }

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use crate::drive::{CallResult, NativeRun};
-use crate::json::{self, Edits, Kind, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files;
 use crate::request::{CodeTool, ContainerSkill, Injection, Request};
 use crate::seen::{SeenEnd, SeenRun};
@@ -284,7 +284,7 @@ pub(crate) fn upstream(
         out.extend_from_slice(br#","arguments":"#);
         json::push_string(&mut out, &String::from_utf8_lossy(&arguments(&command)));
     } else {
-        let outputs = json::get(src, item, "output").filter(|span| json::kind(src, *span) == Some(Kind::Array));
+        let outputs = json::get(src, item, "output").filter(|span| json::kind(src, *span) == Some(ValueKind::Array));
         let outputs = outputs
             .and_then(|span| json::elements(src, span).ok())
             .unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::request::Request;
 
 /// What a snapshot echoes of the request, as the client said it, and what must not be shown to it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Restore {
+pub(super) struct RequestEcho {
     instructions: Option<Vec<u8>>,
     tools: Option<Vec<u8>>,
     tool_choice: Option<Vec<u8>>,
@@ -18,12 +18,12 @@ pub(super) struct Restore {
 
 /// Members of round 1 that every later snapshot repeats.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Identity {
+pub(super) struct ResponseIdentity {
     pub(super) id: Vec<u8>,
     pub(super) created_at: Vec<u8>,
 }
 
-impl Restore {
+impl RequestEcho {
     pub(super) fn of(request: &Request) -> Self {
         let raw = |key| request.present(key).map(|span| request.bytes(span).to_vec());
         Self {
@@ -36,7 +36,7 @@ impl Restore {
     }
 
     /// The edits that put a snapshot into the client's terms.
-    pub(super) fn edits(&self, src: &[u8], snapshot: Span, identity: &Identity, edits: &mut Edits) {
+    pub(super) fn edits(&self, src: &[u8], snapshot: Span, identity: &ResponseIdentity, edits: &mut Edits) {
         let echoes: [(&str, &[u8]); 2] = [
             ("instructions", self.instructions.as_deref().unwrap_or(b"null")),
             ("tools", self.tools.as_deref().unwrap_or(b"[]")),

@@ -31,19 +31,19 @@ pub(in crate::catalog::remote) struct Identity {
 
 /// A folder with the catalog of one gateway.
 #[derive(Debug, Clone)]
-pub(in crate::catalog::remote) struct Place {
+pub(in crate::catalog::remote) struct SavedPlace {
     pub(in crate::catalog::remote) folder: PathBuf,
     pub(in crate::catalog::remote) identity: Identity,
 }
 
-impl Place {
+impl SavedPlace {
     pub(super) fn file(&self) -> PathBuf {
         self.folder.join(NAME)
     }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct SavedHead {
     pub(super) format: u32,
     #[serde(default)]
     pub(super) protocol: u32,
@@ -57,12 +57,12 @@ pub(super) struct Head {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Index {
+pub(super) struct SavedIndex {
     pub(super) state: MirrorState,
     pub(super) trees: Vec<ContentIndex>,
 }
 
-/// [`Index`], of a catalog that is in use.
+/// [`SavedIndex`], of a catalog that is in use.
 #[derive(Debug, Serialize)]
 pub(super) struct IndexRef<'a> {
     pub(super) state: &'a MirrorState,

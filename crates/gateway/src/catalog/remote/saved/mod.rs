@@ -20,6 +20,6 @@ mod saver;
 mod tests;
 mod write;
 
-pub(super) use format::{Identity, Place};
+pub(super) use format::{Identity, SavedPlace};
 pub(super) use saver::Saver;
 pub(super) use write::Unsaved;

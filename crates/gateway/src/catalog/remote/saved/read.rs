@@ -13,7 +13,7 @@ use knack_skill::model::SkillFile;
 use knack_skill::tree;
 use sha2::{Digest as _, Sha256};
 
-use super::format::{CLOCK_SLACK, FORMATS, HEAD_MAX_BYTES, Head, Index, Place, SAVED_MAX_BYTES};
+use super::format::{CLOCK_SLACK, FORMATS, HEAD_MAX_BYTES, SAVED_MAX_BYTES, SavedHead, SavedIndex, SavedPlace};
 use crate::catalog::remote::blobs::Blobs;
 use crate::catalog::remote::content::{Tree, check_index};
 use crate::catalog::remote::mirror::MirrorState;
@@ -57,7 +57,7 @@ pub(super) enum Unusable {
     Late,
 }
 
-impl Place {
+impl SavedPlace {
     /// What is there, if something is. Contents take their room from the budget of `blobs`.
     pub(super) fn read(&self, blobs: &Blobs, now: SystemTime) -> Result<Option<Restored>, Unusable> {
         let path = self.file();
@@ -78,7 +78,7 @@ impl Place {
             Err(ahead) if ahead.duration() <= CLOCK_SLACK => Duration::ZERO,
             Err(_) => return Err(Unusable::Future),
         };
-        let mut parts = Parts {
+        let mut parts = SavedParts {
             file: BufReader::new(File::open(&path)?),
             hash: Sha256::new(),
             left: found.len(),
@@ -89,7 +89,7 @@ impl Place {
                 .unwrap_or(usize::MAX)
                 .min(parts.left()),
         )?;
-        let index: Index = serde_json::from_slice(&parts.take(head.index_bytes)?)
+        let index: SavedIndex = serde_json::from_slice(&parts.take(head.index_bytes)?)
             .map_err(|_| Unusable::Damaged("its index is not one"))?;
         drop(room);
         let trees = parts.trees(index.trees, blobs)?;
@@ -101,8 +101,8 @@ impl Place {
         Ok(Some(Restored { state, trees, age }))
     }
 
-    fn head(&self, parts: &mut Parts) -> Result<Head, Unusable> {
-        let head: Head =
+    fn head(&self, parts: &mut SavedParts) -> Result<SavedHead, Unusable> {
+        let head: SavedHead =
             serde_json::from_slice(&parts.line()?).map_err(|_| Unusable::Damaged("its first line is not one"))?;
         if !FORMATS.accepts(head.format) || !PROTOCOLS.accepts(head.protocol) {
             return Err(Unusable::Version {
@@ -119,7 +119,7 @@ impl Place {
 }
 
 /// A file that is read part by part: nothing is allocated that it cannot hold, and everything is hashed.
-struct Parts {
+struct SavedParts {
     file: BufReader<File>,
     hash: Sha256,
     left: u64,
@@ -127,7 +127,7 @@ struct Parts {
 
 const CUT: Unusable = Unusable::Damaged("it ends too early");
 
-impl Parts {
+impl SavedParts {
     fn left(&self) -> usize {
         usize::try_from(self.left).unwrap_or(usize::MAX)
     }

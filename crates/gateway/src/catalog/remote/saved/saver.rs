@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::format::Place;
+use super::format::SavedPlace;
 use super::read::{Restored, Unusable};
 use super::write::{Fingerprint, NotSaved, Unsaved};
 use crate::catalog::remote::blobs::Blobs;
@@ -24,27 +24,27 @@ const CONFIRM_EVERY: Duration = Duration::from_secs(15);
 /// The task that saves; it ends with this value.
 #[derive(Debug)]
 pub(in crate::catalog::remote) struct Saver {
-    wanted: Arc<NextSave>,
+    next_save: Arc<NextSave>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// What the disk should have and does not have yet.
 #[derive(Debug)]
-enum Wish {
+enum SaveRequest {
     Catalog(Box<Unsaved>),
     Nothing,
 }
 
 #[derive(Debug, Default)]
 struct NextSave {
-    next: Mutex<Option<Wish>>,
-    told: Notify,
+    next: Mutex<Option<SaveRequest>>,
+    changed: Notify,
 }
 
 impl Saver {
     /// Reads what is there and begins to save. What cannot be used is reported, and replaced by the next catalog.
     pub(in crate::catalog::remote) async fn open(
-        place: Place,
+        place: SavedPlace,
         blobs: &Blobs,
         age: &CatalogAge,
     ) -> (Self, Option<Restored>) {
@@ -52,7 +52,7 @@ impl Saver {
             tracing::warn!(file = %place.file().display(), %why, "the saved catalog is not used; the next one of the hub replaces it");
             None
         });
-        let wanted = Arc::new(NextSave::default());
+        let next_save = Arc::new(NextSave::default());
         let saving = Saving {
             place,
             age: age.clone(),
@@ -60,9 +60,9 @@ impl Saver {
             failed: None,
             logged: String::new(),
         };
-        let task = tokio::spawn(saving.run(Arc::clone(&wanted)));
+        let task = tokio::spawn(saving.run(Arc::clone(&next_save)));
         let saver = Self {
-            wanted,
+            next_save,
             _task: AbortOnDropHandle::new(task),
         };
         (saver, restored)
@@ -70,16 +70,16 @@ impl Saver {
 
     /// The disk should have this catalog.
     pub(in crate::catalog::remote) fn save(&self, catalog: Unsaved) {
-        self.wanted.wish(Wish::Catalog(Box::new(catalog)));
+        self.next_save.request(SaveRequest::Catalog(Box::new(catalog)));
     }
 
     /// The disk should have none.
     pub(in crate::catalog::remote) fn forget(&self) {
-        self.wanted.wish(Wish::Nothing);
+        self.next_save.request(SaveRequest::Nothing);
     }
 }
 
-async fn read(place: &Place, blobs: &Blobs) -> Result<Option<Restored>, Unusable> {
+async fn read(place: &SavedPlace, blobs: &Blobs) -> Result<Option<Restored>, Unusable> {
     let (place, blobs) = (place.clone(), blobs.clone());
     let reading = tokio::task::spawn_blocking(move || place.read(&blobs, SystemTime::now()));
     match tokio::time::timeout(READ_TIMEOUT, reading).await {
@@ -89,47 +89,47 @@ async fn read(place: &Place, blobs: &Blobs) -> Result<Option<Restored>, Unusable
 }
 
 impl NextSave {
-    fn wish(&self, wish: Wish) {
-        *self.lock() = Some(wish);
-        self.told.notify_one();
+    fn request(&self, request: SaveRequest) {
+        *self.lock() = Some(request);
+        self.changed.notify_one();
     }
 
-    async fn next(&self) -> Wish {
+    async fn next(&self) -> SaveRequest {
         loop {
-            let wish = self.lock().take();
-            if let Some(wish) = wish {
-                return wish;
+            let request = self.lock().take();
+            if let Some(request) = request {
+                return request;
             }
-            self.told.notified().await;
+            self.changed.notified().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Wish>> {
+    fn lock(&self) -> MutexGuard<'_, Option<SaveRequest>> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct Saving {
-    place: Place,
+    place: SavedPlace,
     age: CatalogAge,
     /// What the disk has.
     written: Option<Fingerprint>,
     /// What a full disk refused, among others.
-    failed: Option<Arc<Wish>>,
+    failed: Option<Arc<SaveRequest>>,
     /// The last failure, which is reported once and not with every try.
     logged: String,
 }
 
 impl Saving {
-    async fn run(mut self, wanted: Arc<NextSave>) {
+    async fn run(mut self, next_save: Arc<NextSave>) {
         loop {
-            match tokio::time::timeout(CONFIRM_EVERY, wanted.next()).await {
-                Ok(wish) => {
-                    self.fulfil(Arc::new(wish)).await;
+            match tokio::time::timeout(CONFIRM_EVERY, next_save.next()).await {
+                Ok(request) => {
+                    self.perform(Arc::new(request)).await;
                     tokio::time::sleep(WRITE_PAUSE).await;
                 }
                 Err(_) => match self.failed.take() {
-                    Some(wish) => self.fulfil(wish).await,
+                    Some(request) => self.perform(request).await,
                     None if self.written.is_some() => self.confirm().await,
                     None => {}
                 },
@@ -137,14 +137,14 @@ impl Saving {
         }
     }
 
-    async fn fulfil(&mut self, wish: Arc<Wish>) {
+    async fn perform(&mut self, request: Arc<SaveRequest>) {
         let (place, heard, written) = (self.place.clone(), self.heard_at(), self.written);
-        let wished = Arc::clone(&wish);
-        let done = tokio::task::spawn_blocking(move || fulfil(&place, &wished, heard, written)).await;
+        let requested = Arc::clone(&request);
+        let done = tokio::task::spawn_blocking(move || perform(&place, &requested, heard, written)).await;
         let done = done.unwrap_or_else(|error| Err(NotSaved::Write("the task", std::io::Error::other(error))));
         self.written = *done.as_ref().unwrap_or(&None);
         // One that is too large is so until it changes.
-        self.failed = matches!(done, Err(NotSaved::Write(..))).then_some(wish);
+        self.failed = matches!(done, Err(NotSaved::Write(..))).then_some(request);
         match done {
             Ok(_) => self.logged.clear(),
             Err(why) => self.report(&why.to_string()),
@@ -175,15 +175,15 @@ impl Saving {
 
 /// Makes the disk as it should be; what it has then. After a failure it has nothing: an older catalog may have skills that
 /// were removed.
-fn fulfil(
-    place: &Place,
-    wish: &Wish,
+fn perform(
+    place: &SavedPlace,
+    request: &SaveRequest,
     heard: SystemTime,
     written: Option<Fingerprint>,
 ) -> Result<Option<Fingerprint>, NotSaved> {
-    let done = match wish {
-        Wish::Nothing => Ok(None),
-        Wish::Catalog(catalog) => save(place, catalog, heard, written).map(Some),
+    let done = match request {
+        SaveRequest::Nothing => Ok(None),
+        SaveRequest::Catalog(catalog) => save(place, catalog, heard, written).map(Some),
     };
     if matches!(done, Ok(Some(_))) {
         return done;
@@ -196,7 +196,7 @@ fn fulfil(
 
 /// A hub that was replaced sends the same catalog again: then the time alone is new.
 fn save(
-    place: &Place,
+    place: &SavedPlace,
     catalog: &Unsaved,
     heard: SystemTime,
     written: Option<Fingerprint>,

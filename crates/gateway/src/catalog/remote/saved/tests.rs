@@ -13,7 +13,7 @@ use knack_memory::MemoryBudget;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
 
-use super::format::{Identity, NAME_NEW, Place, SAVED_MAX_BYTES};
+use super::format::{Identity, NAME_NEW, SAVED_MAX_BYTES, SavedPlace};
 use super::read::Restored;
 use super::saver::Saver;
 use super::write::{NotSaved, Unsaved};
@@ -22,8 +22,8 @@ use crate::catalog::remote::content::Tree;
 use crate::catalog::remote::heard::CatalogAge;
 use crate::catalog::remote::mirror::MirrorState;
 
-fn place(folder: &Path) -> Place {
-    Place {
+fn place(folder: &Path) -> SavedPlace {
+    SavedPlace {
         folder: folder.to_path_buf(),
         identity: Identity {
             runtime: "a/b".parse().unwrap(),
@@ -79,13 +79,13 @@ fn blobs() -> Blobs {
     Blobs::new(MemoryBudget::new(8 << 20))
 }
 
-fn read(place: &Place) -> Result<Option<Restored>, String> {
+fn read(place: &SavedPlace) -> Result<Option<Restored>, String> {
     let now = SystemTime::now();
     place.read(&blobs(), now).map_err(|why| why.to_string())
 }
 
 /// Another folder with a good file.
-fn saved() -> (tempfile::TempDir, Place) {
+fn saved() -> (tempfile::TempDir, SavedPlace) {
     let folder = tempfile::tempdir().unwrap();
     let place = place(folder.path());
     place.save(&small(), SystemTime::now()).unwrap();
@@ -156,7 +156,7 @@ fn a_damaged_file_is_never_used_in_part() {
 
 #[test]
 fn what_is_not_for_this_gateway_is_named_and_not_used() {
-    type Change = fn(&mut Place);
+    type Change = fn(&mut SavedPlace);
     let identities: [Change; 3] = [
         |place| place.identity.runtime = "a/c".parse().unwrap(),
         |place| place.identity.hub = "https://other:8443".to_owned(),

@@ -12,7 +12,7 @@ use knack_hub_api::{ContentFile, ContentIndex, PROTOCOL};
 use knack_skill::digest::{hex, sha256};
 use sha2::{Digest as _, Sha256};
 
-use super::format::{FORMATS, HEAD_MAX_BYTES, Head, IndexRef, NAME_NEW, Place, SAVED_MAX_BYTES};
+use super::format::{FORMATS, HEAD_MAX_BYTES, IndexRef, NAME_NEW, SAVED_MAX_BYTES, SavedHead, SavedPlace};
 use crate::catalog::remote::content::Tree;
 use crate::catalog::remote::mirror::MirrorState;
 
@@ -45,7 +45,7 @@ impl MirrorState {
     }
 }
 
-impl Place {
+impl SavedPlace {
     /// Replaces what is there; `heard` is when the hub confirmed it last.
     pub(super) fn save(&self, catalog: &Unsaved, heard: SystemTime) -> Result<(), NotSaved> {
         let (index, contents) = catalog.parts();
@@ -55,7 +55,7 @@ impl Place {
         if bytes > SAVED_MAX_BYTES {
             return Err(NotSaved::TooLarge(bytes));
         }
-        let head = Head {
+        let head = SavedHead {
             format: FORMATS.max,
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -73,7 +73,7 @@ impl Place {
     fn write(
         &self,
         new: &Path,
-        head: &Head,
+        head: &SavedHead,
         index: &[u8],
         contents: &[&[u8]],
         heard: SystemTime,

@@ -9,7 +9,7 @@ use crate::turn::Gathered;
 /// What is known of the running turn.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
-pub(super) struct Turn {
+pub(super) struct ChatTurn {
     pub(super) started: bool,
     pub(super) message: Gathered,
     pub(super) calls: Vec<CallParts>,
@@ -35,7 +35,7 @@ pub(super) struct CallParts {
     pub(super) shown: Option<u64>,
 }
 
-impl Turn {
+impl ChatTurn {
     /// The turn's text, as written in JSON.
     pub(super) fn text(&self) -> Cow<'_, [u8]> {
         match self.message.get("content") {

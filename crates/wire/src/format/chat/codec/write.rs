@@ -3,14 +3,14 @@
 use bytes::Bytes;
 
 use super::ChatCodec;
-use crate::format::chat::layout::{Layout, Piece, blank};
+use crate::format::chat::layout::{ChatLayout, PartSource, blank};
 use crate::format::{self, Decoded, Ending};
 use crate::frame::push_data;
 use crate::json::{self, Edits, Span};
 
 impl ChatCodec {
     /// Edits that every shown chunk needs: identity of round 1, no usage, no finish reason.
-    pub(super) fn common_edits(&self, raw: &[u8], layout: &Layout, edits: &mut Edits) {
+    pub(super) fn common_edits(&self, raw: &[u8], layout: &ChatLayout, edits: &mut Edits) {
         for (key, value) in &self.first {
             if let Some(span) = layout.value(raw, key)
                 && span.of(raw) != value
@@ -32,14 +32,14 @@ impl ChatCodec {
     pub(super) fn show_chunk(
         &mut self,
         raw: &Bytes,
-        layout: &Layout,
+        layout: &ChatLayout,
         shown: &[bool],
         text: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) {
         let mut edits = Edits::new();
         self.common_edits(raw, layout, &mut edits);
-        let visible = |piece: &Piece| {
+        let visible = |piece: &PartSource| {
             layout
                 .pieces
                 .iter()
@@ -47,9 +47,9 @@ impl ChatCodec {
                 .any(|(own, shown)| *shown && own == piece)
         };
         if let Some(choice) = &layout.choice
-            && !visible(&Piece::Whole)
+            && !visible(&PartSource::Whole)
         {
-            let head = visible(&Piece::Head);
+            let head = visible(&PartSource::Head);
             let mut gone = Vec::new();
             for (at, member) in choice.members.iter().enumerate() {
                 let key = member.key.of(raw);
@@ -58,7 +58,7 @@ impl ChatCodec {
                 } else if key == b"role" || blank(raw, member.value) {
                     head
                 } else {
-                    visible(&Piece::Member(at))
+                    visible(&PartSource::Member(at))
                 };
                 if !keep {
                     gone.push(at);
@@ -91,7 +91,7 @@ impl ChatCodec {
     }
 
     /// The text of a chunk, as written in JSON; empty if it has none.
-    fn text_of<'r>(raw: &'r [u8], layout: &Layout) -> &'r [u8] {
+    fn text_of<'r>(raw: &'r [u8], layout: &ChatLayout) -> &'r [u8] {
         let members = layout.choice.iter().flat_map(|choice| &choice.members);
         let mut texts = members.filter(|member| member.key.of(raw) == b"content");
         texts
@@ -121,7 +121,7 @@ impl ChatCodec {
         &mut self,
         raw: &[u8],
         list: Span,
-        layout: &Layout,
+        layout: &ChatLayout,
         shown: &[bool],
         edits: &mut Edits,
     ) -> bool {
@@ -132,8 +132,8 @@ impl ChatCodec {
                 .pieces
                 .iter()
                 .zip(shown)
-                .find(|(piece, shown)| **shown && matches!(piece, Piece::Call(_, span) if span == element));
-            let Some((Piece::Call(number, _), _)) = piece else {
+                .find(|(piece, shown)| **shown && matches!(piece, PartSource::Call(_, span) if span == element));
+            let Some((PartSource::Call(number, _), _)) = piece else {
                 gone.push(at);
                 continue;
             };

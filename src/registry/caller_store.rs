@@ -25,14 +25,14 @@ pub(super) struct Shared {
 
 /// The store of one request.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CallerStore {
     shared: Arc<Shared>,
     caller: Caller,
     /// Content that this request holds, until its end.
     held: Mutex<Vec<MemoryShare>>,
 }
 
-impl Asked {
+impl CallerStore {
     pub(super) fn new(shared: Arc<Shared>, caller: Caller) -> Self {
         Self {
             shared,
@@ -106,7 +106,7 @@ fn deed(verb: &'static str, owner: &Owner, name: Option<&str>) -> Deed {
 }
 
 #[async_trait]
-impl Store for Asked {
+impl Store for CallerStore {
     async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError> {
         self.demand("create", owner, None).await?;
         self.shared.cluster.create(self.by(owner), title, draft).await

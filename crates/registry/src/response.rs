@@ -1,0 +1,135 @@
+//! Answers and refusals as HTTP, in the dialect of the call.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::answer::{Answer, ApiOutcome, Refusal, RefusalKind};
+use crate::route::{ApiCall, Dialect};
+use crate::{agent_flow, anthropic, litellm, omniroute, openai};
+
+const JSON: &str = "application/json";
+
+/// Why a server refuses a request before it comes to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// The request cannot be read: 400.
+    Invalid,
+    /// Nobody is known by its credential: 401.
+    NoCredential,
+    /// The caller may not do this: 403.
+    Forbidden,
+    /// 413.
+    TooLarge,
+    /// Too many requests: 429.
+    Throttled,
+    /// 503.
+    Unavailable,
+}
+
+/// The answer to a call that is refused, in its dialect. `retry_after`: seconds.
+pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u64>) -> Response<Bytes> {
+    let (kind, field) = match denial {
+        Denial::Invalid => (RefusalKind::Invalid, ""),
+        Denial::NoCredential => (RefusalKind::NoCredential, "authorization"),
+        Denial::Forbidden => (RefusalKind::Forbidden, ""),
+        Denial::TooLarge => (RefusalKind::TooLarge, ""),
+        Denial::Throttled => (RefusalKind::Throttled, ""),
+        Denial::Unavailable => (RefusalKind::Unavailable, ""),
+    };
+    let refusal = Refusal::new(kind, field, text);
+    let mut response = match call {
+        ApiCall::Skills(dialect, _) => respond(*dialect, Err(refusal)),
+        ApiCall::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse),
+        ApiCall::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse),
+        ApiCall::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse),
+    };
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+pub(crate) fn respond(dialect: Dialect, done: Result<ApiOutcome, Refusal>) -> Response<Bytes> {
+    let request_id = request_id();
+    let mut response = match done {
+        Ok(ApiOutcome::Zip(zip)) => response(200, "application/zip", Bytes::from(zip)),
+        Ok(outcome) => response(200, JSON, json(&dialect.show(&outcome))),
+        Err(refusal) => refused(&refusal, &dialect.refuse(&refusal, &request_id)),
+    };
+    if let Ok(id) = HeaderValue::from_str(&request_id) {
+        response.headers_mut().insert(dialect.request_id_header(), id);
+    }
+    response
+}
+
+pub(crate) fn respond_json(done: Result<Answer, Refusal>, refuse: fn(&Refusal) -> Value) -> Response<Bytes> {
+    let mut response = match done {
+        Ok((status, Some(body))) => response(status, JSON, json(&body)),
+        Ok((status, None)) => {
+            let mut empty = response(status, JSON, Bytes::new());
+            empty.headers_mut().remove(header::CONTENT_TYPE);
+            empty
+        }
+        Err(refusal) => refused(&refusal, &refuse(&refusal)),
+    };
+    if let Ok(id) = HeaderValue::from_str(&request_id()) {
+        response.headers_mut().insert("x-request-id", id);
+    }
+    response
+}
+
+fn request_id() -> String {
+    format!("req_knack_{}", Uuid::now_v7().simple())
+}
+
+fn response(status: u16, media_type: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Clients try again by themselves only where that may help: others are wrong as they are, or find no room until
+/// something is deleted.
+fn refused(refusal: &Refusal, body: &Value) -> Response<Bytes> {
+    let mut response = response(refusal.kind.status(), JSON, json(body));
+    if !matches!(
+        refusal.kind,
+        RefusalKind::Failed | RefusalKind::Throttled | RefusalKind::Unavailable
+    ) {
+        let headers = response.headers_mut();
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    response
+}
+
+fn json(value: &Value) -> Bytes {
+    Bytes::from(value.to_string())
+}
+
+impl Dialect {
+    fn show(self, outcome: &ApiOutcome) -> Value {
+        match self {
+            Self::Anthropic { beta } => anthropic::show(outcome, beta),
+            Self::OpenAi => openai::show(outcome),
+        }
+    }
+
+    fn refuse(self, refusal: &Refusal, request_id: &str) -> Value {
+        match self {
+            Self::Anthropic { .. } => anthropic::refuse(refusal, request_id),
+            Self::OpenAi => openai::refuse(refusal),
+        }
+    }
+
+    const fn request_id_header(self) -> &'static str {
+        match self {
+            Self::Anthropic { .. } => "request-id",
+            Self::OpenAi => "x-request-id",
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Refusals of the registry's own, as answers: in the dialect of the call, or to a gateway as a status and a line.
+//! What the Skills APIs themselves refuse has its status in `knack_registry`.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use knack_hub_api::{Problem, ProblemCode};
+use knack_registry::{ApiCall, Denial, deny};
+
+/// When to repeat a request that came too soon after others, seconds.
+const RATE_RETRY_SECONDS: u64 = 2;
+
+/// 429: one namespace asks too often.
+pub(super) fn too_many(text: String) -> Problem {
+    Problem::new(ProblemCode::TooManyRequests, text).retry_after(RATE_RETRY_SECONDS)
+}
+
+/// The status of a refusal to a gateway.
+pub(super) fn status_of(problem: &Problem) -> StatusCode {
+    match problem.code {
+        ProblemCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ProblemCode::Throttled | ProblemCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+        ProblemCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ProblemCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// A refusal in the dialect of the call.
+pub(super) fn denied(call: &ApiCall, problem: &Problem) -> Response<Bytes> {
+    let denial = match problem.code {
+        ProblemCode::Unauthenticated => Denial::NoCredential,
+        ProblemCode::Throttled | ProblemCode::TooManyRequests => Denial::Throttled,
+        ProblemCode::Forbidden => Denial::Forbidden,
+        ProblemCode::TooLarge => Denial::TooLarge,
+        ProblemCode::Unavailable => Denial::Unavailable,
+        _ => Denial::Invalid,
+    };
+    deny(call, denial, problem.message.clone(), problem.retry_after_seconds)
+}
+
+/// 404: no path of a Skills API.
+pub(super) fn no_api(text: &str) -> Response<Body> {
+    let body = serde_json::json!({"error": {"message": text, "type": "invalid_request_error"}}).to_string();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,214 @@
+//! A request of the Skills APIs: who asks for which namespace, how often, with which body; then the APIs over the Skills.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Response};
+use knack_hub_api::{Problem, ProblemCode, is_label};
+use knack_registry::{ApiCall, ApiRequest, Dialect, OmniRoute, Owner, Registry as Apis, route};
+use knack_serving::probes::Probes as _;
+use knack_vocabulary::HEADER_CLIENT;
+
+use super::caller::authenticate;
+use super::caller_store::CallerStore;
+use super::refusal::{denied, no_api, too_many};
+use super::state::RegistryState;
+use crate::hub::auth::{Caller, Pace, Turn};
+
+/// Changes by the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. Each is several writes to etcd.
+pub(super) const CHANGES: Pace = Pace {
+    at_once: 4,
+    burst: 30,
+    refill: Duration::from_secs(1),
+};
+/// The begin of an address that names a namespace.
+const NAMESPACES: &str = "/namespaces/";
+
+/// Answers a request, counts it and logs it.
+pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Request) -> Response<Body> {
+    let begun = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (named, bare) = match namespace_of(&path) {
+        Ok((named, bare)) => (named, bare.to_owned()),
+        Err(text) => return no_api(&text),
+    };
+    let Some(call) = route(&method, &bare, request.uri().query(), request.headers()) else {
+        return no_api(
+            "there is no such skill here, or no such path of a Skills API; ids of uploaded skills begin with skill_knack_",
+        );
+    };
+    let (who, response) = respond(&state, &call, named, request).await;
+    let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
+    state.metrics.answered(api_of(&call), status, seconds);
+    let id = ["request-id", "x-request-id"]
+        .iter()
+        .find_map(|name| response.headers().get(*name));
+    let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
+    tracing::info!(request_id = id, %method, path, status, seconds, caller = who, "answered");
+    response.map(Body::from)
+}
+
+/// The caller's name for the log, and the answer.
+async fn respond(
+    state: &Arc<RegistryState>,
+    call: &ApiCall,
+    named: Option<String>,
+    request: Request,
+) -> (String, Response<Bytes>) {
+    let (parts, body) = request.into_parts();
+    let caller = match authenticate(&state.callers, &parts).await {
+        Ok(caller) => caller,
+        Err(problem) => return (String::new(), denied(call, &problem)),
+    };
+    let answered = answer_caller(state, call, (&caller, named), (parts, body)).await;
+    (caller.name(), answered.unwrap_or_else(|problem| denied(call, &problem)))
+}
+
+async fn answer_caller(
+    state: &Arc<RegistryState>,
+    call: &ApiCall,
+    (caller, named): (&Caller, Option<String>),
+    (parts, body): (Parts, Body),
+) -> Result<Response<Bytes>, Problem> {
+    demand_ready(state)?;
+    let namespace = named.unwrap_or_else(|| caller.namespace.clone());
+    if !state.settings.serves(&namespace) {
+        let text = format!("namespace {namespace} is not one of those that this installation serves");
+        return Err(Problem::new(ProblemCode::Invalid, text));
+    }
+    let turn = turn_of_change(state, &parts.method, caller)?;
+    let held = state.bodies.read(&caller.key(), &parts.headers, body).await;
+    let held = held.map_err(too_many_bytes)?;
+    let owner = owner(call, &namespace, caller, &parts.headers)?;
+    let asked = ApiRequest {
+        call: call.clone(),
+        query: parts.uri.query().map(str::to_owned),
+        headers: parts.headers,
+        body: held.bytes.clone(),
+    };
+    let store = Arc::new(CallerStore::new(Arc::clone(&state.shared), caller.clone()));
+    let mut apis = Apis::new(Arc::clone(&store) as Arc<_>, &state.reader);
+    let mut fetch = None;
+    if let Some(catalogs) = &state.catalogs {
+        fetch = catalogs.admit(call, &store, (&owner, caller)).await?;
+        apis = apis.with_catalogs(catalogs.catalogs.clone());
+    }
+    if let Some(history) = &state.history {
+        apis = apis.with_history(Arc::clone(&history.kept) as Arc<_>);
+    }
+    let response = apis.answer(Some(&owner), asked, &[]).await;
+    drop((held, turn, fetch));
+    Ok(response)
+}
+
+/// Error: 503 before the first lists. A replica that drains still answers what comes to it.
+fn demand_ready(state: &RegistryState) -> Result<(), Problem> {
+    match state.ready() {
+        Err(text) if !state.draining.load(Ordering::Acquire) => {
+            let text = format!("this replica is not ready: {text}");
+            Err(Problem::new(ProblemCode::Unavailable, text).retry_after(1))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The right to one change, by the namespace of whoever asks: nobody uses up the turns of others. `None`: the request reads.
+/// Error: 429.
+fn turn_of_change(state: &RegistryState, method: &Method, caller: &Caller) -> Result<Option<Turn>, Problem> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(None);
+    }
+    let turn = state.changes.take(&caller.namespace, tokio::time::Instant::now());
+    turn.map(Some).ok_or_else(|| {
+        too_many(format!(
+            "ServiceAccounts of namespace {} make too many changes of skills: {} at once, and one a second, are taken",
+            caller.namespace, CHANGES.at_once
+        ))
+    })
+}
+
+/// Bytes in flight are the caller's affair: 429 instead of 503.
+fn too_many_bytes(problem: Problem) -> Problem {
+    if problem.code == ProblemCode::Unavailable {
+        return Problem::new(ProblemCode::TooManyRequests, problem.message).retry_after(1);
+    }
+    problem
+}
+
+/// Whose objects a request is about: a namespace's Skills, or the executions of the account itself, of which a gateway asks for
+/// those of one of its clients. Error: executions of another namespace.
+fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) -> Result<Owner, Problem> {
+    let is_of_runs = matches!(
+        call,
+        ApiCall::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_))
+    );
+    if !is_of_runs {
+        return Ok(Owner::namespace(namespace));
+    }
+    if namespace != caller.namespace {
+        let text = format!(
+            "executions are shown to the ServiceAccount whose they are; {} is not one of namespace {namespace}",
+            caller.name()
+        );
+        return Err(Problem::new(ProblemCode::Invalid, text));
+    }
+    let client = headers.get(HEADER_CLIENT).and_then(|client| client.to_str().ok());
+    Ok(Owner::account(&caller.namespace, &caller.service_account, client))
+}
+
+/// The namespace that an address names, and the rest of the address.
+fn namespace_of(path: &str) -> Result<(Option<String>, &str), String> {
+    let Some(rest) = path.strip_prefix(NAMESPACES) else {
+        return Ok((None, path));
+    };
+    let (namespace, _) = rest.split_once('/').unwrap_or((rest, ""));
+    if !is_label(namespace) {
+        return Err(format!("{path}: write {NAMESPACES}<name of a namespace>/v1/skills"));
+    }
+    let bare = rest.get(namespace.len()..).unwrap_or_default();
+    Ok((Some(namespace.to_owned()), bare))
+}
+
+/// The word of an API in metrics.
+const fn api_of(call: &ApiCall) -> &'static str {
+    match call {
+        ApiCall::Skills(Dialect::Anthropic { .. }, _) => "anthropic",
+        ApiCall::Skills(Dialect::OpenAi, _) => "openai",
+        ApiCall::AgentFlow(_) => "agent_flow",
+        ApiCall::OmniRoute(_) => "omniroute",
+        ApiCall::LiteLlm(_) => "litellm",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_name_a_namespace() {
+        for (path, expected) in [
+            ("/v1/skills", Ok((None, "/v1/skills"))),
+            ("/namespaces/team/v1/skills", Ok((Some("team"), "/v1/skills"))),
+            (
+                "/namespaces/skills/api/v1/skills/a",
+                Ok((Some("skills"), "/api/v1/skills/a")),
+            ),
+            ("/namespaces/team", Ok((Some("team"), ""))),
+            ("/namespaces/", Err(())),
+            ("/namespaces/../v1/skills", Err(())),
+            ("/namespaces/A_b/v1/skills", Err(())),
+        ] {
+            let found = namespace_of(path);
+            let found = found
+                .as_ref()
+                .map(|(named, bare)| (named.as_deref(), *bare))
+                .map_err(|_| ());
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+}
