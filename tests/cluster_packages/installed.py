@@ -63,6 +63,17 @@ def run_whole(name, words, *options, ends=0):
     return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words, options=options, ends=ends)
 
 
+def fresh_api_server():
+    """One that a release with packages was removed from refuses the runs of the next (docs/kubernetes.md#upgrade-and-uninstall)."""
+    run([BED, "kill", "apiserver"])
+
+    def ready():
+        # The first may end at once: the port of one that was killed is free a moment later. Where it runs, this does nothing.
+        run([BED, "start", "apiserver"])
+        return kubectl("get", "--raw", "/readyz", expect=None)[0] == 0
+    wait_until("the API server", 60, ready)
+
+
 def on_a_release(report, steps, wheels, images, node=()):
     """Runs the steps of which the first installs the release: with an index of these wheels and packages of Node, and a registry
     that holds images by the keys of STATE."""
@@ -71,10 +82,7 @@ def on_a_release(report, steps, wheels, images, node=()):
             report.skip(name, "KNACK_NO_CLUSTER=1")
         return
     removed()
-    # One that a release with packages was removed from refuses the runs of the next (docs/kubernetes.md#upgrade-and-uninstall).
-    for command in ("kill", "start"):
-        run([BED, command, "apiserver"])
-    wait_until("the API server", 60, lambda: kubectl("get", "--raw", "/readyz", expect=None)[0] == 0)
+    fresh_api_server()
     apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
     with registry(ADDRESS) as server:
         STATE["content"] = server.content
