@@ -8,6 +8,10 @@ trap 'rm -rf "$roots"' EXIT
 images/build.sh --roots "$roots" sandbox-office
 status=0
 KNACK_OFFICE_ROOT=$roots/sandbox-office cargo test -p knack-execution --features runner --test office -- --ignored --nocapture --test-threads=1 || status=$?
-[ "${KNACK_NO_CLUSTER:-}" = 1 ] || images/build.sh --output "${KNACK_IMAGES:-$PWD/target/images}" sandbox-office
-tests/cluster/for_tests.sh around tests/cluster_packages/run.sh office || status=$?
+if [ "${KNACK_NO_CLUSTER:-}" = 1 ]; then
+  echo "SKIPPED the programs of sandbox-office in pods: KNACK_NO_CLUSTER=1"
+else
+  images/build.sh --output "${KNACK_IMAGES:-$PWD/target/images}" sandbox-office
+  tests/cluster/for_tests.sh around tests/cluster_packages/run.sh office || status=$?
+fi
 exit "$status"
