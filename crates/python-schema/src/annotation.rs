@@ -1,4 +1,4 @@
-//! Type annotations as values, read from their text, quoted ones too.
+//! Type annotations as values, read from their text.
 
 use super::literal::unquote;
 
@@ -44,7 +44,7 @@ impl Annotation {
             "None" | "NoneType" => Self::None,
             "..." => Self::Ellipsis,
             _ if text.ends_with(['"', '\'']) => {
-                unquote(text).map_or(Self::Unknown, |inner| Self::parse_at(&inner, depth + 1))
+                unquote(text).map_or(Self::Unknown, |inner| Self::parse_at(&inner, depth + 1).of_class())
             }
             _ if text.starts_with('(') && text.ends_with(')') => Self::parse_at(&text[1..text.len() - 1], depth + 1),
             _ => Self::parse_name(text, depth),
@@ -96,6 +96,15 @@ impl Annotation {
         }
     }
 
+    /// A quoted annotation: the name of a class that may be further below, also an optional one, or unknown. Tukuy takes what
+    /// is in quotes for a string, whatever it is; a class of the file is looked up here.
+    fn of_class(self) -> Self {
+        match self.optional().unwrap_or(&self) {
+            Self::Name(name) if !is_builtin(name) => self,
+            _ => Self::Unknown,
+        }
+    }
+
     /// The only alternative besides `None`, if there is exactly one: `X` of `Optional[X]`.
     pub(super) fn optional(&self) -> Option<&Self> {
         let Self::Union(alternatives) = self else { return None };
@@ -110,6 +119,14 @@ impl Annotation {
     pub(super) fn is_named(&self, name: &str) -> bool {
         matches!(self.optional().unwrap_or(self), Self::Name(own) if own == name)
     }
+}
+
+/// Whether a name is a type of Python itself, which nobody needs to quote.
+fn is_builtin(name: &str) -> bool {
+    matches!(
+        name,
+        "str" | "int" | "float" | "bool" | "list" | "dict" | "bytes" | "List" | "Dict"
+    )
 }
 
 /// `str` of `typing.str`, if every part is an identifier.
