@@ -236,10 +236,7 @@ impl Wanted {
         };
         for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
             match key.as_str() {
-                "q" => {
-                    let spaced = value.replace('+', " ");
-                    wanted.text = percent_decode_str(&spaced).decode_utf8_lossy().to_lowercase();
-                }
+                "q" => wanted.text = value.to_lowercase(),
                 "mode" => wanted.mode = Some(mode_of(&value)?),
                 "enabled" => {
                     let enabled = value
@@ -252,7 +249,7 @@ impl Wanted {
                     let text = format!("it is one of {}", SOURCES.join(", "));
                     return Err(Refusal::invalid("source", text));
                 }
-                "apiKeyId" if value == owner.as_str() => wanted.is_own = Some(true),
+                "apiKeyId" if value == owner.shown() => wanted.is_own = Some(true),
                 "apiKeyId" if value == SYSTEM => wanted.is_own = Some(false),
                 "apiKeyId" => {
                     let text = format!("it is whose the credential is, or {SYSTEM}");
@@ -420,7 +417,7 @@ mod tests {
         let query = "q=Two+w%C3%B6rds&mode=off&source=skillsmp&page=3&limit=5&other=x&apiKeyId=system";
         let wanted = Wanted::read(Some(query), &owner).unwrap();
         assert_eq!(wanted.is_own, Some(false));
-        let own = format!("apiKeyId={}", owner.as_str());
+        let own = format!("apiKeyId={}", owner.shown());
         assert_eq!(Wanted::read(Some(&own), &owner).unwrap().is_own, Some(true));
         assert_eq!((wanted.text.as_str(), wanted.mode), ("two wörds", Some(Mode::Off)));
         assert_eq!(

@@ -2,15 +2,22 @@
 
 use std::ops::RangeInclusive;
 
+use percent_encoding::percent_decode_str;
+
 use crate::answer::Refusal;
 
-/// The parameters of a query in order. Ids, numbers and words need no decoding; what does is compared as it came.
+/// The parameters of a query in order, decoded.
 pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (String, String)> {
     let pairs = query
         .unwrap_or_default()
         .split('&')
         .filter_map(|pair| pair.split_once('='));
-    pairs.map(|(key, value)| (key.to_owned(), value.to_owned()))
+    pairs.map(|(key, value)| (decoded(key), decoded(value)))
+}
+
+fn decoded(text: &str) -> String {
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 /// A number within bounds.
@@ -24,4 +31,18 @@ pub(crate) fn page_limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<
         let text = format!("limit: a number from {} to {}", bounds.start(), bounds.end());
         Refusal::invalid("limit", text)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded() {
+        let pairs: Vec<(String, String)> =
+            parameters(Some("apiKeyId=team%2Fapp%2311&q=Two+w%C3%B6rds&a%5B%5D=%2B&flag&b=")).collect();
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let expected = [("apiKeyId", "team/app#11"), ("q", "Two wörds"), ("a[]", "+"), ("b", "")];
+        assert_eq!(pairs, expected);
+    }
 }

@@ -5,7 +5,6 @@
 use std::num::IntErrorKind;
 
 use bytes::Bytes;
-use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
 use super::install::{Installation, Installed};
@@ -57,10 +56,7 @@ pub(super) async fn search(
 ) -> Result<Value, Refusal> {
     let catalogs = catalogs.ok_or_else(none)?;
     let text = parameters(query).find(|(key, _)| key == "q");
-    let text = text.map_or_else(String::new, |(_, value)| {
-        let spaced = value.replace('+', " ");
-        percent_decode_str(&spaced).decode_utf8_lossy().trim().to_owned()
-    });
+    let text = text.map_or_else(String::new, |(_, value)| value.trim().to_owned());
     if text.is_empty() {
         // OmniRoute shows names that it calls popular; here is nobody who could say which are.
         return Ok(json!({"skills": []}));

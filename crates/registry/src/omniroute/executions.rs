@@ -331,9 +331,6 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(Sought, usize), Refusal
         number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("a number from 1 to {most}")))
     };
     for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
-        let value = percent_encoding::percent_decode_str(&value)
-            .decode_utf8_lossy()
-            .into_owned();
         match key.as_str() {
             // Another's are as if there were none.
             "apiKeyId" => others = value != owner.shown(),
