@@ -26,6 +26,8 @@ mod journals;
 mod lost_key;
 mod loud;
 mod node;
+#[path = "../support/port.rs"]
+mod port;
 mod recovery;
 mod replicas;
 mod retention;

@@ -27,6 +27,8 @@ mod limits;
 mod metrics;
 mod named_images;
 mod outage;
+#[path = "../support/port.rs"]
+mod port;
 mod propagation;
 #[path = "../support/released.rs"]
 mod released;

@@ -1,11 +1,9 @@
 //! An installation of Knack for one test.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace};
@@ -24,6 +22,8 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use super::port::free_port;
 
 /// How long anything that should come soon may take on a busy machine. Shorter than the watch over the test's progress, which cannot say
 /// what was waited for.
@@ -530,23 +530,6 @@ async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace
     let api: Api<knack_api::SkillRuntime> = Api::namespaced(client.clone(), run.name());
     let params = PatchParams::apply("hub-test").force();
     api.patch("default", &params, &Patch::Apply(&body)).await.unwrap();
-}
-
-/// Ports of tests: below those that the kernel gives to outgoing connections (32768 and up), so that no connection takes one between
-/// its choice and its use, and none that waits for a server connects to itself. Node ports begin at 30000.
-const PORTS: std::ops::Range<u16> = 21_000..29_000;
-
-/// A free port of loopback, which no other test of this process is given.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let ports = PORTS.end - PORTS.start;
-    // Processes of tests that follow each other begin at different places: connections of the last one may still linger.
-    let begin = std::process::id() % u32::from(ports);
-    (0..ports)
-        .map(|_| u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) + begin)
-        .map(|place| PORTS.start + u16::try_from(place % u32::from(ports)).unwrap())
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .expect("a free port")
 }
 
 /// Waits until a port of this machine is served.

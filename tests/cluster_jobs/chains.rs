@@ -72,8 +72,9 @@ fn tool() -> ExecutionRequest {
         risk: Risk::Safe,
         config: Vec::new(),
     };
+    // As models know a skill whose name another one has, too. Elsewhere skills have plain names.
     let mount = SkillMount {
-        name: "tested".to_owned(),
+        name: "team/tested".to_owned(),
         skill,
     };
     ExecutionRequest::of_tool(fresh_id(), "team/app/uid", run, mount)

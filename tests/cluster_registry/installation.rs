@@ -1,6 +1,5 @@
 //! Controller and registry of one test; the registry has the rights of the chart, and is held by its rules.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::port::free_port;
 use crate::requests::Program;
 
 /// How long anything that should come soon may take on a busy machine.
@@ -358,8 +358,4 @@ impl Drop for Installation {
             eprintln!("{}", tail.iter().rev().copied().collect::<Vec<_>>().join("\n"));
         }
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -11,6 +11,8 @@ mod claims;
 mod files;
 mod installation;
 mod litellm;
+#[path = "../support/port.rs"]
+mod port;
 mod requests;
 
 use std::time::Duration;

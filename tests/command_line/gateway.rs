@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use super::port::free_port;
 use super::program::{folder, knack};
 use super::{err, out};
 
@@ -20,15 +21,6 @@ use super::{err, out};
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 /// Ends within a second on an idle machine; a loaded one takes some more. Far below the time for draining.
 const SOON: Duration = Duration::from_secs(30);
-
-/// A port that is free at this moment.
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
 
 pub(crate) struct Gateway {
     child: Child,

@@ -17,6 +17,8 @@ mod idle_flags;
 mod import_url;
 mod inject;
 mod packages;
+#[path = "../support/port.rs"]
+mod port;
 #[path = "../support/program.rs"]
 mod program;
 mod protocols;

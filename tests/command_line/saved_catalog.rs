@@ -8,7 +8,8 @@ use knack_hub_api::{Problem, ProblemCode};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::gateway::{Gateway, PATIENCE, client, free_port};
+use super::gateway::{Gateway, PATIENCE, client};
+use super::port::free_port;
 use super::program::folder;
 use super::stub_hub::Hub;
 

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::gateway::free_port;
+use super::port::free_port;
 use super::registry_relay::{Asked, ON_THE_WAY};
 
 /// How often a catalog's stream says that it lives.

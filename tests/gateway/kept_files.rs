@@ -18,6 +18,7 @@ use knack_memory::MemoryBudget;
 use serde_json::{Value, json};
 
 use super::containers::{RUNS, naming};
+use super::port::free_port;
 use super::support::{Running, Start, start};
 use super::talk::{Format, Talk};
 use super::user_files::{Caller, Dialect, form, ids};
@@ -99,11 +100,7 @@ impl Kept {
                 "users": named(json!({})), "contexts": named(json!({"cluster": "a", "user": "a"}))})
             .to_string(),
         );
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = free_port();
         let mut kept = Self {
             folder,
             authority: made.cert.pem(),

@@ -32,6 +32,8 @@ mod mcp;
 mod memory;
 mod observed;
 mod operator;
+#[path = "../support/port.rs"]
+mod port;
 mod refusals;
 #[path = "../support/released.rs"]
 mod released;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::watch;
 
+use super::port::free_port;
 use super::support::client;
 
 /// Longest wait for anything.
@@ -84,12 +85,6 @@ async fn readiness(url: &str, status: u16) -> String {
         .expect("its readiness changes")
 }
 
-/// A port of loopback that was free a moment ago.
-fn port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// After SIGTERM: not ready, and still serving new requests, whose answers close the connection; the answer in progress
 /// is completed; the process exits with 0.
 #[tokio::test]
@@ -99,7 +94,7 @@ async fn a_gateway_that_ends_cuts_no_answer() {
     std::fs::write(folder.path().join("token"), "a token").unwrap();
     // There is no hub at this address: requests are passed on without skills.
     std::fs::write(folder.path().join("ca.crt"), "").unwrap();
-    let ((upstream, end), serves, probes) = (provider().await, port(), port());
+    let ((upstream, end), serves, probes) = (provider().await, free_port(), free_port());
     let child = Command::new(env!("CARGO_BIN_EXE_knack"))
         .env("KNACK_LOG", "error")
         .args([

@@ -39,6 +39,8 @@ use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+use super::port::free_port;
+
 /// A skill that is always active and contains a secret word, so that a mock can see it.
 pub(crate) const ALWAYS: &str =
     "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nThe word is plover.\n";
@@ -371,11 +373,7 @@ pub(crate) fn hub_that_is_away() -> HubClient {
         .unwrap()
         .cert
         .pem();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     HubClient::new(HubClientSettings {
         url: format!("https://127.0.0.1:{port}"),
         authorities: Authorities::Pem(pem),
