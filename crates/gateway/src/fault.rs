@@ -40,12 +40,11 @@ pub fn fault(fault: &Fault, format: Format) -> Response {
 /// The same of a request with a name, which Anthropic's clients read in the header and in the body.
 pub fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (
-        status,
-        [(header::CONTENT_TYPE, "application/json")],
-        body(fault, format, request_id),
-    )
-        .into_response();
+    let named = Fault {
+        request_id: Some(request_id.to_owned()),
+        ..fault.clone()
+    };
+    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], named.body(format)).into_response();
     if format == Format::Messages
         && let Ok(id) = HeaderValue::from_str(request_id)
     {
@@ -58,18 +57,6 @@ pub fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
     }
     retry_later(fault, &mut response);
     response
-}
-
-fn body(fault: &Fault, format: Format, request_id: &str) -> Vec<u8> {
-    let body = fault.body(format);
-    if format != Format::Messages {
-        return body;
-    }
-    let Ok(mut named) = serde_json::from_slice::<serde_json::Value>(&body) else {
-        return body;
-    };
-    named["request_id"] = request_id.into();
-    named.to_string().into_bytes()
 }
 
 /// `Retry-After` where waiting helps.

@@ -18,6 +18,8 @@ pub struct Fault {
     /// False if code has already run, so that the client must not send the request again on its own
     /// (`x-should-retry: false`).
     pub retry: bool,
+    /// The request's name, for the formats whose errors have a place for it.
+    pub request_id: Option<String>,
 }
 
 impl Fault {
@@ -29,6 +31,7 @@ impl Fault {
             param: None,
             code: None,
             retry: true,
+            request_id: None,
         }
     }
 

@@ -133,11 +133,14 @@ pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
         return fault(&error, format(dialect));
     }
     // Anthropic's word for it is in the details of the error.
+    let id = request_id();
+    let error = Fault {
+        request_id: Some(id.clone()),
+        ..error
+    };
     let body: Result<Value, _> = serde_json::from_slice(&error.body(Format::Messages));
     let mut body = body.unwrap_or_default();
-    let id = request_id();
     body["error"]["details"] = json!({"error_code": "file_expired"});
-    body["request_id"] = id.as_str().into();
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::NOT_FOUND);
     (status, [("x-should-retry", "false"), (REQUEST_ID, &id)], Json(body)).into_response()
 }

@@ -44,7 +44,7 @@ impl AnswerDialect for Messages {
     }
 
     fn error_body(&self, fault: &Fault) -> Vec<u8> {
-        error(fault.status, &fault.message)
+        error(fault.status, &fault.message, fault.request_id.as_deref())
     }
 
     fn error_frame(&self, fault: &Fault) -> Vec<u8> {
@@ -64,6 +64,7 @@ impl AnswerDialect for Messages {
                 line = error(
                     status,
                     &format!("The upstream answered with status {status} in a later round."),
+                    None,
                 );
             }
         }
@@ -77,8 +78,8 @@ impl AnswerDialect for Messages {
     }
 }
 
-/// An error body (docs/design/errors.md#words-of-the-formats). The gateway adds its request id as a header.
-fn error(status: u16, message: &str) -> Vec<u8> {
+/// An error body (docs/design/errors.md#words-of-the-formats).
+fn error(status: u16, message: &str, request_id: Option<&str>) -> Vec<u8> {
     let kind = match status {
         401 => "authentication_error",
         403 => "permission_error",
@@ -93,6 +94,11 @@ fn error(status: u16, message: &str) -> Vec<u8> {
     };
     let mut out = format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"#).into_bytes();
     json::push_string(&mut out, message);
-    out.extend_from_slice(b"},\"request_id\":null}");
+    out.extend_from_slice(b"},\"request_id\":");
+    match request_id {
+        Some(id) => json::push_string(&mut out, id),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
     out
 }
