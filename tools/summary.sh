@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# summary.sh run NAME COMMAND...: runs one suite, shows it, keeps its counts.
-# summary.sh: prints all counts, what failed, and one closing line.
+# summary.sh run NAME COMMAND...: runs one suite, shows it, keeps its counts and how long it took.
+# summary.sh: prints all counts and times, what failed, and one closing line.
 set -euo pipefail
 folder=${CARGO_TARGET_DIR:-target}/test-counts
 mkdir -p "$folder"
@@ -20,6 +20,7 @@ if [ "${1:-}" = run ]; then
   shift 2
   log=$folder/$name.log
   echo "== $name"
+  SECONDS=0
   # A panic's message names its place; the backtrace of an async test is two hundred lines of runtime that hide it.
   export RUST_BACKTRACE=0
   status=0
@@ -32,7 +33,7 @@ if [ "${1:-}" = run ]; then
     kill -0 "$tee" 2>/dev/null || break
     sleep 0.1
   done
-  echo "$(count "$log") $status" >"$folder/$name.count"
+  echo "$(count "$log") $status $SECONDS" >"$folder/$name.count"
   exit "$status"
 fi
 
@@ -47,7 +48,7 @@ failures() {
 
 passed=0 failed=0 skipped=0 ended=0
 for file in "$folder"/*.count; do
-  read -r p f s status <"$file"
+  read -r p f s status seconds <"$file"
   log=${file%.count}.log
   name=$(basename "$file" .count)
   if [ "$f" != 0 ]; then
@@ -58,7 +59,7 @@ for file in "$folder"/*.count; do
     tail -n 25 "$log" | sed 's/^/  /'
     ended=$((ended + 1))
   fi
-  printf '%-10s %5d passed %3d failed %3d skipped%s\n' "$name" "$p" "$f" "$s" "$([ "$status" = 0 ] || echo ", ended with $status")"
+  printf '%-10s %5d passed %3d failed %3d skipped %5d s%s\n' "$name" "$p" "$f" "$s" "$seconds" "$([ "$status" = 0 ] || echo ", ended with $status")"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 rm -f "$folder"/*.count

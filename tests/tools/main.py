@@ -240,7 +240,10 @@ def the_counts_are_those_of_the_whole_log():
         for name, script in (("rust", "echo 4 passed, 0 failed"), ("left", "sleep 3 & echo 3 passed, 0 failed")):
             subprocess.run([f"{ROOT}/tools/summary.sh", "run", name, "sh", "-c", script], check=True, capture_output=True, env=environment)
         done = subprocess.run([f"{ROOT}/tools/summary.sh"], capture_output=True, text=True, env=environment)
-        expect(done.stdout.splitlines()[-1] == "7 passed, 0 failed, 0 skipped", done.stdout)
+        rows = done.stdout.splitlines()
+        expect(rows[-1] == "7 passed, 0 failed, 0 skipped", done.stdout)
+        # Beside the counts stands how long each took: `rust` waited for its slow log.
+        expect(re.search(r"^rust +4 passed .* +[1-9]\d* s$", done.stdout, re.MULTILINE), done.stdout)
 
 
 @case
