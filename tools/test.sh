@@ -11,9 +11,16 @@ cargo --version >/dev/null || exit
 status=0
 # The release is linked by one core for minutes; lint takes the other.
 run lint & lint=$!
+# So do the programs of the test cluster, in the order in which they are asked for, the last of them while tests wait for the
+# cluster. Whoever needs one builds it, or waits for this: a failure is reported there.
+programs=
+if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && tools/setup.sh cluster; then
+  nice -n 10 tests/cluster/binaries/build.sh kubernetes containerd coredns pause helm registry oldest >/dev/null & programs=$!
+fi
 run build || status=$?
 wait "$lint" || status=$?
 run --keep-going every-test || status=$?
+[ -z "$programs" ] || wait "$programs" || true
 tests/cluster/for_tests.sh end
 tools/summary.sh || status=1
 exit "$status"

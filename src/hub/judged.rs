@@ -5,7 +5,9 @@
 //! while the controller is away, unless the edit removes a permission: then nothing that uses it may run from that
 //! moment.
 
-use knack_api::runtime_sandbox::{Enforcement, EnvGrant, EnvSource, LogsMode, RuntimeSandbox, Toleration};
+use knack_api::runtime_sandbox::{
+    Enforcement, EnvGrant, EnvSource, LandlockDemand, LogsMode, RuntimeSandbox, Toleration,
+};
 use knack_api::{SkillRuntime, SkillRuntimeSpec};
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
@@ -89,6 +91,14 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
             new.enforcement == Some(Enforcement::Required) && old.enforcement != Some(Enforcement::Required),
         ),
         (
+            "spec.sandbox.landlock",
+            new.landlock == Some(LandlockDemand::Required) && old.landlock != Some(LandlockDemand::Required),
+        ),
+        (
+            "spec.sandbox.hostUsers",
+            new.host_users == Some(false) && old.host_users != Some(false),
+        ),
+        (
             "spec.sandbox.logs",
             old.logs == Some(LogsMode::Plain) && new.logs != Some(LogsMode::Plain),
         ),
@@ -151,6 +161,11 @@ mod tests {
         let logs = json!({"sandbox": {"logs": "Plain"}});
         let short = json!({"sandbox": {"maxTimeoutSeconds": 5}});
         let image = json!({"sandbox": {"image": "a@sha256:1"}});
+        let landlock = json!({"sandbox": {"landlock": "Required"}});
+        let own_users = json!({"sandbox": {"hostUsers": false}});
+        let configured = json!({"skillSelector": {"skills": [{
+            "name": "a", "config": [{"name": "token", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        }]}});
         for (now, observed, ready, served, expected) in [
             (&plain, 2, "True", None, "serves"),
             (&plain, 2, "True", Some(&grant), "serves"),
@@ -169,6 +184,13 @@ mod tests {
             (&plain, 1, "True", None, "just started"),
             (&plain, 1, "True", Some(&grant), "spec.env"),
             (&required, 1, "True", Some(&plain), "enforcement"),
+            (&landlock, 1, "True", Some(&plain), "spec.sandbox.landlock"),
+            (&landlock, 1, "True", Some(&landlock), "goes on"),
+            (&plain, 1, "True", Some(&landlock), "goes on"),
+            (&own_users, 1, "True", Some(&plain), "spec.sandbox.hostUsers"),
+            (&plain, 1, "True", Some(&own_users), "goes on"),
+            (&plain, 1, "True", Some(&configured), "skills[].config"),
+            (&configured, 1, "True", Some(&plain), "goes on"),
             (&class, 1, "True", Some(&plain), "runtimeClassName"),
             (&node, 1, "True", Some(&plain), "nodeSelector"),
             (&plain, 1, "True", Some(&tolerant), "tolerations"),

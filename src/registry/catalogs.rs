@@ -8,10 +8,11 @@ use std::time::Duration;
 use knack_hub_api::{Problem, ProblemCode};
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_registry::{ApiCall, CATALOG_FETCH_MAX_BYTES, Catalogs, OmniRoute, Owner};
+use knack_serving::sources::{Pace, Sources, Turn};
 
 use super::caller_store::CallerStore;
 use super::refusal::too_many;
-use crate::hub::auth::{Caller, Pace, Sources, Turn};
+use crate::hub::auth::Caller;
 
 /// Searches and installs of the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. The catalog counts
 /// them as those of this registry.

@@ -10,10 +10,11 @@ use http::StatusCode;
 use jiff::SignedDuration;
 use knack_gateway::user_files::{Bounds, FileOwner, Held, LocalFiles, Refusal, Reply, answered, read_asked};
 use knack_memory::MemoryBudget;
+use knack_serving::sources::{Pace, Sources};
 use sha2::{Digest as _, Sha256};
 
 use super::metrics::Metrics;
-use crate::hub::auth::{Caller, Pace, Sources};
+use crate::hub::auth::Caller;
 
 /// Calls of the gateways of one namespace: 50 a second, 500 of them in a row, 32 at once. A request that names a container with
 /// 200 files is some 200 of them.

@@ -8,9 +8,10 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use http::StatusCode;
 use knack_registry::{FolderHistory, HistorySettings, NotClaimed, REPORT_EXECUTIONS, Report};
+use knack_serving::sources::{Pace, Sources};
 
 use super::metrics::Metrics;
-use crate::hub::auth::{Caller, Pace, Sources};
+use crate::hub::auth::Caller;
 
 /// Reports of the gateways of one namespace: 2 a second, 120 of them in a row, 8 at once; each has 64 executions. A namespace that
 /// fills the history faster than that pushes out what others have in it.

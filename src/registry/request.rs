@@ -12,13 +12,14 @@ use http::{HeaderMap, Method, Response};
 use knack_hub_api::{Problem, ProblemCode, is_label};
 use knack_registry::{ApiCall, ApiRequest, Dialect, OmniRoute, Owner, Registry as Apis, route};
 use knack_serving::probes::Probes as _;
+use knack_serving::sources::{Pace, Turn};
 use knack_vocabulary::HEADER_CLIENT;
 
 use super::caller::authenticate;
 use super::caller_store::CallerStore;
 use super::refusal::{denied, no_api, too_many};
 use super::state::RegistryState;
-use crate::hub::auth::{Caller, Pace, Turn};
+use crate::hub::auth::Caller;
 
 /// Changes by the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. Each is several writes to etcd.
 pub(super) const CHANGES: Pace = Pace {

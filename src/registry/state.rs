@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use knack_memory::MemoryBudget;
 use knack_registry::{Catalogs, History as _, Reader};
 use knack_serving::probes::Probes;
+use knack_serving::sources::Sources;
 
 use super::caller_store::Shared;
 use super::catalogs::ClusterCatalogs;
 use super::files::{ClusterFiles, FilesOptions};
 use super::history::{ClusterHistory, HistoryOptions};
 use super::metrics::Metrics;
-use crate::hub::auth::{Authenticator, Sources};
+use crate::hub::auth::Authenticator;
 use crate::hub::body::Bodies;
 
 /// Settings of a registry process.

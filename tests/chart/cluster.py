@@ -142,6 +142,10 @@ ELSEWHERE = {
     "a user of a namespace's range": {"podSecurityContext": {"runAsUser": 1000650000, "runAsGroup": 1000650000, "fsGroup": 1000650000}},
     "OpenShift": {"openshift": {"enabled": True}},
     "IPv6": {"listenAddress": "[::]"},
+    "nodes of another architecture": {
+        component: {"nodeSelector": {"kubernetes.io/arch": "arm64"}, "tolerations": [{"key": "kubernetes.io/arch", "operator": "Exists"}]}
+        for component in ("controller", "hub", "gateway")
+    },
 }
 
 

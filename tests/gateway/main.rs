@@ -13,6 +13,7 @@ mod catalog;
 #[path = "../support/cgroup.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod cgroup;
+mod client_tokens;
 mod clients;
 mod code_limits;
 mod code_tools;

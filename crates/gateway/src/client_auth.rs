@@ -4,8 +4,7 @@
 //! unchanged SDK sends it. It never goes upstream. Behind this layer the client is identified by its account, so that
 //! its hidden turns and files outlive its tokens, and it is served what its namespace sees.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -14,6 +13,10 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use knack_hub_api::client::{HubClient, HubError};
 use knack_hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode, RuntimeName};
+use knack_serving::Peer;
+use knack_serving::expiring::Expiring;
+use knack_serving::sources::{Pace, Sources};
+use knack_serving::turns::Turns;
 use knack_vocabulary::{HEADER_CLIENT, HEADER_CLIENT_TOKEN};
 use knack_wire::Fault;
 use sha2::{Digest, Sha256};
@@ -23,10 +26,25 @@ use super::fault::{error_format, fault, is_mcp, mcp_fault};
 use super::forwarded_headers::CREDENTIAL_HEADERS;
 use super::tenants::Tenants;
 
-/// Verdicts remembered, at about 200 bytes each.
-const REMEMBERED: usize = 8192;
+/// Accepted tokens remembered, at about 200 bytes each.
+const ACCEPTED: usize = 8192;
+/// Refused tokens remembered, apart: they evict only each other.
+const REFUSED: usize = 4096;
 /// How long a known client is let in while the hub is away: as long as a request may take.
 const STALE_FOR: Duration = Duration::from_mins(10);
+/// How long a request waits for the verdict that another one with the same token has asked for.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Unknown tokens that one address may have checked. The hub gives a gateway twice as much, so that one address that
+/// forges tokens leaves the new clients of others their part.
+const UNKNOWN_TOKENS: Pace = Pace {
+    at_once: 4,
+    // Clients behind one proxy, after a start of the gateway.
+    burst: 50,
+    // 10 a second.
+    refill: Duration::from_millis(100),
+};
+
+type TokenHash = [u8; 32];
 
 /// The check of clients.
 #[derive(Debug)]
@@ -34,7 +52,10 @@ pub struct ClientAuth {
     hub: HubClient,
     runtime: RuntimeName,
     tenants: Arc<Tenants>,
-    verdicts: Mutex<HashMap<[u8; 32], Review>>,
+    accepted: Expiring<TokenHash, Accepted>,
+    refused: Expiring<TokenHash, String>,
+    turns: Turns<TokenHash>,
+    sources: Arc<Sources>,
 }
 
 /// A client that was let in.
@@ -54,12 +75,12 @@ impl Client {
     }
 }
 
+/// A client, kept for as long as it may be let in while the hub is away.
 #[derive(Debug, Clone)]
-struct Review {
+struct Accepted {
+    client: Client,
+    /// Until then the hub need not be asked.
     fresh_until: Instant,
-    usable_until: Instant,
-    /// The client, or why it is refused.
-    verdict: Result<Client, String>,
 }
 
 impl ClientAuth {
@@ -69,70 +90,75 @@ impl ClientAuth {
             hub,
             runtime,
             tenants,
-            verdicts: Mutex::default(),
+            accepted: Expiring::new(ACCEPTED),
+            refused: Expiring::new(REFUSED),
+            turns: Turns::default(),
+            sources: Arc::new(Sources::new(UNKNOWN_TOKENS)),
         })
     }
 
-    /// The client of this token; the error is the answer to the client.
-    async fn client(&self, token: &str) -> Result<Client, Fault> {
-        let key: [u8; 32] = Sha256::digest(token).into();
-        let now = Instant::now();
-        let known = self.lock().get(&key).cloned();
-        if let Some(known) = &known
-            && now < known.fresh_until
-        {
-            return known.verdict.clone().map_err(|reason| refused(&reason));
+    /// The client of this token, which came from `address`; the error is the answer to the client.
+    async fn client(&self, token: &str, address: &str) -> Result<Client, Fault> {
+        let key: TokenHash = Sha256::digest(token).into();
+        if let Some(verdict) = self.verdict(&key) {
+            return verdict;
         }
+        let Some(_turn) = self.turns.take(key, VERDICT_TIMEOUT).await else {
+            return Err(try_again());
+        };
+        // Another request may have had it checked meanwhile.
+        if let Some(verdict) = self.verdict(&key) {
+            return verdict;
+        }
+        let known = self.accepted.get(&key).map(|known| known.client);
+        let _unknown = match known {
+            Some(_) => None,
+            None => Some(self.sources.take(address, Instant::now()).ok_or_else(too_many)?),
+        };
+        self.ask(token, key, known).await
+    }
+
+    /// What is known of a token and still holds.
+    fn verdict(&self, key: &TokenHash) -> Option<Result<Client, Fault>> {
+        if let Some(known) = self.accepted.get(key) {
+            return (Instant::now() < known.fresh_until).then_some(Ok(known.client));
+        }
+        self.refused.get(key).map(|reason| Err(refused(&reason)))
+    }
+
+    /// Has the hub check a token. `known` is its client, if it was accepted a while ago.
+    async fn ask(&self, token: &str, key: TokenHash, known: Option<Client>) -> Result<Client, Fault> {
         let check = ClientCheck {
             runtime: self.runtime.clone(),
             token: token.to_owned(),
         };
-        match self.hub.post::<ClientVerdict>("/v1/clients", &check).await {
-            Ok(answer) => {
-                let verdict = match (answer.allowed, answer.client) {
-                    (true, Some(account)) => Ok(Client {
-                        account,
-                        sees_all: answer.sees_all,
-                    }),
-                    _ => Err(answer.reason.unwrap_or_else(|| "the hub refuses it".to_owned())),
+        let answer = match (self.hub.post::<ClientVerdict>("/v1/clients", &check).await, known) {
+            (Ok(answer), _) => answer,
+            // The hub is away; recently authenticated clients are still accepted.
+            (Err(error), Some(client)) if error.is_transient() => return Ok(client),
+            (Err(error), _) => return Err(cannot_tell(&error)),
+        };
+        let fresh = Duration::from_secs(answer.valid_seconds);
+        match (answer.allowed, answer.client) {
+            (true, Some(account)) => {
+                let client = Client {
+                    account,
+                    sees_all: answer.sees_all,
                 };
-                let fresh_until = now + Duration::from_secs(answer.valid_seconds);
-                self.remember(
-                    key,
-                    Review {
-                        fresh_until,
-                        usable_until: fresh_until + STALE_FOR,
-                        verdict: verdict.clone(),
-                    },
-                );
-                verdict.map_err(|reason| refused(&reason))
+                let accepted = Accepted {
+                    client: client.clone(),
+                    fresh_until: Instant::now() + fresh,
+                };
+                self.accepted.put(key, accepted, fresh + STALE_FOR);
+                Ok(client)
             }
-            Err(error) => match known {
-                // The hub is away; recently authenticated clients are still accepted.
-                Some(Review {
-                    verdict: Ok(client),
-                    usable_until,
-                    ..
-                }) if error.is_transient() && now < usable_until => Ok(client),
-                _ => Err(cannot_tell(&error)),
-            },
-        }
-    }
-
-    fn remember(&self, key: [u8; 32], known: Review) {
-        let mut verdicts = self.lock();
-        if verdicts.len() >= REMEMBERED {
-            let now = Instant::now();
-            verdicts.retain(|_, known| now < known.fresh_until);
-            if verdicts.len() >= REMEMBERED {
-                verdicts.clear();
+            _ => {
+                let reason = answer.reason.unwrap_or_else(|| "the hub refuses it".to_owned());
+                self.accepted.remove(&key);
+                self.refused.put(key, reason.clone(), fresh);
+                Err(refused(&reason))
             }
         }
-        verdicts.insert(key, known);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Review>> {
-        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,7 +181,9 @@ pub async fn check(State(auth): State<Arc<ClientAuth>>, mut request: Request, ne
             "no token; send a ServiceAccount token for the audience knack-gateway as the API key",
         ));
     };
-    match auth.client(&token).await {
+    // Every request of the listener has its peer; without one all share one source.
+    let address = request.extensions().get::<Peer>().map(|peer| peer.0.to_string());
+    match auth.client(&token, &address.unwrap_or_default()).await {
         Ok(client) => {
             if let Ok(value) = HeaderValue::from_str(&client.account) {
                 request
@@ -213,9 +241,20 @@ fn cannot_tell(error: &HubError) -> Fault {
         );
     }
     tracing::info!(%error, "the hub did not authenticate a client");
+    try_again()
+}
+
+fn try_again() -> Fault {
     Fault::new(
         503,
         "The gateway cannot check credentials at this moment; try again in a few seconds.",
+    )
+}
+
+fn too_many() -> Fault {
+    Fault::new(
+        429,
+        "Many unknown credentials came from your address lately; try again in a second.",
     )
 }
 

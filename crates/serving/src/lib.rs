@@ -1,5 +1,6 @@
 //! Serves HTTP connections within bounds: how many there are, how many one peer has, and how long each may do nothing.
-//! [`bodies`] bounds what requests hold.
+//! [`bodies`] bounds what requests hold, [`sources`] how much one sender may cause; [`turns`] and [`expiring`] keep equal
+//! questions from being asked twice.
 //!
 //! ```text
 //! accept ─▶ places (total, per peer) ─▶ [TLS] ─▶ connection: hyper ─▶ router
@@ -16,10 +17,13 @@ mod aside;
 pub mod beacon;
 pub mod bodies;
 mod connection;
+pub mod expiring;
 mod io;
 mod places;
 pub mod probes;
 pub mod signals;
+pub mod sources;
+pub mod turns;
 mod unread;
 
 use std::net::IpAddr;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use knack_hub_api::{Problem, ProblemCode};
+use knack_serving::expiring::Expiring;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use super::cache::Expiring;
 use super::caller::Caller;
 use crate::access_review::{Deed, review};
 

@@ -1,21 +1,21 @@
 //! TokenReview, cached. Real callers never wait behind forged tokens: verdicts of the two are kept apart, tokens that
 //! were accepted once have a separate limit, and a source that sends many unknown tokens is answered 429.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use knack_hub_api::{Problem, ProblemCode};
+use knack_serving::expiring::Expiring;
+use knack_serving::sources::{Pace, Sources};
+use knack_serving::turns::Turns;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::cache::Expiring;
 use super::caller::{Caller, CallerError, accept, inspect};
-use super::sources::Sources;
 
 /// How long an accepted token is not reviewed again; a deleted ServiceAccount is locked out within it.
 const ACCEPTED_FOR: Duration = Duration::from_secs(30);
@@ -31,35 +31,19 @@ const PROVEN: usize = 8192;
 const STRANGERS_AT_ONCE: usize = 16;
 /// Reviews at once of tokens that were accepted before.
 const PROVEN_AT_ONCE: usize = 16;
+/// Reviews of unknown tokens that one source may cause.
+const REVIEWS: Pace = Pace {
+    // A quarter of all for strangers.
+    at_once: 4,
+    // The gateways of a node behind one address, or a gateway's clients after its start.
+    burst: 100,
+    // 20 a second.
+    refill: Duration::from_millis(50),
+};
 /// Time for a review, the wait for a turn included.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 type TokenHash = [u8; 32];
-/// What requests that show the same token wait for.
-type UnderWay = Mutex<HashMap<TokenHash, Arc<tokio::sync::Mutex<()>>>>;
-
-/// A request's part in the review of a token: one at a time has it reviewed, the others then know the verdict.
-struct Turn<'a> {
-    under_way: &'a UnderWay,
-    key: TokenHash,
-    /// `None` only while it is dropped.
-    lock: Option<Arc<tokio::sync::Mutex<()>>>,
-}
-
-// Also where a request ends before its answer.
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lock = None;
-        if under_way
-            .get(&self.key)
-            .is_some_and(|lock| Arc::strong_count(lock) == 1)
-        {
-            under_way.remove(&self.key);
-        }
-    }
-}
-
 /// Finds the owner of a token, for one audience.
 pub struct Authenticator {
     client: Client,
@@ -70,8 +54,8 @@ pub struct Authenticator {
     sources: Arc<Sources>,
     strangers: Semaphore,
     known: Semaphore,
-    /// Tokens that are being reviewed: whoever shows one of them waits for its verdict. As many as requests wait at most.
-    under_way: UnderWay,
+    /// Tokens that are being reviewed: whoever shows one of them waits for its verdict.
+    turns: Turns<TokenHash>,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -92,10 +76,10 @@ impl Authenticator {
             accepted: Expiring::new(ACCEPTED),
             refused: Expiring::new(REFUSED),
             proven: Expiring::new(PROVEN),
-            sources: Arc::default(),
+            sources: Arc::new(Sources::new(REVIEWS)),
             strangers: Semaphore::new(STRANGERS_AT_ONCE),
             known: Semaphore::new(PROVEN_AT_ONCE),
-            under_way: Mutex::default(),
+            turns: Turns::default(),
         }
     }
 
@@ -113,11 +97,7 @@ impl Authenticator {
         if let Some(verdict) = self.verdict(&key) {
             return verdict.map_err(refused);
         }
-        let turn = self.turn(key);
-        let Some(lock) = &turn.lock else {
-            return Err(unavailable());
-        };
-        let Ok(_alone) = tokio::time::timeout(REVIEW_TIMEOUT, lock.lock()).await else {
+        let Some(_turn) = self.turns.take(key, REVIEW_TIMEOUT).await else {
             return Err(unavailable());
         };
         // Another request may have had it reviewed meanwhile.
@@ -165,17 +145,6 @@ impl Authenticator {
             Err(error) => self.refused.put(key, error.clone(), REFUSED_FOR),
         }
         verdict.map_err(refused)
-    }
-
-    /// The turn of a token.
-    fn turn(&self, key: TokenHash) -> Turn<'_> {
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let lock = Arc::clone(under_way.entry(key).or_default());
-        Turn {
-            under_way: &self.under_way,
-            key,
-            lock: Some(lock),
-        }
     }
 
     async fn review(&self, turns: &Semaphore, token: &str, expires: u64) -> kube::Result<Result<Caller, CallerError>> {
@@ -269,13 +238,17 @@ mod tests {
         // One that leaves before the verdict leaves nothing behind either.
         let left = tokio::time::timeout(SLOW / 4, authenticator.authenticate(&token("left"), "10.0.0.1")).await;
         assert!(left.is_err());
-        assert!(authenticator.under_way.lock().unwrap().is_empty());
+        let turn = authenticator
+            .turns
+            .take(Sha256::digest(token("left")).into(), SLOW)
+            .await;
+        assert!(turn.is_some(), "its turn went with it");
     }
 
     #[tokio::test]
     async fn a_flood_of_forged_tokens_delays_no_real_caller() {
         let authenticator = Arc::new(Authenticator::new(slow_api_server().await, "knack"));
-        authenticator.authenticate(&token("real"), "10.0.0.1").await.unwrap();
+        let caller = authenticator.authenticate(&token("real"), "10.0.0.1").await.unwrap();
         // Eight peers, each with eight connections, forge as fast as they are answered.
         let floods: Vec<_> = (0..64)
             .map(|number| {
@@ -301,7 +274,8 @@ mod tests {
         let mut longest = Duration::ZERO;
         for _ in 0..20 {
             // As when the verdict is half a minute old.
-            authenticator.accepted.clear();
+            let key: TokenHash = Sha256::digest(token("real")).into();
+            authenticator.accepted.put(key, caller.clone(), Duration::ZERO);
             let since = Instant::now();
             authenticator.authenticate(&token("real"), "10.0.0.1").await.unwrap();
             longest = longest.max(since.elapsed());

@@ -28,7 +28,8 @@ build() { # module, folder
   log=$folder.log
   rm -rf "$made" && mkdir -p "$made"
   echo "building $module for the test cluster; from nothing about $minutes min on 2 cores" >&2
-  (cd "$here/$module" && CGO_ENABLED=0 exec go build -trimpath -o "$made/" "${flags[@]}") >"$log" 2>&1 8>&- &
+  # The compiler need not describe for debuggers what `-ldflags "-s -w"` throws away: 6 % of its time.
+  (cd "$here/$module" && CGO_ENABLED=0 exec go build -trimpath -gcflags=all=-dwarf=false -o "$made/" "${flags[@]}") >"$log" 2>&1 8>&- &
   pid=$!
   while kill -0 "$pid" 2>/dev/null; do
     timeout "$PROGRESS_SECONDS" tail --pid="$pid" -f /dev/null || true

@@ -46,6 +46,9 @@ const NAME_LENGTH_TEXT: &str =
 const NAME_FORM_TEXT: &str =
     "metadata.name must be lower-case letters, digits and single hyphens: models read it as part of tool names";
 const ENV_NAME: &str = "self.matches('^[A-Za-z_][A-Za-z0-9_]*$')";
+/// Never granted to a tool: [`knack_skill::tool_env::grantable`], which a test compares.
+pub(super) const ENV_GRANTABLE: &str = "!self.matches('^(ANTHROPIC_API_KEY|ANTHROPIC_AUTH_TOKEN|AZURE_OPENAI_API_KEY|CEREBRAS_API_KEY|COHERE_API_KEY|DEEPSEEK_API_KEY|FIREWORKS_API_KEY|GEMINI_API_KEY|GOOGLE_API_KEY|GROQ_API_KEY|MISTRAL_API_KEY|OPENAI_API_KEY|OPENROUTER_API_KEY|PERPLEXITY_API_KEY|TOGETHER_API_KEY|XAI_API_KEY|HOME|LANG|PATH|TMPDIR|CLASSPATH|ENV|GCONV_PATH|GLIBC_TUNABLES|IFS|JAVA_TOOL_OPTIONS|LOCPATH|PS4|SHELLOPTS|(KNACK_|BASH_|DYLD_|GIT_|LD_|LUA_|NODE_|NPM_CONFIG_|PERL5|PYTHON|RUBY).*)$')";
+const ENV_GRANTABLE_TEXT: &str = "env must not name what is never granted: keys of model providers, HOME, LANG, PATH, TMPDIR, KNACK_*, and what configures an interpreter, a shell or the dynamic linker";
 const IMAGE_NAME: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')";
 const IMAGE_NAME_TEXT: &str = "a name of an image is lower-case letters, digits and hyphens, as the runtime's sandbox.images has it; a reference to an image (with /, : or @) goes to sandbox.image";
 const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
@@ -255,6 +258,7 @@ pub const RULES: &[Rule] = &[
         ENV_NAME,
         "env names are names of environment variables: letters, digits and _",
     ),
+    runtime("spec.env[].name", ENV_GRANTABLE, ENV_GRANTABLE_TEXT),
     runtime(
         "spec.env[].skills[]",
         "self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",

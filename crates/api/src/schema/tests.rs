@@ -157,3 +157,31 @@ fn the_files_under_crds_are_what_the_types_say() {
         );
     }
 }
+
+#[test]
+fn the_definition_refuses_the_names_that_are_never_granted_and_no_other() {
+    use knack_skill::tool_env::{LOADER_NAMES, LOADER_PREFIXES, OWN_NAMES, OWN_PREFIX, PROVIDER_KEYS, grantable};
+
+    let rule = rules::ENV_GRANTABLE;
+    let pattern = rule
+        .strip_prefix("!self.matches('")
+        .and_then(|rest| rest.strip_suffix("')"));
+    let never = regex::Regex::new(pattern.unwrap()).unwrap();
+    let names = [&PROVIDER_KEYS[..], &OWN_NAMES, &LOADER_NAMES].concat();
+    let begun = LOADER_PREFIXES
+        .iter()
+        .chain([&OWN_PREFIX])
+        .map(|begin| format!("{begin}X"));
+    let others = [
+        "WEATHER_TOKEN",
+        "LDAP_PASSWORD",
+        "GITHUB_TOKEN",
+        "TZ",
+        "HOMEPAGE",
+        "PATHS",
+        "MY_OPENAI_API_KEY",
+    ];
+    for name in names.iter().chain(&others).map(|name| (*name).to_owned()).chain(begun) {
+        assert_eq!(never.is_match(&name), grantable(&name).is_err(), "{name}");
+    }
+}

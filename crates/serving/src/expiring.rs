@@ -9,13 +9,14 @@ use tokio::time::Instant;
 
 /// Values that expire, at most `capacity` of them.
 #[derive(Debug)]
-pub(super) struct Expiring<K, V> {
+pub struct Expiring<K, V> {
     capacity: usize,
     entries: Mutex<HashMap<K, (Instant, V)>>,
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Expiring<K, V> {
-    pub(super) fn new(capacity: usize) -> Self {
+    /// An empty map for at most `capacity` values.
+    pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
             entries: Mutex::default(),
@@ -23,14 +24,19 @@ impl<K: Hash + Eq + Clone, V: Clone> Expiring<K, V> {
     }
 
     /// A value that has not ended.
-    pub(super) fn get(&self, key: &K) -> Option<V> {
+    pub fn get(&self, key: &K) -> Option<V> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let (until, value) = entries.get(key)?;
         (Instant::now() < *until).then(|| value.clone())
     }
 
+    /// Forgets a value.
+    pub fn remove(&self, key: &K) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
     /// Keeps a value for `life`. A full map first drops expired values, then those that expire first.
-    pub(super) fn put(&self, key: K, value: V, life: Duration) {
+    pub fn put(&self, key: K, value: V, life: Duration) {
         let now = Instant::now();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() >= self.capacity {
@@ -43,11 +49,6 @@ impl<K: Hash + Eq + Clone, V: Clone> Expiring<K, V> {
             }
         }
         entries.insert(key, (now + life, value));
-    }
-
-    #[cfg(test)]
-    pub(super) fn clear(&self) {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -1,4 +1,4 @@
-//! How much one source may cause: reviews of unknown tokens, uploads of a namespace. Pure.
+//! How much one source may cause: reviews of unknown tokens by an address, uploads by a namespace. Pure.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,25 +8,13 @@ use tokio::time::Instant;
 
 /// What one source may cause.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// At once.
-    pub(crate) at_once: usize,
+    pub at_once: usize,
     /// In a row, after a while of nothing.
-    pub(crate) burst: u32,
+    pub burst: u32,
     /// One more every so often.
-    pub(crate) refill: Duration,
-}
-
-impl Pace {
-    /// Reviews of unknown tokens.
-    const REVIEWS: Self = Self {
-        // A quarter of all for strangers.
-        at_once: 4,
-        // The gateways of a node behind one address, or a gateway's clients after its start.
-        burst: 100,
-        // 20 a second.
-        refill: Duration::from_millis(50),
-    };
+    pub refill: Duration,
 }
 
 /// Sources remembered, at about 100 bytes each. Those that have done nothing for a while are forgotten first.
@@ -34,7 +22,7 @@ const REMEMBERED: usize = 4096;
 
 /// The sources; see the module.
 #[derive(Debug)]
-pub(crate) struct Sources {
+pub struct Sources {
     pace: Pace,
     known: Mutex<HashMap<String, SourceAllowance>>,
 }
@@ -48,20 +36,14 @@ struct SourceAllowance {
 
 /// The right to one, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     sources: Arc<Sources>,
     source: String,
 }
 
-impl Default for Sources {
-    fn default() -> Self {
-        Self::new(Pace::REVIEWS)
-    }
-}
-
 impl Sources {
     /// Sources that may cause so much each.
-    pub(crate) fn new(pace: Pace) -> Self {
+    pub fn new(pace: Pace) -> Self {
         Self {
             pace,
             known: Mutex::default(),
@@ -69,7 +51,7 @@ impl Sources {
     }
 
     /// The right to one more for a source, unless it has had many lately.
-    pub(crate) fn take(self: &Arc<Self>, source: &str, now: Instant) -> Option<Turn> {
+    pub fn take(self: &Arc<Self>, source: &str, now: Instant) -> Option<Turn> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED && !known.contains_key(source) {
             known.retain(|_, other| {
@@ -124,10 +106,16 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
+    const PACE: Pace = Pace {
+        at_once: 4,
+        burst: 100,
+        refill: Duration::from_millis(50),
+    };
+
     #[test]
     fn one_source_asks_a_few_times_a_second_and_the_others_as_ever() {
-        let (sources, start) = (Arc::new(Sources::default()), Instant::now());
-        let held: Vec<_> = (0..Pace::REVIEWS.at_once)
+        let (sources, start) = (Arc::new(Sources::new(PACE)), Instant::now());
+        let held: Vec<_> = (0..PACE.at_once)
             .map(|_| sources.take("flood", start).unwrap())
             .collect();
         assert!(sources.take("flood", start).is_none(), "so many at once");

@@ -1,0 +1,139 @@
+//! Clients of a shared gateway show tokens, which a hub checks: what many unknown ones cost, and whom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use knack_gateway::catalog::remote::Blobs;
+use knack_gateway::client_auth::ClientAuth;
+use knack_gateway::tenants::Tenants;
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
+use knack_hub_api::{ClientVerdict, Problem, ProblemCode};
+use knack_memory::MemoryBudget;
+use serde_json::{Value, json};
+
+use super::support::{Running, Start, start};
+use super::tls::{self, Flaw};
+
+/// How long the hub's verdicts may be used, seconds.
+const FRESH_SECONDS: u64 = 1;
+/// Tokens that one address forges, 32 at once.
+const FORGED: usize = 400;
+
+/// What the hub was asked, and whether it is there.
+#[derive(Debug, Default)]
+struct Hub {
+    asked: AtomicUsize,
+    is_away: AtomicBool,
+}
+
+impl Hub {
+    /// Tokens that begin with `real` are those of clients.
+    fn answer(&self, body: &[u8]) -> Vec<u8> {
+        let json = "content-type: application/json\r\n";
+        if self.is_away.load(Ordering::SeqCst) {
+            let problem = Problem::new(ProblemCode::Unavailable, "away");
+            return tls::answer("503 Service Unavailable", json, &serde_json::to_vec(&problem).unwrap());
+        }
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let check: Value = serde_json::from_slice(body).unwrap();
+        let token = check["token"].as_str().unwrap();
+        let is_real = token.starts_with("real");
+        let verdict = ClientVerdict {
+            allowed: is_real,
+            client: is_real.then(|| format!("team/{token}/1")),
+            sees_all: true,
+            reason: (!is_real).then(|| "the token is not valid in this cluster".to_owned()),
+            valid_seconds: FRESH_SECONDS,
+        };
+        tls::answer("200 OK", json, &serde_json::to_vec(&verdict).unwrap())
+    }
+}
+
+/// The status of a small request with this token.
+async fn status(client: &reqwest::Client, knack: &Running, token: &str) -> u16 {
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
+    let request = client
+        .post(format!("{}/v1/chat/completions", knack.url))
+        .bearer_auth(token)
+        .json(&chat);
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    assert_eq!(
+        answer.headers().contains_key("retry-after"),
+        matches!(status, 429 | 503),
+        "{status}"
+    );
+    let body: Value = answer.json().await.unwrap();
+    assert_eq!(status == 200, body["error"].is_null(), "{body}");
+    status
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
+    let hub = Arc::new(Hub::default());
+    let served = Arc::clone(&hub);
+    let server = tls::serve(Flaw::None, move |_, body| served.answer(body));
+    let asks = HubClient::new(HubClientSettings {
+        url: server.url,
+        authorities: Authorities::Pem(server.authority),
+        token: Token::Fixed("the gateway's".to_owned()),
+        address: None,
+    })
+    .unwrap();
+    let runtime = || "team/default".parse().unwrap();
+    let tenants = Tenants::new(asks.clone(), runtime(), Blobs::new(MemoryBudget::new(1 << 20)));
+    let knack = start(Start {
+        on_cluster: true,
+        auth: Some(ClientAuth::new(asks, runtime(), tenants)),
+        ..Start::default()
+    })
+    .await;
+    let at = |last: u8| {
+        let address = std::net::Ipv4Addr::new(127, 0, 0, last);
+        reqwest::Client::builder()
+            .no_proxy()
+            .local_address(Some(address.into()))
+            .build()
+            .unwrap()
+    };
+
+    // Twenty requests of a client that is new are one question.
+    let known = at(2);
+    let first: Vec<u16> = futures::stream::iter(0..20)
+        .map(|_| status(&known, &knack, "real-known"))
+        .buffer_unordered(20)
+        .collect()
+        .await;
+    assert_eq!(first, [200; 20]);
+    assert_eq!(hub.asked.swap(0, Ordering::SeqCst), 1);
+
+    let (forger, begun) = (at(3), Instant::now());
+    let refused: Vec<u16> = futures::stream::iter(0..FORGED)
+        .map(|number| {
+            let (forger, knack) = (&forger, &knack);
+            async move { status(forger, knack, &format!("forged-{number}")).await }
+        })
+        .buffer_unordered(32)
+        .collect()
+        .await;
+    // A burst of 50, and 10 a second.
+    let allowed = 50 + begun.elapsed().as_millis() / 100 + 1;
+    let asked = hub.asked.load(Ordering::SeqCst);
+    assert!(asked as u128 <= allowed, "{asked} of {allowed}");
+    assert_eq!(refused.iter().filter(|status| **status == 401).count(), asked);
+    assert!(refused.iter().all(|status| matches!(status, 401 | 429)), "{refused:?}");
+    assert!(refused.contains(&429), "the address has used up its part");
+    assert_eq!(
+        status(&at(4), &knack, "real-new").await,
+        200,
+        "a new client of another address"
+    );
+
+    // The hub goes away, and the verdicts get old: who was let in stays in, and nobody else comes in.
+    hub.is_away.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(FRESH_SECONDS)).await;
+    assert_eq!(status(&known, &knack, "real-known").await, 200);
+    assert_eq!(status(&at(5), &knack, "real-unknown").await, 503);
+}
