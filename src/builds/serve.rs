@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use super::admitted::{admitted, has_rules, rules};
 use super::decide::{Build, decide};
 use super::job::{BuilderSettings, compressed, job, name, request};
+use super::job_state::{job_state, seconds};
 use super::metrics::BuildMetrics;
-use super::standing::{seconds, standing};
 use super::wanted::{Wanted, wanted};
 use crate::api_call::{CallError, call};
 use crate::environments::records;
@@ -253,7 +253,7 @@ impl Server {
                 continue;
             }
             let pod = of_job(job);
-            known.builds.insert(key.clone(), standing(job, pod, repository));
+            known.builds.insert(key.clone(), job_state(job, pod, repository));
             if let Some(took) = pod.and_then(|pod| seconds(job, pod)) {
                 known.seconds.insert(key.clone(), took);
             }

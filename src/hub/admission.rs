@@ -12,7 +12,7 @@ use knack_execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
 };
 use knack_hub_api::{ExecutionPost, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 use knack_skill::call::{ToolRun, is_stageable};
 use knack_skill::config::entries_for;
 use knack_skill::model::{Skill, SkillRef};
@@ -35,7 +35,7 @@ pub struct Mounted {
     /// Resources that it asks for.
     pub resources: Option<Resources>,
     /// The environment of its packages.
-    pub packages: Option<InImage>,
+    pub packages: Option<EnvironmentImage>,
 }
 
 /// The checks that need only the POST. Returns the id and the skills to look up, in the order of the mounts.

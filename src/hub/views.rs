@@ -7,7 +7,7 @@ use knack_api::skill_status::EarlierRevision;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::{RuntimeLine, RuntimeName};
 use knack_packages::Records;
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 use knack_skill::model::SkillRef;
 use prometheus_client::metrics::counter::Counter;
 
@@ -124,13 +124,17 @@ impl Views {
 
     /// The environment of packages that runs of a revision get at a runtime now; `None` if they need none. Errors: why
     /// it is not run there.
-    pub fn environment(&self, runtime: &RuntimeName, revision: Revision<'_>) -> Result<Option<InImage>, Rejection> {
+    pub fn environment(
+        &self,
+        runtime: &RuntimeName,
+        revision: Revision<'_>,
+    ) -> Result<Option<EnvironmentImage>, Rejection> {
         self.shared.read(|world| {
             let Some(found) = world.runtime(runtime) else {
                 return Ok(None);
             };
             let scope = self.scope(runtime, &world.namespaces, &world.environments);
-            environment(found, revision, &scope).map(Option::<&InImage>::cloned)
+            environment(found, revision, &scope).map(Option::<&EnvironmentImage>::cloned)
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use knack_execution::conversation::{NO_LANDLOCK, Transport as _, lock_report};
 use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
 use knack_memory::MemoryBudget;
-use knack_runner::protocol::{Exit, FromRunner, Heard, PROTOCOL, PROTOCOL_MIN, Ready, ToRunner, common_protocol};
+use knack_runner::protocol::{Exit, FromRunner, Incoming, PROTOCOL, PROTOCOL_MIN, Ready, ToRunner, common_protocol};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -120,7 +120,7 @@ impl Launcher {
     ) -> Result<Sandbox, ExecutionError> {
         let launched = self.try_launch(view, plan, requester, progress).await;
         match &launched {
-            Ok(_) => self.starts.stood(),
+            Ok(_) => self.starts.succeeded(),
             Err(error) => self.starts.failed(error),
         }
         launched
@@ -232,11 +232,11 @@ impl Launcher {
                 Ok(Err(error))
                     if running_since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) || is_forbidden(&error) =>
                 {
-                    let said = api_failure(&error);
+                    let failure_of = api_failure(&error);
                     return Err(failure(
                         ClusterFailureKind::AttachRefused,
-                        &said.reason,
-                        &said.message,
+                        &failure_of.reason,
+                        &failure_of.message,
                         false,
                     ));
                 }
@@ -378,9 +378,9 @@ async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
     }
     let answer = async {
         loop {
-            match attached.hear().await {
-                Ok(Heard::Frame(FromRunner::Claimed(_))) => return Ok(true),
-                Ok(Heard::Unproven(FromRunner::Claimed(_))) => {
+            match attached.receive().await {
+                Ok(Incoming::Frame(FromRunner::Claimed(_))) => return Ok(true),
+                Ok(Incoming::Unproven(FromRunner::Claimed(_))) => {
                     return Err(failure(
                         ClusterFailureKind::ContainerFailed,
                         "ClaimedByAnother",
@@ -388,9 +388,9 @@ async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
                         false,
                     ));
                 }
-                Ok(Heard::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
+                Ok(Incoming::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
                 // An old runner answers like this to a claim that it does not support.
-                Ok(Heard::Unproven(FromRunner::Rejected(rejected))) => {
+                Ok(Incoming::Unproven(FromRunner::Rejected(rejected))) => {
                     return Err(failure(
                         ClusterFailureKind::RunnerTooOld,
                         "Rejected",

@@ -1,7 +1,7 @@
 //! Executions as Kubernetes Jobs: one Job, one pod, one container, one run.
 //!
 //! ```text
-//! execute ─▶ records ─▶ queue ─▶ pool (a pod that stands attached, else a new Job) ─▶ conversation ─▶ result
+//! execute ─▶ records ─▶ queue ─▶ pool (a pod that is attached, else a new Job) ─▶ conversation ─▶ result
 //!    │                              ▲                                                    │
 //!    └─ only as the runtime's owner └──────── refilled off the hot path ◀── one patch ◀──┘
 //! ```

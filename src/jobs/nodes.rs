@@ -168,10 +168,10 @@ impl Nodes {
 
 /// What a probe proves. `None`: nothing.
 ///
-/// `control`: the owner's own dials were answered, before and after. `is_asked`: the listener has heard the question. A blocked
+/// `control`: the owner's own dials were answered, before and after. `is_asked`: the listener received the question. A blocked
 /// probe proves something only beside a working control; one that got out needs none.
 pub(super) fn probe_result(control: bool, is_asked: bool, probe: &Probe, answer: &str) -> Option<ProbeResult> {
-    let is_out = |outcome: &DialOutcome| matches!(outcome, DialOutcome::Answered(told) if told == answer);
+    let is_out = |outcome: &DialOutcome| matches!(outcome, DialOutcome::Answered(text) if text == answer);
     let last_out = probe.dials.iter().rposition(|dial| is_out(&dial.outcome));
     let after = last_out.map_or(0, |position| position + 1);
     let shut = probe.dials.get(after..).unwrap_or_default();

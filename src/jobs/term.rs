@@ -109,12 +109,12 @@ impl Term {
         let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&view.load())));
         let (pool, mut tasks) = Pool::start(foundation.launcher.clone(), Arc::clone(&view));
         tasks.push(foundation.watch);
-        let told = starts::watch(
+        let watching = starts::watch(
             foundation.launcher.cluster.clone(),
             Arc::clone(&view),
             foundation.launcher.starts.clone(),
         );
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(told)));
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
         let capped = history::cap(
             foundation.launcher.cluster.clone(),
             Arc::clone(&view),
@@ -299,12 +299,12 @@ impl Term {
         let mut tried = 0;
         loop {
             tried += 1;
-            let standing = if is_of_pool {
+            let warm = if is_of_pool {
                 self.pool.take(&kind, request.execution.limits.timeout).await
             } else {
                 None
             };
-            let start = if standing.is_some() {
+            let start = if warm.is_some() {
                 StartKind::Warm
             } else {
                 StartKind::Cold
@@ -313,7 +313,7 @@ impl Term {
                 start,
                 note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
             });
-            let sandbox = match standing {
+            let sandbox = match warm {
                 Some(sandbox) => sandbox,
                 None => match self.launch(&view, &plan, &bounds, spool).await {
                     Err(ExecutionError::Cluster(failure)) if failure.reason == STREAM_ENDED && tried < MAX_PODS => {

@@ -48,7 +48,7 @@ pub struct Store {
 
 /// What is told of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct EnvironmentInfo {
     /// Its key.
     pub key: String,
     /// Version of Python.
@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// The environment of a key, if it is there; it stays as long as the value. Blocks.
-    pub(super) fn take(&self, key: &Key) -> io::Result<Option<(Environment, Kept)>> {
+    pub(super) fn take(&self, key: &Key) -> io::Result<Option<(Environment, EnvironmentInfo)>> {
         let in_use = lock_file(&self.beside(key, "use"))?;
         // Who removes holds it for a moment only.
         flock(&in_use, FlockOperation::LockShared)?;
@@ -147,7 +147,7 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some(kept) = serde_json::from_slice::<Kept>(&about)
+        let Some(kept) = serde_json::from_slice::<EnvironmentInfo>(&about)
             .ok()
             .filter(|kept| kept.key == key.as_str())
         else {
@@ -195,7 +195,7 @@ impl Store {
     }
 
     /// Moves a finished environment to its place, whole or not at all. Blocks.
-    pub(super) fn publish(&self, key: &Key, prefix: &Path, kept: &Kept) -> io::Result<()> {
+    pub(super) fn publish(&self, key: &Key, prefix: &Path, kept: &EnvironmentInfo) -> io::Result<()> {
         let home = self.home(key);
         fs::write(prefix.join(ABOUT), serde_json::to_vec(kept)?)?;
         layout::make_read_only(prefix)?;

@@ -71,7 +71,7 @@ impl RunUsage {
         self.take(fits, bytes, "output")
     }
 
-    /// A piece of a file, of a new one or of one that has begun.
+    /// A part of a file: the first one, or one that follows.
     pub fn piece(&mut self, path: &str, bytes: usize, is_new: bool) -> Result<(), ExecutionError> {
         self.files += u32::from(is_new);
         self.files_bytes += bytes as u64;

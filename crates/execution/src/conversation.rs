@@ -90,7 +90,7 @@ impl Subject {
 /// What came so far.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// The runner said so.
+    /// As the runner reported.
     pub started: bool,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -378,11 +378,11 @@ pub fn wire_program(
     program: &Program,
     resolve: impl Fn(Language) -> Option<String>,
 ) -> Result<(WireProgram, Option<Language>), ExecutionError> {
-    let lacks =
+    let missing =
         |language: Language| ExecutionError::Invalid(format!("{} is not available in this sandbox", language.as_str()));
     match program {
         Program::Code { language, source } => {
-            resolve(*language).ok_or_else(|| lacks(*language))?;
+            resolve(*language).ok_or_else(|| missing(*language))?;
             let program = WireProgram::Code {
                 language: wire_language(*language),
                 source: source.clone(),
@@ -401,7 +401,7 @@ pub fn wire_program(
             };
             let mut argv = argv.clone();
             if let Some(language) = language {
-                argv[0] = resolve(language).ok_or_else(|| lacks(language))?;
+                argv[0] = resolve(language).ok_or_else(|| missing(language))?;
             }
             Ok((WireProgram::Command { argv }, language))
         }

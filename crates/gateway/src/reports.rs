@@ -14,7 +14,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use knack_hub_api::client::HubClient;
 use knack_registry::{
-    Execution, Found, History, Owner, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report, Sought, StoreError,
+    Execution, ExecutionPage, ExecutionQuery, History, Owner, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report,
+    StoreError,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -176,8 +177,8 @@ impl Reports {
     }
 }
 
-/// What the registry is told of an execution. What is granted is in a Secret that this process cannot read, and so cannot be hidden
-/// in texts.
+/// The report of an execution to the registry. Granted values are in a Secret that this process cannot read, so they cannot be
+/// hidden in texts.
 pub(super) fn reported(execution: Execution) -> Execution {
     let is_granted = execution.skill.as_ref().is_some_and(|skill| skill.asks_for_values);
     if is_granted { execution.withheld() } else { execution }
@@ -285,7 +286,7 @@ impl History for Reports {
         Err(kept_at_the_registry())
     }
 
-    async fn find(&self, _: &Owner, _: &Sought) -> Result<Found, StoreError> {
+    async fn find(&self, _: &Owner, _: &ExecutionQuery) -> Result<ExecutionPage, StoreError> {
         Err(kept_at_the_registry())
     }
 }

@@ -72,7 +72,7 @@ impl RefusalKind {
         }
     }
 
-    /// OmniRoute's code for what a repeated request is told.
+    /// OmniRoute's code in the answer to a repeated request.
     pub(crate) const fn code(self) -> Option<&'static str> {
         match self {
             Self::InProgress => Some("TOOL_IN_PROGRESS"),

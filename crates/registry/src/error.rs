@@ -3,7 +3,7 @@
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No such skill or version, or that of another owner: nobody learns which.
+    /// No such skill or version, or it has another owner: callers cannot distinguish the two.
     #[error("not found")]
     NotFound,
     /// The owner has a skill of this name.

@@ -120,7 +120,7 @@ impl FolderStore {
             .unwrap_or_default()
     }
 
-    /// The files of a version, for whoever has its record.
+    /// The files of a version, for a caller that has its record.
     pub fn files(&self, record: &Record, number: u32) -> Result<Files, StoreError> {
         self.inner.files(record, number)
     }

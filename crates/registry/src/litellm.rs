@@ -35,7 +35,7 @@ const LIMIT_DEFAULT: usize = 20;
 /// Records of a page at most.
 const LIMIT_MAX: usize = 100;
 
-/// Digits of a digest that tell two names apart.
+/// Digits of a digest that distinguish two names.
 const NAME_DIGITS: usize = 8;
 
 /// What is asked, with the id in the path.
@@ -176,7 +176,7 @@ fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Re
     Ok(Folder { name, files })
 }
 
-/// The name of a record without files. A title without a letter or digit that a name may have is told apart by its digest.
+/// The name of a record without files. A title without a letter or digit that a name may have is distinguished by its digest.
 fn name_of(title: &str) -> String {
     let name = names::normalize(title);
     if title.bytes().any(|byte| byte.is_ascii_alphanumeric()) {

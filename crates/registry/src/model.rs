@@ -29,7 +29,7 @@ impl From<[u8; 32]> for Owner {
     }
 }
 
-/// Stands before the client of an account: no hash and no name of a namespace or ServiceAccount has it.
+/// The prefix of an account's client: no hash and no name of a namespace or ServiceAccount has it.
 const OF_ACCOUNT: char = '#';
 
 impl Owner {
@@ -50,7 +50,7 @@ impl Owner {
         &self.0
     }
 
-    /// What callers are told of it: of a client of a gateway the hash alone, which is what the gateway itself knows.
+    /// The form that callers see: of a client of a gateway the hash alone, which is what the gateway itself knows.
     #[must_use]
     pub fn shown(&self) -> &str {
         self.0.split_once(OF_ACCOUNT).map_or(&*self.0, |(_, client)| client)
@@ -147,7 +147,7 @@ fn now() -> i64 {
 }
 
 impl Record {
-    /// The title, where the name is made of it: what the skill was called by whoever made it.
+    /// The title, where the name is derived from it: the skill's name as its author wrote it.
     pub fn written(&self) -> Option<&str> {
         self.title
             .as_deref()

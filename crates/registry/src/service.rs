@@ -263,7 +263,7 @@ impl Registry {
     }
 }
 
-/// Answers `POST /api/skills/executions` where skills are kept by somebody else: a tool of one of `shared` is run. Runs are noted
+/// Answers `POST /api/skills/executions` where skills are stored elsewhere: a tool of one of `shared` is run. Runs are noted
 /// in `history`; those with a key of repeats are claimed in `claims` first.
 pub async fn execute_shared(
     history: Option<&Arc<dyn History>>,

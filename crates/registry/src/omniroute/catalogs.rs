@@ -1,6 +1,6 @@
 //! Search and install from a catalog: `/api/skills/marketplace` (SkillsMP) and `/api/skills/skillssh` (skills.sh).
 //!
-//! What is installed is the SKILL.md alone, as it is at that moment, in the mode `auto`; it belongs to whoever installs it.
+//! What is installed is the SKILL.md alone, as it is at that moment, in the mode `auto`; it belongs to the caller who installs it.
 
 use std::num::IntErrorKind;
 
@@ -21,8 +21,8 @@ const TEXT_MAX: usize = 256;
 
 /// How many skills a search of skills.sh has: 1 to 100; 20 where it says nothing, 0, or no number.
 pub fn search_limit(query: Option<&str>) -> usize {
-    let said = parameters(query).find(|(key, _)| key == "limit");
-    let number = said.and_then(|(_, value)| match value.parse::<i64>() {
+    let limit = parameters(query).find(|(key, _)| key == "limit");
+    let number = limit.and_then(|(_, value)| match value.parse::<i64>() {
         Ok(number) => Some(number),
         Err(error) => match error.kind() {
             IntErrorKind::PosOverflow => Some(i64::MAX),
@@ -58,7 +58,7 @@ pub(super) async fn search(
     let text = parameters(query).find(|(key, _)| key == "q");
     let text = text.map_or_else(String::new, |(_, value)| value.trim().to_owned());
     if text.is_empty() {
-        // OmniRoute shows names that it calls popular; here is nobody who could say which are.
+        // OmniRoute lists names that it calls popular; no such figures exist here.
         return Ok(json!({"skills": []}));
     }
     if text.chars().count() > TEXT_MAX {

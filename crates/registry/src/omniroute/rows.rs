@@ -13,13 +13,13 @@ use crate::answer::{Refusal, RefusalKind, rfc3339};
 use crate::catalogs::Catalog;
 use crate::check::load_stored;
 use crate::error::StoreError;
-use crate::history::RanSkill;
+use crate::history::ExecutedSkill;
 use crate::mode::Mode;
 use crate::model::{Owner, Record, Version};
 use crate::store::Store;
 
 /// Who owns what everybody sees, in this order: the operator, and OmniRoute's catalogs. What is installed from a catalog here
-/// belongs to whoever installs it.
+/// belongs to the caller who installs it.
 const SHARED: [&str; 3] = [SYSTEM, "skillsmp", "skillssh"];
 /// Who owns the skills from files.
 pub(super) const SYSTEM: &str = "system";
@@ -149,7 +149,7 @@ fn shared_id(skill: &SkillRef) -> String {
     format!("{SYSTEM}.{}.{}", skill.namespace, skill.name)
 }
 
-impl RanSkill {
+impl ExecutedSkill {
     /// What is kept of the skill of an execution.
     #[must_use]
     pub fn of(skill: &Skill) -> Self {

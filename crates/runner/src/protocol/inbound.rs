@@ -142,7 +142,7 @@ pub struct Identity {
     pub exclusive: bool,
 }
 
-/// Limits of a run. An absent limit means: in `start` the stated default, in `run` what `start` said.
+/// Limits of a run. An absent limit means: in `start` the stated default, in `run` the limit of `start`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {

@@ -125,7 +125,7 @@ impl OutQueue {
         self.bytes.len() - self.start > HIGH_WATER_BYTES
     }
 
-    /// Writes a little, after poll said that it does not block.
+    /// Writes a part, after poll reported that writing does not block.
     ///
     /// Errors: the owner is gone.
     pub(super) fn write_some(&mut self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {

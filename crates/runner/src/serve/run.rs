@@ -46,7 +46,7 @@ pub(super) enum Readiness {
 /// The program on its way to the bootstrap.
 #[derive(Debug, Default)]
 pub(super) struct Payload {
-    /// `None` when all was written or nobody reads.
+    /// `None` when all was written or the reader is gone.
     pub(super) pipe: Option<OwnedFd>,
     bytes: Vec<u8>,
     written: usize,
