@@ -313,12 +313,12 @@ fn probe(
     listener: TcpListener,
     ended: CancellationToken,
 ) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
-    let told: Arc<dyn Probes> = Arc::new(GatewayProbes {
+    let gateway_probes: Arc<dyn Probes> = Arc::new(GatewayProbes {
         gateway: Arc::clone(gateway),
         started: Arc::clone(started),
     });
     let more = recent::local_router(Arc::clone(&gateway.recent));
-    probes::serve(told, more, listener, ended.cancelled_owned())
+    probes::serve(gateway_probes, more, listener, ended.cancelled_owned())
 }
 
 /// How the server ends.
@@ -329,7 +329,7 @@ const fn stopping(args: &ServeArgs) -> Stopping {
     }
 }
 
-/// Who checks callers, if somebody does.
+/// The service that authenticates callers; `None`: callers are not authenticated.
 fn client_auth(
     mode: ClientAuthMode,
     client: HubClient,

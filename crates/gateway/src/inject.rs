@@ -108,7 +108,7 @@ fn material(plan: &Plan) -> Material {
     Material::new(plan.system.to_string(), tools.collect())
 }
 
-/// The plan in the terms of the wire. `code_tool`: the tool of ours that stands for the client's.
+/// The plan in the terms of the wire. `code_tool`: our tool that replaces the client's.
 pub fn injection(plan: &Plan, view: &View, materials: &Materials, code_tool: Option<String>) -> Injection {
     Injection {
         code_tool,

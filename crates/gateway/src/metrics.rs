@@ -167,7 +167,7 @@ impl ReplicaMetrics {
 /// How old the catalog is, and where it is from.
 #[derive(Debug, Clone, Default)]
 pub struct CatalogMetrics {
-    /// Seconds since the hub said something about the catalog; 0 where the catalog is not a hub's.
+    /// Seconds since the last message of the hub about the catalog; 0 where the catalog is not a hub's.
     pub age: Gauge,
     /// 1 while the catalog was read from the disk.
     pub saved: Gauge,
@@ -211,7 +211,7 @@ pub struct Metrics {
     pub record_bytes: Gauge,
     /// Bytes held of the memory budget.
     pub memory_bytes: Gauge,
-    /// Notes of executions that the history lacks.
+    /// Notes of executions that are missing in the history.
     pub history_dropped: Counter,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,

@@ -126,7 +126,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     first(exchange, knack_header, format).await
 }
 
-/// The recording of a request, begun with its body.
+/// The recording of a request, started with its body.
 fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Recording> {
     let recording = gateway.recorder.as_ref()?.request(request_id);
     recording.write("request.json", body.clone());
@@ -232,9 +232,10 @@ fn prepare(
 ) -> Result<Prepared, Fault> {
     let mut view = request.view()?;
     let format = request.format();
-    let lacks = code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
-    code_tools::opens(&mut view, lacks);
-    let run_code = code_tools::run_code(&view, format, lacks);
+    let is_missing =
+        code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
+    code_tools::unblock(&mut view, is_missing);
+    let run_code = code_tools::run_code(&view, format, is_missing);
     let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
     let (injection, injecting) = if snapshot.runtime.suspend {
         plan.off = true;
@@ -244,7 +245,7 @@ fn prepare(
         });
         (Injection::default(), false)
     } else {
-        let code_tool = code_tools::stands_in(&view, &plan, snapshot.absent.is_none(), (format, lacks))?;
+        let code_tool = code_tools::replacement(&view, &plan, snapshot.absent.is_none(), (format, is_missing))?;
         let injection = inject::injection(&plan, &view, &gateway.materials, code_tool);
         let injecting = expands(&view, (&plan, &injection), format);
         (injection, injecting)

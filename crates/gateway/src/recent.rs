@@ -31,7 +31,7 @@ pub struct Recent {
 
 #[derive(Debug, Default)]
 struct RecentReports {
-    /// The last one at the end. They become JSON when somebody asks, since most are never asked for.
+    /// The newest last. They become JSON on demand, since most are never read.
     reports: VecDeque<Arc<RequestReport>>,
     bytes: usize,
 }

@@ -197,7 +197,7 @@ impl Uploads for Relay {
     }
 }
 
-/// The log has the cause; a client is not told addresses of the cluster.
+/// The log has the cause; the answer to a client has no addresses of the cluster.
 fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display) -> Response<Body> {
     tracing::warn!(%cause, "a request to the Skills APIs is refused: the registry gave no answer");
     let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \

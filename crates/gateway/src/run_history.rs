@@ -16,7 +16,7 @@ use super::records::KeyedHash;
 pub trait RunHistory: Debug + Send + Sync {
     /// Notes a run as it is now; the last note of an id counts. Never waits.
     fn note(&self, run: &RunNote);
-    /// Notes that the history lacks, since the start.
+    /// Notes that are missing in the history, since the start.
     fn dropped(&self) -> u64;
     /// Whether the start of a run is noted, too; whoever runs it is asked until it has started.
     fn wants_starts(&self) -> bool {
@@ -51,7 +51,7 @@ pub struct RunNote {
     pub begun: jiff::Timestamp,
 }
 
-/// What stands for a granted value.
+/// The placeholder of a granted value.
 const HIDDEN: &str = "[granted value]";
 /// A shorter granted value is no secret, and hiding it would make a text unreadable.
 const HIDDEN_MIN_BYTES: usize = 4;

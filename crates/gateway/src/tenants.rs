@@ -117,9 +117,9 @@ impl Tenants {
 
     fn entry(&self, namespace: &Arc<str>, now: Instant) -> FollowedNamespace {
         let hub = self.hub.for_namespace(namespace);
-        let told = Arc::clone(namespace);
-        let on_change = move |snapshot: &Snapshot| tell(&told, snapshot);
-        // Not saved: without a hub no client is authenticated, so nobody would be served from it.
+        let of = Arc::clone(namespace);
+        let on_change = move |snapshot: &Snapshot| log_catalog(&of, snapshot);
+        // Not saved: without a hub no client is authenticated, so it would serve no request.
         let (catalog, following) = follow(hub.clone(), self.runtime.clone(), self.blobs.clone(), None, on_change);
         FollowedNamespace {
             served: ServedCatalog {
@@ -158,7 +158,7 @@ fn stay(mut asked: Vec<(Arc<str>, Instant)>, now: Instant, scarce: bool) -> Vec<
     asked.into_iter().map(|(name, _)| name).collect()
 }
 
-fn tell(namespace: &str, snapshot: &Snapshot) {
+fn log_catalog(namespace: &str, snapshot: &Snapshot) {
     for report in &snapshot.reports {
         tracing::warn!(client_namespace = namespace, report = %report, "catalog");
     }

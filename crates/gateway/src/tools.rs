@@ -84,7 +84,7 @@ impl ToolRunner {
     ) -> CallOutcome {
         match Arc::clone(&self).decide(&call).await {
             None => {
-                trace.end(&told(true));
+                trace.end(&answered(true));
                 CallOutcome {
                     token: call.token,
                     text: format!("No tool \"{}\".", call.name),
@@ -93,7 +93,7 @@ impl ToolRunner {
                 }
             }
             Some(Decision::Text { text, is_error, loaded }) => {
-                trace.end(&told(is_error));
+                trace.end(&answered(is_error));
                 let reference = loaded.as_ref().and_then(|record| serde_json::to_string(record).ok());
                 if let Some(record) = loaded {
                     let mut state = self.lock();
@@ -419,7 +419,7 @@ impl ToolRunner {
 const NOT_STARTED: i32 = 126;
 
 /// The trace of a call that ran nothing.
-fn told(is_error: bool) -> Ran {
+fn answered(is_error: bool) -> Ran {
     Ran {
         failure: is_error.then_some(Failure::Refused),
         ..Ran::default()

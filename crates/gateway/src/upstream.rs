@@ -251,8 +251,8 @@ impl Upstreams {
     }
 }
 
-/// What a caller is told of a provider whose certificate is not accepted; `None`: the error is about something else. The
-/// address is not told: it may be the operator's own.
+/// The message to a caller about a provider whose certificate is not accepted; `None`: the error is about something else. The
+/// address is left out: it may be the operator's own.
 pub fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
     let refusal = CertificateRefusal::of(error)?;
     Some(Fault {

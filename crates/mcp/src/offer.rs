@@ -227,7 +227,7 @@ mod tests {
         let mut items: Vec<String> = (0..=2 * PAGE).map(|number| format!("{number:05}")).collect();
         let (first, next) = page(&items, |item| item, None);
         assert_eq!((first.len(), next.as_deref()), (PAGE, Some("00999")));
-        // What was sent last is gone, and something new stands before it.
+        // The last item of the previous page is gone, and a new one is before it.
         items.remove(PAGE - 1);
         items.insert(0, "-".to_owned());
         let (second, next) = page(&items, |item| item, next.as_deref());

@@ -46,7 +46,7 @@ pub(crate) async fn call_tool(
     })
 }
 
-/// Where the client called, for a gateway that was not told its public URL: a resource must have a whole URI, and one that is
+/// Where the client called, for a gateway without a configured public URL: a resource must have a whole URI, and one that is
 /// read from there has the same way.
 fn called(parts: &Parts) -> String {
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());

@@ -25,7 +25,7 @@ pub struct SkillSource {
     pub files: BTreeMap<String, SkillFile>,
     /// What the manifest sets.
     pub overrides: SpecOverrides,
-    /// Tells which packages its runs have; asked once for each revision.
+    /// Returns the packages of its runs; asked once for each revision.
     pub packages: PackageNames,
     /// Reads its Python files for functions that are declared tools; `None`: its lock has them.
     pub functions: Option<ReadFunctions>,

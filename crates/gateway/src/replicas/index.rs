@@ -129,11 +129,11 @@ mod tests {
             (2, 100, (false, false)),
             (3, 100, (false, false)),
         ] {
-            let told = (
+            let actual = (
                 index.knows_client(&key(client)),
                 index.knows_opening(&key(client), &key(opening)),
             );
-            assert_eq!(told, expected, "{client} {opening}");
+            assert_eq!(actual, expected, "{client} {opening}");
         }
         for (client, at, expected) in [
             (1, 10, true),

@@ -157,7 +157,7 @@ impl Replicas {
     }
 
     /// Changes the index.
-    fn learn(&self, change: impl FnOnce(&mut ReplicaIndex)) {
+    fn update(&self, change: impl FnOnce(&mut ReplicaIndex)) {
         let mut index = self.index();
         change(&mut index);
         self.metrics.set_known_values(index.len());

@@ -180,7 +180,7 @@ impl Replicas {
                 None => (ReadOutcome::Failed, None),
             },
             Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotFound => {
-                self.learn(|index| index.forget(&client, &KeptKey(*name)));
+                self.update(|index| index.forget(&client, &KeptKey(*name)));
                 (ReadOutcome::Gone, None)
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! A file of a caller, whoever made it, and where its content is.
+//! A file of a caller, uploaded or written by a run, and where its content is.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};

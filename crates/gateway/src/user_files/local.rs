@@ -308,8 +308,8 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
 }
 
 fn gone(table: &Table, owner: &FileOwner, ids: Vec<String>) -> Gone {
-    let stood = |id: String| table.creation_of_removed(owner, &id).map(|at| (id, at));
-    ids.into_iter().filter_map(stood).collect()
+    let creation = |id: String| table.creation_of_removed(owner, &id).map(|at| (id, at));
+    ids.into_iter().filter_map(creation).collect()
 }
 
 const fn without_content(answer: Answer) -> Reply {

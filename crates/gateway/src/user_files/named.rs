@@ -56,7 +56,7 @@ impl Named {
 
 /// Time for all files of a container.
 const CONTENTS_TIMEOUT: Duration = Duration::from_mins(1);
-/// Said while the files of a request find no room.
+/// The message while there is no room for the files of a request.
 const NO_MEMORY: &str = "The gateway is short of memory for the files of this request; try again in a second.";
 
 /// Looks up what a request names; its body becomes the one that the provider may see. Errors (400, 404): what is not there, and what only a provider could read.

@@ -33,7 +33,7 @@ const EXPIRES_MIN_SECONDS: i64 = 3600;
 const EXPIRES_MAX_SECONDS: i64 = 7_776_000;
 /// What uploads of OpenAI's may be for: to be read by programs. The others are work for the provider.
 const PURPOSES: [&str; 2] = ["user_data", "assistants"];
-/// Said of files whose other replicas would not know that they are gone.
+/// The message about files that other replicas would not know to be removed.
 const NO_DELETE: &str = "Files made by skills can be read, not deleted; they expire by themselves.";
 
 /// Serves a call.

@@ -13,9 +13,9 @@ use knack_skill::model::SkillRef;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::age::CatalogAge;
 use super::blobs::Blobs;
 use super::content::{Content, Missing};
-use super::heard::CatalogAge;
 use super::known::{KnownSource, origin};
 use super::mirror::{Mirror, Taken};
 use super::saved::{Identity, SavedPlace, Saver, Unsaved};
@@ -215,7 +215,7 @@ impl Follower {
             let taken = self.mirror.take(line);
             is_served |= taken == Taken::Complete;
             if is_served {
-                self.serving.age.hear();
+                self.serving.age.confirm();
             }
             match taken {
                 Taken::Noted => {}
