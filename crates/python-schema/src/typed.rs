@@ -112,12 +112,12 @@ mod tests {
         let source = "def f():\n  @skill\n  def g(x): pass\n@skill\ndef h(x, c: SkillContext): pass\n\
             @skill\ndef i(c: SkillContext = None): pass\n";
         let tools = generate(source).tools;
-        let told: Vec<_> = tools
+        let actual: Vec<_> = tools
             .iter()
             .map(|tool| (tool.function.as_str(), tool.uncallable))
             .collect();
         assert_eq!(
-            told,
+            actual,
             [
                 ("g", Some(Uncallable::Nested)),
                 ("h", Some(Uncallable::NeedsContext)),

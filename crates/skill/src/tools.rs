@@ -33,11 +33,11 @@ pub struct ToolDeclaration {
     pub hidden: bool,
     /// How its program is called.
     pub call: CallForm,
-    /// What a call can do; `None`: not said.
+    /// The risk of a call; `None`: not declared.
     pub risk: Option<Risk>,
     /// Configuration parameters of the function that it is.
     pub config: Vec<ConfigParam>,
-    /// A Python file of the skill: the declaration stands for a tool of each of its functions, and of the other members
+    /// A Python file of the skill: the declaration is a tool for each of its functions, and of the other members
     /// only `env` and `hidden` are set. A load puts the functions in its place.
     pub python: Option<String>,
 }
@@ -177,7 +177,7 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
 
 /// Reports environment names that no grant can give.
 pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
-    let told = names.iter().enumerate().filter_map(|(index, name)| {
+    let actual = names.iter().enumerate().filter_map(|(index, name)| {
         // Programs get these without asking.
         let reason = grantable(name).err().filter(|_| !is_operational(name))?;
         let (message, help) = if is_env_name(name) {
@@ -198,7 +198,7 @@ pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
             help,
         ))
     });
-    told.collect()
+    actual.collect()
 }
 
 fn program_problem(command: &[String]) -> Option<&'static str> {
@@ -445,9 +445,9 @@ mod tests {
         ] {
             let (tools, findings) = of(&written);
             assert_eq!(tools, [], "{written}");
-            let told = (findings[0].field.as_str(), findings[0].help.as_str());
+            let actual = (findings[0].field.as_str(), findings[0].help.as_str());
             assert_eq!(
-                told,
+                actual,
                 ("tools[0].risk", "write one of Safe, Moderate, Dangerous, Critical")
             );
         }
