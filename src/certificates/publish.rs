@@ -1,4 +1,4 @@
-//! What clients trust: where it is written, and what stands there.
+//! The authorities that clients trust: where they are published, and how they are read back.
 
 use std::collections::BTreeMap;
 

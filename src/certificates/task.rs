@@ -112,8 +112,8 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
     if published.as_deref() != Some(bundle.as_str()) {
         publication.publish(client, &task.namespace, owner, &bundle).await?;
     }
-    let stands = |secret: &Secret| serves(secret, &state) && is_owned(secret, owner);
-    if !secret.as_ref().is_some_and(stands) {
+    let is_current = |secret: &Secret| serves(secret, &state) && is_owned(secret, owner);
+    if !secret.as_ref().is_some_and(is_current) {
         store(&secrets, publication.secret(), owner, secret.as_ref(), &state).await?;
     }
     Ok(until)

@@ -122,7 +122,7 @@ fn all(texts: &[String], output: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is said of an answer that cannot be read.
+/// The message for an answer that cannot be read.
 const OTHER_VERSION: &str = "the gateway's answer is not that of this version of knack";
 
 /// An id is a part of a path.

@@ -35,7 +35,7 @@ pub(super) struct Sharing {
     pub(super) settings: ControllerSettings,
     /// Every namespace with its labels.
     pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
-    /// Told when the labels of a namespace change.
+    /// Notified when the labels of a namespace change.
     pub(super) changed: Arc<Notify>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Sharing {
 enum SharingStep {
     Write,
     Leave,
-    /// A ConfigMap of this name is somebody else's.
+    /// A ConfigMap of this name has another owner.
     Refuse,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Context {
     pub(super) memory: Memory,
     /// What runtimes of many skills found when they looked last.
     pub(super) looks: Looks,
-    /// What builders said last of environments of packages.
+    /// The last records of environments of packages, from the builders.
     pub(super) environments: ArcSwap<Records>,
 }
 
@@ -251,7 +251,7 @@ impl Memory {
         remember(&self.written, uid.to_owned(), (version, triggers));
     }
 
-    /// Whether a runtime is as our own last write left it, and nobody asked for another look since that one began: its result would be
+    /// Whether a runtime is as our own last write left it, and no other look was requested since that one began: its result would be
     /// the same.
     pub(super) fn is_as_written(&self, uid: &str, version: Option<&str>) -> bool {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);

@@ -134,7 +134,7 @@ async fn lead(
 
 /// Waits until both definitions are installed and served, and says so.
 async fn definitions(client: &Client, settings: &ControllerSettings) {
-    let mut told = false;
+    let mut logged = false;
     loop {
         let missing = match (
             served::<Skill>(client, settings).await,
@@ -144,9 +144,9 @@ async fn definitions(client: &Client, settings: &ControllerSettings) {
             (Err(error), _) | (_, Err(error)) => error.to_string(),
             _ => "not installed; install the chart knack-crds, or kubectl apply --server-side -f crds/".to_owned(),
         };
-        if !told {
+        if !logged {
             warn!(%missing, "waiting for the definitions of Skill and SkillRuntime");
-            told = true;
+            logged = true;
         }
         sleep(CRD_PAUSE).await;
     }

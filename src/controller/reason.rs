@@ -12,7 +12,7 @@ pub(super) enum Reason {
     Serving,
     /// Suspended by its spec.
     Suspended,
-    /// Seen, work has begun.
+    /// Observed, work has started.
     Progressing,
     /// The object does not fit its type: it was made before its definition.
     InvalidObject,

@@ -261,7 +261,7 @@ fn answered(asked: &HeaderMap, found: ServedFile) -> Response<Bytes> {
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{sha256}\"")) {
         headers.insert(header::ETAG, tag);
     }
-    // Skills change and belong to a credential: nobody keeps an answer without asking again, or for another.
+    // Skills change and belong to a credential: no cache may keep an answer without revalidation, or for another caller.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     for name in CREDENTIAL_HEADERS.into_iter().chain([HEADER_CLIENT]) {
         headers.append(header::VARY, HeaderValue::from_static(name));

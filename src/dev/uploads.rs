@@ -44,8 +44,8 @@ pub(super) struct DevUploads {
     judged: Arc<ReadySkills>,
     /// What callers are served; held while one is made, so that it is made once.
     made: tokio::sync::Mutex<HashMap<Owner, Made>>,
-    /// Versions that cannot be served, which are told once.
-    told: Mutex<Vec<String>>,
+    /// Versions that cannot be served, which are logged once.
+    reported: Mutex<Vec<String>>,
 }
 
 /// What one caller is served.
@@ -67,7 +67,7 @@ type Versions = BTreeMap<String, (VersionNames, Arc<Skill>)>;
 type VersionNames = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
-    /// Opens a folder, with the history of so many days. `packages` tells which packages the runs of a skill have.
+    /// Opens a folder, with the history of so many days. `packages` returns the packages of a skill's runs.
     pub(super) fn open(
         (root, history_days): (&Path, u32),
         packages: PackageNames,
@@ -94,7 +94,7 @@ impl DevUploads {
             packages,
             judged,
             made: tokio::sync::Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         })
     }
 
@@ -149,7 +149,7 @@ impl DevUploads {
         let from = Arc::clone(&base);
         let work = tokio::task::spawn_blocking(move || make(&store, &records, &kept, packages, from, changes));
         let Ok((now, failed)) = work.await else { return base };
-        self.tell(failed);
+        self.report(failed);
         let snapshot = Arc::clone(&now.snapshot);
         if made.len() >= CALLERS_MAX
             && !made.contains_key(&owner)
@@ -168,14 +168,14 @@ impl DevUploads {
             .uploads(skills.map(|(_, skill)| Arc::clone(skill)).collect());
     }
 
-    fn tell(&self, failed: Vec<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    fn report(&self, failed: Vec<String>) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         for text in &failed {
-            if !told.contains(text) {
+            if !reported.contains(text) {
                 terminal::line(text);
             }
         }
-        *told = failed;
+        *reported = failed;
     }
 }
 

@@ -55,8 +55,8 @@ pub struct Summary {
     pub overrides: Overrides,
     /// Resources that the spec asked for its pods.
     pub resources: Option<Resources>,
-    /// Packages that it declares, if any. Read from its files: of a revision that requests began with and that nobody serves
-    /// any more, no status says it.
+    /// Packages that it declares, if any. Read from its files: no status has them for a revision that
+    /// is no longer served but that requests started with.
     pub packages: Option<PackagesStatus>,
     /// Tools whose functions have configuration, by name.
     pub config: Vec<(String, Vec<ConfigParam>)>,
@@ -336,14 +336,14 @@ impl Artifacts {
             Ok(content) => Ok(judge(wanted, content)),
             Err(Unfit::Unreadable(why)) => Err(ArtifactError::Broken(why)),
             Err(Unfit::Swapped(why)) => {
-                self.tell(&wanted.skill, &why).await;
+                self.publish_replaced(&wanted.skill, &why).await;
                 Err(ArtifactError::Broken(why))
             }
         }
     }
 
-    /// Tells the owner of a skill by an Event that its content was replaced after it was judged.
-    async fn tell(&self, id: &SkillRef, why: &str) {
+    /// Publishes an Event on a skill whose content was replaced after it was judged.
+    async fn publish_replaced(&self, id: &SkillRef, why: &str) {
         let object = self.inner.shared.read(|world| {
             let skill = world.skills.get(&id.namespace, &id.name)?;
             Some(skill.object_ref(&()))

@@ -176,12 +176,12 @@ mod tests {
             (&short, 1, "True", Some(&plain), "maxTimeoutSeconds"),
         ] {
             let served = served.map(spec);
-            let told = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {
+            let state = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {
                 RuntimeState::Serves => "serves".to_owned(),
                 RuntimeState::GoesOn => "goes on".to_owned(),
                 RuntimeState::Stops(why) => why,
             };
-            assert!(told.contains(expected), "{now} {observed} {ready} {served:?}: {told}");
+            assert!(state.contains(expected), "{now} {observed} {ready} {served:?}: {state}");
         }
     }
 }

@@ -47,7 +47,7 @@ impl Shared {
         read(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Applies a change to the world; `change` says what differs for readers. Returns what it said.
+    /// Applies a change to the world; `change` describes it for readers. Returns what `change` returned.
     pub fn write(&self, change: impl FnOnce(&mut World) -> Option<Change>) -> Option<Change> {
         let mut world = self.world.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let change = change(&mut world)?;
@@ -166,7 +166,7 @@ async fn follow_skills(
     .await;
 }
 
-/// Notes how new the list is that comes next. Its objects do not tell: the newest one may be deleted.
+/// Notes how new the next list is. Its objects do not show it: the newest one may be deleted.
 async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scope: Option<&str>) {
     let listed = call(
         || "list Skills".to_owned(),

@@ -404,7 +404,7 @@ mod tests {
         }
         assert_eq!(kind.newest_version(), "25");
         let mut kind = WatchedObjects::default();
-        let told = |warm: i64, ready: &str| -> SkillRuntime {
+        let runtime_with = |warm: i64, ready: &str| -> SkillRuntime {
             serde_json::from_value(serde_json::json!({
                 "metadata": {"namespace": "n", "name": "r"}, "spec": {},
                 "status": {"warmPool": {"ready": warm, "desired": 2}, "conditions": [
@@ -413,14 +413,14 @@ mod tests {
             }))
             .unwrap()
         };
-        assert!(kind.apply(None, Event::Apply(told(0, "True"))).is_some());
+        assert!(kind.apply(None, Event::Apply(runtime_with(0, "True"))).is_some());
         assert_eq!(
-            kind.apply(None, Event::Apply(told(2, "True"))),
+            kind.apply(None, Event::Apply(runtime_with(2, "True"))),
             None,
             "a count of the pool"
         );
         assert!(
-            kind.apply(None, Event::Apply(told(2, "False"))).is_some(),
+            kind.apply(None, Event::Apply(runtime_with(2, "False"))).is_some(),
             "the fence is gone"
         );
     }

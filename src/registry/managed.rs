@@ -13,7 +13,7 @@ const MARKS: [(&str, &str); 6] = [
     ("kustomize.config.k8s.io/id", "Kustomize"),
 ];
 
-/// Who would undo a change of this object, in words; `None`: nobody but the registry has written its spec.
+/// The manager that would undo a change of this object, in words; `None`: nobody but the registry has written its spec.
 pub(super) fn manager(meta: &ObjectMeta) -> Option<String> {
     let marks = MARKS.iter().find_map(|(key, word)| {
         let value = meta.annotations.as_ref().and_then(|all| all.get(*key));

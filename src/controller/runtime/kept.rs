@@ -208,13 +208,14 @@ fn name<'a>(item: &Selected<'a>) -> (&'a str, &'a str) {
 /// All of a selected skill that counts, the list of rejected ones, the list of skills and the sharing of names depend on.
 fn effect(keys: &RandomState, runtime: &SkillRuntime, item: &Selected<'_>) -> u64 {
     let mut hash = keys.build_hasher();
-    let told = match &item.accepted {
+    let verdict = match &item.accepted {
         // Whether a name is shared follows from the rest.
         Ok(Some(rejection)) if rejection.reason == Reason::NameShared => None,
         Ok(reservation) => reservation.as_ref().map(|reservation| (true, reservation)),
         Err(rejection) => Some((false, rejection)),
     };
-    told.map(|(is_served, rejection)| (is_served, rejection.reason, &rejection.message))
+    verdict
+        .map(|(is_served, rejection)| (is_served, rejection.reason, &rejection.message))
         .hash(&mut hash);
     item.mode.as_str().hash(&mut hash);
     super::listing::description(item).hash(&mut hash);

@@ -144,8 +144,8 @@ mod tests {
         for (default, cluster_default, expected) in [(true, false, true), (true, true, false), (false, false, false)] {
             let mut runtime = runtime(json!({}));
             runtime.spec.default = default;
-            let told = serving(&runtime, &scope(&none, cluster_default), &NONE).message;
-            assert_eq!(told.contains("spec.default has no effect"), expected, "{told}");
+            let message = serving(&runtime, &scope(&none, cluster_default), &NONE).message;
+            assert_eq!(message.contains("spec.default has no effect"), expected, "{message}");
         }
     }
 

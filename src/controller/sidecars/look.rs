@@ -15,7 +15,7 @@ use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, ru
 use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::workloads::{PodInBrief, stale_image};
 
-/// Pods that are remembered as told; beyond it no Event is written.
+/// Most pods that are remembered as reported; beyond it no Event is written.
 pub(super) const TOLD_MAX: usize = 1_000;
 
 /// What one look found.

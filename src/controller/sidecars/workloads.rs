@@ -11,7 +11,7 @@ use super::roll::Workload;
 
 /// What the Deployment controller labels the pods of a ReplicaSet with; the ReplicaSet's name ends with it.
 const LABEL_TEMPLATE_HASH: &str = "pod-template-hash";
-/// A strategy that replaces pods when somebody deletes them.
+/// A strategy that replaces pods only after they are deleted.
 const ON_DELETE: &str = "OnDelete";
 
 /// A pod as far as its sidecar goes. The rest, such as the environment of its containers, is passed over when it is read.
@@ -286,7 +286,7 @@ mod tests {
             ("mirror:5000/r.io/knack/gateway:1", "r.io/knack/gateway:1", true),
             ("r.io/knack/gateway:1", "r.io/knack/gateway:2", false),
             ("r.io/knack/hub:1", "r.io/knack/gateway:1", false),
-            // Nobody knows which bytes the tag means now.
+            // The bytes behind the tag are unknown now.
             ("r.io/knack/gateway:1", "r.io/knack/gateway:1@sha256:aa", false),
         ] {
             assert_eq!(is_same_image(one, other), same, "{one} {other}");

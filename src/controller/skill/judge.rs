@@ -45,8 +45,13 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
     };
     // The imports of scripts are not looked at: no Python is parsed here.
     let declared = stated(&skill.files, skill.requirements.as_ref());
-    let told = declared.findings.iter().map(ToString::to_string);
-    let warnings = loaded.problems.iter().map(ToString::to_string).chain(told).collect();
+    let findings = declared.findings.iter().map(ToString::to_string);
+    let warnings = loaded
+        .problems
+        .iter()
+        .map(ToString::to_string)
+        .chain(findings)
+        .collect();
     let artifact = artifact::build(id, &skill.files, overrides);
     Ok(JudgedSkill {
         artifact,
@@ -112,7 +117,7 @@ mod tests {
         let judged = with(python, Some(&lock)).unwrap();
         assert_eq!(judged.warnings, [""; 0]);
         assert_eq!(judged.skill.tools[0].name, "f");
-        for (python, lock, said) in [
+        for (python, lock, text) in [
             (python, None, "no python-tools.lock"),
             ("def f(): pass\n", Some(lock.as_str()), "tools.py is not the file"),
         ] {
@@ -121,7 +126,7 @@ mod tests {
                 (verdict.state, verdict.reason),
                 (VerdictState::Stalled, Reason::InvalidSkill)
             );
-            for part in [said, "run `knack skill lock`"] {
+            for part in [text, "run `knack skill lock`"] {
                 assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
             }
         }

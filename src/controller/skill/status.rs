@@ -74,8 +74,8 @@ pub(super) fn delivered(judged: &JudgedSkill, made: &Delivered) -> Verdict {
         message.push_str(&format!("; {}", replaced(&made.replaced).message));
     }
     if !judged.warnings.is_empty() {
-        let told: Vec<_> = judged.warnings.iter().take(WARNINGS_MAX).cloned().collect();
-        message.push_str(&format!("; {} warnings: {}", judged.warnings.len(), told.join("; ")));
+        let shown: Vec<_> = judged.warnings.iter().take(WARNINGS_MAX).cloned().collect();
+        message.push_str(&format!("; {} warnings: {}", judged.warnings.len(), shown.join("; ")));
         if judged.warnings.len() > WARNINGS_MAX {
             message.push_str("; `knack skill validate` lists all");
         }

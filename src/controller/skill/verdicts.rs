@@ -94,7 +94,7 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
     }
 }
 
-/// How the packages of the newest revision stand, and what the runs of the one in service get.
+/// The state of the packages of the newest revision, and the packages of runs of the one in service.
 fn packages_status(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> Option<RuntimePackagesStatus> {
     let newest = Revision::newest(item.skill);
     let served = item

@@ -44,14 +44,14 @@ impl Followed {
 
     /// Reads both again and again, and says once what is wrong.
     pub(super) async fn follow(&self, client: &Client, namespace: &str, settings: &WebhookSettings) {
-        let mut told = Vec::new();
+        let mut logged = Vec::new();
         loop {
             let wrong = self.refresh(client, namespace, settings).await;
-            if wrong != told {
+            if wrong != logged {
                 for what in &wrong {
                     warn!(%what, "the webhook for sidecars is not up to date; retrying");
                 }
-                told = wrong;
+                logged = wrong;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

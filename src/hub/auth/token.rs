@@ -70,7 +70,7 @@ pub struct Authenticator {
     sources: Arc<Sources>,
     strangers: Semaphore,
     known: Semaphore,
-    /// Tokens that are being reviewed: whoever shows one of them waits for its verdict. As many as requests wait at most.
+    /// Tokens that are being reviewed: other requests with the same token wait for its verdict. As many as requests wait at most.
     under_way: UnderWay,
 }
 
