@@ -1,4 +1,4 @@
-//! What every executor refuses before it does anything.
+//! The checks that every executor makes before a run.
 
 use std::path::{Component, Path};
 

@@ -87,7 +87,7 @@ impl Subject {
     }
 }
 
-/// What came so far.
+/// The frames so far.
 #[derive(Debug, Default)]
 pub struct Collected {
     /// As the runner reported.
@@ -157,7 +157,7 @@ pub async fn read_result(
     }
 }
 
-/// What a runner was asked to run.
+/// The request to a runner.
 struct SentRun {
     id: String,
     digest: String,
@@ -229,7 +229,7 @@ pub fn processes_left(how: &str) -> ExecutionError {
     ExecutionError::Internal(format!("processes of the run could not be ended ({how})"))
 }
 
-/// What a result and all that came before it mean, wherever it was read: from the stream, or from the log afterwards.
+/// The outcome of a result and all frames before it, read from the stream, or from the log afterwards.
 pub fn run_end(subject: Subject, result: &RunResult, collected: Collected, start: StartKind) -> RunEnd {
     if !failed_before_run(result) && result.id != subject.id.to_string() {
         return RunEnd::Failed(something_else());

@@ -26,7 +26,7 @@ pub struct AdHocRuns<'a> {
     pub gateway: Option<Arc<Gateway>>,
     /// The request.
     pub parts: &'a Parts,
-    /// What everybody is served.
+    /// The shared catalog.
     pub base: &'a Arc<Snapshot>,
 }
 

@@ -26,18 +26,18 @@ pub struct AnswerContainer {
     pub id: Option<String>,
 }
 
-/// What decides about it.
+/// The input of the decision.
 #[derive(Debug, Clone, Copy)]
 pub struct ContainerContext<'a> {
     /// The request.
     pub view: &'a View,
     /// Its plan.
     pub plan: &'a Plan,
-    /// What is injected.
+    /// The injected plan.
     pub injection: &'a Injection,
     /// Where it came in.
     pub route: (Format, CallKind),
-    /// Whose it is.
+    /// The caller.
     pub caller: &'a KeyedHash,
     /// The gateway's id of the request.
     pub request_id: &'a str,

@@ -26,7 +26,7 @@ const ANSWER_MAX_BYTES: usize = 256 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct ReportedClaims(pub Arc<Reports>);
 
-/// What came of one try.
+/// The outcome of one try.
 enum Tried {
     Answered(Result<ClaimOutcome, ClaimError>),
     Silent(String),

@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// What a request says, besides its tool.
+    /// The parts of a request besides its tool.
     #[derive(Clone, Copy, Default)]
     struct RequestedTools {
         ours: usize,

@@ -366,7 +366,7 @@ fn hub_client(args: &ServeArgs) -> anyhow::Result<HubClient> {
     client_of(args, "--hub", args.hub.clone().context("--hub: required")?)
 }
 
-/// What this gateway has to do with the registry of its cluster.
+/// The gateway's connections to the registry of its cluster.
 struct OfRegistry {
     /// `--registry`.
     relay: Option<Arc<Relay>>,

@@ -46,7 +46,7 @@ pub enum AnswerPiece {
 /// The target of a request and the parts of its head that are sent along, for every round.
 #[derive(Debug, Clone)]
 pub struct UpstreamTarget {
-    /// Whose address.
+    /// The API of the provider.
     pub api: Api,
     /// As the client sent it.
     pub path_and_query: String,
@@ -203,7 +203,7 @@ impl Exchange {
         self.head_headers.take().unwrap_or_default()
     }
 
-    /// What the loop gave back as log so far; the rest is published at the end.
+    /// The loop's part of the log so far; the rest is published at the end.
     pub const fn log(&mut self) -> &mut RequestLog {
         &mut self.log
     }

@@ -54,7 +54,7 @@ struct Inner {
 #[derive(Debug)]
 struct KeptResponse {
     made: Instant,
-    /// The same for the clients.
+    /// The same time as clients see it.
     made_at: Timestamp,
     files: Vec<KeptFile>,
 }
@@ -73,7 +73,7 @@ struct KeptFile {
 pub struct MadeFile {
     /// Its id.
     pub id: String,
-    /// What it is.
+    /// The file.
     pub entry: FileEntry,
     /// The id of its response.
     pub response: String,

@@ -20,7 +20,7 @@ use super::state::Gateway;
 use super::tools::file_url;
 use crate::catalog::Snapshot;
 
-/// What the look-ups of one request need.
+/// The state for the look-ups of one request.
 #[derive(Debug)]
 pub struct Hidden {
     /// The caller.

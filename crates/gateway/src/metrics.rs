@@ -93,7 +93,7 @@ pub enum ReadOutcome {
     Failed,
 }
 
-/// What the replicas of a gateway do for each other.
+/// Counters of the exchange between the replicas of a gateway.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaMetrics {
     writes: Family<WriteLabels, Counter>,
@@ -215,7 +215,7 @@ pub struct Metrics {
     pub history_dropped: Counter,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,
-    /// What the replicas of this gateway do for each other.
+    /// Counters of the exchange between the replicas of this gateway.
     pub replicas: ReplicaMetrics,
     /// Uses of skills.
     pub skill_uses: SkillMetrics,

@@ -1,4 +1,4 @@
-//! What `/readyz` and `/metrics` of a gateway say.
+//! The answers of a gateway's `/readyz` and `/metrics`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

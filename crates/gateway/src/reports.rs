@@ -144,7 +144,7 @@ impl Reports {
         self.more.notify_one();
     }
 
-    /// What was taken and did not arrive waits again, unless something later is known.
+    /// Puts back reports that were taken and did not arrive, unless a later state is known.
     fn put_back(&self, taken: Vec<(String, String)>) {
         for (id, line) in taken {
             let mut waiting = self.lock();
@@ -271,7 +271,7 @@ impl RunHistory for Reports {
     }
 }
 
-/// What programs run through this gateway is noted as all other runs are. What was noted is read at the registry itself.
+/// Notes the runs of programs through this gateway like all other runs. They are read at the registry itself.
 #[async_trait]
 impl History for Reports {
     fn note(&self, execution: Execution) {

@@ -1,4 +1,4 @@
-//! What is noted of every run for a history that outlives the process, if there is one.
+//! The notes of every run for a history that outlives the process, if there is one.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub trait RunHistory: Debug + Send + Sync {
 pub struct RunNote {
     /// Execution id.
     pub id: String,
-    /// Whose it is.
+    /// The caller.
     pub caller: KeyedHash,
     /// Its skill; `None`: code for none.
     pub skill: Option<Arc<Skill>>,
@@ -39,11 +39,11 @@ pub struct RunNote {
     pub request_id: String,
     /// The arguments as JSON.
     pub input: String,
-    /// What it printed.
+    /// Its output.
     pub output: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
-    /// How far it has come.
+    /// Its state.
     pub status: ExecutionStatus,
     /// From its beginning to its end.
     pub duration: Option<Duration>,
@@ -161,7 +161,7 @@ fn why(result: &ExecutionResult) -> Option<String> {
     }
 }
 
-/// What a program wrote to standard error, and why the sandbox ended it.
+/// The program's standard error, and why the sandbox ended it.
 pub(crate) fn stderr_text(result: &ExecutionResult) -> String {
     let mut text = result.stderr.text().into_owned();
     let reason = match result.exit {

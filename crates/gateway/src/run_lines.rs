@@ -1,4 +1,4 @@
-//! What runs are, for the history of a registry.
+//! Runs as executions of a registry's history.
 
 use knack_execution::ExecutionStatus;
 use knack_registry::{ExecutedSkill, Execution, Owner, Status};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The begin of the names of our folders.
 const PREFIX: &str = "knack-files-";
-/// What the living process holds.
+/// The lock of the process that owns a folder.
 const LOCK: &str = "lock";
 /// The folder's name until its lock is held, so that no other process takes it for an abandoned one.
 const LOCK_BEFORE: &str = "lock.new";

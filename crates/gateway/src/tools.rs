@@ -52,15 +52,15 @@ pub struct ToolRunner {
     pub request_start: Duration,
     /// Base of file URLs written into tool texts, if the gateway's public URL is known.
     pub public_url: Option<String>,
-    /// What files and runs may hold.
+    /// The memory budget of files and runs.
     pub requests: Requests,
     /// Where runs are noted, if anywhere.
     pub history: Option<Arc<dyn RunHistory>>,
-    /// What grows while the loop runs.
+    /// The state that grows while the loop runs.
     pub state: Mutex<LoopState>,
 }
 
-/// What grows while the loop runs.
+/// The state that grows while the loop runs.
 #[derive(Debug, Default)]
 pub struct LoopState {
     /// Skills loaded so far, by earlier rounds and expanded turns.

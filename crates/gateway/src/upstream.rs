@@ -27,7 +27,7 @@ pub struct Upstreams {
     bases: Arc<ArcSwap<BTreeMap<Api, Base>>>,
     /// APIs whose address was configured here: the runtime cannot change them.
     fixed: Arc<BTreeSet<Api>>,
-    /// What callers may do with the operator's keys.
+    /// The requests for which callers may use the operator's keys.
     scope: KeyScope,
 }
 

@@ -65,7 +65,7 @@ pub struct Catalogs {
     pub files: String,
     /// Whether [`Web`] has a key for the catalog.
     pub has_key: bool,
-    /// What fetches.
+    /// The client for fetches.
     pub web: Arc<dyn Web>,
 }
 

@@ -11,7 +11,7 @@ pub enum StoreError {
     NameTaken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The skill that has it.
         id: String,
     },
     /// A version must keep the name of its skill.

@@ -38,7 +38,7 @@ const LIMIT_MAX: usize = 100;
 /// Digits of a digest that distinguish two names.
 const NAME_DIGITS: usize = 8;
 
-/// What is asked, with the id in the path.
+/// The request, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the API")]
 pub enum LiteLlm {
@@ -131,7 +131,7 @@ pub(crate) async fn create(
     Ok((200, Some(shown(&record))))
 }
 
-/// What a form says beside its files.
+/// The fields of a form that are not files.
 fn fields(form: &Form) -> Result<LiteLlmFields, Refusal> {
     let field = |name: &str| form.fields.get(name).filter(|text| !text.is_empty()).cloned();
     let metadata = field("metadata").map(|text| {

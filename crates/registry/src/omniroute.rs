@@ -45,7 +45,7 @@ const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, GET
     POST /api/skills/executions, GET /api/skills/executions/{id}, and GET and POST …/install of /api/skills/marketplace and \
     /api/skills/skillssh.";
 
-/// What is asked, with the id in the path.
+/// The request, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the API")]
 pub enum OmniRoute {
@@ -208,7 +208,7 @@ async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<
     kept.map(|record| record.id).map_err(|error| refused(error, &name))
 }
 
-/// What a list is asked for.
+/// The parameters of a list.
 struct Wanted {
     text: String,
     mode: Option<Mode>,

@@ -1,4 +1,4 @@
-//! What gateways of a cluster report of executions to the registry, which keeps the history.
+//! The reports of a cluster's gateways to the registry, which keeps the history of executions.
 
 use serde::{Deserialize, Serialize};
 

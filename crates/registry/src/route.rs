@@ -35,7 +35,7 @@ impl Dialect {
     }
 }
 
-/// What is asked, with the words of the path.
+/// The request, with the words of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the APIs")]
 pub enum Operation {

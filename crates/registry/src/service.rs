@@ -35,7 +35,7 @@ pub struct Registry {
 /// A request to an API.
 #[derive(Debug)]
 pub struct ApiRequest {
-    /// What [`crate::route()`] made of it.
+    /// The result of [`crate::route()`].
     pub call: ApiCall,
     /// Its query.
     pub query: Option<String>,
@@ -57,7 +57,7 @@ impl Registry {
         }
     }
 
-    /// The same with catalogs to install from.
+    /// This service with catalogs to install from.
     #[must_use]
     pub fn with_catalogs(self, catalogs: Catalogs) -> Self {
         Self {
@@ -313,7 +313,7 @@ fn title(dialect: Dialect, form: &Form) -> Result<Option<String>, Refusal> {
     dialect.title_field().map_or(Ok(None), |field| form.title(field))
 }
 
-/// What differs between the dialects.
+/// The differences between the dialects.
 impl Dialect {
     fn page(self, query: Option<&str>, id: &str) -> Result<crate::page::Page, Refusal> {
         match self {

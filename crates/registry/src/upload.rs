@@ -54,7 +54,7 @@ pub(crate) struct Form {
 pub(crate) struct Folder {
     /// Its name.
     pub(crate) name: String,
-    /// What is in it.
+    /// Its files.
     pub(crate) files: Files,
 }
 
@@ -204,7 +204,7 @@ pub fn zipped(name: &str, files: &Files) -> Result<Vec<u8>, zip::result::ZipErro
     packed(&format!("{name}/"), files)
 }
 
-/// The same with the folder's content at the root, as archives of an index of skills have it.
+/// This archive with the folder's content at the root, as archives of an index of skills have it.
 ///
 /// # Errors
 ///

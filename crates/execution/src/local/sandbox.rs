@@ -35,7 +35,7 @@ const EXIT_GRACE: Duration = Duration::from_millis(KILL_BOUND_MS + 1000);
 /// One read of the runner's output: a few output frames.
 const READ_BYTES: usize = 32 << 10;
 
-/// What every sandbox of an executor is started with.
+/// The settings of all sandboxes of an executor.
 #[derive(Debug)]
 pub(super) struct Blueprint {
     pub(super) workshop: Arc<Workshop>,
@@ -53,7 +53,7 @@ pub(super) struct Sandbox {
     process: Option<Process>,
     /// The locks as reported.
     pub(super) locks: LockReport,
-    /// What bounds the files of the run.
+    /// How the files of the run are bounded.
     pub(super) work: WorkBound,
     /// When it became ready.
     pub(super) since: Instant,

@@ -72,7 +72,7 @@ impl<'s> ShownOutput<'s> {
         });
     }
 
-    /// What was not shown yet.
+    /// Reports the output that was not shown yet.
     pub(super) fn end(&mut self, result: &ExecutionResult) {
         for (at, stream) in [&result.stdout, &result.stderr].into_iter().enumerate() {
             if let Some(rest) = stream.bytes.get(self.reported[at]..)

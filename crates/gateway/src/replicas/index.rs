@@ -19,7 +19,7 @@ pub(super) struct ReplicaIndex {
     by_key: HashMap<(KeptKey, KeptKey), u64>,
     /// How many values of hidden turns each client has.
     clients: HashMap<KeptKey, usize>,
-    /// The same by the beginning of their conversation.
+    /// How many there are with each beginning of a conversation.
     openings: HashMap<(KeptKey, KeptKey), usize>,
     next: u64,
 }

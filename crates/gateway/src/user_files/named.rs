@@ -18,7 +18,7 @@ use crate::hidden::StagedFile;
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
 use crate::state::Gateway;
 
-/// What a request has of ours.
+/// The files and the container of this gateway that a request names.
 #[derive(Debug, Default)]
 pub struct Named {
     /// The files of its container, and those that its messages name, for its runs.
@@ -172,7 +172,7 @@ async fn parts(
     named: &mut Named,
 ) -> Result<Bytes, Fault> {
     let mut edits = Edits::new();
-    // The same file may be named in many messages; its name is the same in each request of a conversation.
+    // A file may be named in many messages; its name is the same in each request of a conversation.
     let mut names: Vec<(&str, String)> = Vec::new();
     for part in &own.parts {
         if let Some(kind) = &part.for_model {

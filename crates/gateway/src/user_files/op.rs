@@ -1,4 +1,4 @@
-//! What a store of uploads and containers is asked for, and what it answers, as values and as bytes between gateway and registry.
+//! The requests to a store of uploads and containers, and its answers, as values and as bytes between gateway and registry.
 //!
 //! ```text
 //! POST /knack/v1/files   {"caller": "…", "op": {…}}⏎ content        200   {"done": {…}}⏎ content   or   {"refused": {…}}⏎
@@ -20,7 +20,7 @@ const ASKED_MAX_BYTES: usize = 8 << 10;
 /// Longest id that a gateway may choose or name.
 const ID_MAX_BYTES: usize = 128;
 
-/// What a store is asked for. A content comes with those that add a file.
+/// A request to a store. Those that add a file come with a content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -59,7 +59,7 @@ pub enum Op {
 /// Positions of removed ids in a list.
 pub(super) type Gone = Vec<(String, Timestamp)>;
 
-/// What a store answers.
+/// An answer of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

@@ -100,7 +100,7 @@ pub struct Execution {
     /// Whether input, output or error are cut.
     #[serde(default)]
     pub truncated: bool,
-    /// How far it has come.
+    /// Its state.
     pub status: Status,
     /// Why it failed.
     pub error: Option<String>,

@@ -27,7 +27,7 @@ impl HistorySettings {
         }
     }
 
-    /// The same with another bound on the disk.
+    /// These settings with another bound on the disk.
     #[must_use]
     pub const fn within(self, most_bytes: u64) -> Self {
         Self { most_bytes, ..self }

@@ -48,7 +48,7 @@ fn may_install(active: Catalog, from: Catalog) -> Result<(), Refusal> {
     Err(Refusal::new(RefusalKind::Conflict, "", text))
 }
 
-/// What a search finds.
+/// The results of a search.
 pub(super) async fn search(
     catalogs: Option<&Catalogs>,
     catalog: Catalog,
@@ -108,7 +108,7 @@ fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
 /// Members of an install from SkillsMP: those that must be there, and the others. `sourceUrl` is noted by OmniRoute's
 /// dashboard, and shown nowhere.
 const OF_SKILLSMP: ([&str; 3], [&str; 2]) = (["name", "description", "skillMdContent"], ["version", "sourceUrl"]);
-/// The same from skills.sh.
+/// As above, from skills.sh.
 const OF_SKILLSSH: ([&str; 4], [&str; 1]) = (["name", "description", "source", "skillId"], ["version"]);
 
 /// Reads an install, and fetches its SKILL.md where the body does not have it.

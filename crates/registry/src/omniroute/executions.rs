@@ -39,7 +39,7 @@ pub struct AdHoc {
     pub identity: Identity,
 }
 
-/// What the id of a run is made of, so that the same run has the same id wherever it is asked for.
+/// The parts of a run's id, so that the same run has the same id at every replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The gateway's request.
@@ -50,12 +50,12 @@ pub struct Identity {
     pub begun: i64,
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The status.
     pub status: Status,
-    /// What it printed.
+    /// Its output.
     pub output: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
@@ -86,7 +86,7 @@ pub trait Runs: Send + Sync {
     async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun>;
 }
 
-/// What the calls of this file need.
+/// The state for the calls of this file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ran<'a> {
     pub(crate) history: Option<&'a Arc<dyn History>>,
@@ -230,7 +230,7 @@ fn shown_name(row: &Row<Item>) -> String {
     }
 }
 
-/// What a body asks for.
+/// The request of a body.
 struct Wanted {
     skill: String,
     tool: Option<String>,
@@ -323,7 +323,7 @@ impl Wanted {
     }
 }
 
-/// What a list is asked for, and its page.
+/// The parameters of a list, and its page.
 fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize), Refusal> {
     let (mut page, mut limit) = (1, LIMIT_DEFAULT);
     let (mut skill, mut status, mut others) = (None, None, false);

@@ -56,7 +56,7 @@ const CATALOG_DESCRIPTION_MAX: usize = 1024;
 pub(super) struct Installation {
     /// The name as written, where it is no legal one.
     pub(super) title: Option<String>,
-    /// What is kept.
+    /// The record that is stored.
     pub(super) draft: Draft,
 }
 
@@ -225,7 +225,7 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
         retryable: false,
         hidden: false,
         config: Vec::new(),
-        // What a declared tool has that says nothing.
+        // The risk of a tool whose record states none.
         risk: Risk::Safe,
     };
     let functions = BTreeMap::from([(HANDLER.to_owned(), vec![function])]);

@@ -41,7 +41,7 @@ pub enum ClaimError {
     NoHistory,
 }
 
-/// Who knows which requests ran.
+/// The authority on which requests ran.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Repeats<'a> {
     /// This process.
@@ -73,7 +73,7 @@ impl Drop for OwnRun<'_> {
     }
 }
 
-/// What a request with a key of repeats is.
+/// The decision about a request with a key of repeats.
 pub(crate) enum RepeatDecision<'a> {
     /// The first request: it is run, and this gets its steps.
     Own(RunObserver<'a>),
@@ -98,7 +98,7 @@ pub(crate) enum RunObserver<'a> {
 pub(crate) type Note = Arc<dyn Fn(Execution) + Send + Sync>;
 
 impl<'a> Repeats<'a> {
-    /// What a request is, of which this is the execution.
+    /// Decides about the request of this execution.
     pub(crate) async fn turn(
         self,
         history: Option<&Arc<dyn History>>,
@@ -117,7 +117,7 @@ impl<'a> Repeats<'a> {
             }
             Self::Cluster(claims) => match claims.claim(first).await {
                 Ok(ClaimOutcome::Run(claimed)) => {
-                    // Whose it is, and what is withheld, is the registry's affair.
+                    // The registry sets the caller, and withholds what it must.
                     let own = Execution {
                         id: claimed.id,
                         request: claimed.request,
@@ -242,7 +242,7 @@ struct RepeatState {
 }
 
 impl RepeatState {
-    /// What there is to say at the end.
+    /// The last report.
     fn last(&self) -> Execution {
         let now = self.now.clone();
         match (self.is_begun, now.status.has_ended()) {

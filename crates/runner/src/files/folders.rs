@@ -23,7 +23,7 @@ pub(crate) struct RunFolders {
     pub(crate) skills_path: PathBuf,
     /// The owner of the files that are put into the work directory.
     pub(crate) owner: Option<Identity>,
-    /// What bounds the bytes and files of the work directory.
+    /// How the bytes and files of the work directory are bounded.
     pub(crate) bound: WorkBound,
 }
 

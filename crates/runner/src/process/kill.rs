@@ -45,7 +45,7 @@ impl Reach {
     }
 }
 
-/// What the killing found.
+/// The result of the killing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Killed {
     /// The status of the main process if it was reaped here.

@@ -22,12 +22,12 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::locks::{Failure, LandlockReached, Recipe};
 use crate::protocol::LandlockState;
 
-/// What to execute.
+/// The program to execute.
 #[derive(Debug)]
 pub(crate) struct Launch {
     /// The absolute path of the binary.
     pub(crate) program: PathBuf,
-    /// What the program sees as its own name.
+    /// The program's own name (`argv[0]`).
     pub(crate) name: OsString,
     /// The arguments after the name.
     pub(crate) arguments: Vec<OsString>,
@@ -64,7 +64,7 @@ pub(crate) struct Child {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
-    /// What was reached.
+    /// The locks that are on.
     pub(crate) landlock: LandlockReached,
 }
 
@@ -193,7 +193,7 @@ impl Launch {
     }
 }
 
-/// What the child executes, as system calls take it.
+/// The program in the form that system calls take.
 struct Order {
     program: CString,
     cwd: PathBuf,

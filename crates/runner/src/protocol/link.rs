@@ -23,11 +23,11 @@ use super::{Claim, Data, FromRunner, Key, PROTOCOL, PROTOCOL_MIN, Sealed, ToRunn
 
 /// The separator between the authenticated text and the mac.
 const BEFORE_MAC: &[u8] = b",\"mac\":\"";
-/// What ends the line.
+/// The end of the line.
 const AFTER_MAC: &[u8] = b"\"}";
 /// A number and a tag.
 const MAC_BYTES: usize = 8 + 16;
-/// The same in base64.
+/// Its length in base64.
 const MAC_CHARACTERS: usize = MAC_BYTES / 3 * 4;
 /// The longest line without a mac that is parsed after the claim: another claim.
 const MAX_CLAIM_BYTES: usize = 1024;
@@ -161,7 +161,7 @@ impl OwnerLink {
     }
 }
 
-/// What a line of a runner's stdout is.
+/// A line of a runner's stdout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming {
     /// A frame of the runner that has our key.
@@ -330,7 +330,7 @@ impl RunnerLink {
         serde_json::from_slice(line).map_err(|error| Refusal::Malformed(error.to_string()))
     }
 
-    /// What the owner has asked so far; see [`OwnerLink::request_digest`].
+    /// The owner's requests so far; see [`OwnerLink::request_digest`].
     pub fn request_digest(&self) -> String {
         hex(&self.asked.clone().finalize())
     }

@@ -173,7 +173,7 @@ fn cpu_used(pid: Pid) -> Duration {
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) id: String,
-    /// What was asked.
+    /// The request.
     pub(super) digest: String,
     pub(super) limits: Effective,
     pub(super) began: Instant,

@@ -1,4 +1,4 @@
-//! What the frames of the owner do.
+//! The effects of the owner's frames.
 
 use std::time::{Duration, Instant};
 

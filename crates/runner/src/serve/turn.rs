@@ -50,7 +50,7 @@ pub fn serve_on(kernel: Kernel, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -
     outcome.map_err(Into::into)
 }
 
-/// What the runner listens and speaks to.
+/// The descriptors that the runner reads and writes.
 struct Ends<'a> {
     input: BorrowedFd<'a>,
     output: BorrowedFd<'a>,

@@ -18,7 +18,7 @@ struct LastContact {
     before: Duration,
     /// `maxSnapshotAgeSeconds` of the runtime.
     max_age: Duration,
-    /// What is served was read from the disk.
+    /// Whether the served catalog was read from the disk.
     is_saved: bool,
 }
 
@@ -49,7 +49,7 @@ impl CatalogAge {
         Some(last.age()).filter(|age| *age > last.max_age)
     }
 
-    /// What the runtime allows.
+    /// Sets the greatest age that the runtime allows.
     pub(super) fn set_limit(&self, max_age: Duration) {
         self.lock().max_age = max_age;
     }

@@ -135,7 +135,7 @@ struct Follower {
     serving: Arc<Serving>,
     mirror: Mirror,
     content: Content,
-    /// What pays for the compiled catalog, beside the contents of files.
+    /// The memory budget of the compiled catalog, without the contents of files.
     budget: MemoryBudget,
     held: Option<MemoryShare>,
     /// The sources of the last snapshot, so that a skill whose new content is missing stays as it was.

@@ -28,7 +28,7 @@ pub(in crate::catalog::remote) struct Saver {
     _task: AbortOnDropHandle<()>,
 }
 
-/// What the disk should have and does not have yet.
+/// The catalog that the disk should have and does not have yet.
 #[derive(Debug)]
 enum SaveRequest {
     Catalog(Box<Unsaved>),
@@ -112,9 +112,9 @@ impl NextSave {
 struct Saving {
     place: SavedPlace,
     age: CatalogAge,
-    /// What the disk has.
+    /// The catalog on the disk.
     written: Option<Fingerprint>,
-    /// What a full disk refused, among others.
+    /// The last catalog that could not be written, such as to a full disk.
     failed: Option<Arc<SaveRequest>>,
     /// The last failure, which is reported once and not with every try.
     logged: String,
