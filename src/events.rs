@@ -49,7 +49,7 @@ impl Events {
         self.write(EventType::Warning, object, reason, action, note).await;
     }
 
-    /// The same for what went well.
+    /// As above, for Events of the type Normal.
     pub async fn note(&self, object: &ObjectReference, reason: &str, action: &str, note: &str) {
         self.write(EventType::Normal, object, reason, action, note).await;
     }

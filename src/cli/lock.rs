@@ -127,7 +127,7 @@ async fn read(args: &LockArgs) -> anyhow::Result<SkillSource> {
     Ok(source)
 }
 
-/// What the skill declares of Python packages without its old lock; `None`: nothing, but something else was locked.
+/// The declaration of Python packages without the skill's old lock; `None`: it declares none, but something else was locked.
 fn packages(args: &LockArgs, source: &SkillSource, has_other: bool) -> anyhow::Result<Option<Declaration>> {
     let mut files = source.files.clone();
     files.remove(LOCK_FILE);

@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Namespaces written at once: a renewed certificate reaches hundreds of them in seconds, and the API server has other work.
 const AT_ONCE: usize = 8;
 
-/// What the controller shares the authorities with.
+/// Publishes the authorities in the namespaces of gateways.
 pub(super) struct Sharing {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
@@ -39,7 +39,7 @@ pub(super) struct Sharing {
     pub(super) changed: Arc<Notify>,
 }
 
-/// What is to be done in a namespace.
+/// The step for a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SharingStep {
     Write,
@@ -65,7 +65,7 @@ fn step(present: Option<&ConfigMap>, bundle: &str) -> SharingStep {
 impl Sharing {
     /// Shares until the task is ended. Only the leader does.
     pub(super) async fn run(self) {
-        // What was written or found right, since the last look at everything.
+        // The content that was written or found right in each namespace, since the last look at all of them.
         let mut done: BTreeMap<String, String> = BTreeMap::new();
         let mut refused: BTreeSet<String> = BTreeSet::new();
         loop {
@@ -142,7 +142,7 @@ impl Sharing {
         Ok(whole)
     }
 
-    /// What gateways trust; `None` while the hub has no certificate.
+    /// The authorities for gateways; `None` while the hub has no certificate.
     async fn bundle(&self) -> Result<Option<String>, CallError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let published = call(

@@ -1,4 +1,4 @@
-//! What reconcilers share: the client with its limits, the world, memory, metrics.
+//! The state that reconcilers share: the client with its limits, the world, memory, metrics.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -32,7 +32,7 @@ use crate::selection::Scope;
 use crate::sources::fetch::Fetcher;
 use crate::status_write::Writer;
 
-/// What reconcilers share.
+/// The state that reconcilers share.
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
@@ -46,10 +46,10 @@ pub(super) struct Context {
     pub(super) changes: Arc<PendingChanges>,
     /// Requests a reconcile of a skill; one sender per realm.
     pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
-    /// The same for runtimes.
+    /// As above, for runtimes.
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: Memory,
-    /// What runtimes of many skills found when they looked last.
+    /// The results of the last look of runtimes with many skills.
     pub(super) looks: Looks,
     /// The last records of environments of packages, from the builders.
     pub(super) environments: ArcSwap<Records>,
@@ -90,7 +90,7 @@ impl Context {
             .is_some_and(|default| default.namespace == namespace && default.name == name)
     }
 
-    /// What selection needs as input for a runtime.
+    /// The input of selection for a runtime.
     pub(super) fn scope<'a>(
         &'a self,
         namespaces: &'a crate::selection::NamespaceLabels,
@@ -107,7 +107,7 @@ impl Context {
         }
     }
 
-    /// What is known of environments of packages; `None` where nothing builds them.
+    /// The records of environments of packages; `None` where nothing builds them.
     pub(super) fn environments(&self) -> Option<Arc<Records>> {
         self.settings.packages.then(|| self.environments.load_full())
     }
@@ -134,7 +134,7 @@ impl Context {
     }
 }
 
-/// What is remembered between reconciles; losing it costs work, never correctness.
+/// State between reconciles; losing it costs work, never correctness.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     attempts: Mutex<HashMap<String, u32>>,

@@ -58,7 +58,7 @@ impl<'a, K: Owned> Desired<'a, K> {
         }
     }
 
-    /// What is wanted.
+    /// The wanted object.
     pub(super) fn object(&self) -> &K {
         &self.object
     }

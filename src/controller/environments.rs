@@ -1,4 +1,4 @@
-//! What builders say of environments of packages, and who looks again when they say something new.
+//! Follows the builders' records of environments, and requests a look where they change.
 
 use std::sync::Arc;
 

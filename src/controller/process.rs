@@ -412,7 +412,7 @@ fn report(tasks: &mut JoinSet<Result<(), ControllerError>>, context: &Arc<Contex
     }
 }
 
-/// What an event is about.
+/// The subject of an event.
 fn object_of<K>(event: &watcher::Event<K>) -> Option<&K> {
     match event {
         watcher::Event::Apply(object) | watcher::Event::InitApply(object) | watcher::Event::Delete(object) => {

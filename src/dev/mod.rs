@@ -170,7 +170,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
     let uploads = uploads(&args, &search, judged, &roots)?;
-    // Who runs is who uploads, also after a restart.
+    // The user of runs is the one of uploads, also after a restart.
     let secret = uploads
         .as_ref()
         .map_or_else(knack_gateway::secret::random_secret, |uploads| uploads.secret());
@@ -399,7 +399,7 @@ fn names(declared: &Declaration) -> PackageNames {
     }
 }
 
-/// The same where the runtime gives the standard environment to every skill that declares none.
+/// The packages of skills where the runtime gives the standard environment to every skill that declares none.
 fn declared_or_given(skill: &Skill) -> PackageNames {
     let declared = declare(&skill.files, skill.requirements.as_ref());
     names(&applied(&Rules::default().with_standard(true), declared))

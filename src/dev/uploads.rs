@@ -37,18 +37,18 @@ pub(super) struct DevUploads {
     store: Arc<FolderStore>,
     registry: Registry,
     history: Option<Arc<FolderHistory>>,
-    /// What runs tools for programs; it has this.
+    /// The gateway that runs tools for programs; it owns this.
     gateway: OnceLock<Weak<Gateway>>,
     secret: [u8; 32],
     packages: PackageNames,
     judged: Arc<ReadySkills>,
-    /// What callers are served; held while one is made, so that it is made once.
+    /// The catalogs of callers; locked while one is made, so that it is made once.
     made: tokio::sync::Mutex<HashMap<Owner, Made>>,
     /// Versions that cannot be served, which are logged once.
     reported: Mutex<Vec<String>>,
 }
 
-/// What one caller is served.
+/// The catalog of one caller.
 #[derive(Debug, Clone)]
 struct Made {
     /// The state of the store that it was made of.
@@ -63,7 +63,7 @@ struct Made {
 /// Versions by id.
 type Versions = BTreeMap<String, (VersionNames, Arc<Skill>)>;
 
-/// What a record says of a version: the references under which it is named, and its mode.
+/// The part of a version's record that catalogs use: the references under which it is named, and its mode.
 type VersionNames = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
@@ -121,7 +121,7 @@ impl DevUploads {
         }
     }
 
-    /// Who sends a request; `None` without a credential.
+    /// The sender of a request; `None` without a credential.
     fn owner(&self, parts: &Parts) -> Option<Owner> {
         caller::has_credential(&parts.headers, &parts.uri)
             .then(|| Owner::from(caller::identify(&self.secret(), &parts.headers, &parts.uri).bucket()))

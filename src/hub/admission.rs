@@ -91,7 +91,7 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
     Ok((id, skills))
 }
 
-/// What an admission is about, besides the POST.
+/// The subject of an admission, besides the POST.
 #[derive(Debug)]
 pub struct Admission<'a> {
     /// The mounts' skills, in their order.
@@ -100,7 +100,7 @@ pub struct Admission<'a> {
     pub runtime: &'a SkillRuntime,
     /// The same, resolved.
     pub view: &'a RuntimeView,
-    /// What images may run.
+    /// The images that may run.
     pub scope: &'a Scope<'a>,
     /// The key of the caller's executions.
     pub caller: String,

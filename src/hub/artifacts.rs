@@ -32,7 +32,7 @@ use crate::{artifact, hub::watch::Shared};
 /// Of the process's memory budget, the part for content that is kept: an eighth, 100 skills of 300 KiB under a limit of
 /// 512 MiB. Content is needed twice: when gateways fetch it, and when code runs.
 const CACHE_DIVISOR: usize = 8;
-/// What a file costs besides its bytes.
+/// The cost of a file besides its bytes.
 const FILE_BYTES: usize = 256;
 /// Superseded revisions of a skill whose summary is kept: requests in progress stay with the revision that they began
 /// with.
@@ -46,12 +46,12 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Reason of the Event of a Skill whose ConfigMaps differ from its status.
 const SWAPPED: &str = "ArtifactSwapped";
 
-/// What is known of one revision of a skill.
+/// The description of one revision of a skill.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The content of a status.
     pub in_service: InService,
-    /// What the spec set when this content was judged.
+    /// The spec's settings when this content was judged.
     pub overrides: Overrides,
     /// Resources that the spec asked for its pods.
     pub resources: Option<Resources>,
@@ -69,7 +69,7 @@ pub struct Summary {
 pub struct Content {
     /// Its share of the memory for content, if it is kept.
     share: Option<MemoryShare>,
-    /// What it is.
+    /// The description of the revision.
     pub summary: Arc<Summary>,
     /// The skill as every component checks it; `None` if this hub cannot read what a newer controller accepted.
     pub skill: Option<Arc<LoadedSkill>>,

@@ -10,7 +10,7 @@ use knack_api::{SkillRuntime, SkillRuntimeSpec};
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
 
-/// What the hub does about a runtime.
+/// The state of a runtime at the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RuntimeState {
     /// Judged as it is written: code runs by it.

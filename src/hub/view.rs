@@ -1,4 +1,4 @@
-//! What one runtime serves to one kind of caller, and how that changes. Pure.
+//! The catalog that one runtime serves to one kind of caller, and its changes. Pure.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -217,7 +217,7 @@ pub fn changes(before: &Arc<View>, after: &Arc<View>, seen: &str) -> Vec<Catalog
     lines
 }
 
-/// What came or is served otherwise now, and what went; each by identity. One pass over both: lines that both views
+/// Added or changed lines, and removed ones; each by identity. One pass over both: lines that both views
 /// share are compared by their address.
 fn differences<'v>(
     before: &'v BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
@@ -360,7 +360,7 @@ mod tests {
         assert!(after.by_digest.get().is_none());
         assert_eq!(after.of_digest("d"), Some(&*ids[0]));
         assert_eq!(after.of_digest("f"), None);
-        // What changed and went since.
+        // The changes and removals since.
         after.skills.remove(&ids[1]);
         after.by_digest = OnceLock::new();
         assert_eq!(after.of_digest("e"), None);

@@ -231,7 +231,7 @@ impl Skills {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is valid between any two statements.
+    // The data behind these locks is valid between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

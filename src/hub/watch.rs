@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// What is watched.
+/// The watched objects.
 #[derive(Debug, Clone, Default)]
 pub struct Watching {
     /// Namespace of the release.

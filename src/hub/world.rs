@@ -17,7 +17,7 @@ use crate::selection::NamespaceLabels;
 /// Namespace and name.
 pub type ObjectKey = (String, String);
 
-/// What an event changed of the served content.
+/// The part of the served content that an event changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// One Skill.
@@ -241,9 +241,9 @@ pub struct World {
     pub runtimes: WatchedObjects<SkillRuntime>,
     /// Labels of namespaces.
     pub namespaces: Arc<NamespaceLabels>,
-    /// What is known of environments of packages.
+    /// The records of environments of packages.
     pub environments: Arc<Records>,
-    /// What changed lately.
+    /// The recent changes.
     pub log: ChangeLog,
     /// Namespaces of a list that is being read.
     pending_namespaces: Option<NamespaceLabels>,
@@ -293,7 +293,7 @@ impl World {
         has_changed.then_some(Change::All)
     }
 
-    /// What is still being read for the first time, if anything; `lists` = watches per kind.
+    /// The lists that are still being read for the first time, if any; `lists` = watches per kind.
     pub fn waiting_for(&self, lists: usize) -> Option<&'static str> {
         if !self.skills.is_complete(lists) {
             Some("Skills")

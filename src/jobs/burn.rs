@@ -64,7 +64,7 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
     let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
     let mut last = LastLook::Nothing;
     loop {
-        // What is over before it is read has written everything.
+        // A run that ended before it is read has written everything.
         let was_over = is_over(&state.borrow_and_update());
         let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
         let pods = &launcher.cluster.pods;

@@ -42,7 +42,7 @@ pub(super) struct Cluster {
     pub(super) jobs: Api<Job>,
     /// Pods of the same.
     pub(super) pods: Api<Pod>,
-    /// The same by the attach client.
+    /// Pods by the attach client.
     pub(super) attach: Api<Pod>,
     events: Api<Event>,
     /// Events of our own.
@@ -201,7 +201,7 @@ pub(super) async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> k
         .unwrap_or_else(|_| Err(kube::Error::Service("no answer within 10 s".into())))
 }
 
-/// What a failed call means.
+/// The meaning of a failed call.
 pub(super) fn api_failure(error: &kube::Error) -> PodFailure {
     match error {
         kube::Error::Api(status) => refusal(status.code, &status.reason, &status.message),

@@ -60,7 +60,7 @@ impl Gate {
         self.lock().can_ask = true;
     }
 
-    /// What is known at this moment.
+    /// The current counts.
     pub(super) fn isolation(&self) -> Isolation {
         let state = self.lock();
         Isolation {

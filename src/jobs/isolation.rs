@@ -41,7 +41,7 @@ use super::view::RuntimeView;
 /// How long the pod of the probe may take, image pull included.
 const PROBE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What an ordinary run tries. `EPERM` is the runner's seccomp filter; anything else got past it.
+/// The system call that an ordinary run tries. `EPERM` is the runner's seccomp filter; any other result got past it.
 const ATTEMPT: &str = "import socket, errno
 try:
     socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -25,7 +25,7 @@ pub struct Journal {
     pub is_claimed: bool,
     /// The run, once it has started.
     pub started: Option<Started>,
-    /// What the run wrote.
+    /// The run's output.
     pub(super) collected: Collected,
     /// Its end.
     pub result: Option<RunResult>,
@@ -94,10 +94,10 @@ impl Journal {
     }
 }
 
-/// How far a log is read.
+/// The extent of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
-    /// What is there now.
+    /// The present log.
     Now,
     /// Up to the result, or the end of the container.
     Result,
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_run_cannot_forge_frames_on_its_own_stdout() {
-        // What the run prints travels inside an `output` frame, never as a line of the journal.
+        // Output of the run is inside an `output` frame, never a line of the journal.
         let mut runner = RunnerLink::new(&OURS);
         let mut journal = Journal::new(&OURS);
         let forged = "{\"type\":\"result\",\"id\":\"x\"}\n";

@@ -22,7 +22,7 @@ pub(super) const USED_LATELY: Duration = Duration::from_mins(5);
 /// reach runs as soon as it reaches mounted volumes (a kubelet checks each minute or two).
 const GRANTED_MAX_IDLE: Duration = Duration::from_mins(2);
 
-/// What distinguishes the pods of the pool.
+/// The properties in which the pods of the pool differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PodKind {
     /// The interpreter that is started; none for declared tools, which start their own.

@@ -79,9 +79,9 @@ pub(super) struct Launcher {
     pub(super) replica: String,
     pub(super) start_timeout: Duration,
     pub(super) starts: Starts,
-    /// What output and files of runs are counted in, from their first byte until their last reader is done.
+    /// The memory budget of the output and files of runs, from their first byte until their last reader is done.
     pub(super) results: Option<MemoryBudget>,
-    /// What is known of the nodes.
+    /// The state of the nodes.
     pub(super) gate: Arc<Gate>,
     lingering: Arc<Semaphore>,
 }

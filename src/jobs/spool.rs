@@ -14,7 +14,7 @@ use super::event::{Event, OutputStream};
 
 /// Events kept: a runner sends 4 KiB or what came in 50 ms, so 4 MiB of each stream are 2,000 and two minutes of drops 2,400.
 const EVENTS_MAX: usize = 8192;
-/// What an event costs besides its bytes.
+/// The cost of an event besides its bytes.
 const EVENT_BYTES: usize = 96;
 
 /// The events of one execution.

@@ -30,7 +30,7 @@ pub struct LeaseSettings {
     pub identity: String,
     /// Where we answer, for the others; kept in an annotation.
     pub address: Option<String>,
-    /// What the Lease goes with: it is deleted by Kubernetes when this object is.
+    /// The owner of the Lease: Kubernetes deletes it with this object.
     pub owner: Option<OwnerReference>,
     /// More annotations.
     pub annotations: BTreeMap<String, String>,
@@ -324,7 +324,7 @@ impl Lease {
         self.is_being_released = false;
     }
 
-    /// What we write over the current object: a replace with its resourceVersion, so that of two takers one loses.
+    /// The replacement of the current object, with its resourceVersion, so that of two takers one loses.
     fn object(&self, current: Option<LeaseObject>) -> LeaseObject {
         let now = MicroTime(Timestamp::now());
         let mut object = current.unwrap_or_else(|| LeaseObject {

@@ -29,15 +29,15 @@ const WORK_FILES: u64 = 5_000;
 pub struct Builder {
     store: Store,
     base: Base,
-    /// What is there already needs no `uv`.
+    /// An error where there is no `uv`: environments that are present already need none.
     uv: Result<Uv, BuildError>,
-    /// The same of packages of Node.
+    /// As above, for packages of Node.
     npm: Result<NpmIndex, BuildError>,
     limits: BuildLimits,
     rules: Rules,
 }
 
-/// An environment, and what is told of it.
+/// An environment, and its description.
 #[derive(Debug, Clone)]
 pub struct Built {
     /// For runs.
@@ -82,7 +82,7 @@ impl Builder {
         // A builder that is ended leaves its lock to the next one.
         let wait = 2 * self.limits.time;
         let alone = self.store.build_alone(&key, wait).await?;
-        // Somebody else may have made it meanwhile.
+        // Another builder may have made it meanwhile.
         if let Some(built) = self.take(&key, false).await? {
             return Ok(built);
         }

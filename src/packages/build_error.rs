@@ -23,7 +23,7 @@ const UNTRUSTED: [&str; 6] = [
 pub struct BuildError {
     /// The state.
     pub state: State,
-    /// What is wrong and what to do.
+    /// The problem and what to do.
     pub text: String,
 }
 
@@ -36,12 +36,12 @@ impl BuildError {
         }
     }
 
-    /// What `uv` said, without what may be a credential.
+    /// The error of `uv`'s output, without possible credentials.
     pub(super) fn of_uv(output: &str) -> Self {
         Self::of_program(output, State::of_uv)
     }
 
-    /// What npm said, without what may be a credential.
+    /// The error of npm's output, without possible credentials.
     pub(super) fn of_npm(output: &str) -> Self {
         Self::of_program(output, |output| {
             let has = |words: &[&str]| words.iter().any(|word| output.contains(word));
@@ -87,7 +87,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// What stands between `//` and `@` of an address goes.
+/// Removes the part between `//` and `@` of addresses.
 fn without_credentials(text: &str) -> String {
     let mut parts = text.split("//");
     let mut shown = parts.next().unwrap_or_default().to_owned();

@@ -44,7 +44,7 @@ struct Wanted {
 }
 
 impl Packages {
-    /// A service that tells an executor what it has, under the rules of a runtime; installers trust these authorities too.
+    /// A service for an executor: the environments of skills, under a runtime's rules; installers trust these authorities too.
     pub fn new(environments: Environments, rules: Rules, roots: Roots, log: LogLine) -> Arc<Self> {
         Arc::new(Self {
             environments,
@@ -88,7 +88,7 @@ impl Packages {
         AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 while let Some((id, wanted)) = self.next() {
-                    // Told on the terminal; runs learn it from the state.
+                    // Printed on the terminal; runs get it from the state.
                     let _ = self.settle(&id, &wanted).await;
                 }
                 if changes.changed().await.is_err() {

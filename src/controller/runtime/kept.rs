@@ -1,4 +1,4 @@
-//! What a runtime's look at many skills found, kept for its next look, so that one skill's change costs what it touches.
+//! The result of a runtime's look at many skills, kept for its next look, so that one skill's change costs what it touches.
 //!
 //! A kept look is used while runtime, labels and environments are those that it was made with, and every skill that changed
 //! since is known by name and is judged as before: then only its part of the revision is another one. Whatever else
@@ -69,7 +69,7 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// The same objects: what is equal and was made anew costs one look.
+    /// Whether both are made of the same objects: an equal object that was made anew costs one look.
     fn is(&self, other: &Self) -> bool {
         let environments = match (&self.environments, &other.environments) {
             (None, None) => true,
@@ -131,7 +131,7 @@ impl Looks {
     }
 }
 
-/// What one look found.
+/// The result of one look.
 #[derive(Debug)]
 pub(super) struct Look {
     pub(super) summary: Summary,
@@ -140,7 +140,7 @@ pub(super) struct Look {
     keys: RandomState,
 }
 
-/// What a look found of one skill.
+/// The result of a look at one skill.
 #[derive(Debug)]
 struct SkillLook {
     /// A hash of all that others are affected by.

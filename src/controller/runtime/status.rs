@@ -90,7 +90,7 @@ pub(super) fn status(
     }
 }
 
-/// What of the present status the controller wrote.
+/// The part of the present status that the controller wrote.
 pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
     let mut status = runtime.status.clone().unwrap_or_default();
     let own = |condition: &Condition| OWN_CONDITIONS.contains(&condition.type_.as_str());

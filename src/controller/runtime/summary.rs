@@ -1,4 +1,4 @@
-//! What a status says of all selected skills together. Pure.
+//! The part of a status that is about all selected skills together. Pure.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ impl Summary {
         Self::with_revision(runtime, selected, parts.sum())
     }
 
-    /// The same where the sum of the parts of the revision is known.
+    /// The summary, where the sum of the parts of the revision is known.
     pub(super) fn with_revision(runtime: &SkillRuntime, selected: &[Selected<'_>], revision: Revision) -> Self {
         Self {
             counts: counts(selected),

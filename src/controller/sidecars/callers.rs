@@ -86,7 +86,7 @@ impl<'a> Judge<'a> {
                 !may
             }
             Err(error) => {
-                warn!(%error, "sidecars that the hub refuses cannot be told in this look; retrying");
+                warn!(%error, "sidecars that the hub refuses cannot be determined in this look; retrying");
                 self.left = 0;
                 false
             }

@@ -18,7 +18,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::callers::Callers;
 use super::count::{InjectionState, Tally};
-use super::look::{Look, ToTell, observe};
+use super::look::{Look, UninjectedPod, observe};
 use super::restart::Restarts;
 use crate::events::NOTE_MAX_CHARS;
 use crate::status_write::{Target, Writer};
@@ -60,10 +60,10 @@ async fn publish(context: &Context, found: Look, reported: &mut HashSet<String>)
             warn!(%error, runtime = %name, "condition {CONDITION_PODS_INJECTED} could not be written; retrying");
         }
     }
-    let uid = |one: &ToTell| one.pod.uid.clone().unwrap_or_default();
-    let present: HashSet<String> = found.to_tell.iter().map(uid).collect();
+    let uid = |one: &UninjectedPod| one.pod.uid.clone().unwrap_or_default();
+    let present: HashSet<String> = found.uninjected.iter().map(uid).collect();
     reported.retain(|uid| present.contains(uid));
-    let fresh = found.to_tell.iter().filter(|one| !reported.contains(&uid(one)));
+    let fresh = found.uninjected.iter().filter(|one| !reported.contains(&uid(one)));
     let fresh: Vec<_> = fresh.take(EVENTS_AT_ONCE).collect();
     for one in fresh {
         let what = || "write an Event about a pod".to_owned();
@@ -77,7 +77,7 @@ async fn publish(context: &Context, found: Look, reported: &mut HashSet<String>)
     }
 }
 
-fn event(one: &ToTell) -> Event {
+fn event(one: &UninjectedPod) -> Event {
     let (reason, action, note) = if one.state == InjectionState::Refused {
         let what = "an administrator can add the namespace's labels to its spec.allowedCallers, or grant the verb use";
         let note = format!("the hub refuses the sidecar of Knack: {}; {what}", one.why);

@@ -27,7 +27,7 @@ pub(super) struct JudgedSkill {
     pub(super) artifact: Artifact,
     /// Warnings for the author, one line each.
     pub(super) warnings: Vec<String>,
-    /// What it declares of packages.
+    /// Its declaration of packages.
     pub(super) packages: Option<PackagesStatus>,
 }
 

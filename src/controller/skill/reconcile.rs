@@ -48,7 +48,7 @@ pub(in super::super) async fn reconcile(
     result.map(|(_, action)| action)
 }
 
-/// What to do after the API server failed us.
+/// The next step after the API server failed.
 #[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
 pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerError, context: Arc<Context>) -> Action {
     let pause = context
@@ -256,7 +256,7 @@ fn api(context: &Context, skill: &Skill) -> Api<Skill> {
     Api::namespaced(context.client.clone(), &skill.namespace().unwrap_or_default())
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatusWrite {
     /// The object is another one now, and its event comes.

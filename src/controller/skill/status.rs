@@ -17,7 +17,7 @@ use super::verdicts::Verdicts;
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 
-/// What a skill's status says besides conditions and runtimes.
+/// A skill's status without conditions and runtimes.
 pub(super) fn content(judged: &JudgedSkill, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
     let (skill, artifact) = (&judged.skill, &judged.artifact);
     let tools = skill.tools.iter().take(64).map(|tool| ToolStatus {

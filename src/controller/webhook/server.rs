@@ -51,7 +51,7 @@ const AT_ONCE: usize = 4;
 /// After the signal to end new calls are still taken for this long: until the Service has noticed. Pods that are created
 /// meanwhile would have no sidecar.
 const PAUSE: Duration = Duration::from_secs(5);
-/// What is under way then has as long as an API server waits for it.
+/// Running reviews then have as long as an API server waits for them.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// The webhook of this process.

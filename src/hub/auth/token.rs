@@ -35,7 +35,7 @@ const PROVEN_AT_ONCE: usize = 16;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 type TokenHash = [u8; 32];
-/// What requests that show the same token wait for.
+/// The locks that requests with the same token wait for.
 type UnderWay = Mutex<HashMap<TokenHash, Arc<tokio::sync::Mutex<()>>>>;
 
 /// A request's part in the review of a token: one at a time has it reviewed, the others then know the verdict.
@@ -127,7 +127,7 @@ impl Authenticator {
         }
     }
 
-    /// What is known of a token.
+    /// The known verdict on a token.
     fn verdict(&self, key: &TokenHash) -> Option<Result<Caller, CallerError>> {
         let accepted = self.accepted.get(key).map(Ok);
         accepted.or_else(|| self.refused.get(key).map(Err))
@@ -307,7 +307,7 @@ mod tests {
             longest = longest.max(since.elapsed());
         }
         assert!(longest < Duration::from_secs(1), "{longest:?}");
-        // What was accepted stays, however much is refused.
+        // Accepted tokens stay, however many are refused.
         for number in 0..3 * REFUSED {
             let key: TokenHash = Sha256::digest(number.to_string()).into();
             authenticator.refused.put(key, CallerError::Unknown, REFUSED_FOR);

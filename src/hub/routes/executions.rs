@@ -217,7 +217,7 @@ async fn request(
             namespaces: &namespaces,
             default_image: default_image.as_deref(),
             allow_image_tags,
-            // What is asked of it here are images; the environment was looked up.
+            // Only images are asked of it here; the environment was looked up.
             environments: None,
         };
         let admission = Admission {

@@ -66,7 +66,7 @@ pub(in crate::packages) async fn install(
     }
 }
 
-/// What is for this machine. Errors: a package that has to be there is not.
+/// The packages for this machine. Errors: a required package is not for it.
 fn fitting<'a>(packages: &'a [NodePackage], machine: Machine<'_>) -> Result<Vec<&'a NodePackage>, BuildError> {
     let mut left_out: Vec<String> = Vec::new();
     let mut wanted = Vec::new();
@@ -87,7 +87,7 @@ fn fitting<'a>(packages: &'a [NodePackage], machine: Machine<'_>) -> Result<Vec<
     Ok(wanted)
 }
 
-/// Fetches ahead, and unpacks one after the other: what stands in another package comes after it.
+/// Fetches ahead, and unpacks one after the other: a nested package comes after its parent.
 async fn install_all(
     index: &NpmIndex,
     wanted: Vec<&NodePackage>,

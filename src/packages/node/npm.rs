@@ -14,7 +14,7 @@ use crate::packages::{BuildError, BuildLimits};
 /// A file of authorities that Node trusts besides its own; `--ca-file` takes its place.
 const EXTRA_CERTIFICATES: &str = "NODE_EXTRA_CA_CERTS";
 
-/// What npm inherits: where it is, the person's own settings of it, and the way to the network.
+/// The variables that npm inherits: the search path, the person's own settings of it, and the proxy.
 const INHERITED: [&str; 16] = [
     "HOME",
     "PATH",

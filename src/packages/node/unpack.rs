@@ -13,7 +13,7 @@ use crate::sources::{Cause, SourceError};
 /// Bytes of headers and padding that a file of a package may have in its archive, on average: one header and an extension.
 const OVERHEAD: u64 = 4 << 10;
 
-/// What may still be unpacked.
+/// The rest of the bounds on unpacked files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnpackBudget {
     pub(super) bytes: u64,
@@ -31,7 +31,7 @@ impl UnpackBudget {
     }
 }
 
-/// Unpacks a `.tgz` of npm into an empty folder, without the folder that everything in it stands in. Blocks.
+/// Unpacks a `.tgz` of npm into an empty folder, without its top folder. Blocks.
 ///
 /// Links, special files, paths that leave the folder and what is over the budget are errors; nothing is written elsewhere.
 pub(super) fn unpack(file: &Path, to: &Path, budget: &mut UnpackBudget) -> Result<(), SourceError> {
@@ -52,7 +52,7 @@ pub(super) fn unpack(file: &Path, to: &Path, budget: &mut UnpackBudget) -> Resul
                 let path = path.strip_prefix("./").unwrap_or(path);
                 let wrong = |why: &str| SourceError::new(Cause::BadArchive, format!("entry {path:?}: {why}"));
                 knack_skill::tree::check_path(path).map_err(wrong)?;
-                // npm leaves out what stands beside the folder.
+                // npm leaves out entries outside of the top folder.
                 match path.split_once('/') {
                     Some((_, inner)) => write(&to.join(inner), executable, content, budget, &wrong),
                     None => Ok(()),
