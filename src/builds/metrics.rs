@@ -97,7 +97,7 @@ impl Probes for BuildMetrics {
         let is_ready = *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
         is_ready
             .then(String::new)
-            .ok_or_else(|| "nothing was told yet".to_owned())
+            .ok_or_else(|| "the records are not read yet".to_owned())
     }
 
     fn metrics(&self) -> String {

@@ -157,7 +157,7 @@ impl Server {
                 Ok(true) => LOOK_BUSY,
                 Ok(false) => LOOK_IDLE,
                 Err(error) => {
-                    tracing::warn!(%error, "environments");
+                    tracing::warn!(%error, "environments could not be updated");
                     PAUSE
                 }
             };
@@ -302,7 +302,7 @@ impl Server {
         let content = match self.artifacts.content(skill, &wanted.artifact).await {
             Ok(content) => content,
             Err(error) => {
-                tracing::debug!(%error, skill = %skill.name, "content of a skill with packages");
+                tracing::debug!(%error, skill = %skill.name, "the content of a skill with packages cannot be read yet");
                 return None;
             }
         };
@@ -351,7 +351,7 @@ impl Server {
         let what = || format!("create ConfigMap {}", name(key));
         call(what, self.requests.create(&PostParams::default(), &object)).await?;
         let skill = &wanted.skill;
-        tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "a build begins");
+        tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "build started");
         Ok(Ok(()))
     }
 
@@ -361,7 +361,7 @@ impl Server {
             if before.get(key).map(|known| known.state) == Some(record.state) {
                 continue;
             }
-            tracing::info!(key, state = %record.state, message = %record.message, "an environment");
+            tracing::info!(key, state = %record.state, message = %record.message, "environment updated");
             let skill = wanted
                 .get(key)
                 .filter(|_| !record.state.is_pending())

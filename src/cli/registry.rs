@@ -88,7 +88,7 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
     if !args.catalog.is_named() {
         args.typed.refuse(
             &["--ca-file", "--ca-pem"],
-            "without --catalog, the registry connects to nobody else's server",
+            "without --catalog, the registry connects to no other server",
         )?;
     }
     let catalogs = args.catalog.named(&args.ca.roots()?)?;

@@ -122,7 +122,7 @@ impl Sharing {
             match result {
                 Ok(SharingStep::Refuse) => {
                     if refused.insert(name.clone()) {
-                        warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} belongs to somebody else, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
+                        warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} has another owner, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
                     }
                     done.insert(name, bundle.clone());
                 }

@@ -182,7 +182,7 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
             });
         }
         // The list that follows asks the same server, and says aloud that it fails.
-        Err(error) => tracing::debug!(%error, "it is not known how new the list of Skills is"),
+        Err(error) => tracing::debug!(%error, "the resourceVersion of the list of Skills could not be read"),
     }
 }
 

@@ -300,7 +300,7 @@ async fn end_idle(
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
                 JournalContent::Gone | JournalContent::Unreadable(_) => {
-                    tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had begun a run; unknown executions are refused");
+                    tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had started a run; unknown executions are refused");
                     records.raise_floor(now());
                 }
             }

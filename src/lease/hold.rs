@@ -387,6 +387,6 @@ impl Lease {
     }
 
     fn log(&self, error: &kube::Error) {
-        warn!(lease = %self.settings.name, namespace = %self.settings.namespace, %error, "lease");
+        warn!(lease = %self.settings.name, namespace = %self.settings.namespace, %error, "lease could not be written or read");
     }
 }

@@ -347,7 +347,7 @@ impl Cluster {
                 .await
         };
         if let Err(error) = tidied.await {
-            tracing::warn!(%error, "what an earlier version left is removed later");
+            tracing::warn!(%error, "the objects of an earlier version could not be removed; a sweep removes them later");
         }
     }
 

@@ -397,7 +397,7 @@ impl Exchange {
                 self.input(DriveInput::End);
             }
             ExchangeEvent::Chunk(Err(error)) => {
-                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider broke off");
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider closed the connection within its answer");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
                 self.log.timeline.over(Some("broken"), at);

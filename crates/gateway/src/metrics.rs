@@ -283,7 +283,7 @@ impl Default for Metrics {
             "Bytes held of the process's memory budget: bodies, files, runs, skill content",
         );
         let history_dropped = Counter::default();
-        let help = "Notes of executions that the history lacks";
+        let help = "Notes of executions that are missing in the history";
         registry.register("executions_history_dropped", help, history_dropped.clone());
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry, "gateway");

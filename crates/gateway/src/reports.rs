@@ -213,7 +213,7 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
             match reports.send(&taken).await {
                 Ok(()) => failures = 0,
                 Err(NotTaken::Never(why)) => {
-                    tracing::warn!(why, executions = taken.len(), "a report of executions is not taken");
+                    tracing::warn!(why, executions = taken.len(), "the registry refused a report of executions");
                     reports.drop_notes(taken.len());
                 }
                 Err(NotTaken::Later(why)) => {
@@ -250,7 +250,7 @@ impl Reporting {
         if lost > 0 {
             tracing::warn!(
                 executions = lost,
-                "the history lacks executions that could not be reported"
+                "executions could not be reported and are missing in the history"
             );
         }
     }

@@ -52,7 +52,7 @@ impl Marker {
         if reader.rest.is_empty() {
             Ok(marker)
         } else {
-            Err("something stands after it".to_owned())
+            Err("there is text after it".to_owned())
         }
     }
 }

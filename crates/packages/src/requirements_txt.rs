@@ -149,7 +149,7 @@ fn option(line: &str) -> Option<(FindingKind, String, &'static str)> {
     {
         (
             FindingKind::IndexOption,
-            message("names another index; the index of whoever runs the skill alone counts"),
+            message("names another index; only the index that runs of the skill are configured with is used"),
             "remove the line; set UV_DEFAULT_INDEX on a laptop",
         )
     } else if name == "--requirement" || name == "--constraint" || short("-r") || short("-c") {

@@ -84,7 +84,7 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
             FindingKind::IndexOption,
             file,
             line,
-            "tool.uv names another index or source; the index of whoever runs the skill alone counts",
+            "tool.uv names another index or source; only the index that runs of the skill are configured with is used",
             "remove it",
         ));
     }

@@ -53,7 +53,7 @@ pub(in super::super) async fn reconcile(
 pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerError, context: Arc<Context>) -> Action {
     let uid = watched.uid().unwrap_or_default();
     let pause = context.memory.retry_after(&uid);
-    warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile");
+    warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
 }
 

@@ -54,7 +54,7 @@ pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerErr
     let pause = context
         .memory
         .retry_after(&watched.meta().uid.clone().unwrap_or_default());
-    tracing::warn!(skill = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile");
+    tracing::warn!(skill = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
 }
 

@@ -157,7 +157,7 @@ async fn answer(
 
 async fn reviewed(shared: &Shared, held: HeldBody) -> (Response, ReviewOutcome) {
     let Some(parameters) = shared.followed.parameters() else {
-        let text = "what is to be injected could not be read yet; the controller's log says why";
+        let text = "the injection's parameters could not be read yet; the controller's log says why";
         return (
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
             ReviewOutcome::Busy,

@@ -237,7 +237,7 @@ fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option
     }
     let names: Vec<&str> = missing.iter().map(|input| input.name.as_str()).collect();
     let text = format!(
-        "its pin lacks required inputs: {}; the model is asked for them and gets the instructions only then",
+        "its pin has no value for required inputs: {}; the model is asked for them and gets the instructions only then",
         names.join(", ")
     );
     Some((&pin.skill, text))

@@ -184,7 +184,7 @@ impl Replicas {
                 (ReadOutcome::Gone, None)
             }
             Err(error) => {
-                tracing::info!(%error, "what another replica keeps was not read");
+                tracing::info!(%error, "a value of another replica could not be read");
                 (ReadOutcome::Failed, None)
             }
         };
