@@ -173,7 +173,7 @@ mod tests {
     const OWN: [&str; 4] = ["Ready", "Reconciling", "Stalled", "Accepted"];
 
     #[test]
-    fn own_conditions_are_what_was_said_and_others_stay() {
+    fn own_conditions_are_what_was_written_and_others_stay() {
         for (present, own, expected) in [
             ("", "", None),
             ("", "Ready=True", Some("Ready=True")),

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_is_told_with_the_packages_of_both() {
+    fn an_environment_is_reported_with_the_packages_of_both() {
         let list = |names: &[&str]| -> Vec<(String, String)> {
             names
                 .iter()

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         assert_eq!(
             read(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n{}").unwrap().as_deref(),
             Some("{}")

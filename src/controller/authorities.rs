@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_map_of_somebody_else_is_left_alone() {
+    fn a_config_map_of_another_owner_is_left_alone() {
         let map = |manager: Option<&str>, text: Option<&str>| ConfigMap {
             metadata: ObjectMeta {
                 labels: manager.map(|manager| [(LABEL_MANAGED_BY.to_owned(), manager.to_owned())].into()),

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_not_looked_at_for_our_own_write_unless_somebody_asked() {
+    fn a_runtime_is_not_looked_at_for_our_own_write_unless_requested() {
         let memory = Memory::default();
         assert!(!memory.is_as_written("u", Some("1")));
         memory.remember_written("u", "2".to_owned(), memory.triggers());

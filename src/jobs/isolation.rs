@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn probes_take_turns_and_whoever_has_a_run_waiting_needs_none() {
+    async fn probes_take_turns_and_one_with_a_waiting_run_needs_none() {
         let (probes, wanted) = (Semaphore::new(1), Notify::new());
         let first = turn(&probes, false, wanted.notified()).await;
         assert!(first.is_some());

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_becomes_an_environment_that_nobody_writes_to() {
+    fn a_prefix_becomes_an_environment_that_is_read_only() {
         let dir = tempfile::tempdir().unwrap();
         let prefix = dir.path().canonicalize().unwrap().join("prefix");
         let site = prefix.join("lib/python3.11/site-packages");

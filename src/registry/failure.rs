@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotas_and_policies_are_told_and_faults_of_ours_are_not() {
+    fn quotas_and_policies_are_reported_and_faults_of_ours_are_not() {
         for (code, message, expected) in [
             (403, "exceeded quota: small", "exceeded quota: small"),
             (

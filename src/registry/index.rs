@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_whatever_a_lagging_watch_tells() {
+    fn what_was_written_is_read_whatever_a_lagging_watch_reports() {
         let (mut index, now) = (SkillIndex::default(), Instant::now());
         let first = skill("a", 5);
         index.put(Known::of(&first).unwrap());

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_manages_a_skill_is_named() {
+    fn the_manager_of_a_skill_is_named() {
         let fields = |manager: &str, owns: &str, subresource: &str| {
             let mut entry = json!({"manager": manager, "operation": "Update", "apiVersion": "knack.dev/v1alpha1",
                 "fieldsType": "FieldsV1", "fieldsV1": {owns: {}}});

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_names_goes_once_it_is_old_and_what_is_named_gets_its_owner() {
+    fn unreferenced_objects_go_once_they_are_old_and_referenced_ones_get_their_owner() {
         let draw = uploaded("draw", &[1], Some(1));
         let names: Vec<String> = draw.all_config_maps().collect();
         let index = index(vec![object(&draw)]);

@@ -213,7 +213,11 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
             match reports.send(&taken).await {
                 Ok(()) => failures = 0,
                 Err(NotTaken::Never(why)) => {
-                    tracing::warn!(why, executions = taken.len(), "the registry refused a report of executions");
+                    tracing::warn!(
+                        why,
+                        executions = taken.len(),
+                        "the registry refused a report of executions"
+                    );
                     reports.drop_notes(taken.len());
                 }
                 Err(NotTaken::Later(why)) => {

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_import_is_told_with_the_line_to_add() {
+    fn a_missing_import_is_reported_with_the_line_to_add() {
         let script = "import os\nimport sys, own, package.deep\nfrom PIL import Image\nimport mcp\ntry:\n    import rich\nexcept ImportError:\n    pass\n";
         let own = [("scripts/own.py", "x = 1"), ("package/deep.py", "x = 1")];
         let with =
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_package_of_node_is_told_with_its_line() {
+    fn a_missing_package_of_node_is_reported_with_its_line() {
         let script = (
             "a.js",
             "const fs = require('fs')\nconst a = require('docx')\nrequire('docx')",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_that_installs_is_told_with_its_line() {
+    fn prose_that_installs_is_reported_with_its_line() {
         let reported = reported(&[(
             "SKILL.md",
             "---\nname: x\n---\nFirst:\n```\npip install pillow\n```\nThe pip of an apple.\n",

@@ -37,7 +37,7 @@ mod tests {
     use crate::fixture::files;
 
     #[test]
-    fn who_declares_nothing_has_it_and_nobody_else() {
+    fn a_skill_without_declarations_has_it_and_no_other_skill() {
         let rules = Rules::default().with_standard(true);
         let lock = format!("six==1 --hash=sha256:{}\n", "a".repeat(64));
         let front = "---\nname: x\npackages: {python: [pillow]}\n---\n";

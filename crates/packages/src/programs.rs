@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_is_told_with_what_to_do() {
+    fn the_first_place_is_reported_with_what_to_do() {
         let skill = files(&[
             ("SKILL.md", "x\nqpdf and pandoc\n"),
             ("scripts/a.py", "'qpdf'\n'soffice'\n"),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_told_with_the_rule() {
+    fn what_breaks_a_rule_is_reported_with_the_rule() {
         let locked = vec![
             ("mcp".to_owned(), "1.9.4".to_owned()),
             ("six".to_owned(), "1.16".to_owned()),

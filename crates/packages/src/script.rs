@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_cannot_be_read_is_told_with_its_line() {
+    fn a_block_that_cannot_be_read_is_reported_with_its_line() {
         use FindingKind as K;
         for (text, kind) in [
             ("# /// script\n# dependencies = [\n# ///\n", K::Metadata),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_called_from_outside_is_told() {
+    fn what_cannot_be_called_from_outside_is_reported() {
         let source = "def f():\n  @skill\n  def g(x): pass\n@skill\ndef h(x, c: SkillContext): pass\n\
             @skill\ndef i(c: SkillContext = None): pass\n";
         let tools = generate(source).tools;

@@ -200,7 +200,7 @@ fn of_many_at_once_one_runs_it() {
 }
 
 #[test]
-fn what_the_disk_does_not_take_is_nobodys_and_is_claimed_later() {
+fn what_the_disk_does_not_take_has_no_owner_and_is_claimed_later() {
     let work = tempfile::tempdir().unwrap();
     run(async {
         let is_full = Arc::new(AtomicBool::new(false));

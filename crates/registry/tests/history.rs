@@ -315,7 +315,7 @@ fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
-fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_said() {
+fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported() {
     let work = tempfile::tempdir().unwrap();
     run(async {
         let held = Arc::new(AtomicBool::new(true));

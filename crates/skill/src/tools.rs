@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_required_unless_said_otherwise() {
+    fn parameters_are_required_by_default() {
         let list = json!([{"name": "t", "description": "d", "command": "python3 t.py",
             "parameters": [{"name": "a", "description": "A"}, {"name": "b", "required": false}]}]);
         let (tools, findings) = read(&list);

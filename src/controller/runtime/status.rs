@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_is_not_the_clusters_is_said_to_have_no_effect() {
+    fn a_default_that_is_not_the_clusters_is_reported_as_without_effect() {
         let none = NamespaceLabels::new();
         for (default, cluster_default, expected) in [(true, false, true), (true, true, false), (false, false, false)] {
             let mut runtime = runtime(json!({}));

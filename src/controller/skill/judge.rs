@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_told_as_they_are_declared() {
+    fn packages_are_reported_as_they_are_declared() {
         let with = |lines: &str| judged(&format!("---\nname: demo\ndescription: d\n{lines}\n---\nbody")).unwrap();
         assert_eq!(with("license: MIT").packages, None);
         let judged = with("packages: {python: [\"Pillow >=10\"]}");

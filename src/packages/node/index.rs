@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_of_the_index_is_not_told() {
+    fn a_credential_of_the_index_is_not_shown() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let named = (
             "NPM_CONFIG_REGISTRY".into(),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_told_once_to_try_again() {
+    fn a_caller_is_asked_once_to_try_again() {
         for (message, expected) in [
             (
                 "the hub has just started; try again",

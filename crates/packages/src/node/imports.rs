@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_skill_is_no_package() {
+    fn what_is_in_the_skill_is_no_package() {
         let files = files(&[
             ("scripts/a.js", "require('own'); require('docx'); require('ow')"),
             ("scripts/node_modules/own/index.js", "require('other')"),

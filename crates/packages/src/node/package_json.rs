@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_by_name() {
+    fn what_cannot_be_used_is_reported_by_name() {
         for (text, kind, part) in [
             ("{", FindingKind::Metadata, "not valid JSON"),
             ("{\"dependencies\": []}", FindingKind::Metadata, "not a mapping"),

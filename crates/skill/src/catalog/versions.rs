@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_told_apart_from_a_skill_without_such_a_version() {
+    fn what_is_not_here_is_distinguished_from_a_skill_without_such_a_version() {
         let catalog = catalog();
         for reference in [
             "word",

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_does_not_fit_is_told_by_name_without_a_value() {
+    fn what_is_missing_or_does_not_fit_is_reported_by_name_without_a_value() {
         for (entries, expected) in [
             (vec![], Some("maxCost has no value")),
             (vec![value("maxCost", "99")], Some("maxCost must be at most 50")),

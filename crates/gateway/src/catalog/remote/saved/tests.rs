@@ -93,7 +93,7 @@ fn saved() -> (tempfile::TempDir, SavedPlace) {
 }
 
 #[test]
-fn what_was_saved_is_read_back_with_its_age_and_nobody_else_reads_it() {
+fn what_was_saved_is_read_back_with_its_age_and_no_other_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     // A folder that is not there yet, and what a process that was killed left in it.
     let place = place(&folder.path().join("made"));
