@@ -12,12 +12,12 @@ use knack_wire::history::{
 use knack_wire::{Format, Request};
 use tokio::time::Instant;
 
+use super::file_url::file_url;
 use super::files::FileEntry;
 use super::records::KeyedHash;
 use super::replicas::STAGED_TIMEOUT;
 use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
-use super::tools::file_url;
 use crate::catalog::Snapshot;
 
 /// The state for the look-ups of one request.

@@ -4,7 +4,7 @@ use ::http::header;
 use ::http::request::Parts;
 use knack_gateway::Gateway;
 use knack_gateway::direct::Direct;
-use knack_gateway::tools::file_url;
+use knack_gateway::file_url::file_url;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::RequestContext;
