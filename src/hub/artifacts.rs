@@ -21,9 +21,9 @@ use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
 use tokio::sync::Semaphore;
 
+use super::change_log::Change;
 use super::identity::reference;
 use super::in_service::{InService, Unfit};
-use super::world::Change;
 use crate::api_call::call;
 use crate::events::Events;
 use crate::selection::declared_packages;

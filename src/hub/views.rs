@@ -12,12 +12,13 @@ use knack_skill::model::SkillRef;
 use prometheus_client::metrics::counter::Counter;
 
 use super::artifacts::Artifacts;
+use super::change_log::Change;
 use super::identity::reference;
 use super::runtime_line::runtime_line;
 use super::settings::HubSettings;
 use super::view::{View, build, patch};
 use super::watch::Shared;
-use super::world::{Change, World};
+use super::world::World;
 use crate::jobs::languages;
 use crate::selection::{Caller, NamespaceLabels, Rejection, Revision, Scope, environment};
 

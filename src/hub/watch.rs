@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::world::{Change, World, trim};
+use super::change_log::Change;
+use super::world::{World, trim};
 use crate::api_call::call;
 use crate::environments;
 

@@ -10,11 +10,12 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::foundation::Foundation;
 use super::handover::{HandoverDecision, OwnerState, decide};
 use super::recovery::recover;
 use super::settings::{JobClients, JobSettings};
 use super::state::ServingState;
-use super::term::{Foundation, Term};
+use super::term::Term;
 use super::view::RuntimeView;
 use crate::lease::{LeaseClaim, LeaseSettings, LookRequest, Peers, Spread, replica_of};
 

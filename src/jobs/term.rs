@@ -7,28 +7,28 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use knack_execution::conversation::RunEnd;
 use knack_execution::queue::{Queue, QueueSettings};
-use knack_execution::records::{Claim, Outcome, RecordSettings, Records, Run, Waiter};
+use knack_execution::records::{Claim, Outcome, Records, Run, Waiter};
 use knack_execution::{ExecutionError, ExecutionId, Language, Missing, Program, StartKind, now};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::cluster::Cluster;
 use super::event::Event;
+use super::foundation::Foundation;
 use super::gate::GateRefusal;
+use super::handshake::STREAM_ENDED;
 use super::history;
 use super::isolation;
-use super::keys::Keys;
 use super::kinds::PodKind;
-use super::launch::{Launcher, STREAM_ENDED, Sandbox};
+use super::launch::{Launcher, Sandbox};
+use super::leave_later::LeaveLater;
 use super::plan::{PodPlan, Requester};
-use super::pods::PodIndex;
 use super::pool::Pool;
 use super::record;
 use super::request::{JobRequest, PoolCounts};
 use super::run::{self, Bounds};
-use super::settings::{JobClients, JobSettings};
+use super::settings::JobSettings;
 use super::spool::Spool;
 use super::starts;
 use super::view::RuntimeView;
@@ -60,41 +60,6 @@ pub(super) struct Term {
     /// Executions that were asked for, in all.
     asked: std::sync::atomic::AtomicUsize,
     _tasks: Vec<AbortOnDropHandle<()>>,
-}
-
-/// The parts of a term that recovery needs before the pool starts.
-pub(super) struct Foundation {
-    pub(super) launcher: Launcher,
-    pub(super) records: Arc<Records>,
-    watch: AbortOnDropHandle<()>,
-}
-
-impl Foundation {
-    /// Starts the watch of the pods and waits for the first list.
-    pub(super) async fn start(clients: &JobClients, view: &RuntimeView, settings: &JobSettings) -> Self {
-        let cluster = Cluster::new(clients, &view.namespace);
-        let (index, watch) = PodIndex::start(cluster.pods.clone(), &view.name);
-        index.wait_until_synced().await;
-        Self {
-            launcher: Launcher::new(
-                cluster,
-                index,
-                Keys::new(settings.secret),
-                settings.replica.clone(),
-                settings.start_timeout,
-                settings.memory.as_ref().map(|memory| memory.all.clone()),
-            ),
-            records: Records::sharing(
-                RecordSettings {
-                    retention: view.ttl,
-                    admission: view.admission,
-                    ..settings.records.clone()
-                },
-                settings.memory.as_ref().map(|memory| memory.kept.clone()),
-            ),
-            watch,
-        }
-    }
 }
 
 impl Term {
@@ -476,27 +441,4 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
-}
-
-/// Keeps a waiter registered for a grace period after its connection drops.
-struct LeaveLater {
-    waiter: Option<Waiter>,
-    grace: Duration,
-}
-
-impl Drop for LeaveLater {
-    fn drop(&mut self) {
-        if let Some(waiter) = self.waiter.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let grace = self.grace;
-            runtime.spawn(leave_later(waiter, grace));
-        }
-    }
-}
-
-/// Waits for the outcome in place of a disconnected caller; when the time is up the run is cancelled unless another
-/// caller waits.
-pub(super) async fn leave_later(mut waiter: Waiter, grace: Duration) {
-    let _ = tokio::time::timeout(grace, waiter.wait()).await;
 }

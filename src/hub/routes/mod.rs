@@ -3,6 +3,7 @@
 mod catalog;
 mod clients;
 mod content;
+mod execution_answer;
 mod executions;
 mod kept;
 mod problem;
