@@ -1,10 +1,10 @@
-//! Questions to the API server whether RBAC lets somebody do something with objects of ours.
+//! Questions to the API server whether RBAC allows a user an action on objects of ours.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use knack_hub_api::RuntimeName;
 use knack_vocabulary::GROUP;
 
-/// What somebody wants to do.
+/// The action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Deed {
     /// A verb of RBAC.

@@ -12,7 +12,7 @@ pub enum CallError {
     /// The API server refused or could not be reached.
     #[error("{what}: {source}")]
     Api {
-        /// What was being done, with the object's name.
+        /// The action, with the object's name.
         what: String,
         /// The client's error.
         #[source]
@@ -21,13 +21,13 @@ pub enum CallError {
     /// The API server did not answer in time.
     #[error("{what}: no answer within {} s", CALL_TIMEOUT.as_secs())]
     Timeout {
-        /// What was being done, with the object's name.
+        /// The action, with the object's name.
         what: String,
     },
 }
 
 impl CallError {
-    /// What the API server answered, if it did.
+    /// The answer of the API server, if it answered.
     pub(crate) fn answer(&self) -> Option<&kube::core::Status> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {

@@ -18,7 +18,7 @@ use crate::sources::fetch::Fetcher;
 
 /// A search or a SKILL.md, from the request to its last byte: what OmniRoute gives them.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The variable with the key of SkillsMP unless somebody says another one.
+/// The variable with the key of SkillsMP unless a flag names another one.
 const SKILLSMP_KEY_ENV: &str = "SKILLSMP_API_KEY";
 
 /// The catalog that skills are installed from.

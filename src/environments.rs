@@ -1,4 +1,4 @@
-//! What `knack packages serve` tells controller and hub of environments: one ConfigMap of the release namespace.
+//! The records of environments that `knack packages serve` writes for controller and hub: one ConfigMap of the release namespace.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -49,7 +49,7 @@ impl Events {
         self.write(EventType::Warning, object, reason, action, note).await;
     }
 
-    /// The same for what went well.
+    /// As above, for Events of the type Normal.
     pub async fn note(&self, object: &ObjectReference, reason: &str, action: &str, note: &str) {
         self.write(EventType::Normal, object, reason, action, note).await;
     }
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn fifty_failures_a_second_are_a_few_events_and_others_are_still_written() {
         let (mut buckets, start) = (Buckets::default(), Instant::now());
-        let told = (0..3000_u32)
+        let admitted = (0..3000_u32)
             .filter(|number| buckets.take(key(0), start + Duration::from_millis(20) * *number))
             .count();
-        assert_eq!(told, 6, "a burst of 5, and one after 30 of the 60 seconds");
+        assert_eq!(admitted, 6, "a burst of 5, and one after 30 of the 60 seconds");
         assert!(buckets.take(key(1), start));
         assert!(buckets.take(key(0), start + Duration::from_mins(10)));
     }

@@ -96,9 +96,9 @@ impl Writer<'_> {
             Err(error) if is_untyped(&error) => (call(what, api.get(target.name)).await?, status.clone()),
             Err(error) => return Err(error),
         };
-        let said = body["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+        let reported = body["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
         let present = now.data["status"]["conditions"].as_array();
-        let corrected = corrected(present, said, self.conditions);
+        let corrected = corrected(present, reported, self.conditions);
         if corrected.is_none() && status == json!({}) {
             return Ok(now.metadata.resource_version.unwrap_or_default());
         }
@@ -147,16 +147,16 @@ fn subject<K: Resource<DynamicType = ()>>(target: &Target<'_>) -> String {
     format!("status of {} {}/{}", K::kind(&()), target.namespace, target.name)
 }
 
-/// The conditions that an object should have: `said`, and those of others than `own`. `None`: it has them.
-fn corrected(present: Option<&Vec<Value>>, said: &[Value], own: &[&str]) -> Option<Vec<Value>> {
+/// The conditions that an object should have: `reported`, and those of others than `own`. `None`: it has them.
+fn corrected(present: Option<&Vec<Value>>, reported: &[Value], own: &[&str]) -> Option<Vec<Value>> {
     let present = present.map_or(&[][..], Vec::as_slice);
     let is_own = |condition: &&Value| own.iter().any(|own| condition["type"] == *own);
-    let has_all = said.iter().all(|condition| present.contains(condition));
-    if has_all && present.iter().filter(is_own).count() == said.len() {
+    let has_all = reported.iter().all(|condition| present.contains(condition));
+    if has_all && present.iter().filter(is_own).count() == reported.len() {
         return None;
     }
     let others = present.iter().filter(|condition| !is_own(condition));
-    Some(said.iter().chain(others).cloned().collect())
+    Some(reported.iter().chain(others).cloned().collect())
 }
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
     const OWN: [&str; 4] = ["Ready", "Reconciling", "Stalled", "Accepted"];
 
     #[test]
-    fn own_conditions_are_what_was_said_and_others_stay() {
+    fn own_conditions_are_what_was_written_and_others_stay() {
         for (present, own, expected) in [
             ("", "", None),
             ("", "Ready=True", Some("Ready=True")),

@@ -21,7 +21,7 @@ pub struct ArtifactIndex {
     pub shards: usize,
     /// Every file, in byte order of its path.
     pub files: Vec<FileEntry>,
-    /// What the spec sets over the frontmatter.
+    /// The settings of the spec.
     pub overrides: SkillOverrides,
 }
 

@@ -13,14 +13,14 @@ use sha2::{Digest as _, Sha256};
 use super::index::{ArtifactIndex, FORMAT, FileEntry, INDEX_KEY};
 use super::sha256;
 
-/// What an artifact holds.
+/// The content of an artifact.
 #[derive(Debug, Clone)]
 pub struct Content {
     /// Hex SHA-256 of the canonical file tree, verified.
     pub digest: String,
     /// Files by path.
     pub files: BTreeMap<String, SkillFile>,
-    /// What the spec set over the frontmatter when this content was judged.
+    /// The settings of the spec when this content was judged.
     pub overrides: SkillOverrides,
 }
 

@@ -132,7 +132,7 @@ fn names_fit_whatever_the_skill_is_called() {
 }
 
 #[test]
-fn damage_is_told() {
+fn damage_is_reported() {
     let big = noise(2_000_000);
     let whole = build(
         &skill(),

@@ -1,5 +1,5 @@
-//! Which images of the repository of environments the hub may run at which runtime: a name for each, which the admission
-//! policy `sandbox-environments` looks for among the hub's rights. Pure.
+//! The images of the repository of environments that the hub may run, by runtime: a resource name for each, which the admission
+//! policy `sandbox-environments` checks against the hub's rights. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use knack_vocabulary::{GROUP, RESOURCE_ENVIRONMENTS, VERB_USE};
 
 use super::wanted::Wanted;
 
-/// An image that a runtime needs no more is admitted for this long, seconds: a request that began with the revision
-/// goes on with it. A conversation's request lasts minutes.
+/// An image that a runtime no longer needs stays admitted for this long, seconds: a request that began with the revision
+/// continues with it. A conversation's request lasts minutes.
 const LET_GO_SECONDS: i64 = 60 * 60;
-/// Images that are needed no more and still admitted; 250 bytes each in a ConfigMap and a Role of 1 MiB. The oldest go first.
+/// Most images that are no longer needed and still admitted; 250 bytes each in a ConfigMap and a Role of 1 MiB. The oldest go first.
 const LET_GO_MAX: usize = 400;
 
-/// The lines: empty for what is needed, for the rest since when it is not, in seconds since the Unix epoch. `told` is what was
-/// written last.
+/// The lines by image: empty for a needed one, else since when it is not needed, in seconds since the Unix epoch. `written` has the
+/// lines that were written last.
 pub(super) fn admitted(
     records: &Records,
     wanted: &BTreeMap<String, Wanted>,
-    told: &BTreeMap<String, String>,
+    written: &BTreeMap<String, String>,
     now: i64,
 ) -> BTreeMap<String, String> {
     let mut lines = BTreeMap::new();
@@ -29,11 +29,11 @@ pub(super) fn admitted(
         let digest = environment.and_then(|environment| environment.image.rsplit_once("@sha256:"));
         let Some((_, digest)) = digest else { continue };
         for (namespace, runtime) in &wanted.runtimes {
-            // Neither a name nor a namespace holds an underscore.
+            // Neither a name nor a namespace contains an underscore.
             lines.insert(format!("{namespace}_{runtime}_{digest}"), String::new());
         }
     }
-    let mut let_go: Vec<(i64, String)> = told
+    let mut let_go: Vec<(i64, String)> = written
         .iter()
         .filter(|(line, _)| line.contains('_') && !lines.contains_key(*line))
         .map(|(line, since)| (since.parse().unwrap_or(now), line.clone()))
@@ -68,7 +68,7 @@ pub(super) fn has_rules(role: Option<&Role>, rules: &[PolicyRule]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use knack_packages::environment::InImage;
+    use knack_packages::environment::EnvironmentImage;
     use knack_packages::{EnvironmentRecord, State};
     use knack_skill::model::SkillRef;
 
@@ -105,7 +105,7 @@ mod tests {
         EnvironmentRecord {
             state: if digest.is_some() { State::Ready } else { State::NoWheel },
             message: String::new(),
-            environment: digest.map(|digest| InImage {
+            environment: digest.map(|digest| EnvironmentImage {
                 image: format!("r/e@sha256:{digest}"),
                 home: "/e".to_owned(),
             }),
@@ -140,7 +140,7 @@ mod tests {
     fn a_request_that_began_with_a_revision_goes_on_for_an_hour() {
         let records = Records([("k".to_owned(), record(Some("new")))].into());
         let all = wanted(&[("k", &[("a", "main")])]);
-        let told = |lines: &[(&str, String)]| -> BTreeMap<String, String> {
+        let written = |lines: &[(&str, String)]| -> BTreeMap<String, String> {
             let lines = lines.iter();
             lines.map(|(line, since)| ((*line).to_owned(), since.clone())).collect()
         };
@@ -153,7 +153,7 @@ mod tests {
             ("a record", ("0123456789abcdef", "{}".to_owned()), None),
         ] {
             let line = before.0;
-            let lines = admitted(&records, &all, &told(&[before]), NOW);
+            let lines = admitted(&records, &all, &written(&[before]), NOW);
             assert_eq!(lines.get("a_main_new").map(String::as_str), Some(""), "{what}");
             assert_eq!(
                 lines.get(line).cloned(),
@@ -162,8 +162,8 @@ mod tests {
             );
         }
         // It is needed again.
-        let lines = admitted(&records, &all, &told(&[("a_main_new", since.to_string())]), NOW);
-        assert_eq!(lines, told(&[("a_main_new", String::new())]));
+        let lines = admitted(&records, &all, &written(&[("a_main_new", since.to_string())]), NOW);
+        assert_eq!(lines, written(&[("a_main_new", String::new())]));
     }
 
     #[test]
@@ -174,8 +174,8 @@ mod tests {
                 (NOW - 3000 + i64::try_from(number).unwrap()).to_string(),
             )
         };
-        let told: BTreeMap<String, String> = (0..LET_GO_MAX + 7).map(line).collect();
-        let lines = admitted(&Records::default(), &BTreeMap::new(), &told, NOW);
+        let written: BTreeMap<String, String> = (0..LET_GO_MAX + 7).map(line).collect();
+        let lines = admitted(&Records::default(), &BTreeMap::new(), &written, NOW);
         assert_eq!(lines.len(), LET_GO_MAX);
         assert!(!lines.contains_key("a_main_0006") && lines.contains_key("a_main_0007"));
     }

@@ -1,4 +1,4 @@
-//! What a builder Job does: from a request to an image in the registry.
+//! A builder Job: from a request to an image in the registry.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use flate2::read::GzDecoder;
 use knack_execution::interpreter::Reach;
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 use knack_packages::{Declaration, Request, Rules, State};
 use knack_trust::{CaArgs, Roots};
 use serde_json::{Value, json};
@@ -19,9 +19,9 @@ use super::image::{Reference, is_index, of_platform, with_layer};
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::registry::Registry;
-use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, Kept, NpmIndex, Store, Uv};
+use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, EnvironmentInfo, NpmIndex, Store, Uv};
 
-/// Where the kubelet reads how it ended.
+/// The file from which the kubelet reads the outcome.
 const TERMINATION_FILE: &str = "/dev/termination-log";
 /// Largest request: that of a lock of 200 packages with the hashes of all their files is 2 MiB, that of 500 of Node 200 KiB.
 const REQUEST_MAX_BYTES: u64 = 16 << 20;
@@ -88,7 +88,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let roots = args.ca.roots().map_err(|error| failed(error.to_string()))?;
     let from = Registry::new(&base, &credentials, args.plain_http, &roots).map_err(refused)?;
     let to = Registry::new(&target, &credentials, args.plain_http, &roots).map_err(refused)?;
-    // Before anything is installed: what cannot be pushed need not be built.
+    // Before the installation: an environment that cannot be pushed need not be built.
     let base = Parts::of(&from, &base.version).await.map_err(refused)?;
     let declared = request.input.declaration().map_err(|findings| {
         let first = findings.first().map(ToString::to_string).unwrap_or_default();
@@ -112,8 +112,8 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     Ok(Outcome {
         state: State::Ready,
         is_partial: fit.left_out.is_some(),
-        message: told(&built.about, fit.left_out),
-        environment: Some(InImage {
+        message: message_of(&built.about, fit.left_out),
+        environment: Some(EnvironmentImage {
             image: format!("{}@{digest}", args.repository),
             home: built.environment.root.display().to_string(),
         }),
@@ -147,8 +147,8 @@ async fn install(
     builder.environment(declared, &|line| tracing::info!("{line}")).await
 }
 
-/// What people are told of an environment that is there: what is left out of it, and its packages, as many as fit.
-fn told(about: &Kept, left_out: Option<String>) -> String {
+/// The message about a ready environment: what is left out of it, and its packages, as many as fit.
+fn message_of(about: &EnvironmentInfo, left_out: Option<String>) -> String {
     let list = |packages: &[(String, String)]| {
         let all: Vec<String> = packages
             .iter()
@@ -168,7 +168,7 @@ fn told(about: &Kept, left_out: Option<String>) -> String {
     format!("{left_out}{count} packages, {size} MB, {}", parts.join("; "))
 }
 
-/// An image of the registry.
+/// The parts of a base image in the registry.
 #[derive(Debug)]
 struct Parts {
     manifest: Value,
@@ -177,7 +177,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// That of this machine's architecture.
+    /// The image for this machine's architecture.
     async fn of(registry: &Registry, version: &str) -> Result<Self, RegistryError> {
         let (mut manifest, mut kind) = registry.manifest(version).await?;
         if is_index(&manifest) {
@@ -193,7 +193,7 @@ impl Parts {
     }
 }
 
-/// The word of images for this machine.
+/// This machine's architecture in the words of images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -202,7 +202,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Pushes the base with the layer on top; the digest of the new image.
+/// Pushes the base with the layer on top; returns the digest of the new image.
 async fn push(
     base: &Parts,
     from: &Registry,
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_is_told_with_the_packages_of_both() {
+    fn an_environment_is_reported_with_the_packages_of_both() {
         let list = |names: &[&str]| -> Vec<(String, String)> {
             names
                 .iter()
@@ -266,7 +266,7 @@ mod tests {
                 "without x; 1 packages, 4 MB, Python 3.11.2: a 1.0",
             ),
         ] {
-            let about = Kept {
+            let about = EnvironmentInfo {
                 key: "k".to_owned(),
                 python: "3.11.2".to_owned(),
                 bytes: 4_100_000,
@@ -274,7 +274,7 @@ mod tests {
                 packages: list(python),
                 node: list(node),
             };
-            assert_eq!(told(&about, left_out.map(str::to_owned)), expected);
+            assert_eq!(message_of(&about, left_out.map(str::to_owned)), expected);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! How a registry is convinced: user and password, and where its challenge sends for a token. Pure.
+//! Authentication at a registry: user and password, and the parameters of its token challenge. Pure.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// Why a registry did not do what it was asked for.
+/// Why a registry did not serve a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RegistryError(pub String);

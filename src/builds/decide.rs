@@ -1,4 +1,4 @@
-//! What is to be done next, by what is wanted, what is known and what runs. Pure.
+//! Decides the next builds, from the wanted environments, their records and the running Jobs. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use super::wanted::Wanted;
 
 /// Builds at once: each takes a CPU for seconds, up to 2 GiB of a node's disk and memory, and the index's patience.
 pub(super) const BUILDS_AT_ONCE: usize = 4;
-/// Environments that are known at once. Their ConfigMap holds 1 MiB, and a record takes at most 700 bytes with its line for the
+/// Most records at once. Their ConfigMap holds 1 MiB, and a record takes at most 700 bytes with its line for the
 /// admission policy.
 pub(super) const MAX_RECORDS: usize = 1000;
 /// Most bytes of a record's message.
 pub(super) const MESSAGE_MAX_BYTES: usize = 300;
-/// A failure that may pass is tried again after this long, seconds: an index or a registry that was away for a while.
+/// A transient failure is retried after this long, seconds: an index or a registry that was unavailable for a while.
 const RETRY_SECONDS: i64 = 5 * 60;
-/// Any other failure: the index may have got what it lacked.
+/// Any other failure is retried after this long, seconds: the index may have a missing package by then.
 const RETRY_LASTING_SECONDS: i64 = 6 * 60 * 60;
-/// An environment that nothing asked for this long is forgotten, seconds. A skill that comes back is built again.
+/// An environment without a request for this long is forgotten, seconds. A skill that comes back is built again.
 pub(super) const UNUSED_SECONDS: i64 = 30 * 24 * 60 * 60;
-/// When an environment was last asked for is written this often, seconds.
+/// The time of the last request for an environment is written this often, seconds.
 const USED_STEP_SECONDS: i64 = 24 * 60 * 60;
 
-/// How a builder Job stands.
+/// The state of a builder Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Build {
     /// It runs, or waits for a node.
@@ -32,14 +32,14 @@ pub(super) enum Build {
     Ended(Outcome),
 }
 
-/// What to do.
+/// The decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     /// Keys to build now.
     pub(super) start: Vec<String>,
-    /// Keys whose Jobs are of no more use.
+    /// Keys whose Jobs are no longer needed.
     pub(super) remove: Vec<String>,
-    /// What is known from now on.
+    /// The records from now on.
     pub(super) records: Records,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn decide(
     }
     for (key, asked) in wanted {
         let before = known.get(key);
-        // Nothing is made for revisions that were replaced; what is there for them stays.
+        // Nothing is built for replaced revisions; their existing environments stay.
         if asked.is_earlier && !builds.contains_key(key) {
             if let Some(record) = before.filter(|record| !record.state.is_pending()) {
                 let used = if now - record.used >= USED_STEP_SECONDS {
@@ -81,7 +81,7 @@ pub(super) fn decide(
         }
         let mut record = match (before, builds.get(key)) {
             (_, Some(Build::Ended(outcome))) => of(outcome, now),
-            // What failed before stands until there is something new to say.
+            // An earlier failure stays in the record until there is a new result.
             (Some(record), Some(Build::Running)) if !record.state.is_pending() => record.clone(),
             (before, Some(Build::Running)) => pending(before, State::Building, "the packages are being installed", now),
             (Some(record), None) if !is_due(record, now) => record.clone(),
@@ -114,7 +114,7 @@ fn is_due(record: &EnvironmentRecord, now: i64) -> bool {
     let age = now - record.since;
     match record.state {
         State::Ready => false,
-        // Its Job is gone without a word.
+        // Its Job is gone without a result.
         State::Resolving | State::Building => true,
         state if state.may_pass() => age >= RETRY_SECONDS,
         _ => age >= RETRY_LASTING_SECONDS,
@@ -147,7 +147,7 @@ fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
     }
 }
 
-/// Forgets what nothing asks for, the longest unused first, and then what was asked for beyond the bound.
+/// Drops records that nothing asks for, the longest unused first, and then wanted ones beyond the bound.
 fn bound(records: &mut Records, wanted: &BTreeMap<String, Wanted>) {
     let excess = records.0.len().saturating_sub(MAX_RECORDS);
     if excess == 0 {
@@ -166,7 +166,7 @@ fn bound(records: &mut Records, wanted: &BTreeMap<String, Wanted>) {
 
 #[cfg(test)]
 mod tests {
-    use knack_packages::environment::InImage;
+    use knack_packages::environment::EnvironmentImage;
     use knack_skill::model::SkillRef;
 
     use super::*;
@@ -197,7 +197,7 @@ mod tests {
         EnvironmentRecord {
             state,
             message: "before".to_owned(),
-            environment: (state == State::Ready).then(|| InImage {
+            environment: (state == State::Ready).then(|| EnvironmentImage {
                 image: format!("r@sha256:{}", "a".repeat(64)),
                 home: "/e".to_owned(),
             }),
@@ -349,8 +349,8 @@ mod tests {
             assert_eq!(!decision.start.is_empty(), starts, "{what}");
             assert_eq!(!decision.remove.is_empty(), is_ended, "{what}");
             let record = decision.records.get("k");
-            let told = record.map(|record| (record.state, record.message.as_str()));
-            assert_eq!(told, after, "{what}");
+            let actual = record.map(|record| (record.state, record.message.as_str()));
+            assert_eq!(actual, after, "{what}");
             let is_ready = record.is_some_and(|record| record.environment.is_some());
             assert_eq!(is_ready, after.is_some_and(|(state, _)| state == Ready), "{what}");
         }

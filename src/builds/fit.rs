@@ -1,4 +1,4 @@
-//! What of a request an image can have, by its labels. Pure.
+//! The part of a request that an image supports, by its labels. Pure.
 
 use knack_packages::{Declaration, State};
 use serde_json::Value;
@@ -6,20 +6,20 @@ use serde_json::Value;
 use super::image::{NODE_LABEL, PYTHON_LABEL, label_of};
 use crate::packages::BuildError;
 
-/// Names the Python of a builder's image, as [`PYTHON_LABEL`] names that of sandbox images.
+/// The Python of the builder's image, in the words of [`PYTHON_LABEL`].
 pub(super) const PYTHON_VARIABLE: &str = "KNACK_SANDBOX_PYTHON";
-/// The same of [`NODE_LABEL`].
+/// The Node of the builder's image, in the words of [`NODE_LABEL`].
 pub(super) const NODE_VARIABLE: &str = "KNACK_SANDBOX_NODE";
 
-/// What is installed for an image.
+/// The packages that are installed for an image.
 #[derive(Debug)]
 pub(super) struct Fit {
     pub(super) declared: Declaration,
-    /// What is not, for people.
+    /// The packages that are left out, for people.
     pub(super) left_out: Option<String>,
 }
 
-/// What of a declaration is installed for an image with this config; `own` are the words of the builder for Python and Node.
+/// The part of a declaration that is installed for an image with this config; `own` are the builder's Python and Node.
 ///
 /// An environment belongs to one interpreter, so packages of Python are added only to images that say they have that one. Packages
 /// of Node are left out where the image has no Node: no code of its runs could use them. Errors: nothing would be left.

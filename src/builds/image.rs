@@ -90,7 +90,7 @@ pub(super) fn with_layer(config: &Value, manifest: &Value, layer: &Layer) -> Res
     Ok((config, manifest))
 }
 
-/// What an image says of itself by a label; `None`: nothing.
+/// The value of an image's label; `None`: it has none.
 pub(super) fn label_of<'a>(config: &'a Value, label: &str) -> Option<&'a str> {
     config.pointer("/config/Labels")?.get(label)?.as_str()
 }

@@ -19,15 +19,15 @@ use knack_vocabulary::{LABEL_ENVIRONMENT, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_
 
 use crate::packages::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 
-/// Where builders keep environments, and where sandboxes find them: the folder is a part of every script's first line.
+/// The folder of environments in builders and in sandboxes: the first line of every script names it.
 pub(super) const STORE: &str = "/opt/knack/packages";
-/// The folder above it, which is writable for a builder.
+/// Its parent, which is writable for a builder.
 const STORE_VOLUME_PATH: &str = "/opt/knack";
-/// What a builder works in besides.
+/// The work folder of a builder.
 const WORK: &str = "/work";
 /// The request, compressed.
 const REQUEST_FOLDER: &str = "/request";
-/// Its name there, and in the ConfigMap.
+/// The file of the request there, and its key in the ConfigMap.
 pub(super) const REQUEST_FILE: &str = "request.json.gz";
 /// Authorities, beside the request.
 const AUTHORITIES_FILE: &str = "ca.crt";
@@ -39,9 +39,9 @@ const REGISTRY_CREDENTIALS: &str = "/credentials/registry";
 
 /// Choosing versions, installing packages of Python and installing those of Node have 5 minutes each, pushing 2 GiB five more.
 const DEADLINE_SECONDS: i64 = 20 * 60;
-/// An ended Job is deleted when it was read; this is for what nobody reads any more.
+/// An ended Job is deleted once it was read; this bound is for Jobs that are not read.
 const TTL_SECONDS: i32 = 60 * 60;
-/// A builder has nothing to finish.
+/// A builder has nothing to finish at its termination.
 const GRACE_SECONDS: i64 = 1;
 /// Wheels and packed files of Node, what is unpacked of them, and the environment: files of the same content are one file.
 const STORE_SIZE: &str = "5Gi";
@@ -53,13 +53,13 @@ const USER: i64 = 65_532;
 /// The settings of builders: those of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuilderSettings {
-    /// Where builders run.
+    /// The namespace of builders.
     pub namespace: String,
     /// Their image.
     pub image: String,
     /// Their ServiceAccount, which has no rights.
     pub service_account: String,
-    /// Where environments are pushed: `registry/repository`.
+    /// The repository of environments: `registry/repository`.
     pub repository: String,
     /// The index of Python packages (PEP 503), an address.
     pub index: Option<String>,
@@ -73,13 +73,13 @@ pub struct BuilderSettings {
     pub registry_secret: Option<String>,
     /// Secrets to pull the builders' image with.
     pub image_pull_secrets: Vec<String>,
-    /// Whether the registry is spoken to without TLS (test clusters).
+    /// Whether the registry is contacted without TLS (test clusters).
     pub plain_http: bool,
     /// Authorities besides those of the builders' image, PEM, for index and registry.
     pub authorities: Option<String>,
 }
 
-/// Name of the Job of a key, and of the ConfigMap with its request.
+/// The name of a key's Job, and of the ConfigMap with its request.
 pub(super) fn name(key: &str) -> String {
     format!("knack-build-{key}")
 }
@@ -94,7 +94,7 @@ fn labels(key: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// The ConfigMap with the request and the authorities, which goes with its Job.
+/// The ConfigMap with the request and the authorities, owned by its Job.
 pub(super) fn request(settings: &BuilderSettings, key: &str, job_uid: &str, request: Vec<u8>) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
@@ -306,9 +306,9 @@ fn volumes(settings: &BuilderSettings, key: &str) -> Vec<Volume> {
     volumes
 }
 
-/// What a builder is asked for, as its ConfigMap holds it.
+/// The compressed request, as its ConfigMap holds it.
 pub(super) fn compressed(request: &Request) -> Vec<u8> {
-    // Strings are always written, and memory takes every byte.
+    // Serializing strings and writing to memory do not fail.
     let text = serde_json::to_vec(request).unwrap_or_default();
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     let _ = gzip.write_all(&text);

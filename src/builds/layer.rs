@@ -13,7 +13,7 @@ use tar::{Builder, EntryType, Header};
 /// Below the default of 6: shared objects are most of an environment, and a build waits for this.
 const LEVEL: Compression = Compression::new(4);
 
-/// A layer that was written to a file.
+/// A layer in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layer {
     /// `sha256:…` of the compressed bytes.
@@ -24,7 +24,7 @@ pub(super) struct Layer {
     pub(super) size: u64,
 }
 
-/// Where node looks for packages last, from the work directory of a run and from the skills: the root of the image, which nothing
+/// The last folder that node searches, from the work directory of a run and from the skills: the root of the image, which nothing
 /// in a pod can write to.
 const NODE_MODULES: &str = "node_modules";
 
@@ -33,8 +33,8 @@ const NODE_MODULES: &str = "node_modules";
 ///
 /// Owners are root, times are zero, nothing is writable, set-uid is gone; order is that of the names.
 pub(super) fn write(folder: &Path, modules: Option<&Path>, file: &Path) -> io::Result<Layer> {
-    let compressed = Hashed::new(BufWriter::new(File::create(file)?));
-    let mut tar = Builder::new(Hashed::new(GzEncoder::new(compressed, LEVEL)));
+    let compressed = HashingWriter::new(BufWriter::new(File::create(file)?));
+    let mut tar = Builder::new(HashingWriter::new(GzEncoder::new(compressed, LEVEL)));
     let inside = folder.strip_prefix("/").map_err(io::Error::other)?;
     let parents: Vec<&Path> = inside
         .ancestors()
@@ -100,14 +100,14 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// Counts and hashes what passes.
-struct Hashed<W> {
+/// Counts and hashes the written bytes.
+struct HashingWriter<W> {
     inner: W,
     hash: Sha256,
     bytes: u64,
 }
 
-impl<W> Hashed<W> {
+impl<W> HashingWriter<W> {
     fn new(inner: W) -> Self {
         Self {
             inner,
@@ -122,7 +122,7 @@ impl<W> Hashed<W> {
     }
 }
 
-impl<W: Write> Write for Hashed<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.hash.update(&bytes[..written]);

@@ -1,4 +1,4 @@
-//! What the process tells probes: whether it knows anything yet, and its metrics.
+//! Readiness and metrics of the process.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -25,7 +25,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// What the process knows, for probes.
+/// The state behind the probes.
 #[derive(Debug)]
 pub(super) struct BuildMetrics {
     is_ready: Mutex<bool>,
@@ -38,7 +38,7 @@ pub(super) struct BuildMetrics {
 impl Default for BuildMetrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("knack_packages");
-        let told = Self {
+        let metrics = Self {
             is_ready: Mutex::default(),
             environments: Family::default(),
             builds: Family::default(),
@@ -48,27 +48,28 @@ impl Default for BuildMetrics {
         registry.register(
             "environments",
             "Environments that are known, by state",
-            told.environments.clone(),
+            metrics.environments.clone(),
         );
-        registry.register("builds", "Builder Jobs that ended, by result", told.builds.clone());
+        registry.register("builds", "Builder Jobs that ended, by result", metrics.builds.clone());
         registry.register(
             "build_seconds",
             "Time of a builder Job from its start to its end",
-            told.seconds.clone(),
+            metrics.seconds.clone(),
         );
         for state in State::ALL {
-            told.environments
+            metrics
+                .environments
                 .get_or_create(&StateLabel { state: state.as_str() })
                 .set(0);
             // A counter that first appears with its first count shows no increase to Prometheus, and KnackPackagesFail asks for one.
-            drop(told.builds.get_or_create(&ResultLabel { result: state.as_str() }));
+            drop(metrics.builds.get_or_create(&ResultLabel { result: state.as_str() }));
         }
-        Self { registry, ..told }
+        Self { registry, ..metrics }
     }
 }
 
 impl BuildMetrics {
-    /// All environments that are known.
+    /// Sets the counts of environments by state.
     pub(super) fn know(&self, records: &Records) {
         for state in State::ALL {
             let count = records.0.values().filter(|record| record.state == state).count();
@@ -78,7 +79,7 @@ impl BuildMetrics {
         *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// The end of a build, and how many seconds it took if that is known.
+    /// Counts the end of a build, and its duration in seconds if that is known.
     pub(super) fn built(&self, result: State, seconds: Option<f64>) {
         self.builds
             .get_or_create(&ResultLabel {
@@ -96,12 +97,12 @@ impl Probes for BuildMetrics {
         let is_ready = *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
         is_ready
             .then(String::new)
-            .ok_or_else(|| "nothing was told yet".to_owned())
+            .ok_or_else(|| "the records are not read yet".to_owned())
     }
 
     fn metrics(&self) -> String {
         let mut text = String::new();
-        // Memory takes every byte.
+        // Writing to memory does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }
@@ -115,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_metrics_are_of_every_state_and_of_builds_by_result() {
-        let told = BuildMetrics::default();
-        assert!(told.ready().is_err());
+        let metrics = BuildMetrics::default();
+        assert!(metrics.ready().is_err());
         let record = EnvironmentRecord {
             state: State::NoWheel,
             message: String::new(),
@@ -125,11 +126,11 @@ mod tests {
             since: 0,
             used: 0,
         };
-        told.know(&Records([("k".to_owned(), record)].into()));
-        told.built(State::NoWheel, Some(3.0));
-        told.built(State::Ready, None);
-        assert!(told.ready().is_ok());
-        let text = told.metrics();
+        metrics.know(&Records([("k".to_owned(), record)].into()));
+        metrics.built(State::NoWheel, Some(3.0));
+        metrics.built(State::Ready, None);
+        assert!(metrics.ready().is_ok());
+        let text = metrics.metrics();
         for line in [
             "knack_packages_environments{state=\"NoWheel\"} 1",
             "knack_packages_environments{state=\"Ready\"} 0",

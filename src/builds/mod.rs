@@ -16,12 +16,12 @@ mod decide;
 mod fit;
 mod image;
 mod job;
+mod job_state;
 mod layer;
 mod metrics;
 mod outcome;
 mod registry;
 mod serve;
-mod standing;
 
 mod wanted;
 

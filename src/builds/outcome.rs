@@ -1,24 +1,24 @@
-//! What a builder Job says at its end: its pod's termination message.
+//! The outcome of a builder Job: its pod's termination message.
 
 use knack_packages::State;
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 use serde::{Deserialize, Serialize};
 
 /// Most bytes that the kubelet takes of a termination message.
 const MESSAGE_MAX_BYTES: usize = 4096;
-/// Most bytes of the reason in it: the rest is for the image and its folder, and for what JSON escapes.
+/// Most bytes of the reason in it: the rest is for the image and its folder, and for JSON escapes.
 const REASON_MAX_BYTES: usize = 1024;
 
-/// How a build ended.
+/// The outcome of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The state of the environment.
     pub state: State,
-    /// What it holds, or why there is none.
+    /// The packages, or why there is no environment.
     pub message: String,
     /// The environment, if there is one.
-    pub environment: Option<InImage>,
-    /// Whether some of what was asked for is left out of it, as the message says.
+    pub environment: Option<EnvironmentImage>,
+    /// Whether some of the requested packages are left out, as the message explains.
     pub is_partial: bool,
 }
 
@@ -27,13 +27,13 @@ struct OutcomeRecord {
     state: String,
     message: String,
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
-    environment: Option<InImage>,
+    environment: Option<EnvironmentImage>,
     #[serde(default, rename = "partial")]
     is_partial: bool,
 }
 
 impl Outcome {
-    /// A build that made nothing.
+    /// The outcome of a failed build.
     pub fn failed(state: State, message: impl Into<String>) -> Self {
         Self {
             state,
@@ -43,7 +43,7 @@ impl Outcome {
         }
     }
 
-    /// As the pod writes it.
+    /// The text of the termination message.
     pub fn text(&self) -> String {
         let mut end = self.message.floor_char_boundary(REASON_MAX_BYTES);
         loop {
@@ -62,11 +62,11 @@ impl Outcome {
         }
     }
 
-    /// As it is read. `None`: this is no message of a builder, or it names an image outside of the repository.
+    /// Reads a termination message. `None`: it is not a message of a builder, or it names an image outside of the repository.
     pub fn read(text: &str, repository: &str) -> Option<Self> {
         let written: OutcomeRecord = serde_json::from_str(text).ok()?;
         let state = State::of_word(&written.state)?;
-        let is_own = |environment: &InImage| {
+        let is_own = |environment: &EnvironmentImage| {
             environment.is_plausible()
                 && environment
                     .image
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_a_builder_writes_is_read_and_nothing_else_is() {
-        let image = |repository: &str| InImage {
+        let image = |repository: &str| EnvironmentImage {
             image: format!("{repository}@sha256:{}", "a".repeat(64)),
             home: "/opt/knack/packages/env-1".to_owned(),
         };

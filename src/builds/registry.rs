@@ -1,4 +1,4 @@
-//! A registry of images (OCI distribution API), as far as adding a layer to an image needs it.
+//! A registry of images (OCI distribution API): the calls that adding a layer to an image needs.
 //!
 //! Bodies are streamed: a layer may be larger than the memory of a builder.
 
@@ -17,22 +17,22 @@ use tokio_util::io::ReaderStream;
 use super::credentials::{Credentials, RegistryError, parameters};
 use super::image::Reference;
 
-/// A connection that is not there by then is not coming.
+/// Time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a transfer may say nothing.
+/// Longest pause within a transfer.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// Largest manifest or config: those of images with a hundred layers are below 100 KiB.
 const DOCUMENT_MAX_BYTES: usize = 4 << 20;
 /// Longest answer of a token server.
 const TOKEN_MAX_BYTES: usize = 64 << 10;
-/// Longest part of a registry's words that is shown.
-const SAID_MAX_BYTES: usize = 200;
+/// Longest part of a registry's error code that is shown.
+const CODE_MAX_BYTES: usize = 200;
 
 /// Kinds of manifests that are read.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// A registry, for one repository; with its token once one was asked for.
+/// A registry, for one repository; with its token after the first challenge.
 #[derive(Debug)]
 pub struct Registry {
     client: Client,
@@ -71,7 +71,7 @@ impl Registry {
         })
     }
 
-    /// A manifest with its kind. Errors: it is not there, or is not the one of its digest.
+    /// A manifest with its media type. Errors: it is absent, or does not have the digest.
     pub async fn manifest(&self, version: &str) -> Result<(Value, String), RegistryError> {
         let url = self.url(&format!("manifests/{version}"))?;
         let response = self
@@ -100,7 +100,7 @@ impl Registry {
         serde_json::from_slice(&bytes).map_err(|_| self.error(&format!("config {digest} is no JSON")))
     }
 
-    /// Whether it has a blob.
+    /// Whether the repository has a blob.
     pub async fn has(&self, digest: &str) -> Result<bool, RegistryError> {
         let url = self.url(&format!("blobs/{digest}"))?;
         let response = self.ask(|| self.client.head(url.clone())).await?;
@@ -112,7 +112,7 @@ impl Registry {
             .map(|_| true)
     }
 
-    /// Takes a blob over from another repository: within one registry by its name, else byte for byte.
+    /// Copies a blob from another repository: within one registry by mounting, else byte for byte.
     pub async fn take(&self, digest: &str, size: u64, from: &Self) -> Result<(), RegistryError> {
         if self.has(digest).await? {
             return Ok(());
@@ -127,8 +127,10 @@ impl Registry {
         let response = self
             .ask(|| self.client.post(url.clone()).header(CONTENT_LENGTH, 0))
             .await?;
-        let begun = [StatusCode::CREATED, StatusCode::ACCEPTED];
-        let response = self.expect(response, &format!("a place for {digest}"), &begun).await?;
+        let accepted = [StatusCode::CREATED, StatusCode::ACCEPTED];
+        let response = self
+            .expect(response, &format!("a place for {digest}"), &accepted)
+            .await?;
         if response.status() == StatusCode::CREATED {
             return Ok(());
         }
@@ -186,7 +188,7 @@ impl Registry {
         self.place(&response, digest)
     }
 
-    /// Where a blob is to be put, as the registry says it.
+    /// The upload URL that the registry answers.
     fn place(&self, response: &Response, digest: &str) -> Result<Url, RegistryError> {
         let place = header(response.headers(), LOCATION.as_str()).and_then(|place| self.base.join(&place).ok());
         let mut place = place.ok_or_else(|| self.error("it names no place to upload to"))?;
@@ -195,9 +197,9 @@ impl Registry {
     }
 
     async fn put(&self, place: Url, size: u64, body: Body) -> Result<(), RegistryError> {
-        // A stream cannot be sent a second time; the token is that of the call before.
+        // A stream cannot be sent twice, so no challenge is answered here; the token is that of the previous call.
         let put = self.client.put(place.clone()).header(CONTENT_LENGTH, size);
-        // The place may be of another host, such as a store of objects: it gets no credentials.
+        // The URL may be on another host, such as an object store: that host gets no credentials.
         let authorization = self.authorization.lock().await.clone();
         let put = put.header(CONTENT_TYPE, "application/octet-stream");
         let is_own = place.origin() == self.base.origin();
@@ -211,7 +213,7 @@ impl Registry {
             .map(|_| ())
     }
 
-    /// Asks; once more with credentials if it wants some.
+    /// Sends a request; once more with credentials if the registry asks for them.
     async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, RegistryError> {
         let known = self.authorization.lock().await.clone();
         let send = async |authorization: Option<HeaderValue>| {
@@ -259,7 +261,7 @@ impl Registry {
         {
             let mut query = realm.query_pairs_mut();
             query.extend_pairs(of("service").map(|service| ("service", service)));
-            // Pulling and pushing at once: what the account may not is left out by the server.
+            // Both scopes at once: the server leaves out those that the account does not have.
             query.append_pair("scope", &format!("repository:{}:pull,push", self.repository));
         }
         let mut request = self.client.request(Method::GET, realm);
@@ -288,18 +290,18 @@ impl Registry {
             return Ok(response);
         }
         let status = response.status();
-        let said = bounded(response, DOCUMENT_MAX_BYTES).await.unwrap_or_default();
-        let said: Value = serde_json::from_slice(&said).unwrap_or_default();
-        let code = said
+        let body = bounded(response, DOCUMENT_MAX_BYTES).await.unwrap_or_default();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let code = body
             .pointer("/errors/0/code")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let end = code.floor_char_boundary(SAID_MAX_BYTES);
+        let end = code.floor_char_boundary(CODE_MAX_BYTES);
         let repository = &self.repository;
         Err(self.error(&format!("{what} of {repository}: it answers {status} {}", &code[..end])))
     }
 
-    /// A body that is what its digest says; a tag is taken as it comes.
+    /// A body, checked against its digest; a tag is not checked.
     async fn document(&self, response: Response, version: &str) -> Result<Bytes, RegistryError> {
         let bytes = bounded(response, DOCUMENT_MAX_BYTES).await;
         let bytes = bytes.ok_or_else(|| self.error(&format!("{version} is too large, or broke off")))?;
@@ -317,7 +319,7 @@ impl Registry {
             .map_err(|_| self.error(&format!("{path} is no path")))
     }
 
-    /// Never with an address or a path that may hold a secret.
+    /// The error has no address or path, which may contain a secret.
     fn error(&self, what: &str) -> RegistryError {
         RegistryError(format!("registry {}: {}", self.host, what.trim_end()))
     }

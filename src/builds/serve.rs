@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use super::admitted::{admitted, has_rules, rules};
 use super::decide::{Build, decide};
 use super::job::{BuilderSettings, compressed, job, name, request};
+use super::job_state::{job_state, seconds};
 use super::metrics::BuildMetrics;
-use super::standing::{seconds, standing};
 use super::wanted::{Wanted, wanted};
 use crate::api_call::{CallError, call};
 use crate::environments::records;
@@ -157,7 +157,7 @@ impl Server {
                 Ok(true) => LOOK_BUSY,
                 Ok(false) => LOOK_IDLE,
                 Err(error) => {
-                    tracing::warn!(%error, "environments");
+                    tracing::warn!(%error, "environments could not be updated");
                     PAUSE
                 }
             };
@@ -253,7 +253,7 @@ impl Server {
                 continue;
             }
             let pod = of_job(job);
-            known.builds.insert(key.clone(), standing(job, pod, repository));
+            known.builds.insert(key.clone(), job_state(job, pod, repository));
             if let Some(took) = pod.and_then(|pod| seconds(job, pod)) {
                 known.seconds.insert(key.clone(), took);
             }
@@ -302,7 +302,7 @@ impl Server {
         let content = match self.artifacts.content(skill, &wanted.artifact).await {
             Ok(content) => content,
             Err(error) => {
-                tracing::debug!(%error, skill = %skill.name, "content of a skill with packages");
+                tracing::debug!(%error, skill = %skill.name, "the content of a skill with packages cannot be read yet");
                 return None;
             }
         };
@@ -351,7 +351,7 @@ impl Server {
         let what = || format!("create ConfigMap {}", name(key));
         call(what, self.requests.create(&PostParams::default(), &object)).await?;
         let skill = &wanted.skill;
-        tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "a build begins");
+        tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "build started");
         Ok(Ok(()))
     }
 
@@ -361,7 +361,7 @@ impl Server {
             if before.get(key).map(|known| known.state) == Some(record.state) {
                 continue;
             }
-            tracing::info!(key, state = %record.state, message = %record.message, "an environment");
+            tracing::info!(key, state = %record.state, message = %record.message, "environment updated");
             let skill = wanted
                 .get(key)
                 .filter(|_| !record.state.is_pending())

@@ -1,4 +1,4 @@
-//! Which environments the skills of a cluster need. Pure.
+//! The environments that the skills of a cluster need. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use kube::ResourceExt as _;
 
 use crate::selection::{Asked, Caller, Reason, Revision, Scope, asked, counted, select};
 
-/// An environment that is needed.
+/// A needed environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// What is asked for.
+    /// The declared packages.
     pub(super) asked: Asked,
-    /// A skill that declares it, or has it from its runtime.
+    /// A skill that declares them, or gets them from its runtime.
     pub(super) skill: SkillRef,
     /// The digest of what it declares.
     pub(super) digest: String,
     /// The digest of its content.
     pub(super) artifact: String,
-    /// Whether only earlier revisions ask for it: it is kept and not made.
+    /// Whether only earlier revisions need it: it is kept but not built.
     pub(super) is_earlier: bool,
     /// The runtimes that need it, as namespace and name, sorted.
     pub(super) runtimes: Vec<(String, String)>,
 }
 
-/// What every runtime needs for the skills that it serves, or would serve with their packages; by key.
+/// The environments of all runtimes, for the skills that they serve, or would serve with their packages; by key.
 pub(super) fn wanted<'a>(
     runtimes: impl IntoIterator<Item = (&'a SkillRuntime, Scope<'a>)>,
     skills: &[&'a Skill],
@@ -79,7 +79,7 @@ fn revisions(skill: &Skill) -> impl Iterator<Item = (Revision<'_>, &str, bool)> 
     newest.chain(earlier.map(|earlier| (Revision::earlier(skill, earlier), earlier.digest.as_str(), true)))
 }
 
-/// Adds a wish. One environment serves all that ask for it, and is made if one of them is no earlier revision.
+/// Adds a needed environment. Equal ones are one, which is built if one of them is no earlier revision.
 fn add(all: &mut BTreeMap<String, Wanted>, wanted: Wanted) {
     let Some(found) = all.get_mut(&wanted.asked.key) else {
         all.insert(wanted.asked.key.clone(), wanted);
@@ -145,17 +145,17 @@ mod tests {
         };
         let skills: Vec<&Skill> = skills.iter().collect();
         let all = wanted(runtimes.iter().map(|runtime| (runtime, scope(Some(&records)))), &skills);
-        let mut told: Vec<(String, String, String)> = all
+        let mut actual: Vec<(String, String, String)> = all
             .values()
             .map(|wanted| {
                 let runtimes: Vec<&str> = wanted.runtimes.iter().map(|(_, name)| name.as_str()).collect();
                 (wanted.skill.name.clone(), wanted.asked.base.clone(), runtimes.join(" "))
             })
             .collect();
-        told.sort();
+        actual.sort();
         let row = |skill: &str, base: &str, runtimes: &str| (skill.to_owned(), base.to_owned(), runtimes.to_owned());
         assert_eq!(
-            told,
+            actual,
             [
                 // Constraints do not touch what a lock fixes.
                 row("a", "r.io/base@sha256:0", "four one two"),
@@ -180,12 +180,12 @@ mod tests {
             (vec![&edited, &other], [("d1", false), ("d3", false)]),
         ] {
             let all = wanted([(&runtimes[0], scope(Some(&records)))], &skills);
-            let mut told: Vec<(&str, bool)> = all
+            let mut actual: Vec<(&str, bool)> = all
                 .values()
                 .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
                 .collect();
-            told.sort_unstable();
-            assert_eq!(told, expected);
+            actual.sort_unstable();
+            assert_eq!(actual, expected);
         }
         // A runtime that gives the standard environment: one for all of its skills that declare nothing.
         let gives = runtime("gives", &json!({"packages": {"standard": true}}));

@@ -27,7 +27,7 @@ pub fn issue_root(now: u64) -> Result<Root, IssueError> {
     })
 }
 
-/// What a root's certificate says. It is a function of its times, so an issuer needs only them and the key.
+/// The content of a root's certificate. It is a function of its times, so an issuer needs only them and the key.
 fn authority(not_before: u64, not_after: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     // The time is part of the name: during an overlap two authorities must not look like one.
@@ -122,7 +122,7 @@ mod tests {
         ] {
             assert_eq!(accepted(authority, &a, name, now), good, "{name} {now}");
         }
-        // Who trusts what was published with the first certificate accepts every later one.
+        // A client that trusts the authorities published with the first certificate accepts every later one.
         for years in [1, 5, 9] {
             let later = NOW + years * 365 * DAY;
             assert!(

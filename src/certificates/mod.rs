@@ -11,7 +11,7 @@
 //! an hour later ─▶ retire: the root of the last pair is dropped, unless it still signs
 //! ```
 //!
-//! The webhook has the same in the Secret `knack-webhook-tls`, signed by the same root; its authorities stand in the `caBundle` of
+//! The webhook has the same in the Secret `knack-webhook-tls`, signed by the same root; its authorities are in the `caBundle` of
 //! the MutatingWebhookConfiguration, since the API server is its only client.
 //!
 //! A renewed certificate changes nothing that clients trust. A root that is deleted, or has a year left, is followed by another

@@ -1,4 +1,4 @@
-//! What certificates are written with: their Secrets and the metadata of their objects, and why a round fails.
+//! The Secrets of certificates, the metadata of their objects, and the errors of a round.
 
 use std::collections::BTreeMap;
 

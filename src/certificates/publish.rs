@@ -1,4 +1,4 @@
-//! What clients trust: where it is written, and what stands there.
+//! The authorities that clients trust: where they are published, and how they are read back.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::objects::{CertificateError, is_owned, metadata};
 use crate::api_call::call;
 
-/// Whose certificate it is: that decides its Secret, its names, and where its authorities are published.
+/// The user of a certificate: it decides its Secret, its names, and where its authorities are published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Publication {
     /// The hub's: ConfigMap `knack-hub-ca` of the release namespace.
@@ -63,7 +63,7 @@ impl Publication {
         }
     }
 
-    /// What is published; `None` if nothing is, or not everywhere, or not with its owner.
+    /// The published authorities; `None` if there are none, or not everywhere, or not with their owner.
     pub(super) async fn published(
         &self,
         client: &Client,
@@ -127,7 +127,7 @@ async fn configuration(client: &Client, name: &str) -> Result<MutatingWebhookCon
     found.ok_or_else(|| CertificateError::NoConfiguration(name.to_owned()))
 }
 
-/// What every entry trusts; `None` if they differ or trust nothing.
+/// The authorities of all entries; `None` if they differ or are absent.
 fn trusted(configuration: &MutatingWebhookConfiguration) -> Option<String> {
     let mut bundles = configuration
         .webhooks

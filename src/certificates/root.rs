@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Life of a root. What clients trust changes once in it: a pod, or a copy of the ConfigMap that somebody made by hand, outlives
+/// Life of a root. What clients trust changes once in it: a pod, or a copy of the ConfigMap made by hand, outlives
 /// every certificate.
 pub(super) const ROOT_VALIDITY: Duration = Duration::from_hours(10 * 365 * 24);
 /// A root with less time left than this is replaced: longer than any certificate that it signs lives.

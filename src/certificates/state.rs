@@ -1,4 +1,4 @@
-//! What is due, as a function of what there is and what time it is.
+//! The next step, as a function of the present objects and the time.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ const KEY_KEY: &str = "tls.key";
 const KEY_STATE: &str = "state.json";
 const KEY_JOURNAL: &str = "journal.key";
 
-/// Whose certificates are kept, and where.
+/// A certificate to keep.
 #[derive(Debug, Clone)]
 pub struct CertificateTask {
     /// Namespace of the release: Secret, ConfigMap and Service are there.
@@ -39,7 +39,7 @@ pub struct CertificateTask {
     pub extra_names: Vec<String>,
     /// Shows when the certificate ends, seconds since the Unix epoch; 0 for those that others make.
     pub expiry: Gauge,
-    /// What Secret and ConfigMap go with: Kubernetes deletes them when it is deleted.
+    /// The owner of Secret and ConfigMap: Kubernetes deletes them with it.
     pub owner: Option<OwnerReference>,
 }
 
@@ -112,8 +112,8 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
     if published.as_deref() != Some(bundle.as_str()) {
         publication.publish(client, &task.namespace, owner, &bundle).await?;
     }
-    let stands = |secret: &Secret| serves(secret, &state) && is_owned(secret, owner);
-    if !secret.as_ref().is_some_and(stands) {
+    let is_current = |secret: &Secret| serves(secret, &state) && is_owned(secret, owner);
+    if !secret.as_ref().is_some_and(is_current) {
         store(&secrets, publication.secret(), owner, secret.as_ref(), &state).await?;
     }
     Ok(until)

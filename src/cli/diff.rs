@@ -176,7 +176,7 @@ fn tools(plan: &Plan) -> String {
     plan.tools.iter().map(|tool| text(tool)).collect()
 }
 
-/// What differs; empty: nothing.
+/// The differences; empty: none.
 fn compare(before: &Version, after: &Version) -> String {
     let mut out = String::new();
     if before.activation != after.activation {

@@ -1,4 +1,4 @@
-//! What a command finds at the paths that it is given.
+//! The skills at the paths of a command.
 
 use std::path::PathBuf;
 

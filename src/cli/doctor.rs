@@ -1,4 +1,4 @@
-//! `knack doctor`: what this machine has for runs of skills, and how to get what it lacks. Nothing is changed.
+//! `knack doctor`: what this machine has for runs of skills, and how to get what is missing. Nothing is changed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,11 +55,11 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let sandbox = sandbox().await;
     let can_run = sandbox.is_there;
     let mut checks = vec![sandbox];
-    checks.push(told(
+    checks.push(check(
         "uv, which installs packages",
         Uv::find().map(|uv| uv.path().display().to_string()),
     ));
-    checks.push(told(
+    checks.push(check(
         "folder for packages",
         default_store().map(|path| path.display().to_string()),
     ));
@@ -105,7 +105,7 @@ async fn sandbox() -> Check {
     }
 }
 
-fn told(what: &str, outcome: Result<String, BuildError>) -> Check {
+fn check(what: &str, outcome: Result<String, BuildError>) -> Check {
     match outcome {
         Ok(detail) => Check::new(what, true, detail),
         Err(error) => Check::new(what, false, error.text),

@@ -14,7 +14,7 @@ use super::terminal;
 /// Characters of an error in a line of the table.
 const ERROR_MAX: usize = 60;
 
-/// What the table has of an execution.
+/// The columns of an execution in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) id: String,

@@ -109,7 +109,7 @@ async fn read(
     mut take: impl FnMut(Row, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut known = HashSet::new();
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     for number in 1..=MOST / PAGE {
         let page = page(client, filter, number).await?;
         let mut is_last = page.data.len() < PAGE;
@@ -125,13 +125,13 @@ async fn read(
         if is_last {
             return Ok(());
         }
-        if told.elapsed() >= PROGRESS {
+        if reported.elapsed() >= PROGRESS {
             terminal::note(&format!(
                 "{} of at most {} executions are read",
                 number * PAGE,
                 page.total
             ));
-            told = Instant::now();
+            reported = Instant::now();
         }
     }
     bail!("--server: it has more than {MOST} executions; name a later --since")
@@ -155,11 +155,11 @@ async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Res
     if status.is_success() {
         return serde_json::from_slice(&body).context("--server: the answer is no list of executions");
     }
-    let said = serde_json::from_slice::<Refused>(&body).map_or_else(|_| status.to_string(), |refused| refused.error);
+    let message = serde_json::from_slice::<Refused>(&body).map_or_else(|_| status.to_string(), |refused| refused.error);
     if status == StatusCode::UNAUTHORIZED {
-        bail!("--token-file: {said}; kubectl create token NAME --audience knack makes one");
+        bail!("--token-file: {message}; kubectl create token NAME --audience knack makes one");
     }
-    bail!("--server: {said}")
+    bail!("--server: {message}")
 }
 
 async fn answer(client: &HubClient, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {

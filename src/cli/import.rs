@@ -90,7 +90,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The skills of a folder or an archive; `None`: what is wrong was said.
+/// The skills of a folder or an archive; `None`: the problem was printed.
 async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<FetchedSkill>>> {
     let found = discovered(vec![PathBuf::from(source)], discover).await?;
     if found.errors().next().is_some() {
@@ -112,7 +112,7 @@ async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<FetchedSkill>>> {
     Ok(Some(found.collect()))
 }
 
-/// Whether a skill holds to a profile where it goes: there nobody reads Python. Says what is wrong with it.
+/// Whether a skill is valid under a profile on its target, where Python is not read. Prints its problems.
 pub(super) fn is_valid(source: &SkillSource, profile: Profile) -> bool {
     let there = SkillSource {
         functions: None,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use clap::Args;
 use knack_hub_api::RuntimeName;
 
-/// What an installation is.
+/// The properties of an installation.
 #[derive(Debug, Args)]
 pub(super) struct InstallationArgs {
     /// Namespace of the installation: its Lease, certificate and Services are there
@@ -32,7 +32,7 @@ pub(super) struct InstallationArgs {
     pub(super) metrics_listen: SocketAddr,
 }
 
-/// What sandbox pods are made with: for the controller, which fences them, and the hub, which makes them.
+/// The settings of sandbox pods: for the controller, which fences them, and the hub, which makes them.
 #[derive(Debug, Args)]
 pub(super) struct SandboxArgs {
     /// Environments of packages are built on this cluster, by knack packages serve

@@ -47,15 +47,15 @@ async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result
     let mut unlocked = source.clone();
     unlocked.files.remove(functions::LOCK_FILE);
     let loaded = unlocked.load(Profile::Load);
-    let told: Vec<&Problem> = loaded
+    let problems: Vec<&Problem> = loaded
         .problems
         .iter()
         .filter(|problem| problem.field.contains(".python"))
         .collect();
-    for problem in &told {
+    for problem in &problems {
         terminal::note(&problem.to_string());
     }
-    if told.iter().any(|problem| problem.is_error()) {
+    if problems.iter().any(|problem| problem.is_error()) {
         bail!("{}: nothing was written; correct the errors above", args.path.display());
     }
     if loaded.functions.is_empty() {
@@ -73,14 +73,16 @@ async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result
 
 /// Writes what npm chooses for the skill's packages of Node; `false`: it declares none.
 async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyhow::Result<bool> {
-    let wish = node::wish(&source.files, source.overrides.packages.as_ref()).map_err(|findings| {
-        let told: Vec<String> = findings.iter().map(Finding::to_string).collect();
-        anyhow::anyhow!("{}", told.join("\n"))
+    let requirements = node::requirements(&source.files, source.overrides.packages.as_ref()).map_err(|findings| {
+        let problems: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        anyhow::anyhow!("{}", problems.join("\n"))
     })?;
-    let Some(wish) = wish else { return Ok(false) };
-    let names: Vec<&str> = wish.dependencies.iter().map(|one| one.name.as_str()).collect();
+    let Some(requirements) = requirements else {
+        return Ok(false);
+    };
+    let names: Vec<&str> = requirements.dependencies.iter().map(|one| one.name.as_str()).collect();
     terminal::note(&format!("choosing versions for {}", names.join(", ")));
-    let (text, count) = lock_of_npm(&wish, &BuildLimits::default(), roots).await?;
+    let (text, count) = lock_of_npm(&requirements, &BuildLimits::default(), roots).await?;
     let file = args.path.join(NODE_LOCK_FILE);
     tokio::fs::write(&file, text)
         .await
@@ -125,7 +127,7 @@ async fn read(args: &LockArgs) -> anyhow::Result<SkillSource> {
     Ok(source)
 }
 
-/// What the skill declares of Python packages without its old lock; `None`: nothing, but something else was locked.
+/// The declaration of Python packages without the skill's old lock; `None`: it declares none, but something else was locked.
 fn packages(args: &LockArgs, source: &SkillSource, has_other: bool) -> anyhow::Result<Option<Declaration>> {
     let mut files = source.files.clone();
     files.remove(LOCK_FILE);

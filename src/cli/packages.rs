@@ -96,9 +96,9 @@ async fn look(
         Err(error) => Err(error.clone()),
         Ok(builder) if build => {
             let name = skill.clone();
-            let tell = move |line: &str| terminal::note(&format!("packages of {name}: {line}"));
+            let print = move |line: &str| terminal::note(&format!("packages of {name}: {line}"));
             builder
-                .environment(&declared, &tell)
+                .environment(&declared, &print)
                 .await
                 .map(|built| (State::Ready, Some(built)))
         }
@@ -173,7 +173,7 @@ pub async fn prune(args: PruneArgs) -> anyhow::Result<ExitCode> {
         terminal::line("no environments");
         return Ok(ExitCode::SUCCESS);
     }
-    // Removing needs nobody to reach it.
+    // Removing gives no other user access.
     let store = Store::open(&root, Reach::SameUser)?;
     let unused = Duration::from_secs(args.unused_for.saturating_mul(24 * 60 * 60));
     let pruned = tokio::task::spawn_blocking(move || store.prune(unused)).await??;

@@ -44,7 +44,7 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
             args.source.display()
         );
     }
-    // Every problem is told, not the first alone.
+    // Every problem is printed, not the first alone.
     let invalid = found
         .skills
         .iter()
@@ -55,10 +55,10 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
     }
     let api = SkillsApi::new(&args.server)?;
     for skill in &found.skills {
-        let said = push_one(&api, skill, !args.keep_default)
+        let outcome = push_one(&api, skill, !args.keep_default)
             .await
             .with_context(|| skill.id.name.clone())?;
-        terminal::line(&said);
+        terminal::line(&outcome);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -72,12 +72,12 @@ async fn push_one(api: &SkillsApi, source: &SkillSource, is_default: bool) -> an
         return Ok(format!("{name} {} version {version}, default", skill.id));
     };
     let version = api.add(&skill, &zip, is_default).await?;
-    let standing = match skill.default_version {
+    let note = match skill.default_version {
         _ if is_default => "default".to_owned(),
         Some(default) => format!("the default is still {default}"),
         None => "there is no default".to_owned(),
     };
-    Ok(format!("{name} {} version {}, {standing}", skill.id, version.version))
+    Ok(format!("{name} {} version {}, {note}", skill.id, version.version))
 }
 
 /// Prints the versions of a skill: number, id, when it was made, its description.

@@ -19,12 +19,12 @@ use crate::catalogs::CatalogArgs;
 use crate::hub::tls::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
 
-/// MiB of the history unless somebody says another number: some 20,000 executions of 12 KiB.
+/// MiB of the history by default: some 20,000 executions of 12 KiB.
 const HISTORY_MIB: u64 = 256;
 
-/// Hours that an upload is kept unless somebody says another number.
+/// Hours that an upload is kept by default.
 const FILES_HOURS: u32 = 24;
-/// MiB of uploads and containers unless somebody says another number: 32 containers of the largest size.
+/// MiB of uploads and containers by default: 32 containers of the largest size.
 const FILES_MIB: u64 = 1024;
 
 /// Arguments of `knack registry`.
@@ -88,7 +88,7 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
     if !args.catalog.is_named() {
         args.typed.refuse(
             &["--ca-file", "--ca-pem"],
-            "without --catalog, the registry connects to nobody else's server",
+            "without --catalog, the registry connects to no other server",
         )?;
     }
     let catalogs = args.catalog.named(&args.ca.roots()?)?;

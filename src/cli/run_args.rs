@@ -1,4 +1,4 @@
-//! What `knack skill run` is asked to run.
+//! The arguments of `knack skill run`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -96,7 +96,7 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let result = result?;
     let saved = save(&args.files_dir, &result).await?;
     match args.output {
-        // What it wrote was shown while it ran.
+        // Its output was shown while it ran.
         Output::Text => print_text(&result, &saved, false),
         Output::Json => print_json(&result, &saved),
     }

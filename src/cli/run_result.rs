@@ -1,4 +1,4 @@
-//! What `knack skill run` says of a run that has ended.
+//! The output of `knack skill run` about a run that has ended.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

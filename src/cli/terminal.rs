@@ -14,12 +14,12 @@ pub fn line(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{}", visible(text, true));
 }
 
-/// What a program wrote: standard output, byte for byte unless a person reads it.
+/// The output of a program: standard output, byte for byte unless a person reads it.
 pub fn raw(bytes: &[u8]) {
     write_raw(&mut std::io::stdout().lock(), bytes);
 }
 
-/// What a program wrote: standard error, byte for byte unless a person reads it.
+/// The output of a program: standard error, byte for byte unless a person reads it.
 pub fn raw_error(bytes: &[u8]) {
     write_raw(&mut std::io::stderr().lock(), bytes);
 }

@@ -122,7 +122,7 @@ fn all(texts: &[String], output: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is said of an answer that cannot be read.
+/// The message for an answer that cannot be read.
 const OTHER_VERSION: &str = "the gateway's answer is not that of this version of knack";
 
 /// An id is a part of a path.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         assert_eq!(
             read(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n{}").unwrap().as_deref(),
             Some("{}")

@@ -143,7 +143,7 @@ fn line(step: &Step) -> (u64, u64, String) {
             match (run, failed) {
                 (Some(run), _) => text.push_str(&ran(run)),
                 (None, Some(false)) => text.push_str("answered"),
-                (None, Some(true)) => text.push_str("refused, the model was told why"),
+                (None, Some(true)) => text.push_str("refused, with the reason in the answer to the model"),
                 (None, None) => text.push_str("not waited for"),
             }
             (*begun_ms, *took_ms, text)
@@ -208,7 +208,7 @@ mod tests {
         522        610  round 1: provider 200, first byte after 420 ms
        1133          0    load_skill team/pdf: answered
        1133        480    run_code team/pdf: success, cold start, waited 12 ms for a place, program 41 ms, execution 019a0c1e
-       1133          1    run_code: refused, the model was told why
+       1133          1    run_code: refused, with the reason in the answer to the model
        1615        695  round 2: provider 200, first byte after 300 ms
 "
         );

@@ -63,7 +63,7 @@ struct ValidatedSkill {
     valid: bool,
     problems: Vec<Problem>,
     packages: Vec<Finding>,
-    /// What is wrong with the configuration that a runtime beside it gives.
+    /// Problems with the configuration that a runtime beside it gives.
     config: Vec<String>,
     source: Source,
     summary: Option<Value>,

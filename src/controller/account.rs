@@ -17,12 +17,12 @@ pub(super) async fn owner(client: &Client, namespace: &str) -> Option<OwnerRefer
     match tokio::time::timeout(CALL_TIMEOUT, asked).await {
         Ok(Ok(review)) => reference(&review.status?.user_info?, namespace),
         Ok(Err(error)) => {
-            warn!(%error, "the controller's ServiceAccount is unknown: what the installation keeps gets no owner and outlives it");
+            warn!(%error, "the controller's ServiceAccount is unknown: lasting objects get no owner and outlive the installation");
             None
         }
         Err(_) => {
             warn!(
-                "the controller's ServiceAccount is unknown, since the API server did not answer: what the installation keeps gets no owner and outlives it"
+                "the controller's ServiceAccount is unknown, since the API server did not answer: lasting objects get no owner and outlive the installation"
             );
             None
         }

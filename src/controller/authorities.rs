@@ -29,22 +29,22 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Namespaces written at once: a renewed certificate reaches hundreds of them in seconds, and the API server has other work.
 const AT_ONCE: usize = 8;
 
-/// What the controller shares the authorities with.
+/// Publishes the authorities in the namespaces of gateways.
 pub(super) struct Sharing {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
     /// Every namespace with its labels.
     pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
-    /// Told when the labels of a namespace change.
+    /// Notified when the labels of a namespace change.
     pub(super) changed: Arc<Notify>,
 }
 
-/// What is to be done in a namespace.
+/// The step for a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SharingStep {
     Write,
     Leave,
-    /// A ConfigMap of this name is somebody else's.
+    /// A ConfigMap of this name has another owner.
     Refuse,
 }
 
@@ -65,7 +65,7 @@ fn step(present: Option<&ConfigMap>, bundle: &str) -> SharingStep {
 impl Sharing {
     /// Shares until the task is ended. Only the leader does.
     pub(super) async fn run(self) {
-        // What was written or found right, since the last look at everything.
+        // The content that was written or found right in each namespace, since the last look at all of them.
         let mut done: BTreeMap<String, String> = BTreeMap::new();
         let mut refused: BTreeSet<String> = BTreeSet::new();
         loop {
@@ -122,7 +122,7 @@ impl Sharing {
             match result {
                 Ok(SharingStep::Refuse) => {
                     if refused.insert(name.clone()) {
-                        warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} belongs to somebody else, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
+                        warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} has another owner, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
                     }
                     done.insert(name, bundle.clone());
                 }
@@ -142,7 +142,7 @@ impl Sharing {
         Ok(whole)
     }
 
-    /// What gateways trust; `None` while the hub has no certificate.
+    /// The authorities for gateways; `None` while the hub has no certificate.
     async fn bundle(&self) -> Result<Option<String>, CallError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.settings.namespace);
         let published = call(
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_map_of_somebody_else_is_left_alone() {
+    fn a_config_map_of_another_owner_is_left_alone() {
         let map = |manager: Option<&str>, text: Option<&str>| ConfigMap {
             metadata: ObjectMeta {
                 labels: manager.map(|manager| [(LABEL_MANAGED_BY.to_owned(), manager.to_owned())].into()),

@@ -1,4 +1,4 @@
-//! What reconcilers share: the client with its limits, the world, memory, metrics.
+//! The state that reconcilers share: the client with its limits, the world, memory, metrics.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -32,7 +32,7 @@ use crate::selection::Scope;
 use crate::sources::fetch::Fetcher;
 use crate::status_write::Writer;
 
-/// What reconcilers share.
+/// The state that reconcilers share.
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
@@ -46,12 +46,12 @@ pub(super) struct Context {
     pub(super) changes: Arc<PendingChanges>,
     /// Requests a reconcile of a skill; one sender per realm.
     pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
-    /// The same for runtimes.
+    /// As above, for runtimes.
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: Memory,
-    /// What runtimes of many skills found when they looked last.
+    /// The results of the last look of runtimes with many skills.
     pub(super) looks: Looks,
-    /// What builders said last of environments of packages.
+    /// The last records of environments of packages, from the builders.
     pub(super) environments: ArcSwap<Records>,
 }
 
@@ -90,7 +90,7 @@ impl Context {
             .is_some_and(|default| default.namespace == namespace && default.name == name)
     }
 
-    /// What selection needs as input for a runtime.
+    /// The input of selection for a runtime.
     pub(super) fn scope<'a>(
         &'a self,
         namespaces: &'a crate::selection::NamespaceLabels,
@@ -107,7 +107,7 @@ impl Context {
         }
     }
 
-    /// What is known of environments of packages; `None` where nothing builds them.
+    /// The records of environments of packages; `None` where nothing builds them.
     pub(super) fn environments(&self) -> Option<Arc<Records>> {
         self.settings.packages.then(|| self.environments.load_full())
     }
@@ -134,7 +134,7 @@ impl Context {
     }
 }
 
-/// What is remembered between reconciles; losing it costs work, never correctness.
+/// State between reconciles; losing it costs work, never correctness.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     attempts: Mutex<HashMap<String, u32>>,
@@ -251,7 +251,7 @@ impl Memory {
         remember(&self.written, uid.to_owned(), (version, triggers));
     }
 
-    /// Whether a runtime is as our own last write left it, and nobody asked for another look since that one began: its result would be
+    /// Whether a runtime is as our own last write left it, and no other look was requested since that one began: its result would be
     /// the same.
     pub(super) fn is_as_written(&self, uid: &str, version: Option<&str>) -> bool {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_not_looked_at_for_our_own_write_unless_somebody_asked() {
+    fn a_runtime_is_not_looked_at_for_our_own_write_unless_requested() {
         let memory = Memory::default();
         assert!(!memory.is_as_written("u", Some("1")));
         memory.remember_written("u", "2".to_owned(), memory.triggers());

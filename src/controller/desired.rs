@@ -58,7 +58,7 @@ impl<'a, K: Owned> Desired<'a, K> {
         }
     }
 
-    /// What is wanted.
+    /// The wanted object.
     pub(super) fn object(&self) -> &K {
         &self.object
     }
@@ -82,9 +82,9 @@ impl<'a, K: Owned> Desired<'a, K> {
         }
     }
 
-    /// Overwrites `found` where it is, as long as nobody changed it meanwhile.
+    /// Overwrites `found` in place, if it did not change meanwhile.
     ///
-    /// A replace, since an apply would leave standing what others added.
+    /// A replace, since an apply would keep the fields that others added.
     pub(super) async fn replace(&self, found: &K) -> Result<Applied, ControllerError> {
         let mut object = self.object.clone();
         object

@@ -1,4 +1,4 @@
-//! What builders say of environments of packages, and who looks again when they say something new.
+//! Follows the builders' records of environments, and requests a look where they change.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::environments;
 
 /// Follows without end.
 pub(super) async fn follow(context: Arc<Context>) {
-    let (told, news) = watch::channel(());
+    let (changed, news) = watch::channel(());
     let (client, namespace) = (context.client.clone(), context.settings.namespace.clone());
     let following = environments::follow(client, namespace, |records| {
         context.environments.store(Arc::new(records));
-        told.send_replace(());
+        changed.send_replace(());
     });
-    tokio::join!(following, tell(&context, news));
+    tokio::join!(following, notify(&context, news));
 }
 
 /// Skills with packages look again, and the runtimes that reach them.
-async fn tell(context: &Context, mut news: watch::Receiver<()>) {
+async fn notify(context: &Context, mut news: watch::Receiver<()>) {
     while news.changed().await.is_ok() {
         context.world.ready().await;
         for skill in context.world.skills() {

@@ -1,4 +1,4 @@
-//! What goes wrong at the edge.
+//! Errors at the edge.
 
 use crate::api_call::CallError;
 

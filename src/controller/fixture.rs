@@ -53,7 +53,7 @@ fn of_the_lease(stored: &Shared, method: &Method, body: &[u8]) -> Response {
     lease.map_or_else(|| refuse(404, "NotFound"), |lease| Json(lease).into_response())
 }
 
-/// What a test answers itself, by method, path and body.
+/// The answers of a test, by method, path and body.
 type Answers = Arc<dyn Fn(&Method, &str, &[u8]) -> Option<Value> + Send + Sync>;
 
 /// How often a test is asked for the next event of a watch.

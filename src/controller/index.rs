@@ -19,7 +19,7 @@ pub(super) struct Index(Arc<Mutex<Entries>>);
 struct Entries {
     members: HashMap<String, BTreeSet<Name>>,
     keys: HashMap<Name, Vec<String>>,
-    /// What a list that is under way has brought; the rest goes at its end.
+    /// The entries of a list that is being read; older ones are removed at its end.
     listed: Option<HashSet<Name>>,
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::selection::{Scope, namespaces_reached, reaches};
 
-/// What changed since runtimes looked last.
+/// The changes since runtimes looked last.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges {
     changed: Mutex<Changed>,

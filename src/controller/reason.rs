@@ -12,7 +12,7 @@ pub(super) enum Reason {
     Serving,
     /// Suspended by its spec.
     Suspended,
-    /// Seen, work has begun.
+    /// Observed, work has started.
     Progressing,
     /// The object does not fit its type: it was made before its definition.
     InvalidObject,
@@ -22,7 +22,7 @@ pub(super) enum Reason {
     InvalidSource,
     /// Several SKILL.md and no path.
     AmbiguousSource,
-    /// What the source names is not there.
+    /// The object that the source names does not exist.
     SourceNotFound,
     /// The source cannot be reached now.
     SourceUnavailable,

@@ -1,4 +1,4 @@
-//! What the API server refuses, as a verdict that the object's author can read. Pure.
+//! A refusal of the API server, as a verdict that the object's author can read. Pure.
 
 use kube::core::Status;
 

@@ -52,7 +52,7 @@ pub(super) fn scope(settings: &ControllerSettings) -> String {
 
 /// Waits until no other release manages one of our namespaces.
 pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
-    let mut told = false;
+    let mut logged = false;
     loop {
         let before = look(client).await;
         if candidates(&before, settings).next().is_none() {
@@ -63,13 +63,13 @@ pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSetti
         let Some(rival) = alive(&before, &now, settings) else {
             break;
         };
-        if !told {
+        if !logged {
             error!(rival = %rival.namespace, "{}", refusal(&rival));
-            told = true;
+            logged = true;
         }
         phase.send_replace(Phase::Refused(refusal(&rival)));
     }
-    if told {
+    if logged {
         info!("the other release of Knack is gone");
     }
 }

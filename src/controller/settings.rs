@@ -46,7 +46,7 @@ pub struct WebhookSettings {
     pub listen: SocketAddr,
     /// The MutatingWebhookConfiguration of the chart: the leader writes its `caBundle`.
     pub configuration: String,
-    /// What is injected: `parameters.yaml` of the chart's ConfigMap `knack-injection`.
+    /// The file with the injection's parameters: `parameters.yaml` of the chart's ConfigMap `knack-injection`.
     pub parameters: PathBuf,
     /// Names and addresses of its certificate besides its Service's.
     pub names: Vec<String>,

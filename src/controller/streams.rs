@@ -8,11 +8,12 @@ use knack_api::skill::InlineSource;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, reflector::Lookup, watcher};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::error::ControllerError;
 use super::settings::WATCH_SECONDS;
 use super::world::{ConfigMapMeta, WatchedRuntime, WatchedSkill};
 
@@ -69,6 +70,34 @@ where
                 }
                 Err(error) => warn!(%error, "watch"),
             })
+    }
+}
+
+/// The objects of a kind in a namespace; `None`: in all.
+pub(super) fn scoped<K>(client: &Client, namespace: Option<&String>) -> Api<K>
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Drives a stream of which only the store is used.
+pub(super) async fn drain(events: impl Stream) -> Result<(), ControllerError> {
+    events.for_each(|_| std::future::ready(())).await;
+    Ok(())
+}
+
+/// The object of an event; `None`: it is about a list.
+pub(super) fn object_of<K>(event: &watcher::Event<K>) -> Option<&K> {
+    match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) | watcher::Event::Delete(object) => {
+            Some(object)
+        }
+        watcher::Event::Init | watcher::Event::InitDone => None,
     }
 }
 

@@ -107,14 +107,14 @@ mod tests {
             ),
             (r#"{"source": {}}"#, None),
         ] {
-            let told = trouble::<Skill>(object("Skill", spec));
-            let is_expected = match (&told, expected) {
-                (Some(told), Some(expected)) => told.starts_with(expected),
-                (told, expected) => told.is_none() && expected.is_none(),
+            let found = trouble::<Skill>(object("Skill", spec));
+            let is_expected = match (&found, expected) {
+                (Some(found), Some(expected)) => found.starts_with(expected),
+                (found, expected) => found.is_none() && expected.is_none(),
             };
-            assert!(is_expected, "{spec}: {told:?}");
+            assert!(is_expected, "{spec}: {found:?}");
         }
-        let told = trouble::<SkillRuntime>(object("SkillRuntime", r#"{"sandbox": {"image": []}}"#));
-        assert!(told.unwrap().starts_with("spec.sandbox.image: invalid type: sequence"));
+        let found = trouble::<SkillRuntime>(object("SkillRuntime", r#"{"sandbox": {"image": []}}"#));
+        assert!(found.unwrap().starts_with("spec.sandbox.image: invalid type: sequence"));
     }
 }

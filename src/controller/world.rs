@@ -196,7 +196,7 @@ pub(super) fn source_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// What a store holds of an index's entry.
+/// The objects of a store under an index's key.
 fn members<K>(index: &Index, key: &str, store: &Store<K>) -> Vec<Arc<K>>
 where
     K: kube::runtime::reflector::Lookup + Clone + 'static,

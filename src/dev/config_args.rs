@@ -10,7 +10,7 @@ pub(crate) struct ConfigArgs {
     /// Give a configuration parameter of a skill's functions its value; PARAMETER may be TOOL.PARAMETER
     #[arg(long, value_name = "SKILL.PARAMETER=VALUE")]
     set: Vec<String>,
-    /// The same, with the value of an environment variable: secrets do not stand on the command line
+    /// The same, with the value of an environment variable: secrets are not on the command line
     #[arg(long, value_name = "SKILL.PARAMETER=NAME")]
     set_env: Vec<String>,
 }
@@ -105,15 +105,15 @@ mod tests {
 
     #[test]
     fn a_word_that_is_none_is_refused_without_its_value() {
-        for (set, set_env, said) in [
+        for (set, set_env, part) in [
             ("web=top-secret", "", "--set web: write"),
             ("web.key", "", "--set web.key: write"),
             (".key=top-secret", "", "--set .key: write"),
             ("", "web.key=OTHER", "OTHER is not set"),
         ] {
             let some = |word: &'static str| if word.is_empty() { vec![] } else { vec![word] };
-            let told = read(&some(set), &some(set_env)).unwrap_err().to_string();
-            assert!(told.contains(said) && !told.contains("top-secret"), "{told}");
+            let message = read(&some(set), &some(set_env)).unwrap_err().to_string();
+            assert!(message.contains(part) && !message.contains("top-secret"), "{message}");
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct Discovered {
     pub skills: Vec<SkillSource>,
     /// Runtimes with their origin.
     pub runtimes: Vec<(String, SkillRuntimeManifest)>,
-    /// What could not be read or is not served as written.
+    /// Files that could not be read or are not served as written.
     pub reports: Vec<SourceReport>,
     /// Origins that failed as a whole, so that what they gave before can be kept.
     pub failed: Vec<String>,
@@ -133,7 +133,7 @@ pub fn lone_skill(origin: &str, name: &str, document: &[u8]) -> SkillSource {
 }
 
 impl Discovered {
-    /// What is not served as written.
+    /// Settings that are not served as written.
     pub fn errors(&self) -> impl Iterator<Item = &SourceReport> {
         self.reports.iter().filter(|report| report.level == ReportLevel::Error)
     }
@@ -294,7 +294,7 @@ impl Discovered {
     }
 }
 
-/// What a manifest asks for and a laptop does not have, as clauses for a report.
+/// Settings of a manifest that have no effect on a laptop, as clauses for a report.
 fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
     let mut all = Vec::new();
     if manifest.spec.allowed_runtimes.is_some() {

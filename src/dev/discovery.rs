@@ -50,7 +50,7 @@ impl Default for Site {
     }
 }
 
-/// What an address asks for.
+/// The target of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target<'a> {
     Index,
@@ -60,7 +60,7 @@ enum Target<'a> {
     Archive(&'a str),
 }
 
-/// What is behind an address.
+/// The file at an address.
 #[derive(Debug)]
 struct ServedFile {
     media_type: &'static str,
@@ -261,7 +261,7 @@ fn answered(asked: &HeaderMap, found: ServedFile) -> Response<Bytes> {
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{sha256}\"")) {
         headers.insert(header::ETAG, tag);
     }
-    // Skills change and belong to a credential: nobody keeps an answer without asking again, or for another.
+    // Skills change and belong to a credential: no cache may keep an answer without revalidation, or for another caller.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     for name in CREDENTIAL_HEADERS.into_iter().chain([HEADER_CLIENT]) {
         headers.append(header::VARY, HeaderValue::from_static(name));
@@ -272,7 +272,7 @@ fn answered(asked: &HeaderMap, found: ServedFile) -> Response<Bytes> {
     response
 }
 
-/// What is offered is not to be run by a browser in this origin.
+/// Skill files must not run in a browser in this origin.
 fn typed(headers: &mut HeaderMap, media_type: &'static str) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -170,14 +170,13 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
     let uploads = uploads(&args, &search, judged, &roots)?;
-    // Who runs is who uploads, also after a restart.
+    // The user of runs is the one of uploads, also after a restart.
     let secret = uploads
         .as_ref()
         .map_or_else(knack_gateway::secret::random_secret, |uploads| uploads.secret());
     let _building = packages.map(|packages| packages.follow(changes));
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
-    let recorder = args.record.clone().map(Recorder::start).transpose();
-    let recorder = recorder.context("--record: the folder cannot be made")?;
+    let recorder = recorder(&args)?;
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: None,
@@ -208,20 +207,9 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     if let Some(uploads) = &uploads {
         uploads.run_by(&gateway);
     }
-    for note in &capabilities.notes {
-        terminal::line(note);
-    }
-    if let Some(missing) = &capabilities.missing {
-        terminal::line(&format!("code is not run here: {missing}"));
-    }
-    if let Some(folder) = &files_folder {
-        terminal::line(&format!("generated files are written to {}", folder.display()));
-    }
+    announce(&capabilities, files_folder.as_deref());
     greet(address, mock.is_some());
-    if let Some(file) = &args.print_port_file {
-        let written = tokio::fs::write(file, format!("{}\n", address.port())).await;
-        written.with_context(|| format!("--print-port-file {}", file.display()))?;
-    }
+    print_port(&args, address).await?;
     let service = server::Service {
         routes: knack_mcp::router(Arc::clone(&gateway)),
         ..server::Service::open(gateway)
@@ -236,6 +224,34 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     tracer.close().await;
     terminal::line("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints how code runs here, and where generated files are written.
+fn announce(capabilities: &Capabilities, files_folder: Option<&Path>) {
+    for note in &capabilities.notes {
+        terminal::line(note);
+    }
+    if let Some(missing) = &capabilities.missing {
+        terminal::line(&format!("code is not run here: {missing}"));
+    }
+    if let Some(folder) = files_folder {
+        terminal::line(&format!("generated files are written to {}", folder.display()));
+    }
+}
+
+/// Writes the port to the file of `--print-port-file`, if it is given. Errors: the file cannot be written.
+async fn print_port(args: &DevArgs, address: SocketAddr) -> anyhow::Result<()> {
+    let Some(file) = &args.print_port_file else {
+        return Ok(());
+    };
+    let written = tokio::fs::write(file, format!("{}\n", address.port())).await;
+    written.with_context(|| format!("--print-port-file {}", file.display()))
+}
+
+/// The recorder of `--record`, if it is given. Errors: its folder cannot be made.
+fn recorder(args: &DevArgs) -> anyhow::Result<Option<Recorder>> {
+    let recorder = args.record.clone().map(Recorder::start).transpose();
+    recorder.context("--record: the folder cannot be made")
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -399,7 +415,7 @@ fn names(declared: &Declaration) -> PackageNames {
     }
 }
 
-/// The same where the runtime gives the standard environment to every skill that declares none.
+/// The packages of skills where the runtime gives the standard environment to every skill that declares none.
 fn declared_or_given(skill: &Skill) -> PackageNames {
     let declared = declare(&skill.files, skill.requirements.as_ref());
     names(&applied(&Rules::default().with_standard(true), declared))

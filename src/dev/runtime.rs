@@ -74,7 +74,7 @@ pub(crate) fn config_values(found: &[(String, SkillRuntimeManifest)]) -> Vec<Ski
     }
 }
 
-/// What the runtime that is served demands of packages. Errors: a rule that cannot be read, with its field.
+/// The rules of the served runtime about packages. Errors: a rule that cannot be read, with its field.
 pub(crate) fn package_rules(found: &[(String, SkillRuntimeManifest)]) -> anyhow::Result<Rules> {
     let Some((origin, manifest)) = candidates(found).first().copied() else {
         return Ok(Rules::default());

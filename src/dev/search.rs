@@ -28,14 +28,14 @@ impl Search {
         }
     }
 
-    /// What is found has these values of configuration, over those of its runtime.
+    /// Gives the found skills these values of configuration, over those of their runtime.
     #[must_use]
     pub fn with_config(mut self, given: Vec<SkillConfig>) -> Self {
         self.given = given;
         self
     }
 
-    /// What is found runs where these packages are.
+    /// Looks up the packages of the found skills' runs with this function.
     #[must_use]
     pub fn with_packages(mut self, packages: PackageNames) -> Self {
         self.packages = packages;

@@ -37,18 +37,18 @@ pub(super) struct DevUploads {
     store: Arc<FolderStore>,
     registry: Registry,
     history: Option<Arc<FolderHistory>>,
-    /// What runs tools for programs; it has this.
+    /// The gateway that runs tools for programs; it owns this.
     gateway: OnceLock<Weak<Gateway>>,
     secret: [u8; 32],
     packages: PackageNames,
     judged: Arc<ReadySkills>,
-    /// What callers are served; held while one is made, so that it is made once.
+    /// The catalogs of callers; locked while one is made, so that it is made once.
     made: tokio::sync::Mutex<HashMap<Owner, Made>>,
-    /// Versions that cannot be served, which are told once.
-    told: Mutex<Vec<String>>,
+    /// Versions that cannot be served, which are logged once.
+    reported: Mutex<Vec<String>>,
 }
 
-/// What one caller is served.
+/// The catalog of one caller.
 #[derive(Debug, Clone)]
 struct Made {
     /// The state of the store that it was made of.
@@ -63,11 +63,11 @@ struct Made {
 /// Versions by id.
 type Versions = BTreeMap<String, (VersionNames, Arc<Skill>)>;
 
-/// What a record says of a version: the references under which it is named, and its mode.
+/// The part of a version's record that catalogs use: the references under which it is named, and its mode.
 type VersionNames = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
-    /// Opens a folder, with the history of so many days. `packages` tells which packages the runs of a skill have.
+    /// Opens a folder, with the history of so many days. `packages` returns the packages of a skill's runs.
     pub(super) fn open(
         (root, history_days): (&Path, u32),
         packages: PackageNames,
@@ -94,7 +94,7 @@ impl DevUploads {
             packages,
             judged,
             made: tokio::sync::Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         })
     }
 
@@ -121,7 +121,7 @@ impl DevUploads {
         }
     }
 
-    /// Who sends a request; `None` without a credential.
+    /// The sender of a request; `None` without a credential.
     fn owner(&self, parts: &Parts) -> Option<Owner> {
         caller::has_credential(&parts.headers, &parts.uri)
             .then(|| Owner::from(caller::identify(&self.secret(), &parts.headers, &parts.uri).bucket()))
@@ -149,7 +149,7 @@ impl DevUploads {
         let from = Arc::clone(&base);
         let work = tokio::task::spawn_blocking(move || make(&store, &records, &kept, packages, from, changes));
         let Ok((now, failed)) = work.await else { return base };
-        self.tell(failed);
+        self.report(failed);
         let snapshot = Arc::clone(&now.snapshot);
         if made.len() >= CALLERS_MAX
             && !made.contains_key(&owner)
@@ -168,14 +168,14 @@ impl DevUploads {
             .uploads(skills.map(|(_, skill)| Arc::clone(skill)).collect());
     }
 
-    fn tell(&self, failed: Vec<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    fn report(&self, failed: Vec<String>) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         for text in &failed {
-            if !told.contains(text) {
+            if !reported.contains(text) {
                 terminal::line(text);
             }
         }
-        *told = failed;
+        *reported = failed;
     }
 }
 

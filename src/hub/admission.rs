@@ -11,15 +11,17 @@ use knack_execution::lines::limits_from;
 use knack_execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
 };
-use knack_hub_api::{ExecutionPost, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine};
-use knack_packages::environment::InImage;
+use knack_hub_api::{
+    ExecutionPost, InputLineFile, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine,
+};
+use knack_packages::environment::EnvironmentImage;
 use knack_skill::call::{ToolRun, is_stageable};
 use knack_skill::config::entries_for;
 use knack_skill::model::{Skill, SkillRef};
 use knack_tool_schema::validate;
 use serde_json::{Map, Value};
 
-use crate::jobs::{JobRequest, RuntimeView};
+use crate::jobs::{JobRequest, PodResources, RuntimeView};
 use crate::selection::{Rejection, Scope, asked_image, resources_allowed};
 
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
@@ -35,7 +37,7 @@ pub struct Mounted {
     /// Resources that it asks for.
     pub resources: Option<Resources>,
     /// The environment of its packages.
-    pub packages: Option<InImage>,
+    pub packages: Option<EnvironmentImage>,
 }
 
 /// The checks that need only the POST. Returns the id and the skills to look up, in the order of the mounts.
@@ -91,7 +93,7 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
     Ok((id, skills))
 }
 
-/// What an admission is about, besides the POST.
+/// The subject of an admission, besides the POST.
 #[derive(Debug)]
 pub struct Admission<'a> {
     /// The mounts' skills, in their order.
@@ -100,7 +102,7 @@ pub struct Admission<'a> {
     pub runtime: &'a SkillRuntime,
     /// The same, resolved.
     pub view: &'a RuntimeView,
-    /// What images may run.
+    /// The images that may run.
     pub scope: &'a Scope<'a>,
     /// The key of the caller's executions.
     pub caller: String,
@@ -115,8 +117,8 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         mounted,
         runtime,
         view,
-        scope,
         caller,
+        ..
     } = admission;
     let mut env = BTreeMap::new();
     let (program, tool, working_directory) = match post.program {
@@ -134,32 +136,11 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         }
     };
     let skill = post.skill.and_then(|index| mounted.get(index)).cloned();
-    let sandbox = skill.as_ref().map(|mounted| &mounted.skill.sandbox);
-    let (image, name) = (
-        sandbox.and_then(|sandbox| sandbox.image.as_deref()),
-        sandbox.and_then(|sandbox| sandbox.image_name.as_deref()),
-    );
-    // An image that the skill refers to is taken to have its packages; they are added to one that the runtime names.
-    let packages = skill.as_ref().and_then(|mounted| mounted.packages.clone());
-    let packages = packages.filter(|_| image.is_none());
-    let image = asked_image(runtime, image, name, scope).map_err(forbidden)?;
-    let image = image.filter(|image| packages.is_none() && *image != view.image);
-    let image = image.map(str::to_owned);
-    let asked = skill.as_ref().and_then(|mounted| mounted.resources.as_ref());
-    if let Some(asked) = asked {
-        // The revision may be older than the ceiling.
-        resources_allowed(runtime, asked).map_err(forbidden)?;
-    }
-    let resources = asked.and_then(|asked| view.resources.raised_to(asked));
-    let mounts = post
-        .mounts
-        .iter()
-        .zip(mounted.iter())
-        .map(|(line, mounted)| SkillMount {
-            name: line.mount.clone(),
-            skill: Arc::clone(&mounted.skill),
-        })
-        .collect();
+    let AskedSandbox {
+        packages,
+        image,
+        resources,
+    } = asked_sandbox(admission, skill.as_ref())?;
     let reference = skill.as_ref().map(|mounted| mounted.skill.id.clone());
     let execution = ExecutionRequest {
         id,
@@ -169,15 +150,8 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
             .map(|skill| format!("{}/{}", skill.namespace, skill.name)),
         program,
         tool,
-        mounts,
-        inputs: post
-            .inputs
-            .into_iter()
-            .map(|input| InputFile {
-                path: input.path,
-                bytes: input.data.0,
-            })
-            .collect(),
+        mounts: mounts(&post.mounts, mounted),
+        inputs: inputs(post.inputs),
         working_directory,
         env,
         limits: limits_from(&post.limits, view.timeout, view.max_timeout),
@@ -191,6 +165,58 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         image,
         resources,
         ..JobRequest::from(execution)
+    })
+}
+
+fn mounts(lines: &[MountLine], mounted: &[Mounted]) -> Vec<SkillMount> {
+    let mounts = lines.iter().zip(mounted).map(|(line, mounted)| SkillMount {
+        name: line.mount.clone(),
+        skill: Arc::clone(&mounted.skill),
+    });
+    mounts.collect()
+}
+
+fn inputs(lines: Vec<InputLineFile>) -> Vec<InputFile> {
+    let inputs = lines.into_iter().map(|input| InputFile {
+        path: input.path,
+        bytes: input.data.0,
+    });
+    inputs.collect()
+}
+
+/// The sandbox that a run gets, where it differs from the runtime's own.
+struct AskedSandbox {
+    packages: Option<EnvironmentImage>,
+    image: Option<String>,
+    resources: Option<PodResources>,
+}
+
+/// Resolves what the skill of a run asks for. Errors: the runtime does not allow it.
+fn asked_sandbox(admission: &Admission<'_>, skill: Option<&Mounted>) -> Result<AskedSandbox, Problem> {
+    let Admission {
+        runtime, view, scope, ..
+    } = admission;
+    let sandbox = skill.map(|mounted| &mounted.skill.sandbox);
+    let (image, name) = (
+        sandbox.and_then(|sandbox| sandbox.image.as_deref()),
+        sandbox.and_then(|sandbox| sandbox.image_name.as_deref()),
+    );
+    // An image that the skill refers to is taken to have its packages; they are added to one that the runtime names.
+    let packages = skill.and_then(|mounted| mounted.packages.clone());
+    let packages = packages.filter(|_| image.is_none());
+    let image = asked_image(runtime, image, name, scope).map_err(forbidden)?;
+    let image = image.filter(|image| packages.is_none() && *image != view.image);
+    let image = image.map(str::to_owned);
+    let asked = skill.and_then(|mounted| mounted.resources.as_ref());
+    if let Some(asked) = asked {
+        // The revision may be older than the ceiling.
+        resources_allowed(runtime, asked).map_err(forbidden)?;
+    }
+    let resources = asked.and_then(|asked| view.resources.raised_to(asked));
+    Ok(AskedSandbox {
+        packages,
+        image,
+        resources,
     })
 }
 

@@ -26,7 +26,7 @@ fn images_of(
         skill: Arc::new(asking),
         revision: "abc".to_owned(),
         resources: None,
-        packages: packages.map(|image| InImage {
+        packages: packages.map(|image| EnvironmentImage {
             image: image.to_owned(),
             home: "/opt/knack/packages/env-1".to_owned(),
         }),

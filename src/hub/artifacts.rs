@@ -21,9 +21,9 @@ use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
 use tokio::sync::Semaphore;
 
+use super::change_log::Change;
 use super::identity::reference;
 use super::in_service::{InService, Unfit};
-use super::world::Change;
 use crate::api_call::call;
 use crate::events::Events;
 use crate::selection::declared_packages;
@@ -32,7 +32,7 @@ use crate::{artifact, hub::watch::Shared};
 /// Of the process's memory budget, the part for content that is kept: an eighth, 100 skills of 300 KiB under a limit of
 /// 512 MiB. Content is needed twice: when gateways fetch it, and when code runs.
 const CACHE_DIVISOR: usize = 8;
-/// What a file costs besides its bytes.
+/// The cost of a file besides its bytes.
 const FILE_BYTES: usize = 256;
 /// Superseded revisions of a skill whose summary is kept: requests in progress stay with the revision that they began
 /// with.
@@ -46,17 +46,17 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Reason of the Event of a Skill whose ConfigMaps differ from its status.
 const SWAPPED: &str = "ArtifactSwapped";
 
-/// What is known of one revision of a skill.
+/// The description of one revision of a skill.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The content of a status.
     pub in_service: InService,
-    /// What the spec set when this content was judged.
+    /// The spec's settings when this content was judged.
     pub overrides: Overrides,
     /// Resources that the spec asked for its pods.
     pub resources: Option<Resources>,
-    /// Packages that it declares, if any. Read from its files: of a revision that requests began with and that nobody serves
-    /// any more, no status says it.
+    /// Packages that it declares, if any. Read from its files: no status has them for a revision that
+    /// is no longer served but that requests started with.
     pub packages: Option<PackagesStatus>,
     /// Tools whose functions have configuration, by name.
     pub config: Vec<(String, Vec<ConfigParam>)>,
@@ -69,7 +69,7 @@ pub struct Summary {
 pub struct Content {
     /// Its share of the memory for content, if it is kept.
     share: Option<MemoryShare>,
-    /// What it is.
+    /// The description of the revision.
     pub summary: Arc<Summary>,
     /// The skill as every component checks it; `None` if this hub cannot read what a newer controller accepted.
     pub skill: Option<Arc<LoadedSkill>>,
@@ -336,14 +336,14 @@ impl Artifacts {
             Ok(content) => Ok(judge(wanted, content)),
             Err(Unfit::Unreadable(why)) => Err(ArtifactError::Broken(why)),
             Err(Unfit::Swapped(why)) => {
-                self.tell(&wanted.skill, &why).await;
+                self.publish_replaced(&wanted.skill, &why).await;
                 Err(ArtifactError::Broken(why))
             }
         }
     }
 
-    /// Tells the owner of a skill by an Event that its content was replaced after it was judged.
-    async fn tell(&self, id: &SkillRef, why: &str) {
+    /// Publishes an Event on a skill whose content was replaced after it was judged.
+    async fn publish_replaced(&self, id: &SkillRef, why: &str) {
         let object = self.inner.shared.read(|world| {
             let skill = world.skills.get(&id.namespace, &id.name)?;
             Some(skill.object_ref(&()))

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_can_never_find_room_hears_why() {
+    async fn a_body_that_can_never_find_room_gets_the_reason() {
         for limit in [64, 128, 512] {
             let bodies = Bodies::of(&MemoryBudget::of_limit(Some(limit << 20)));
             let read = read(&bodies, "a", BODY_MAX_BYTES).await;

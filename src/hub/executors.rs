@@ -67,14 +67,14 @@ impl WrittenCounts {
     /// Takes the counts of a check; true if they are to be written to the status. The first check of an owner always
     /// is.
     fn look(&mut self, now: &PoolCounts) -> bool {
-        let stands = self.last_look.as_ref() == Some(now);
+        let is_unchanged = self.last_look.as_ref() == Some(now);
         self.last_look = Some(now.clone());
         if self.status.as_ref() == Some(now) {
             self.differing = 0;
             return false;
         }
         self.differing += 1;
-        let due = self.status.is_none() || stands || self.differing >= RESTLESS_LOOKS;
+        let due = self.status.is_none() || is_unchanged || self.differing >= RESTLESS_LOOKS;
         if due {
             self.status = Some(now.clone());
             self.differing = 0;
@@ -131,7 +131,7 @@ impl Executors {
             tokio::select! {
                 () = stop.cancelled() => break,
                 changed = changes.changed() => if changed.is_err() { break },
-                _ = ticks.tick() => self.tell(&metrics).await,
+                _ = ticks.tick() => self.publish(&metrics).await,
             }
         }
         self.shutdown().await;
@@ -239,7 +239,7 @@ impl Executors {
     }
 
     /// Reports counts and owner to metrics and, where they changed, to the status of runtimes that this replica owns.
-    async fn tell(&self, metrics: &Metrics) {
+    async fn publish(&self, metrics: &Metrics) {
         let mut due = Vec::new();
         {
             let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -282,7 +282,7 @@ impl Executors {
         let status = json!({
             "warmPool": {"ready": counts.ready, "desired": counts.desired}, "owner": self.settings.replica,
         });
-        // One that is gone has no counts to tell.
+        // A removed one has no counts to report.
         writer.merge::<SkillRuntime>(&view.target(), &status).await.map(|_| ())
     }
 

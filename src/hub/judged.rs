@@ -12,7 +12,7 @@ use knack_api::{SkillRuntime, SkillRuntimeSpec};
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
 
-/// What the hub does about a runtime.
+/// The state of a runtime at the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RuntimeState {
     /// Judged as it is written: code runs by it.
@@ -198,12 +198,12 @@ mod tests {
             (&short, 1, "True", Some(&plain), "maxTimeoutSeconds"),
         ] {
             let served = served.map(spec);
-            let told = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {
+            let state = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {
                 RuntimeState::Serves => "serves".to_owned(),
                 RuntimeState::GoesOn => "goes on".to_owned(),
                 RuntimeState::Stops(why) => why,
             };
-            assert!(told.contains(expected), "{now} {observed} {ready} {served:?}: {told}");
+            assert!(state.contains(expected), "{now} {observed} {ready} {served:?}: {state}");
         }
     }
 }

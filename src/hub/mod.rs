@@ -15,6 +15,7 @@ pub mod admission;
 pub mod artifacts;
 pub mod auth;
 pub(crate) mod body;
+pub mod change_log;
 pub mod executors;
 mod identity;
 pub mod in_service;

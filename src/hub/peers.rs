@@ -1,7 +1,7 @@
 //! The replicas of the hub, from the EndpointSlices of its own Service.
 //!
-//! Kubernetes maintains them: they contain a replica while it is ready, and no longer from the moment it is told to
-//! terminate. Reading them in the release's namespace is the only right that this needs.
+//! Kubernetes maintains them: they contain a replica while it is ready, until its termination
+//! begins. Reading them in the release's namespace is the only right that this needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -73,7 +73,7 @@ mod tests {
         .unwrap()
     }
 
-    /// What the API server stores for a SkillRuntime that names every object and no scalar: the schema's defaults.
+    /// A SkillRuntime that names every object and no scalar, with the schema's defaults, as the API server stores it.
     fn with_schema_defaults() -> (serde_json::Value, usize) {
         fn walk(schema: &serde_json::Value, count: &mut usize) -> serde_json::Value {
             let properties = schema["properties"].as_object().unwrap();

@@ -1,4 +1,4 @@
-//! What a hub is started with.
+//! The settings of a hub.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub struct HubSettings {
 }
 
 impl HubSettings {
-    /// What the hub watches.
+    /// The objects that the hub watches.
     pub fn watching(&self) -> Watching {
         Watching {
             namespace: self.namespace.clone(),

@@ -55,7 +55,7 @@ impl Certificate {
         }
     }
 
-    /// What a TLS listener needs. HTTP/1.1 only: each stream has a connection, so a slow reader delays no other.
+    /// The configuration of a TLS listener. HTTP/1.1 only: each stream has a connection, so a slow reader delays no other.
     pub fn server_config(self: &Arc<Self>) -> ServerConfig {
         let mut config = ServerConfig::builder()
             .with_no_client_auth()

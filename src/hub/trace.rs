@@ -17,7 +17,7 @@ impl ExecutionTrace {
         Self(opened.map(|(scope, place)| Box::new((scope, place, Executed::default()))))
     }
 
-    /// What is to run.
+    /// Sets the runtime, the id of the execution and the skill.
     pub(super) fn describe(&mut self, runtime: &str, id: &str, skill: Option<&str>) {
         if let Some(open) = &mut self.0 {
             let executed = &mut open.2;

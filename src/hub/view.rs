@@ -1,4 +1,4 @@
-//! What one runtime serves to one kind of caller, and how that changes. Pure.
+//! The catalog that one runtime serves to one kind of caller, and its changes. Pure.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -217,8 +217,8 @@ pub fn changes(before: &Arc<View>, after: &Arc<View>, seen: &str) -> Vec<Catalog
     lines
 }
 
-/// What came or is served otherwise now, and what went; each by identity. One pass over both: of ten thousand skills those that
-/// the views share are told by their address.
+/// Added or changed lines, and removed ones; each by identity. One pass over both: lines that both views
+/// share are compared by their address.
 fn differences<'v>(
     before: &'v BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
     after: &'v BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
@@ -310,7 +310,7 @@ mod tests {
         ))
     }
 
-    fn told(lines: &[CatalogLine]) -> Vec<String> {
+    fn ids(lines: &[CatalogLine]) -> Vec<String> {
         lines
             .iter()
             .map(|line| match line {
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_stream_begins_with_everything() {
         assert_eq!(
-            told(&index(&view(&[("x", "1", "d")], false), "99", None, None)),
+            ids(&index(&view(&[("x", "1", "d")], false), "99", None, None)),
             ["hello 99", "runtime suspend=false", "skill x d", "synced"]
         );
     }
@@ -360,7 +360,7 @@ mod tests {
         assert!(after.by_digest.get().is_none());
         assert_eq!(after.of_digest("d"), Some(&*ids[0]));
         assert_eq!(after.of_digest("f"), None);
-        // What changed and went since.
+        // The changes and removals since.
         after.skills.remove(&ids[1]);
         after.by_digest = OnceLock::new();
         assert_eq!(after.of_digest("e"), None);
@@ -373,7 +373,7 @@ mod tests {
         // A status write: another version, the same content.
         assert!(changes(&before, &view(&[("x", "7", "d"), ("y", "2", "e")], false), "99").is_empty());
         assert_eq!(
-            told(&changes(
+            ids(&changes(
                 &before,
                 &view(&[("x", "7", "f"), ("z", "8", "g")], false),
                 "99"
@@ -381,7 +381,7 @@ mod tests {
             ["skill x f", "skill z g", "removed y 2", "synced"]
         );
         assert_eq!(
-            told(&changes(&before, &view(&[], true), "99")),
+            ids(&changes(&before, &view(&[], true), "99")),
             ["runtime suspend=true", "removed x 1", "removed y 2", "synced"]
         );
     }

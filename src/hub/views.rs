@@ -7,17 +7,18 @@ use knack_api::skill_status::EarlierRevision;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::{RuntimeLine, RuntimeName};
 use knack_packages::Records;
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 use knack_skill::model::SkillRef;
 use prometheus_client::metrics::counter::Counter;
 
 use super::artifacts::Artifacts;
+use super::change_log::Change;
 use super::identity::reference;
 use super::runtime_line::runtime_line;
 use super::settings::HubSettings;
 use super::view::{View, build, patch};
 use super::watch::Shared;
-use super::world::{Change, World};
+use super::world::World;
 use crate::jobs::languages;
 use crate::selection::{Caller, NamespaceLabels, Rejection, Revision, Scope, environment};
 
@@ -124,13 +125,17 @@ impl Views {
 
     /// The environment of packages that runs of a revision get at a runtime now; `None` if they need none. Errors: why
     /// it is not run there.
-    pub fn environment(&self, runtime: &RuntimeName, revision: Revision<'_>) -> Result<Option<InImage>, Rejection> {
+    pub fn environment(
+        &self,
+        runtime: &RuntimeName,
+        revision: Revision<'_>,
+    ) -> Result<Option<EnvironmentImage>, Rejection> {
         self.shared.read(|world| {
             let Some(found) = world.runtime(runtime) else {
                 return Ok(None);
             };
             let scope = self.scope(runtime, &world.namespaces, &world.environments);
-            environment(found, revision, &scope).map(Option::<&InImage>::cloned)
+            environment(found, revision, &scope).map(Option::<&EnvironmentImage>::cloned)
         })
     }
 
@@ -227,7 +232,7 @@ impl Skills {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is valid between any two statements.
+    // The data behind these locks is valid between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::world::{Change, World, trim};
+use super::change_log::Change;
+use super::world::{World, trim};
 use crate::api_call::call;
 use crate::environments;
 
@@ -47,7 +48,7 @@ impl Shared {
         read(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Applies a change to the world; `change` says what differs for readers. Returns what it said.
+    /// Applies a change to the world; `change` describes it for readers. Returns what `change` returned.
     pub fn write(&self, change: impl FnOnce(&mut World) -> Option<Change>) -> Option<Change> {
         let mut world = self.world.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let change = change(&mut world)?;
@@ -69,7 +70,7 @@ impl Shared {
     }
 }
 
-/// What is watched.
+/// The watched objects.
 #[derive(Debug, Clone, Default)]
 pub struct Watching {
     /// Namespace of the release.
@@ -166,7 +167,7 @@ async fn follow_skills(
     .await;
 }
 
-/// Notes how new the list is that comes next. Its objects do not tell: the newest one may be deleted.
+/// Notes how new the next list is. Its objects do not show it: the newest one may be deleted.
 async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scope: Option<&str>) {
     let listed = call(
         || "list Skills".to_owned(),
@@ -182,7 +183,7 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
             });
         }
         // The list that follows asks the same server, and says aloud that it fails.
-        Err(error) => tracing::debug!(%error, "it is not known how new the list of Skills is"),
+        Err(error) => tracing::debug!(%error, "the resourceVersion of the list of Skills could not be read"),
     }
 }
 

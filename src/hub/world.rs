@@ -1,6 +1,6 @@
-//! The hub's copy of the cluster: an index fed by watch events, and the latest changes of it. Pure.
+//! The hub's copy of the cluster: an index fed by watch events. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use knack_api::skill::Source;
@@ -12,21 +12,11 @@ use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
+use super::change_log::{Change, ChangeLog};
 use crate::selection::NamespaceLabels;
 
 /// Namespace and name.
 pub type ObjectKey = (String, String);
-
-/// What an event changed of the served content.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// One Skill.
-    Skill(SkillRef),
-    /// One runtime.
-    Runtime(RuntimeName),
-    /// Anything: a list was read, or the labels of a namespace changed.
-    All,
-}
 
 /// An object of which an event may change nothing that is served.
 pub trait ServedObject: ResourceExt {
@@ -76,40 +66,6 @@ impl ServedObject for SkillRuntime {
 
     fn changed(&self) -> Change {
         Change::Runtime(RuntimeName::new(self.namespace().unwrap_or_default(), self.name_any()))
-    }
-}
-
-/// Changes remembered: as many as one apply of a large repository makes between two looks of a stream.
-const LOG_ENTRIES: usize = 4096;
-
-/// The changes of a world, each with a number that grows.
-#[derive(Debug, Default)]
-pub struct ChangeLog {
-    version: u64,
-    entries: VecDeque<(u64, Change)>,
-}
-
-impl ChangeLog {
-    /// The number of the last change.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Notes a change; its number.
-    pub fn note(&mut self, change: Change) -> u64 {
-        self.version += 1;
-        if self.entries.len() >= LOG_ENTRIES {
-            self.entries.pop_front();
-        }
-        self.entries.push_back((self.version, change));
-        self.version
-    }
-
-    /// The changes after a number, oldest first; `None` if some of them are forgotten.
-    pub fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
-        let first = self.entries.front().map_or(self.version + 1, |(number, _)| *number);
-        let known = self.entries.partition_point(|(number, _)| *number <= version);
-        (first <= version + 1).then(|| self.entries.range(known..).map(|(_, change)| change))
     }
 }
 
@@ -241,9 +197,9 @@ pub struct World {
     pub runtimes: WatchedObjects<SkillRuntime>,
     /// Labels of namespaces.
     pub namespaces: Arc<NamespaceLabels>,
-    /// What is known of environments of packages.
+    /// The records of environments of packages.
     pub environments: Arc<Records>,
-    /// What changed lately.
+    /// The recent changes.
     pub log: ChangeLog,
     /// Namespaces of a list that is being read.
     pending_namespaces: Option<NamespaceLabels>,
@@ -293,7 +249,7 @@ impl World {
         has_changed.then_some(Change::All)
     }
 
-    /// What is still being read for the first time, if anything; `lists` = watches per kind.
+    /// The lists that are still being read for the first time, if any; `lists` = watches per kind.
     pub fn waiting_for(&self, lists: usize) -> Option<&'static str> {
         if !self.skills.is_complete(lists) {
             Some("Skills")
@@ -404,7 +360,7 @@ mod tests {
         }
         assert_eq!(kind.newest_version(), "25");
         let mut kind = WatchedObjects::default();
-        let told = |warm: i64, ready: &str| -> SkillRuntime {
+        let runtime_with = |warm: i64, ready: &str| -> SkillRuntime {
             serde_json::from_value(serde_json::json!({
                 "metadata": {"namespace": "n", "name": "r"}, "spec": {},
                 "status": {"warmPool": {"ready": warm, "desired": 2}, "conditions": [
@@ -413,31 +369,16 @@ mod tests {
             }))
             .unwrap()
         };
-        assert!(kind.apply(None, Event::Apply(told(0, "True"))).is_some());
+        assert!(kind.apply(None, Event::Apply(runtime_with(0, "True"))).is_some());
         assert_eq!(
-            kind.apply(None, Event::Apply(told(2, "True"))),
+            kind.apply(None, Event::Apply(runtime_with(2, "True"))),
             None,
             "a count of the pool"
         );
         assert!(
-            kind.apply(None, Event::Apply(told(2, "False"))).is_some(),
+            kind.apply(None, Event::Apply(runtime_with(2, "False"))).is_some(),
             "the fence is gone"
         );
-    }
-
-    #[test]
-    fn a_log_that_has_forgotten_says_so() {
-        let mut log = ChangeLog::default();
-        let count = |log: &ChangeLog, version| log.since(version).map(Iterator::count);
-        assert_eq!(count(&log, 0), Some(0));
-        for _ in 0..LOG_ENTRIES + 10 {
-            log.note(Change::All);
-        }
-        assert_eq!(
-            (count(&log, log.version()), count(&log, log.version() - 3)),
-            (Some(0), Some(3))
-        );
-        assert_eq!((count(&log, 10), count(&log, 9)), (Some(LOG_ENTRIES), None));
     }
 
     #[test]

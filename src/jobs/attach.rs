@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use knack_execution::ExecutionError;
 use knack_execution::conversation::Transport;
-use knack_runner::protocol::{Decoder, FromRunner, Heard, Key, OwnerLink, ToRunner};
+use knack_runner::protocol::{Decoder, FromRunner, Incoming, Key, OwnerLink, ToRunner};
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -79,13 +79,13 @@ impl Attached {
     }
 
     /// The next message of any kind. Cancel-safe.
-    pub(super) async fn hear(&mut self) -> Result<Heard, ExecutionError> {
+    pub(super) async fn receive(&mut self) -> Result<Incoming, ExecutionError> {
         loop {
             match self.decoder.next_line() {
                 Some(Ok(line)) => {
-                    let heard = self.link.read(line);
-                    self.is_bound |= matches!(heard, Heard::Frame(_));
-                    return Ok(heard);
+                    let received = self.link.read(line);
+                    self.is_bound |= matches!(received, Incoming::Frame(_));
+                    return Ok(received);
                 }
                 // The stream may begin in the middle of a line.
                 Some(Err(_)) if !self.is_bound => {}
@@ -120,20 +120,20 @@ impl Transport for Attached {
     async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
         loop {
             let is_bound = self.is_bound;
-            match self.hear().await? {
-                Heard::Frame(frame) => return Ok(frame),
-                Heard::Gap { due, came } => {
+            match self.receive().await? {
+                Incoming::Frame(frame) => return Ok(frame),
+                Incoming::Gap { due, came } => {
                     return Err(ExecutionError::Internal(format!(
                         "frames {due} to {came} of the runner are missing"
                     )));
                 }
                 // Only the runner writes to its stdout.
-                Heard::Unproven(_) | Heard::Nothing if is_bound => {
+                Incoming::Unproven(_) | Incoming::Nothing if is_bound => {
                     return Err(ExecutionError::Internal(
                         "a frame without the runner's authentication".into(),
                     ));
                 }
-                Heard::Unproven(_) | Heard::Nothing => {}
+                Incoming::Unproven(_) | Incoming::Nothing => {}
             }
         }
     }

@@ -31,21 +31,21 @@ pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef) -> RunEnd {
     };
     let watched = tokio::time::timeout(BURN_TIMEOUT, has_started(launcher, pod, &watching));
     let (has_started, ()) = tokio::join!(watched, delete);
-    let told = |kind, reason: &str, message: &str, may_have_run| failure(kind, reason, message, may_have_run);
+    let failed = |kind, reason: &str, message: &str, may_have_run| failure(kind, reason, message, may_have_run);
     match has_started {
-        Ok(Some(false)) => RunEnd::NotStarted(told(
+        Ok(Some(false)) => RunEnd::NotStarted(failed(
             ClusterFailureKind::ContainerFailed,
             "NotStarted",
             "the pod was claimed and did not start the run; it is ended",
             false,
         )),
-        Ok(Some(true)) => RunEnd::Failed(told(
+        Ok(Some(true)) => RunEnd::Failed(failed(
             ClusterFailureKind::PodDeleted,
             "Interrupted",
             "the run began while its pod was being ended",
             true,
         )),
-        Ok(None) | Err(_) => RunEnd::Failed(told(
+        Ok(None) | Err(_) => RunEnd::Failed(failed(
             ClusterFailureKind::ApiUnavailable,
             "JournalUnreadable",
             "could not determine from its pod whether the run began",
@@ -64,7 +64,7 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
     let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
     let mut last = LastLook::Nothing;
     loop {
-        // What is over before it is read has written everything.
+        // A run that ended before it is read has written everything.
         let was_over = is_over(&state.borrow_and_update());
         let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
         let pods = &launcher.cluster.pods;
@@ -102,7 +102,7 @@ enum LastLook {
 
 impl LastLook {
     /// Whether a run has started in a pod that is gone; `None`: unknown. The kubelet reports how the container ended
-    /// before it removes a pod, so the last facts of one whose container was never created say that it has not begun.
+    /// before it removes a pod, so the last facts of one whose container was never created say that it has not started.
     fn at_the_end(self, state: &PodState) -> Option<bool> {
         let has_begun = state.facts.as_ref().is_none_or(|facts| facts.has_begun);
         let is_known = self == Self::Read || (self == Self::NoContainer && !has_begun);

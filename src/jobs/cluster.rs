@@ -42,7 +42,7 @@ pub(super) struct Cluster {
     pub(super) jobs: Api<Job>,
     /// Pods of the same.
     pub(super) pods: Api<Pod>,
-    /// The same by the attach client.
+    /// Pods by the attach client.
     pub(super) attach: Api<Pod>,
     events: Api<Event>,
     /// Events of our own.
@@ -98,7 +98,7 @@ impl Cluster {
     /// its deadline.
     pub(super) async fn delete_job(&self, job: &str) {
         let deleted = call(self.jobs.delete(job, &DeleteParams::background())).await;
-        tell(deleted, "delete the Job", job);
+        log_failure(deleted, "delete the Job", job);
     }
 
     /// Ends a pod and leaves its Job, as the record of the run.
@@ -112,7 +112,7 @@ impl Cluster {
             ..DeleteParams::default()
         };
         let deleted = until_deleted(|| call(self.pods.delete(pod, &parameters))).await;
-        tell(deleted, "delete the pod", pod);
+        log_failure(deleted, "delete the pod", pod);
     }
 
     /// Writes labels and annotations of a Job in one patch.
@@ -128,7 +128,7 @@ impl Cluster {
             ..PatchParams::default()
         };
         let patched = call(self.jobs.patch_metadata(job, &parameters, &Patch::Merge(&patch))).await;
-        tell(patched, "write the record of the Job", job);
+        log_failure(patched, "write the record of the Job", job);
     }
 
     /// Why the Job failed, if it did.
@@ -201,7 +201,7 @@ pub(super) async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> k
         .unwrap_or_else(|_| Err(kube::Error::Service("no answer within 10 s".into())))
 }
 
-/// What a failed call means.
+/// The meaning of a failed call.
 pub(super) fn api_failure(error: &kube::Error) -> PodFailure {
     match error {
         kube::Error::Api(status) => refusal(status.code, &status.reason, &status.message),
@@ -224,7 +224,7 @@ pub(super) fn api_failure(error: &kube::Error) -> PodFailure {
     }
 }
 
-fn tell<T>(outcome: kube::Result<T>, what: &str, object: &str) {
+fn log_failure<T>(outcome: kube::Result<T>, what: &str, object: &str) {
     match outcome {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}

@@ -30,7 +30,7 @@ pub(super) struct PodFacts {
     pub(super) phase: Phase,
     /// Kubernetes' reason.
     pub(super) reason: Option<String>,
-    /// The same in a sentence.
+    /// Its message.
     pub(super) message: Option<String>,
     /// `PodScheduled` is False.
     pub(super) unscheduled: Option<Cause>,

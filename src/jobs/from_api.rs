@@ -211,7 +211,7 @@ fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {
     spec.skill_selector.iter().flat_map(|selector| &selector.skills)
 }
 
-/// What skills may have of Secrets: by `env`, and for the configuration of their functions. The names of the latter are
+/// The values of Secrets that skills may have: by `env`, and for the configuration of their functions. The names of the latter are
 /// reserved, so that no skill can ask for them.
 fn grants(namespace: &str, spec: &SkillRuntimeSpec) -> Vec<EnvGrant> {
     let mut grants: Vec<EnvGrant> = spec.env.iter().map(|grant| env_grant(namespace, grant)).collect();

@@ -21,7 +21,7 @@ pub(super) struct Gate {
     /// Wakes the task that probes.
     wanted: Notify,
     /// Wakes every run that waits for a result.
-    told: watch::Sender<()>,
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl Default for Gate {
         Self {
             state: Mutex::default(),
             wanted: Notify::new(),
-            told: watch::Sender::new(()),
+            changes: watch::Sender::new(()),
         }
     }
 }
@@ -60,7 +60,7 @@ impl Gate {
         self.lock().can_ask = true;
     }
 
-    /// What is known at this moment.
+    /// The current counts.
     pub(super) fn isolation(&self) -> Isolation {
         let state = self.lock();
         Isolation {
@@ -75,7 +75,7 @@ impl Gate {
         self.isolation().refusal(required, can_ask)
     }
 
-    /// Whether a pod on this node, standing since then, may be used.
+    /// Whether a pod on this node, running since then, may be used.
     pub(super) fn clearance(&self, required: bool, node: &str, since: Instant) -> Clearance {
         if required {
             self.lock().nodes.clearance(node, Instant::now(), since)
@@ -102,15 +102,15 @@ impl Gate {
     /// Returns when a pod may be used, or refuses it. A node that nothing is known of is probed first.
     pub(super) async fn admit(&self, required: bool, node: &str, since: Instant) -> Result<(), GateRefusal> {
         let until = tokio::time::Instant::now() + ASK_PATIENCE;
-        let mut told = self.told.subscribe();
+        let mut changes = self.changes.subscribe();
         loop {
-            told.mark_unchanged();
+            changes.mark_unchanged();
             match self.clearance(required, node, since) {
                 Clearance::Go => return Ok(()),
                 Clearance::Wait(left) => tokio::time::sleep(left).await,
                 Clearance::Ask => {
                     self.request_probe(node);
-                    if tokio::time::timeout_at(until, told.changed()).await.is_err() {
+                    if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
                         return Err(unknown(node));
                     }
                 }
@@ -134,8 +134,9 @@ impl Gate {
         let due = state.nodes.due(now, live);
         next.extend(due.into_iter().filter(|node| !next.contains(node)).collect::<Vec<_>>());
         let may_explore = state.explored.is_none_or(|at| now.duration_since(at) >= EXPLORE);
-        let lacks = state.nodes.is_empty() || (required && may_explore && state.nodes.counts(now).is_open_everywhere());
-        if next.is_empty() && lacks {
+        let needs_node =
+            state.nodes.is_empty() || (required && may_explore && state.nodes.counts(now).is_open_everywhere());
+        if next.is_empty() && needs_node {
             state.explored = Some(now);
             return vec![None];
         }
@@ -155,18 +156,18 @@ impl Gate {
     /// Records the result of a probe of a node.
     pub(super) fn record_probe(&self, node: String, result: Option<ProbeResult>) {
         self.lock().nodes.record_probe(node, Instant::now(), result);
-        self.told.send_replace(());
+        self.changes.send_replace(());
     }
 
     /// Records what an ordinary run reported about the runner's own lock.
-    pub(super) fn tell_runner(&self, holds: Option<bool>) {
+    pub(super) fn set_runner_result(&self, holds: Option<bool>) {
         self.lock().runner = holds;
-        self.told.send_replace(());
+        self.changes.send_replace(());
     }
 
     /// A receiver of every result from now on.
     pub(super) fn listen(&self) -> watch::Receiver<()> {
-        self.told.subscribe()
+        self.changes.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {

@@ -33,7 +33,7 @@ pub(super) struct OwnerState {
     pub(super) given_at: Option<Instant>,
 }
 
-/// What to do with a runtime that is owned.
+/// The decision about an owned runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandoverDecision {
     /// Serve on.

@@ -1,4 +1,4 @@
-//! What the probes of isolation found, and what it means for runs.
+//! The results of the isolation probes, and their consequences for runs.
 
 use knack_execution::Missing;
 

@@ -41,7 +41,7 @@ use super::view::RuntimeView;
 /// How long the pod of the probe may take, image pull included.
 const PROBE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What an ordinary run tries. `EPERM` is the runner's seccomp filter; anything else got past it.
+/// The system call that an ordinary run tries. `EPERM` is the runner's seccomp filter; any other result got past it.
 const ATTEMPT: &str = "import socket, errno
 try:
     socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -76,16 +76,16 @@ pub(super) async fn watch(
         loop {
             // A run that wants a node wakes one task: the one above.
             let held = turn(&probes, is_urgent(), std::future::pending()).await;
-            let told = attempt(&launcher, &view.load_full(), &over).await;
+            let result = attempt(&launcher, &view.load_full(), &over).await;
             drop(held);
-            launcher.gate.tell_runner(told);
-            tokio::time::sleep(if told.is_some() { EVERY } else { AGAIN }).await;
+            launcher.gate.set_runner_result(result);
+            tokio::time::sleep(if result.is_some() { EVERY } else { AGAIN }).await;
         }
     };
     tokio::join!(isolation_status::publish(&launcher, &view), nodes, runner);
 }
 
-/// A turn to probe. Whoever is urgent, or becomes so, needs none.
+/// Waits for permission to probe. An urgent caller, or one that becomes urgent, needs none.
 async fn turn(probes: &Semaphore, is_urgent: bool, wanted: impl Future<Output = ()>) -> Option<SemaphorePermit<'_>> {
     if is_urgent {
         return None;
@@ -105,9 +105,9 @@ async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: &ProbeTarg
         .filter_map(|facts| facts.node)
         .collect();
     for wanted in launcher.gate.next(view.requires_isolation, &live) {
-        let (node, told) = probe(launcher, view, target, wanted.clone()).await;
+        let (node, result) = probe(launcher, view, target, wanted.clone()).await;
         if let Some(node) = wanted.or(node) {
-            launcher.gate.record_probe(node, told);
+            launcher.gate.record_probe(node, result);
         }
     }
 }
@@ -155,15 +155,15 @@ async fn probe(
             .map(|facts| (facts.name.clone(), facts.node.clone())),
         _ => None,
     };
-    let told = match &pod {
+    let result = match &pod {
         Some((pod, Some(_))) => read(launcher, pod, &question).await,
         _ => None,
     };
     launcher.cluster.delete_job(&identity.name).await;
     // A listener that went away meanwhile explains the silence as well.
     let control = control && target.answers().await;
-    let told = told.and_then(|told| probe_result(control, question.is_asked(), &told, &question.answer));
-    (pod.and_then(|(_, node)| node), told)
+    let result = result.and_then(|result| probe_result(control, question.is_asked(), &result, &question.answer));
+    (pod.and_then(|(_, node)| node), result)
 }
 
 /// The answer in the log of a probe's pod, if it belongs to this question.
@@ -173,8 +173,8 @@ async fn read(launcher: &Launcher, pod: &str, question: &Question) -> Option<Pro
         ..LogParams::default()
     };
     let log = call(launcher.cluster.pods.logs(pod, &parameters)).await.ok()?;
-    let mut told = log.lines().filter_map(|line| serde_json::from_str::<Probe>(line).ok());
-    told.find(|probe| probe.question == question.word)
+    let mut result = log.lines().filter_map(|line| serde_json::from_str::<Probe>(line).ok());
+    result.find(|probe| probe.question == question.word)
 }
 
 /// Runs code that tries. `None`: it could not be run, or there is no python.
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn probes_take_turns_and_whoever_has_a_run_waiting_needs_none() {
+    async fn probes_take_turns_and_one_with_a_waiting_run_needs_none() {
         let (probes, wanted) = (Semaphore::new(1), Notify::new());
         let first = turn(&probes, false, wanted.notified()).await;
         assert!(first.is_some());

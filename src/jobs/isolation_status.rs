@@ -21,17 +21,17 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes the condition whenever a result arrives, until the task ends.
 pub(super) async fn publish(launcher: &Launcher, view: &ArcSwap<RuntimeView>) {
-    let mut told = launcher.gate.listen();
-    while told.changed().await.is_ok() {
+    let mut changes = launcher.gate.listen();
+    while changes.changed().await.is_ok() {
         let (found, view) = (launcher.gate.isolation(), view.load_full());
         let (isolated, reason, message) = found.condition();
         tracing::info!(runtime = %view.reference(), isolated, reason, message, "isolation checked");
         match write(launcher, &view, &found).await {
             Ok(true) => {}
-            Ok(false) => told.mark_changed(),
+            Ok(false) => changes.mark_changed(),
             Err(error) => {
                 tracing::warn!(%error, "condition {CONDITION_ISOLATED} could not be written");
-                told.mark_changed();
+                changes.mark_changed();
             }
         }
         tokio::time::sleep(PAUSE).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use knack_execution::conversation::Collected;
-use knack_runner::protocol::{Decoder, FromRunner, Heard, Key, Reader, RunResult, Started};
+use knack_runner::protocol::{Decoder, FromRunner, Incoming, Key, Reader, RunResult, Started};
 use kube::Api;
 use kube::api::LogParams;
 
@@ -25,7 +25,7 @@ pub struct Journal {
     pub is_claimed: bool,
     /// The run, once it has started.
     pub started: Option<Started>,
-    /// What the run wrote.
+    /// The run's output.
     pub(super) collected: Collected,
     /// Its end.
     pub result: Option<RunResult>,
@@ -60,17 +60,17 @@ impl Journal {
     /// was started.
     pub fn take(&mut self, line: &[u8]) -> Option<FromRunner> {
         let frame = match self.reader.read(line) {
-            Heard::Frame(frame) => frame,
+            Incoming::Frame(frame) => frame,
             // Of a container that was started again, what the one before did is in another log.
-            Heard::Gap { .. } | Heard::Unproven(FromRunner::Restarted {}) => {
+            Incoming::Gap { .. } | Incoming::Unproven(FromRunner::Restarted {}) => {
                 self.is_damaged = true;
                 return None;
             }
-            Heard::Unproven(FromRunner::Started(started)) => {
+            Incoming::Unproven(FromRunner::Started(started)) => {
                 self.foreign_run.get_or_insert(started.id);
                 return None;
             }
-            Heard::Unproven(_) | Heard::Nothing => return None,
+            Incoming::Unproven(_) | Incoming::Nothing => return None,
         };
         if self.collected.is_over() {
             // More than a run may write: its report of its own end no longer counts.
@@ -94,10 +94,10 @@ impl Journal {
     }
 }
 
-/// How far a log is read.
+/// The extent of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
-    /// What is there now.
+    /// The present log.
     Now,
     /// Up to the result, or the end of the container.
     Result,
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_run_cannot_forge_frames_on_its_own_stdout() {
-        // What the run prints travels inside an `output` frame, never as a line of the journal.
+        // Output of the run is inside an `output` frame, never a line of the journal.
         let mut runner = RunnerLink::new(&OURS);
         let mut journal = Journal::new(&OURS);
         let forged = "{\"type\":\"result\",\"id\":\"x\"}\n";

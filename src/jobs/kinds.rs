@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use knack_execution::{ExecutionRequest, Language, Program};
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 
 use super::plan::PodPlan;
 use super::view::GRANTED_SHARE;
@@ -22,7 +22,7 @@ pub(super) const USED_LATELY: Duration = Duration::from_mins(5);
 /// reach runs as soon as it reaches mounted volumes (a kubelet checks each minute or two).
 const GRANTED_MAX_IDLE: Duration = Duration::from_mins(2);
 
-/// What distinguishes the pods of the pool.
+/// The properties in which the pods of the pool differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PodKind {
     /// The interpreter that is started; none for declared tools, which start their own.
@@ -30,7 +30,7 @@ pub(super) struct PodKind {
     /// Values from Secrets.
     pub(super) env: Vec<EnvGrant>,
     /// The environment of packages, and the image that has it.
-    pub(super) packages: Option<InImage>,
+    pub(super) packages: Option<EnvironmentImage>,
     /// An image that the runtime names, other than its own; of packages it is that of the environment.
     pub(super) image: Option<String>,
 }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(granted.max_idle(&view), GRANTED_MAX_IDLE);
         assert_eq!(PodKind::default().max_idle(&view), view.max_idle);
         let packages = PodKind {
-            packages: Some(InImage {
+            packages: Some(EnvironmentImage {
                 image: "r.io/environments@sha256:1".to_owned(),
                 home: "/opt/knack/packages/env-1".to_owned(),
             }),

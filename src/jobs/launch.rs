@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_execution::conversation::{NO_LANDLOCK, Transport as _, lock_report};
+use knack_execution::conversation::{Transport as _, lock_report};
 use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
 use knack_memory::MemoryBudget;
-use knack_runner::protocol::{Exit, FromRunner, Heard, PROTOCOL, PROTOCOL_MIN, Ready, ToRunner, common_protocol};
+use knack_runner::protocol::{Exit, FromRunner, ToRunner};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use super::cluster::{Cluster, api_failure};
 use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{PodFailure, failure, pod_failure, vanished};
 use super::gate::Gate;
+use super::handshake::{claim, missing_lock, stream_ended};
 use super::keys::Keys;
 use super::pace::Pace;
 use super::plan::{PodPlan, Requester};
@@ -31,9 +32,6 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a running container may refuse to be attached to: containerd reports "running" a moment before it accepts
 /// an attach.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a runner may take to answer `claim`: it answers in a millisecond, on a node without CPU to give in seconds.
-/// A container that dies meanwhile ends the stream, and its pod says why.
-const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an interpreter may take until it is ready: 15 to 40 ms are usual.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// When the Events of a Job without a pod are read, and how often: the Job controller makes the pod within 20 ms.
@@ -79,9 +77,9 @@ pub(super) struct Launcher {
     pub(super) replica: String,
     pub(super) start_timeout: Duration,
     pub(super) starts: Starts,
-    /// What output and files of runs are counted in, from their first byte until their last reader is done.
+    /// The memory budget of the output and files of runs, from their first byte until their last reader is done.
     pub(super) results: Option<MemoryBudget>,
-    /// What is known of the nodes.
+    /// The state of the nodes.
     pub(super) gate: Arc<Gate>,
     lingering: Arc<Semaphore>,
 }
@@ -120,7 +118,7 @@ impl Launcher {
     ) -> Result<Sandbox, ExecutionError> {
         let launched = self.try_launch(view, plan, requester, progress).await;
         match &launched {
-            Ok(_) => self.starts.stood(),
+            Ok(_) => self.starts.succeeded(),
             Err(error) => self.starts.failed(error),
         }
         launched
@@ -232,11 +230,11 @@ impl Launcher {
                 Ok(Err(error))
                     if running_since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) || is_forbidden(&error) =>
                 {
-                    let said = api_failure(&error);
+                    let failure_of = api_failure(&error);
                     return Err(failure(
                         ClusterFailureKind::AttachRefused,
-                        &said.reason,
-                        &said.message,
+                        &failure_of.reason,
+                        &failure_of.message,
                         false,
                     ));
                 }
@@ -304,7 +302,7 @@ impl Launcher {
         match answered {
             Ok(Ok(locks)) => {
                 sandbox.locks = locks.map(lock_report);
-                match lacking(sandbox.locks.as_ref(), view.requires_landlock) {
+                match missing_lock(sandbox.locks.as_ref(), view.requires_landlock) {
                     Some(what) => Err(failure(ClusterFailureKind::ContainerFailed, LOCKS_MISSING, what, false)),
                     None => Ok(()),
                 }
@@ -349,86 +347,6 @@ impl Launcher {
 
 /// The error for a sandbox that is not used: a lock that it must have is not on.
 const LOCKS_MISSING: &str = "LocksMissing";
-
-/// Which lock that is promised a runner does not report.
-fn lacking(locks: Option<&LockReport>, requires_landlock: bool) -> Option<&'static str> {
-    let Some(locks) = locks else {
-        return Some("the runner does not report its locks; use a sandbox image of this release");
-    };
-    if !locks.seccomp {
-        return Some("the runner reports no seccomp filter; use a sandbox image of this release");
-    }
-    (requires_landlock && locks.landlock == NO_LANDLOCK).then_some(
-        "the node's kernel does not enforce Landlock and spec.sandbox.landlock is Required; use nodes with Linux 5.13 or later and lsm=landlock,...",
-    )
-}
-
-/// The error for a stream that ended between claim and run: kubelet or containerd went away. Another pod may be tried.
-pub(super) const STREAM_ENDED: &str = "StreamEnded";
-
-fn stream_ended(error: &ExecutionError) -> ExecutionError {
-    let message = format!("before the run began: {error}");
-    failure(ClusterFailureKind::ApiUnavailable, STREAM_ENDED, &message, false)
-}
-
-/// Sends `claim` and waits for its answer. `false`: the stream ended before anything came.
-async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
-    if attached.claim().await.is_err() {
-        return Ok(false);
-    }
-    let answer = async {
-        loop {
-            match attached.hear().await {
-                Ok(Heard::Frame(FromRunner::Claimed(_))) => return Ok(true),
-                Ok(Heard::Unproven(FromRunner::Claimed(_))) => {
-                    return Err(failure(
-                        ClusterFailureKind::ContainerFailed,
-                        "ClaimedByAnother",
-                        "the runner was claimed with a key that is not this hub's",
-                        false,
-                    ));
-                }
-                Ok(Heard::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
-                // An old runner answers like this to a claim that it does not support.
-                Ok(Heard::Unproven(FromRunner::Rejected(rejected))) => {
-                    return Err(failure(
-                        ClusterFailureKind::RunnerTooOld,
-                        "Rejected",
-                        &rejected.message,
-                        false,
-                    ));
-                }
-                Ok(_) => {}
-                Err(_) => return Ok(false),
-            }
-        }
-    };
-    tokio::time::timeout(CLAIM_TIMEOUT, answer).await.unwrap_or_else(|_| {
-        Err(failure(
-            ClusterFailureKind::RunnerTooOld,
-            "NoAnswer",
-            "the program in the container does not answer as knack-runner",
-            false,
-        ))
-    })
-}
-
-fn check_version(ready: &Ready) -> Result<(), ExecutionError> {
-    let (oldest, newest) = ready.protocols();
-    if common_protocol((PROTOCOL_MIN, PROTOCOL), (oldest, newest)).is_some() {
-        return Ok(());
-    }
-    Err(failure(
-        ClusterFailureKind::RunnerTooOld,
-        "ProtocolMismatch",
-        &format!(
-            "runner {} speaks protocol {oldest} to {newest}, this knack {PROTOCOL_MIN} to {PROTOCOL}; use a sandbox image of \
-             this release",
-            ready.version
-        ),
-        false,
-    ))
-}
 
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))

@@ -1,7 +1,7 @@
 //! Executions as Kubernetes Jobs: one Job, one pod, one container, one run.
 //!
 //! ```text
-//! execute ─▶ records ─▶ queue ─▶ pool (a pod that stands attached, else a new Job) ─▶ conversation ─▶ result
+//! execute ─▶ records ─▶ queue ─▶ pool (a pod that is attached, else a new Job) ─▶ conversation ─▶ result
 //!    │                              ▲                                                    │
 //!    └─ only as the runtime's owner └──────── refilled off the hot path ◀── one patch ◀──┘
 //! ```
@@ -18,9 +18,11 @@ mod event;
 mod executor;
 mod facts;
 mod failure;
+mod foundation;
 mod from_api;
 mod gate;
 mod handover;
+mod handshake;
 mod history;
 mod isolated;
 mod isolation;
@@ -29,6 +31,7 @@ mod journal;
 mod keys;
 mod kinds;
 mod launch;
+mod leave_later;
 mod names;
 mod nodes;
 mod ownership;

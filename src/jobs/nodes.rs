@@ -32,7 +32,7 @@ pub(super) enum ProbeResult {
     Open,
 }
 
-/// What is known of a node.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownNode {
     result: Option<(ProbeResult, Instant)>,
@@ -96,7 +96,7 @@ impl Counts {
     }
 }
 
-/// What is known, by node.
+/// The state of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     seen: BTreeMap<String, KnownNode>,
@@ -166,12 +166,12 @@ impl Nodes {
     }
 }
 
-/// What a probe proves. `None`: nothing.
+/// The result of a probe. `None`: it proves nothing.
 ///
-/// `control`: the owner's own dials were answered, before and after. `is_asked`: the listener has heard the question. A blocked
+/// `control`: the owner's own dials were answered, before and after. `is_asked`: the listener received the question. A blocked
 /// probe proves something only beside a working control; one that got out needs none.
 pub(super) fn probe_result(control: bool, is_asked: bool, probe: &Probe, answer: &str) -> Option<ProbeResult> {
-    let is_out = |outcome: &DialOutcome| matches!(outcome, DialOutcome::Answered(told) if told == answer);
+    let is_out = |outcome: &DialOutcome| matches!(outcome, DialOutcome::Answered(text) if text == answer);
     let last_out = probe.dials.iter().rposition(|dial| is_out(&dial.outcome));
     let after = last_out.map_or(0, |position| position + 1);
     let shut = probe.dials.get(after..).unwrap_or_default();

@@ -10,22 +10,23 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::foundation::Foundation;
 use super::handover::{HandoverDecision, OwnerState, decide};
 use super::recovery::recover;
 use super::settings::{JobClients, JobSettings};
 use super::state::ServingState;
-use super::term::{Foundation, Term};
+use super::term::Term;
 use super::view::RuntimeView;
 use crate::lease::{LeaseClaim, LeaseSettings, LookRequest, Peers, Spread, replica_of};
 
 /// How often an owner checks whether another replica should have its runtime.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same while its process ends: a caller that waits for the end waits for this.
+/// The pause while its process ends: a caller that waits for the end waits for this.
 const LOOK_LEAVING: Duration = Duration::from_millis(100);
 /// Between two runtimes that a replica gives away, unless it ends: their new owners fill their pools meanwhile.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the task works with.
+/// The input of the task.
 pub(super) struct Ownership {
     pub(super) look_request: LookRequest,
     pub(super) clients: JobClients,

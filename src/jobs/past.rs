@@ -1,4 +1,4 @@
-//! What an earlier owner ran, from its Jobs, where no journal is left. Pure.
+//! The executions of an earlier owner, from its Jobs, where no journal is left. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::names::LABEL_PROBE;
 /// Jobs have times in whole seconds, rounded down.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-/// What must not run again.
+/// Executions that must not run again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Past {
     /// Executions whose pods are gone.

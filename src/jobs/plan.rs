@@ -1,7 +1,7 @@
 //! Which pod is wanted, and how long it may take to start.
 
 use knack_execution::Language;
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 
 use super::view::{EnvGrant, PodResources};
 
@@ -15,7 +15,7 @@ pub(super) struct PodPlan {
     /// Values from Secrets.
     pub(super) env: Vec<EnvGrant>,
     /// The environment of packages that its image has for it.
-    pub(super) packages: Option<InImage>,
+    pub(super) packages: Option<EnvironmentImage>,
     /// The interpreter to start ahead; none for commands.
     pub(super) language: Option<Language>,
 }

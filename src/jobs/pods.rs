@@ -52,7 +52,7 @@ impl PodRef {
     }
 }
 
-/// What is known of the pod of one Job.
+/// The state of one Job's pod.
 #[derive(Debug, Default)]
 struct KnownPod {
     state: watch::Sender<PodState>,
@@ -125,7 +125,7 @@ impl PodIndex {
         }
     }
 
-    /// What is known of the pod of a Job.
+    /// The state of a Job's pod.
     pub(super) fn state(&self, job: &str) -> PodState {
         self.lock()
             .get(job)

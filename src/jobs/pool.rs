@@ -316,7 +316,7 @@ fn wanted(slots: &Slots, view: &RuntimeView, now: Instant) -> BTreeMap<PodKind, 
     wanted
 }
 
-/// Holds the stream of a standing pod until it is taken; `None` if the pod dies first.
+/// Holds the stream of a warm pod until it is taken; `None` if the pod dies first.
 async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()>) -> Option<Sandbox> {
     let Sandbox {
         attached, state, job, ..

@@ -1,4 +1,4 @@
-//! What stays of an execution in the cluster: labels and a summary on its Job, an Event if it failed.
+//! The traces of an execution in the cluster: labels and a summary on its Job, an Event if it failed.
 
 use std::collections::BTreeMap;
 

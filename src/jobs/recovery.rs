@@ -24,16 +24,17 @@ use tokio_util::sync::CancellationToken;
 use super::burn::end_unstarted;
 use super::cluster::call;
 use super::facts::PodFacts;
+use super::foundation::Foundation;
 use super::journal::{self, Journal, Until};
 use super::keys::Context;
 use super::launch::Launcher;
+use super::leave_later::leave_later;
 use super::past::Past;
 use super::pods::PodRef;
 use super::record;
 use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
-use super::term::{Foundation, leave_later};
 use super::view::RuntimeView;
 
 /// Journals read at once: each is a connection to a kubelet.
@@ -300,7 +301,7 @@ async fn end_idle(
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
                 JournalContent::Gone | JournalContent::Unreadable(_) => {
-                    tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had begun a run; unknown executions are refused");
+                    tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had started a run; unknown executions are refused");
                     records.raise_floor(now());
                 }
             }

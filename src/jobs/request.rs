@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use knack_execution::ExecutionRequest;
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 use knack_serving::bodies::Holding;
 
 use super::view::PodResources;
@@ -23,7 +23,7 @@ pub struct JobRequest {
     /// Another image than the runtime's, if the runtime allows it. One that the runtime does not name goes cold.
     pub image: Option<String>,
     /// The environment of the skill's packages, in an image of its own.
-    pub packages: Option<InImage>,
+    pub packages: Option<EnvironmentImage>,
     /// Other resources than the runtime's, under its ceiling. Goes cold.
     pub resources: Option<PodResources>,
     /// The name under which it waits in the queue: capacity is shared evenly between names.

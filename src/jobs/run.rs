@@ -200,7 +200,7 @@ async fn converse(
 /// Returns a while after the pod is reported to be over, gone or failing.
 async fn in_trouble(state: &mut watch::Receiver<PodState>) {
     let is_bad = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(is_lost);
-    // The index lives as long as the owner; without it there is nothing more to learn.
+    // The index lives as long as the owner; without it no more changes arrive.
     if state.wait_for(is_bad).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -84,7 +84,7 @@ pub struct JobSettings {
     pub start_timeout: Duration,
     /// Finished Jobs kept per runtime; the oldest are deleted first.
     pub max_finished: usize,
-    /// What results of all runtimes may take of this process's memory; absent: each runtime by `records` alone.
+    /// The memory for results of all runtimes; absent: each runtime by `records` alone.
     pub memory: Option<ResultMemory>,
     /// A TCP listener of this process that the isolation probe dials; absent: no probe.
     pub probe: Option<ProbeTarget>,
@@ -131,7 +131,7 @@ impl JobSettings {
     }
 }
 
-/// What results may take of a process's memory, all runtimes together.
+/// The memory of this process for results, all runtimes together.
 #[derive(Debug, Clone)]
 pub struct ResultMemory {
     /// All output and files of runs that are still referenced: by a run, a reader, a record.

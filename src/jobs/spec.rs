@@ -23,7 +23,7 @@ use super::names::{
 };
 use super::view::{EnvGrant, PodResources, Resource, RunnerSource, RuntimeView, Toleration};
 
-/// What distinguishes one Job of a runtime from another.
+/// The properties in which the Jobs of a runtime differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobIdentity {
     /// Name of the Job, at most 63 bytes.
@@ -40,11 +40,11 @@ pub struct JobIdentity {
     pub owner: String,
     /// Nodes that it is not to be placed on, by name.
     pub avoid: Vec<String>,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: JobPurpose,
 }
 
-/// What a Job is for.
+/// The purpose of a Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobPurpose {
     /// One execution.

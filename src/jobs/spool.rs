@@ -14,7 +14,7 @@ use super::event::{Event, OutputStream};
 
 /// Events kept: a runner sends 4 KiB or what came in 50 ms, so 4 MiB of each stream are 2,000 and two minutes of drops 2,400.
 const EVENTS_MAX: usize = 8192;
-/// What an event costs besides its bytes.
+/// The cost of an event besides its bytes.
 const EVENT_BYTES: usize = 96;
 
 /// The events of one execution.
@@ -121,7 +121,7 @@ pub(super) struct EventWriter {
     spool: Arc<Spool>,
     has_started: bool,
     /// Bytes sent, by stream.
-    told: [u64; 2],
+    sent: [u64; 2],
     /// Bytes seen since the last restart, by stream.
     seen: [u64; 2],
 }
@@ -132,7 +132,7 @@ impl EventWriter {
         Self {
             spool,
             has_started: false,
-            told: [0; 2],
+            sent: [0; 2],
             seen: [0; 2],
         }
     }
@@ -154,10 +154,10 @@ impl EventWriter {
                     WireStream::Stdout => (0, OutputStream::Stdout),
                     WireStream::Stderr => (1, OutputStream::Stderr),
                 };
-                let known = self.told[index].saturating_sub(self.seen[index]);
+                let known = self.sent[index].saturating_sub(self.seen[index]);
                 let known = usize::try_from(known).unwrap_or(usize::MAX).min(output.data.0.len());
                 self.seen[index] += output.data.0.len() as u64;
-                self.told[index] = self.told[index].max(self.seen[index]);
+                self.sent[index] = self.sent[index].max(self.seen[index]);
                 if let Some(news) = output.data.0.get(known..).filter(|news| !news.is_empty()) {
                     self.spool.push(Event::Output {
                         stream,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use knack_execution::conversation::{address_space, base_environment, millis, wire_language};
 use knack_execution::interpreter::image_grants;
 use knack_execution::{Language, Limits};
-use knack_packages::environment::InImage;
+use knack_packages::environment::EnvironmentImage;
 use knack_runner::protocol::{Interpreter, Journal, Landlock, Limits as WireLimits, Start, Watch};
 
 use super::names::RUN_PATH;
@@ -83,7 +83,7 @@ pub(super) fn start_frame(view: &RuntimeView, plan: &PodPlan) -> Start {
 }
 
 /// Where the interpreters of sandbox images are; that of an environment is a link in it.
-pub(super) fn interpreter_path(language: Language, packages: Option<&InImage>) -> String {
+pub(super) fn interpreter_path(language: Language, packages: Option<&EnvironmentImage>) -> String {
     match (language, packages) {
         (Language::Python, Some(packages)) => format!("{}/bin/python3", packages.home),
         (Language::Python, None) => "/usr/bin/python3".to_owned(),
@@ -101,7 +101,7 @@ mod tests {
     fn a_run_with_packages_starts_the_interpreter_of_its_environment_and_reaches_that_folder_alone() {
         let view = view();
         let kind = |language| PodKind {
-            packages: Some(InImage {
+            packages: Some(EnvironmentImage {
                 image: "r.io/e@sha256:1".to_owned(),
                 home: "/opt/knack/packages/env-1".to_owned(),
             }),

@@ -31,7 +31,7 @@ impl StartFailures {
         self.requester == Requester::Pool && found.kind == ClusterFailureKind::Unschedulable
     }
 
-    /// What a start has failed with that took too long.
+    /// The failure of a start that took too long.
     pub(super) fn timeout(self, bound: Duration) -> ExecutionError {
         match self.last {
             Some(found) => found.error(false),

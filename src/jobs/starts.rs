@@ -27,7 +27,7 @@ pub(super) enum Start {
     #[default]
     Unknown,
     /// A sandbox was ready.
-    Stood,
+    Succeeded,
     /// It does not, or not yet.
     Failing(ClusterFailure),
 }
@@ -38,8 +38,8 @@ pub(super) struct Starts(Arc<watch::Sender<Start>>);
 
 impl Starts {
     /// A sandbox is ready.
-    pub(super) fn stood(&self) {
-        self.set(Start::Stood);
+    pub(super) fn succeeded(&self) {
+        self.set(Start::Succeeded);
     }
 
     /// A sandbox did not start, or waits with a failure that lasts. Only failures that the cluster reports count.
@@ -63,7 +63,7 @@ impl Start {
     fn condition(&self) -> Option<(&'static str, &str, &str)> {
         match self {
             Self::Unknown => None,
-            Self::Stood => Some(("True", "Started", "the last sandbox became ready")),
+            Self::Succeeded => Some(("True", "Started", "the last sandbox became ready")),
             Self::Failing(failure) => Some(("False", word(&failure.reason), &failure.message)),
         }
     }
@@ -152,7 +152,7 @@ mod tests {
             starts.failed(&failure(ClusterFailureKind::ImagePullFailed, reason, "why", false));
             assert_eq!(starts.0.borrow().condition(), Some(("False", expected, "why")));
         }
-        starts.stood();
+        starts.succeeded();
         assert_eq!(starts.0.borrow().condition().unwrap().0, "True");
     }
 }

@@ -7,28 +7,28 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use knack_execution::conversation::RunEnd;
 use knack_execution::queue::{Queue, QueueSettings};
-use knack_execution::records::{Claim, Outcome, RecordSettings, Records, Run, Waiter};
+use knack_execution::records::{Claim, Outcome, Records, Run, Waiter};
 use knack_execution::{ExecutionError, ExecutionId, Language, Missing, Program, StartKind, now};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::cluster::Cluster;
 use super::event::Event;
+use super::foundation::Foundation;
 use super::gate::GateRefusal;
+use super::handshake::STREAM_ENDED;
 use super::history;
 use super::isolation;
-use super::keys::Keys;
 use super::kinds::PodKind;
-use super::launch::{Launcher, STREAM_ENDED, Sandbox};
+use super::launch::{Launcher, Sandbox};
+use super::leave_later::LeaveLater;
 use super::plan::{PodPlan, Requester};
-use super::pods::PodIndex;
 use super::pool::Pool;
 use super::record;
 use super::request::{JobRequest, PoolCounts};
 use super::run::{self, Bounds};
-use super::settings::{JobClients, JobSettings};
+use super::settings::JobSettings;
 use super::spool::Spool;
 use super::starts;
 use super::view::RuntimeView;
@@ -62,41 +62,6 @@ pub(super) struct Term {
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-/// The parts of a term that recovery needs before the pool starts.
-pub(super) struct Foundation {
-    pub(super) launcher: Launcher,
-    pub(super) records: Arc<Records>,
-    watch: AbortOnDropHandle<()>,
-}
-
-impl Foundation {
-    /// Starts the watch of the pods and waits for the first list.
-    pub(super) async fn start(clients: &JobClients, view: &RuntimeView, settings: &JobSettings) -> Self {
-        let cluster = Cluster::new(clients, &view.namespace);
-        let (index, watch) = PodIndex::start(cluster.pods.clone(), &view.name);
-        index.wait_until_synced().await;
-        Self {
-            launcher: Launcher::new(
-                cluster,
-                index,
-                Keys::new(settings.secret),
-                settings.replica.clone(),
-                settings.start_timeout,
-                settings.memory.as_ref().map(|memory| memory.all.clone()),
-            ),
-            records: Records::sharing(
-                RecordSettings {
-                    retention: view.ttl,
-                    admission: view.admission,
-                    ..settings.records.clone()
-                },
-                settings.memory.as_ref().map(|memory| memory.kept.clone()),
-            ),
-            watch,
-        }
-    }
-}
-
 impl Term {
     /// Begins to serve.
     pub(super) fn begin(
@@ -109,12 +74,12 @@ impl Term {
         let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&view.load())));
         let (pool, mut tasks) = Pool::start(foundation.launcher.clone(), Arc::clone(&view));
         tasks.push(foundation.watch);
-        let told = starts::watch(
+        let watching = starts::watch(
             foundation.launcher.cluster.clone(),
             Arc::clone(&view),
             foundation.launcher.starts.clone(),
         );
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(told)));
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
         let capped = history::cap(
             foundation.launcher.cluster.clone(),
             Arc::clone(&view),
@@ -299,12 +264,12 @@ impl Term {
         let mut tried = 0;
         loop {
             tried += 1;
-            let standing = if is_of_pool {
+            let warm = if is_of_pool {
                 self.pool.take(&kind, request.execution.limits.timeout).await
             } else {
                 None
             };
-            let start = if standing.is_some() {
+            let start = if warm.is_some() {
                 StartKind::Warm
             } else {
                 StartKind::Cold
@@ -313,7 +278,7 @@ impl Term {
                 start,
                 note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
             });
-            let sandbox = match standing {
+            let sandbox = match warm {
                 Some(sandbox) => sandbox,
                 None => match self.launch(&view, &plan, &bounds, spool).await {
                     Err(ExecutionError::Cluster(failure)) if failure.reason == STREAM_ENDED && tried < MAX_PODS => {
@@ -476,27 +441,4 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
-}
-
-/// Keeps a waiter registered for a grace period after its connection drops.
-struct LeaveLater {
-    waiter: Option<Waiter>,
-    grace: Duration,
-}
-
-impl Drop for LeaveLater {
-    fn drop(&mut self) {
-        if let Some(waiter) = self.waiter.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let grace = self.grace;
-            runtime.spawn(leave_later(waiter, grace));
-        }
-    }
-}
-
-/// Waits for the outcome in place of a disconnected caller; when the time is up the run is cancelled unless another
-/// caller waits.
-pub(super) async fn leave_later(mut waiter: Waiter, grace: Duration) {
-    let _ = tokio::time::timeout(grace, waiter.wait()).await;
 }

@@ -32,7 +32,7 @@ pub struct RuntimeView {
     pub runner: RunnerSource,
     /// Interpreters that pods are held ready for, most used first.
     pub languages: Vec<Language>,
-    /// What a pod gets (`sandbox.resources`).
+    /// The resources of a pod (`sandbox.resources`).
     pub resources: PodResources,
     /// Time limit of a run that names none (`sandbox.timeoutSeconds`).
     pub timeout: Duration,
@@ -172,7 +172,7 @@ impl ImagePullPolicy {
 pub enum RunnerSource {
     /// The sandbox image has it.
     #[default]
-    InImage,
+    EnvironmentImage,
     /// An image volume (servers 1.35 and later), mounted at `/knack`.
     ImageVolume {
         /// The image that holds `knack-runner` in its root.
@@ -180,7 +180,7 @@ pub enum RunnerSource {
     },
 }
 
-/// What a pod gets. Kubernetes quantities as written.
+/// The resources of a pod. Kubernetes quantities as written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodResources {
     /// CPU.
@@ -198,9 +198,9 @@ pub struct PodResources {
 /// Request and limit of one resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource {
-    /// What the scheduler counts.
+    /// The request, which the scheduler counts.
     pub request: String,
-    /// What the pod may use.
+    /// The limit.
     pub limit: String,
 }
 
@@ -277,7 +277,7 @@ pub struct EnvGrant {
     pub skills: Vec<String>,
 }
 
-/// What a reader of the pod's log sees.
+/// The content of a pod's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JournalMode {
     /// Ids, times and digests; what the run wrote is sealed.

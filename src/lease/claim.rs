@@ -1,4 +1,4 @@
-//! Who holds a Lease, and the end of holding it by the own clock.
+//! The holder of a Lease, and the end of its hold by the own clock.
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -59,9 +59,9 @@ mod tests {
         assert!(!claim.is_mine(until));
     }
 
-    /// What happens to a claim of 10 s, and after how many seconds it is lost.
+    /// The events of a claim of 10 s, and after how many seconds it is lost.
     #[tokio::test(start_paused = true)]
-    async fn a_claim_is_lost_when_it_runs_out_is_taken_or_nobody_renews_it_and_not_before() {
+    async fn a_claim_is_lost_when_it_runs_out_is_taken_or_not_renewed_and_not_before() {
         type Story = fn(watch::Sender<LeaseClaim>) -> tokio::task::JoinHandle<()>;
         let stories: [(&str, Story, u64); 5] = [
             (

@@ -1,4 +1,4 @@
-//! What to do about a Lease, as a function of what was seen and when.
+//! The decision about a Lease, as a function of its observations and their times.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::claim::LeaseClaim;
 use super::spread::Turn;
 
-/// What was seen of a foreign holder, and since when it has not changed.
+/// The observations of a foreign holder, and the time since which it has not changed.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     seen: Option<(Option<String>, Option<String>, Instant)>,
@@ -37,7 +37,7 @@ impl Observed {
     }
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// There is no Lease: create it.
@@ -109,7 +109,7 @@ pub(super) fn defer(
     }
 }
 
-/// What a Lease object says about its holder.
+/// The holder that a Lease object names.
 pub(super) fn foreign_claim(lease: &LeaseObject) -> LeaseClaim {
     let spec = lease.spec.clone().unwrap_or_default();
     LeaseClaim {

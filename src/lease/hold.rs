@@ -30,7 +30,7 @@ pub struct LeaseSettings {
     pub identity: String,
     /// Where we answer, for the others; kept in an annotation.
     pub address: Option<String>,
-    /// What the Lease goes with: it is deleted by Kubernetes when this object is.
+    /// The owner of the Lease: Kubernetes deletes it with this object.
     pub owner: Option<OwnerReference>,
     /// More annotations.
     pub annotations: BTreeMap<String, String>,
@@ -102,7 +102,7 @@ async fn is_wanted(wanted: Option<&mut watch::Receiver<bool>>, expected: bool) {
         None => expected,
     };
     if !is_so {
-        // Always wanted; or the task that decides it is gone, and the shutdown has begun.
+        // Always wanted; or the task that decides it is gone, and the shutdown has started.
         std::future::pending::<()>().await;
     }
 }
@@ -115,7 +115,7 @@ pub struct Lease {
     observed: Observed,
     /// The Lease as this process wrote it last: a renewal starts from it, and reads the Lease only after a conflict.
     written: Option<LeaseObject>,
-    /// It was ours, and the API server has not yet heard that it is free.
+    /// It was ours, and the API server does not know yet that it is free.
     is_being_released: bool,
     claim: watch::Sender<LeaseClaim>,
 }
@@ -174,8 +174,8 @@ impl Lease {
         let is_ours = written.is_some();
         match (written, current) {
             (Some(written), _) => self.hold(written, started),
-            (None, Some(current)) => self.tell(foreign_claim(&current)),
-            (None, None) => self.tell(LeaseClaim::default()),
+            (None, Some(current)) => self.publish(foreign_claim(&current)),
+            (None, None) => self.publish(LeaseClaim::default()),
         }
         Ok(is_ours)
     }
@@ -191,7 +191,7 @@ impl Lease {
         self.written = Some(written);
         self.is_being_released = false;
         self.observed.forget();
-        self.tell(claim);
+        self.publish(claim);
     }
 
     /// Waits until the Lease is ours.
@@ -258,7 +258,7 @@ impl Lease {
                     pause = self.settings.interval / 5;
                     self.log(&error);
                     if !self.claim.borrow().is_mine(Instant::now()) {
-                        self.tell(LeaseClaim::default());
+                        self.publish(LeaseClaim::default());
                         return;
                     }
                 }
@@ -297,7 +297,7 @@ impl Lease {
         if !self.is_being_released && !self.claim.borrow().is_mine(Instant::now()) {
             return;
         }
-        self.tell(LeaseClaim::default());
+        self.publish(LeaseClaim::default());
         self.written = None;
         self.is_being_released = true;
         let released = async {
@@ -324,7 +324,7 @@ impl Lease {
         self.is_being_released = false;
     }
 
-    /// What we write over the current object: a replace with its resourceVersion, so that of two takers one loses.
+    /// The replacement of the current object, with its resourceVersion, so that of two takers one loses.
     fn object(&self, current: Option<LeaseObject>) -> LeaseObject {
         let now = MicroTime(Timestamp::now());
         let mut object = current.unwrap_or_else(|| LeaseObject {
@@ -378,7 +378,7 @@ impl Lease {
         })
     }
 
-    fn tell(&self, claim: LeaseClaim) {
+    fn publish(&self, claim: LeaseClaim) {
         self.claim.send_if_modified(|current| {
             let changed = *current != claim;
             *current = claim;
@@ -387,6 +387,6 @@ impl Lease {
     }
 
     fn log(&self, error: &kube::Error) {
-        warn!(lease = %self.settings.name, namespace = %self.settings.namespace, %error, "lease");
+        warn!(lease = %self.settings.name, namespace = %self.settings.namespace, %error, "lease could not be written or read");
     }
 }

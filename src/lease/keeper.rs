@@ -46,7 +46,7 @@ impl Keeper {
     pub fn start(config: Config) -> Result<Self, KeeperError> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        // What the client spawns belongs to this runtime as well.
+        // Tasks that the client spawns belong to this runtime as well.
         let client = {
             let _entered = handle.enter();
             Client::try_from(config).map_err(|error| KeeperError::Client(Box::new(error)))?

@@ -18,7 +18,7 @@ use super::limits::BuildLimits;
 use super::lock::{Wanted, check_size, choose};
 use super::node::{self, NpmIndex};
 use super::python::Base;
-use super::store::{Kept, Store};
+use super::store::{EnvironmentInfo, Store};
 use super::uv::Uv;
 
 /// Room for what `uv` writes besides the environment while it installs: lists of the index, metadata.
@@ -29,21 +29,21 @@ const WORK_FILES: u64 = 5_000;
 pub struct Builder {
     store: Store,
     base: Base,
-    /// What is there already needs no `uv`.
+    /// An error where there is no `uv`: environments that are present already need none.
     uv: Result<Uv, BuildError>,
-    /// The same of packages of Node.
+    /// As above, for packages of Node.
     npm: Result<NpmIndex, BuildError>,
     limits: BuildLimits,
     rules: Rules,
 }
 
-/// An environment, and what is told of it.
+/// An environment, and its description.
 #[derive(Debug, Clone)]
 pub struct Built {
     /// For runs.
     pub environment: Arc<Environment>,
     /// For people.
-    pub about: Kept,
+    pub about: EnvironmentInfo,
     /// Whether it was made now.
     pub is_new: bool,
 }
@@ -68,12 +68,12 @@ impl Builder {
         }
     }
 
-    /// The environment of a declaration: the one that is there, else a new one. `tell` gets lines of progress.
+    /// The environment of a declaration: the one that is there, else a new one. `log` gets lines of progress.
     ///
     /// Nothing of a package is executed. Two builders of one key, in this process or another, make one environment.
-    pub async fn environment(&self, declared: &Declaration, tell: &(dyn Fn(&str) + Sync)) -> Result<Built, BuildError> {
+    pub async fn environment(&self, declared: &Declaration, log: &(dyn Fn(&str) + Sync)) -> Result<Built, BuildError> {
         self.check(declared)?;
-        let lock = self.lock(declared, tell).await?;
+        let lock = self.lock(declared, log).await?;
         check_size(&lock, &self.limits)?;
         let key = self.key(declared, &lock);
         if let Some(built) = self.take(&key, false).await? {
@@ -82,11 +82,11 @@ impl Builder {
         // A builder that is ended leaves its lock to the next one.
         let wait = 2 * self.limits.time;
         let alone = self.store.build_alone(&key, wait).await?;
-        // Somebody else may have made it meanwhile.
+        // Another builder may have made it meanwhile.
         if let Some(built) = self.take(&key, false).await? {
             return Ok(built);
         }
-        tell("installing");
+        log("installing");
         let node = declared.node.as_ref().map(|node| &node.lock);
         self.build(&key, &lock, node).await?;
         drop(alone);
@@ -117,7 +117,7 @@ impl Builder {
         if let Some(finding) = declared.findings.iter().find(|finding| finding.is_error()) {
             return Err(BuildError::new(State::Refused, Finding::to_string(finding)));
         }
-        if let Some(broken) = declared.versions().and_then(|versions| self.rules.broken_by(versions)) {
+        if let Some(broken) = declared.versions().and_then(|versions| self.rules.violation(versions)) {
             return Err(BuildError::new(broken.state, broken.text));
         }
         declared
@@ -126,12 +126,12 @@ impl Builder {
     }
 
     /// The skill's lock, else the one that was chosen before, else one that is chosen now.
-    async fn lock(&self, declared: &Declaration, tell: &(dyn Fn(&str) + Sync)) -> Result<Lock, BuildError> {
+    async fn lock(&self, declared: &Declaration, log: &(dyn Fn(&str) + Sync)) -> Result<Lock, BuildError> {
         if let Some(lock) = self.known_lock(declared) {
             return Ok(lock);
         }
         let uv = self.uv.as_ref().map_err(Clone::clone)?;
-        tell("choosing versions");
+        log("choosing versions");
         let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
         let constraints = self.rules.constraints_text();
         let wanted = Wanted {
@@ -216,7 +216,7 @@ impl Builder {
             let size = layout::finish(&prefix, &store.home(&key), &base, &limits)?;
             let packages =
                 layout::installed(&prefix, &base).map_err(|error| BuildError::of_disk("the environment", &error))?;
-            let about = Kept {
+            let about = EnvironmentInfo {
                 key: key.as_str().to_owned(),
                 python: base.version.clone(),
                 bytes: size.bytes,

@@ -6,7 +6,7 @@ use knack_packages::State;
 use knack_trust::CertificateRefusal;
 
 /// Longest part of an installer's words that is shown.
-const MAX_SAID: usize = 1500;
+const MAX_OUTPUT: usize = 1500;
 
 /// How uv (rustls) and npm (OpenSSL) call a certificate of an authority that they do not trust.
 const UNTRUSTED: [&str; 6] = [
@@ -23,7 +23,7 @@ const UNTRUSTED: [&str; 6] = [
 pub struct BuildError {
     /// The state.
     pub state: State,
-    /// What is wrong and what to do.
+    /// The problem and what to do.
     pub text: String,
 }
 
@@ -36,15 +36,15 @@ impl BuildError {
         }
     }
 
-    /// What `uv` said, without what may be a credential.
-    pub(super) fn of_uv(said: &str) -> Self {
-        Self::of_program(said, State::of_uv)
+    /// The error of `uv`'s output, without possible credentials.
+    pub(super) fn of_uv(output: &str) -> Self {
+        Self::of_program(output, State::of_uv)
     }
 
-    /// What npm said, without what may be a credential.
-    pub(super) fn of_npm(said: &str) -> Self {
-        Self::of_program(said, |said| {
-            let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    /// The error of npm's output, without possible credentials.
+    pub(super) fn of_npm(output: &str) -> Self {
+        Self::of_program(output, |output| {
+            let has = |words: &[&str]| words.iter().any(|word| output.contains(word));
             if has(&["E404", "ETARGET", "ENOVERSIONS"]) {
                 State::PackageNotFound
             } else if has(&["ERESOLVE"]) {
@@ -57,15 +57,15 @@ impl BuildError {
         })
     }
 
-    fn of_program(said: &str, state: impl Fn(&str) -> State) -> Self {
-        let said = without_credentials(said.trim());
-        let shown = &said[..said.floor_char_boundary(MAX_SAID)];
-        if UNTRUSTED.iter().any(|word| said.contains(word)) {
+    fn of_program(output: &str, state: impl Fn(&str) -> State) -> Self {
+        let output = without_credentials(output.trim());
+        let shown = &output[..output.floor_char_boundary(MAX_OUTPUT)];
+        if UNTRUSTED.iter().any(|word| output.contains(word)) {
             // First what to do: statuses of a cluster are short.
             let text = format!("the index's certificate {}\n{shown}", CertificateRefusal::Untrusted);
             return Self::new(State::IndexUnreachable, text);
         }
-        Self::new(state(&said), shown)
+        Self::new(state(&output), shown)
     }
 
     /// A file or folder of the store that cannot be used.
@@ -87,7 +87,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// What stands between `//` and `@` of an address goes.
+/// Removes the part between `//` and `@` of addresses.
 fn without_credentials(text: &str) -> String {
     let mut parts = text.split("//");
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn words_of_npm_become_states() {
-        for (said, state) in [
+        for (output, state) in [
             (
                 "npm error code E404\nnpm error 404 Not Found - GET https://r/x",
                 State::PackageNotFound,
@@ -122,17 +122,17 @@ mod tests {
             ("npm error code SELF_SIGNED_CERT_IN_CHAIN", State::IndexUnreachable),
             ("npm error code EUNKNOWN https://me:secret@r/x", State::Failed),
         ] {
-            let error = BuildError::of_npm(said);
-            assert_eq!(error.state, state, "{said}");
+            let error = BuildError::of_npm(output);
+            assert_eq!(error.state, state, "{output}");
             assert!(!error.text.contains("secret"), "{error}");
         }
     }
 
     #[test]
     fn an_authority_that_an_installer_does_not_trust_is_named_as_the_cause() {
-        let said = "error: Failed to fetch: `https://mirror.example/simple/a/`\n  cause: invalid peer certificate: UnknownIssuer";
+        let output = "error: Failed to fetch: `https://mirror.example/simple/a/`\n  cause: invalid peer certificate: UnknownIssuer";
         for error in [
-            BuildError::of_uv(said),
+            BuildError::of_uv(output),
             BuildError::of_npm("npm error code UNABLE_TO_GET_ISSUER_CERT_LOCALLY"),
         ] {
             assert_eq!(error.state, State::IndexUnreachable);
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn credentials_of_an_index_are_not_shown() {
-        let said =
+        let output =
             "error: Failed to fetch: `https://me:secret@mirror.example/simple/a/`\n cause: https://tok@x dns error //";
-        let error = BuildError::of_uv(said);
+        let error = BuildError::of_uv(output);
         assert_eq!(error.state, State::IndexUnreachable);
         assert_eq!(
             error.text,

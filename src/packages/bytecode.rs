@@ -11,7 +11,7 @@ use super::child::{self, Bound};
 use super::python::Base;
 
 /// Nothing is imported for it. Tests of packages are left out: they are a third of the modules of numpy, and skills do not
-/// run them. Hashes instead of times, unchecked: nobody changes an environment, and equal files give equal byte code.
+/// run them. Hashes instead of times, unchecked: environments do not change, and equal files give equal byte code.
 /// A machine without semaphores gets one process.
 const COMPILE: &str = "import compileall,py_compile,re,sys
 rest=dict(quiet=2,rx=re.compile(r'/tests?/'),invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)

@@ -31,7 +31,7 @@ pub(super) struct Bound<'a> {
     pub(super) files: u64,
 }
 
-/// What a program that ended said.
+/// The output of a program that ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) is_success: bool,
@@ -97,9 +97,9 @@ impl Drop for Group {
 async fn read(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut stream) = stream {
-        // What is read counts even if the rest cannot be.
+        // The part that was read counts even if the rest cannot be.
         let _ = (&mut stream).take(MAX_OUTPUT).read_to_end(&mut bytes).await;
-        // What is over the bound is taken and thrown away, so that the program does not wait for a reader.
+        // Bytes over the bound are read and discarded, so that the program does not wait for a reader.
         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     }
     bytes

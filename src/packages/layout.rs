@@ -15,7 +15,7 @@ use super::python::Base;
 /// Longest first line of a script that is looked at.
 const MAX_SHEBANG: usize = 1024;
 
-/// What a folder holds. A file with two names counts once.
+/// The size of a folder. A file with two names counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) bytes: u64,
@@ -78,7 +78,7 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<
     Ok(())
 }
 
-/// Makes the prefix that `uv` filled a virtual environment of `base` that will stand at `home`. Blocks.
+/// Makes the prefix that `uv` filled a virtual environment of `base` for the place `home`. Blocks.
 pub(super) fn finish(prefix: &Path, home: &Path, base: &Base, limits: &BuildLimits) -> Result<Size, BuildError> {
     let disk = |what: &'static str| move |error: io::Error| BuildError::of_disk(what, &error);
     check_links(prefix)?;
@@ -91,7 +91,7 @@ pub(super) fn finish(prefix: &Path, home: &Path, base: &Base, limits: &BuildLimi
     fs::create_dir_all(&bin).map_err(disk("bin"))?;
     point_scripts(&bin, &home.join("bin/python3"), base).map_err(disk("bin"))?;
     for name in ["python", "python3", &base.directory] {
-        // A package's own file of that name would stand for the interpreter.
+        // A package's own file of that name would replace the interpreter.
         let path = bin.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(BuildError::of_disk("bin", &error)),
@@ -204,7 +204,7 @@ fn point_scripts(bin: &Path, python: &Path, base: &Base) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the text after `#!<a python>` begins; also after the two lines that stand for a long path.
+/// Where the text after `#!<a python>` begins; also after the two lines that replace a long path.
 fn after_python_shebang(bytes: &[u8], base: &Base) -> Option<usize> {
     let end = |from: usize| {
         bytes[from..]
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_becomes_an_environment_that_nobody_writes_to() {
+    fn a_prefix_becomes_an_environment_that_is_read_only() {
         let dir = tempfile::tempdir().unwrap();
         let prefix = dir.path().canonicalize().unwrap().join("prefix");
         let site = prefix.join("lib/python3.11/site-packages");

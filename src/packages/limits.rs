@@ -1,4 +1,4 @@
-//! What a build may take.
+//! The limits of a build.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Default for BuildLimits {
             // Forty times that of the same (1,272 files).
             files: 50_000,
             packages: knack_packages::MAX_PACKAGES,
-            // The same environment takes 5 s; a slow line needs a minute for its 92 MB.
+            // Installing it takes 5 s; a slow line needs a minute for its 92 MB.
             time: Duration::from_mins(5),
         }
     }

@@ -14,10 +14,10 @@ use super::uv::Uv;
 /// The file that `uv` reads, in a folder of its own: no project's settings are found beside it.
 const INPUT: &str = "requirements.in";
 
-/// What a runtime allows, beside it.
+/// The runtime's constraints, beside it.
 const CONSTRAINTS: &str = "constraints.txt";
 
-/// What versions are chosen for.
+/// The target of the chosen versions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) declared: &'a Declaration,

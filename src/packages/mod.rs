@@ -30,6 +30,6 @@ pub(crate) use node::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 pub use node::{NpmIndex, lock_of_npm};
 pub use python::Base;
 pub(crate) use service::open_builder;
-pub use service::{Packages, Tell};
-pub use store::{Kept, Pruned, Store, default_store};
+pub use service::{LogLine, Packages};
+pub use store::{EnvironmentInfo, Pruned, Store, default_store};
 pub use uv::Uv;

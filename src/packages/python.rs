@@ -1,4 +1,4 @@
-//! The interpreter that environments stand on.
+//! The base interpreter of environments.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -73,7 +73,7 @@ impl Base {
         Ok(base)
     }
 
-    /// What an environment for it depends on.
+    /// The properties that decide about an environment for it.
     pub fn platform(&self) -> Platform {
         Platform {
             abi: self.abi.clone(),

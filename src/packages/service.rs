@@ -21,7 +21,7 @@ use super::store::{Store, default_store};
 use super::uv::Uv;
 
 /// Where lines of progress go.
-pub type Tell = fn(&str);
+pub type LogLine = fn(&str);
 
 /// The service.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Packages {
     environments: Environments,
     /// Made for the first skill that wants an environment.
     builder: OnceCell<Result<Builder, BuildError>>,
-    tell: Tell,
+    log: LogLine,
     rules: Rules,
     roots: Roots,
     /// Skills that were judged, by what their environment depends on; `None` once their environment is settled.
@@ -44,12 +44,12 @@ struct Wanted {
 }
 
 impl Packages {
-    /// A service that tells an executor what it has, under the rules of a runtime; installers trust these authorities too.
-    pub fn new(environments: Environments, rules: Rules, roots: Roots, tell: Tell) -> Arc<Self> {
+    /// A service for an executor: the environments of skills, under a runtime's rules; installers trust these authorities too.
+    pub fn new(environments: Environments, rules: Rules, roots: Roots, log: LogLine) -> Arc<Self> {
         Arc::new(Self {
             environments,
             builder: OnceCell::new(),
-            tell,
+            log,
             rules,
             roots,
             known: Mutex::default(),
@@ -88,7 +88,7 @@ impl Packages {
         AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 while let Some((id, wanted)) = self.next() {
-                    // Told on the terminal; runs learn it from the state.
+                    // Printed on the terminal; runs get it from the state.
                     let _ = self.settle(&id, &wanted).await;
                 }
                 if changes.changed().await.is_err() {
@@ -126,19 +126,19 @@ impl Packages {
         *place = None;
         let outcome = match built {
             Ok(built) => {
-                (self.tell)(&format!("packages of {name}: {}", ready(&built, begun.elapsed())));
+                (self.log)(&format!("packages of {name}: {}", ready(&built, begun.elapsed())));
                 self.environments.set(id, EnvironmentState::Ready(built.environment));
                 Ok(())
             }
             Err(error) if !wanted.declared.is_declared() => {
-                (self.tell)(&format!(
+                (self.log)(&format!(
                     "packages of {name}: its scripts run without the standard environment: {error}"
                 ));
                 self.environments.set(id, EnvironmentState::Base);
                 Ok(())
             }
             Err(error) => {
-                (self.tell)(&format!("packages of {name}: {error}"));
+                (self.log)(&format!("packages of {name}: {error}"));
                 // The reason is the person's; it may name an index.
                 let why = format!(
                     "the packages of skill \"{name}\" are not there ({}); it cannot run here",
@@ -158,10 +158,10 @@ impl Packages {
             .get_or_init(|| open_builder(BuildLimits::default(), self.rules.clone(), &self.roots))
             .await;
         let builder = builder.as_ref().map_err(Clone::clone)?;
-        let (tell, name) = (self.tell, wanted.name.clone());
+        let (log, name) = (self.log, wanted.name.clone());
         builder
             .environment(&wanted.declared, &move |line| {
-                tell(&format!("packages of {name}: {line}"));
+                log(&format!("packages of {name}: {line}"));
             })
             .await
     }

@@ -5,7 +5,7 @@
 //!     env-<key>/                an environment, read-only
 //!     env-<key>.use             its mtime: last use; locked (shared) by who may run something in it
 //!     env-<key>.build           locked by its only builder
-//!     new-<key>/                a build; whatever is there while nobody builds is left over
+//!     new-<key>/                a build; without a lock it is left over
 //!     locks/<hash>.lock         versions chosen for a declaration
 //! ```
 
@@ -28,13 +28,13 @@ use super::layout;
 /// Names the folder.
 const STORE_VARIABLE: &str = "KNACK_PACKAGES_DIR";
 
-/// Digits of a key in names of files: 128 bits tell environments apart, and first lines of scripts stay short.
+/// Digits of a key in names of files: 128 bits distinguish environments, and first lines of scripts stay short.
 const KEY_DIGITS: usize = 32;
 
 /// How often a builder that waits for another one looks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What an environment says about itself.
+/// The description of an environment.
 const ABOUT: &str = "environment.json";
 
 /// Where an environment has its packages of Node.
@@ -46,9 +46,9 @@ pub struct Store {
     root: PathBuf,
 }
 
-/// What is told of an environment.
+/// The description of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct EnvironmentInfo {
     /// Its key.
     pub key: String,
     /// Version of Python.
@@ -64,7 +64,7 @@ pub struct Kept {
     pub node: Vec<(String, String)>,
 }
 
-/// What became of an environment that was looked at by [`Store::prune`].
+/// The outcome of [`Store::prune`] for an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pruned {
     /// First digits of its key.
@@ -127,7 +127,7 @@ impl Store {
         &self.root
     }
 
-    /// Where the environment of a key stands, once it does.
+    /// The folder of a key's environment, which need not exist yet.
     pub(super) fn home(&self, key: &Key) -> PathBuf {
         self.root.join(name(key))
     }
@@ -137,9 +137,9 @@ impl Store {
     }
 
     /// The environment of a key, if it is there; it stays as long as the value. Blocks.
-    pub(super) fn take(&self, key: &Key) -> io::Result<Option<(Environment, Kept)>> {
+    pub(super) fn take(&self, key: &Key) -> io::Result<Option<(Environment, EnvironmentInfo)>> {
         let in_use = lock_file(&self.beside(key, "use"))?;
-        // Who removes holds it for a moment only.
+        // A remover holds the lock for a moment only.
         flock(&in_use, FlockOperation::LockShared)?;
         let root = self.home(key);
         let about = match fs::read(root.join(ABOUT)) {
@@ -147,7 +147,7 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let Some(kept) = serde_json::from_slice::<Kept>(&about)
+        let Some(kept) = serde_json::from_slice::<EnvironmentInfo>(&about)
             .ok()
             .filter(|kept| kept.key == key.as_str())
         else {
@@ -195,11 +195,11 @@ impl Store {
     }
 
     /// Moves a finished environment to its place, whole or not at all. Blocks.
-    pub(super) fn publish(&self, key: &Key, prefix: &Path, kept: &Kept) -> io::Result<()> {
+    pub(super) fn publish(&self, key: &Key, prefix: &Path, kept: &EnvironmentInfo) -> io::Result<()> {
         let home = self.home(key);
         fs::write(prefix.join(ABOUT), serde_json::to_vec(kept)?)?;
         layout::make_read_only(prefix)?;
-        // What stands there has no description that fits, or it would have been taken.
+        // An environment there has no valid description, or it would have been taken.
         layout::remove(&home)?;
         fs::rename(prefix, &home)?;
         fs::set_permissions(&home, Permissions::from_mode(0o555))
@@ -224,7 +224,7 @@ impl Store {
         self.root.join("locks").join(format!("{hash}.lock"))
     }
 
-    /// Removes environments that nobody has used for a time, and versions chosen before that. Blocks.
+    /// Removes environments that were not used for a time, and versions chosen before that. Blocks.
     pub fn prune(&self, unused: Duration) -> io::Result<Vec<Pruned>> {
         let now = SystemTime::now();
         let is_old = |path: &Path| {

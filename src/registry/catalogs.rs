@@ -1,6 +1,6 @@
 //! The catalog that skills of a cluster are installed from: who may cause a fetch, and how often.
 //!
-//! What is fetched is checked and kept like an upload: by the rights of whoever asks, in the same bounds.
+//! What is fetched is checked and kept like an upload: by the rights of the caller, in the same bounds.
 
 use std::sync::Arc;
 use std::time::Duration;

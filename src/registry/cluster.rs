@@ -3,7 +3,7 @@
 //! ```text
 //! ConfigMaps of a new version ─▶ objects of other versions that are new ─▶ the Skill (the commit) ─▶ what is left of before
 //! ```
-//! A process that ends in between leaves the old state or the new one, and things beside it that nobody names; [`super::sweep`]
+//! A process that ends in between leaves the old state or the new one, and objects that nothing refers to; [`super::sweep`]
 //! removes those.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,11 +26,11 @@ use super::skills::Skills;
 const ATTEMPTS: u32 = 5;
 /// Pause before the second try; it doubles.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Time for a change. Less than the age at which a leftover is removed, so that nobody removes what is being made.
+/// Time for a change. Less than the age of a leftover, so that the sweep removes nothing that is being made.
 const CHANGE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Skills of a namespace, those that others apply among them: their records are in memory.
 pub(super) const SKILLS_MAX: usize = 10_000;
-/// Bytes of all uploaded versions of a namespace: they are in etcd, which has 2 GiB for everything unless it is told otherwise.
+/// Bytes of all uploaded versions of a namespace: they are in etcd, which has 2 GiB for everything by default.
 const BYTES_MAX: u64 = 256 << 20;
 
 /// The Skills of a cluster.
@@ -338,14 +338,16 @@ impl Cluster {
         );
         let kept: Vec<String> = after.all_config_maps().collect();
         let tidied = async {
-            let stood = |number: u32| before.record.version(number).is_some();
-            skills.bring(main, after, |_, number| number.is_some_and(stood)).await?;
+            let was_version = |number: u32| before.record.version(number).is_some();
+            skills
+                .bring(main, after, |_, number| number.is_some_and(was_version))
+                .await?;
             contents
                 .delete(before.all_config_maps().filter(|name| !kept.contains(name)))
                 .await
         };
         if let Err(error) = tidied.await {
-            tracing::warn!(%error, "what an earlier version left is removed later");
+            tracing::warn!(%error, "the objects of an earlier version could not be removed; a sweep removes them later");
         }
     }
 

@@ -4,7 +4,7 @@ use knack_registry::StoreError;
 
 use crate::api_call::CallError;
 
-/// What a failed call means for whoever asked for it. Texts of the API server are shown where they say what to do: a quota, a
+/// The meaning of a failed call for its caller. Texts of the API server are shown where they say what to do: a quota, a
 /// policy of the cluster. Everything else is for the log.
 pub(super) fn store_error(error: &CallError) -> StoreError {
     let Some(status) = error.answer() else {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotas_and_policies_are_told_and_faults_of_ours_are_not() {
+    fn quotas_and_policies_are_reported_and_faults_of_ours_are_not() {
         for (code, message, expected) in [
             (403, "exceeded quota: small", "exceeded quota: small"),
             (

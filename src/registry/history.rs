@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::StatusCode;
-use knack_registry::{FolderHistory, HistorySettings, NotClaimed, REPORT_EXECUTIONS, Report};
+use knack_registry::{ClaimFailure, FolderHistory, HistorySettings, REPORT_EXECUTIONS, Report};
 use knack_serving::sources::{Pace, Sources};
 
 use super::metrics::Metrics;
@@ -116,7 +116,7 @@ impl ClusterHistory {
                 Ok(answer) => (StatusCode::OK, answer.into()),
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
             },
-            Err(error @ NotClaimed::Invalid) => (StatusCode::BAD_REQUEST, error.to_string().into()),
+            Err(error @ ClaimFailure::Invalid) => (StatusCode::BAD_REQUEST, error.to_string().into()),
             Err(error) => {
                 tracing::warn!(%error, caller = caller.name(), "a run cannot be claimed");
                 (StatusCode::SERVICE_UNAVAILABLE, error.to_string().into())

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::known::{Is, Known};
 
-/// How long an object that was deleted here is not believed to be there: a watch that lags tells of earlier states of it.
+/// How long a deleted object counts as deleted even if a watch still reports it: a watch may lag.
 const GONE_FOR: Duration = Duration::from_mins(10);
 
 /// The place of a skill in a list: the millisecond of its making, then its id.
@@ -132,7 +132,7 @@ impl SkillIndex {
         space.objects.get(space.order.get(space.places.get(id)?)?)
     }
 
-    /// A page of the skills of a namespace in the order of their making. `None`: it begins behind a skill whose place nobody
+    /// A page of the skills of a namespace in the order of their making. `None`: it begins behind a skill whose place nothing
     /// knows any more.
     pub(super) fn page(&self, namespace: &str, page: &Page) -> Option<Paged<Record>> {
         let Some(space) = self.namespaces.get(namespace) else {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_whatever_a_lagging_watch_tells() {
+    fn what_was_written_is_read_whatever_a_lagging_watch_reports() {
         let (mut index, now) = (SkillIndex::default(), Instant::now());
         let first = skill("a", 5);
         index.put(Known::of(&first).unwrap());

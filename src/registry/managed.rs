@@ -13,7 +13,7 @@ const MARKS: [(&str, &str); 6] = [
     ("kustomize.config.k8s.io/id", "Kustomize"),
 ];
 
-/// Who would undo a change of this object, in words; `None`: nobody but the registry has written its spec.
+/// The manager that would undo a change of this object, in words; `None`: nobody but the registry has written its spec.
 pub(super) fn manager(meta: &ObjectMeta) -> Option<String> {
     let marks = MARKS.iter().find_map(|(key, word)| {
         let value = meta.annotations.as_ref().and_then(|all| all.get(*key));
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_manages_a_skill_is_named() {
+    fn the_manager_of_a_skill_is_named() {
         let fields = |manager: &str, owns: &str, subresource: &str| {
             let mut entry = json!({"manager": manager, "operation": "Update", "apiVersion": "knack.dev/v1alpha1",
                 "fieldsType": "FieldsV1", "fieldsV1": {owns: {}}});

@@ -4,7 +4,7 @@
 //! Skill <name>        annotation knack.dev/upload: the record; spec: the version that is served where none is named
 //! Skill <name>-v<n>   owned by that one; spec: another version, by request only
 //! ```
-//! The first is the commit: what the record does not name does not exist, whatever stands beside it.
+//! The first is the commit: what the record does not name does not exist, whatever other objects there are.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ impl Uploaded {
     }
 }
 
-/// A skill without a version is an object that nobody serves: a source is required of it.
+/// A skill without a version is an object that is not served: a source is required of it.
 fn empty(name: &str) -> SkillSpec {
     let document = format!("---\nname: {name}\ndescription: This skill has no version.\n---\n");
     let inline = InlineSource {
@@ -168,7 +168,7 @@ fn spec_of(source: Source) -> SkillSpec {
 }
 
 /// The name of the first ConfigMap of a version. The id of the version is part of it: no two uploads share a ConfigMap, so
-/// that nobody removes as a leftover what another one is about to name.
+/// that the sweep removes nothing that another change is about to refer to.
 pub(super) fn config_map_name(skill: &str, version: &Version) -> String {
     let hash: String = sha256(version.id.as_bytes()).chars().take(HASH_DIGITS).collect();
     format!("{skill}-upload-{}-{hash}", version.number)

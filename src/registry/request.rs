@@ -118,7 +118,7 @@ fn demand_ready(state: &RegistryState) -> Result<(), Problem> {
     }
 }
 
-/// The right to one change, by the namespace of whoever asks: nobody uses up the turns of others. `None`: the request reads.
+/// The right to one change, by the caller's namespace: no namespace uses up the turns of others. `None`: the request reads.
 /// Error: 429.
 fn turn_of_change(state: &RegistryState, method: &Method, caller: &Caller) -> Result<Option<Turn>, Problem> {
     if matches!(*method, Method::GET | Method::HEAD) {

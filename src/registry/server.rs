@@ -173,7 +173,7 @@ pub async fn run(
     tokio::time::sleep(stopping.pause).await;
     stops.close.cancel();
     if tokio::time::timeout(stopping.drain, &mut connections).await.is_err() {
-        tracing::warn!("answers still under way after {} s were cut", stopping.drain.as_secs());
+        tracing::warn!("answers still running after {} s were cut", stopping.drain.as_secs());
         stops.cut.cancel();
         let _ = tokio::time::timeout(HAND_OVER_TIMEOUT, connections).await;
     }

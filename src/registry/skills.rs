@@ -94,8 +94,8 @@ impl Skills {
         beside: &[Skill],
     ) -> Result<(), CallError> {
         for (number, spec) in &objects.versions {
-            let stood = before.record.version(*number).is_some() && before.record.default != Some(*number);
-            if !stood || !beside.iter().any(|object| is_version(object, main, *number)) {
+            let was_version = before.record.version(*number).is_some() && before.record.default != Some(*number);
+            if !was_version || !beside.iter().any(|object| is_version(object, main, *number)) {
                 self.bring_one(main, *number, spec, beside).await?;
             }
         }

@@ -1,5 +1,5 @@
 //! What ended changes have left: ConfigMaps that no record names, versions without their object. Every replica may do it, since
-//! it is the same whoever does it.
+//! every replica does the same.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::hub::watch;
 
 /// Between two looks.
 pub(super) const EVERY: Duration = Duration::from_mins(5);
-/// Age from which something that nobody names is a leftover; a change takes less.
+/// Age from which an object without a reference is a leftover; a change takes less.
 const LEFT_AFTER_MICROS: i64 = 10 * 60 * 1_000_000;
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
@@ -44,9 +44,9 @@ struct Found {
 struct Work {
     /// ConfigMaps that a skill names and does not own.
     give: Vec<Found>,
-    /// ConfigMaps that nobody names.
+    /// ConfigMaps without a reference.
     delete: Vec<Found>,
-    /// Skills, by namespace and name, beside which stands something else than their record says.
+    /// Skills, by namespace and name, whose other objects differ from their record.
     bring: Vec<(String, String)>,
 }
 
@@ -81,7 +81,7 @@ fn decide(index: &SkillIndex, found: Vec<Found>, now: i64) -> Work {
     for known in index.all() {
         let Is::Uploaded(uploaded) = &known.is else { continue };
         let there = beside.remove(&(&known.namespace, &known.name)).unwrap_or_default();
-        if !stands(uploaded, &known.uid, &there) {
+        if !matches_record(uploaded, &known.uid, &there) {
             work.bring.push((known.namespace.clone(), known.name.clone()));
         }
     }
@@ -92,8 +92,8 @@ fn decide(index: &SkillIndex, found: Vec<Found>, now: i64) -> Work {
 type Beside<'a> =
     std::collections::BTreeMap<(&'a String, &'a String), Vec<(u32, Option<&'a str>, &'a knack_api::SkillSpec, bool)>>;
 
-/// Whether beside a skill stands what its record says, and nothing old that it does not.
-fn stands(uploaded: &Uploaded, uid: &str, there: &[(u32, Option<&str>, &knack_api::SkillSpec, bool)]) -> bool {
+/// Whether the objects of a skill are those of its record, without older ones.
+fn matches_record(uploaded: &Uploaded, uid: &str, there: &[(u32, Option<&str>, &knack_api::SkillSpec, bool)]) -> bool {
     let Ok(objects) = uploaded.objects() else { return true };
     let own = || there.iter().filter(|(_, owner, ..)| *owner == Some(uid));
     let all_there = objects
@@ -164,7 +164,7 @@ async fn named(skills: &Skills, name: &str) -> Result<Option<(knack_api::Skill, 
     }
 }
 
-/// Another replica, or whoever deletes a skill, may be faster.
+/// Another replica, or a deletion of the skill, may be faster.
 fn unless_gone(done: Result<(), CallError>) -> Result<(), CallError> {
     match done {
         Err(error) if is_missing(&error) || is_conflict(&error) => Ok(()),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_names_goes_once_it_is_old_and_what_is_named_gets_its_owner() {
+    fn unreferenced_objects_go_once_they_are_old_and_referenced_ones_get_their_owner() {
         let draw = uploaded("draw", &[1], Some(1));
         let names: Vec<String> = draw.all_config_maps().collect();
         let index = index(vec![object(&draw)]);
@@ -242,7 +242,7 @@ mod tests {
                 found("draw-upload-2-x", "draw", true, 0),
                 found("draw-upload-3-x", "draw", true, NOW - 1),
                 found("other-upload-1-x", "other", false, 0),
-                // A label of one skill and a name that another has are nobody's.
+                // A label of one skill and the name of another: it belongs to neither.
                 found(&names[0], "other", true, 0),
             ],
             NOW,

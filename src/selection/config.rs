@@ -1,4 +1,4 @@
-//! The configuration of functions: tools that lack values, and values that no tool declares.
+//! The configuration of functions: tools without their values, and values that no tool declares.
 
 use knack_api::Skill;
 use knack_api::skill_runtime::SkillPin;
@@ -121,9 +121,11 @@ mod tests {
                 expected.map(|(reason, _)| reason),
                 "{config}"
             );
-            if let Some((note, (_, said))) = note.as_ref().zip(expected) {
+            if let Some((note, (_, expected_text))) = note.as_ref().zip(expected) {
                 assert!(
-                    note.reason.is_reservation() && note.message.contains(said) && !note.message.contains("top-secret"),
+                    note.reason.is_reservation()
+                        && note.message.contains(expected_text)
+                        && !note.message.contains("top-secret"),
                     "{}",
                     note.message
                 );

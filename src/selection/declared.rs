@@ -51,7 +51,7 @@ pub(super) fn packages_status(declared: &Declaration) -> PackagesStatus {
     }
 }
 
-/// Each version of a package once, wherever it stands.
+/// Each version of a package once, wherever it is declared.
 fn of_node(declared: &NodeDeclaration) -> Vec<String> {
     let packages = declared.lock.packages().iter();
     let all: BTreeSet<String> = packages

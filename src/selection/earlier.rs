@@ -36,7 +36,7 @@ pub(super) fn reservation(earlier: &EarlierRevision, refused: &Rejection) -> Rej
     }
 }
 
-/// How an earlier revision stands at a runtime that selects the skill. `serves`: the one that is in service there instead of
+/// The state of an earlier revision at a runtime that selects the skill. `serves`: the one that is in service there instead of
 /// the newest; `refused`: why neither is.
 pub fn earlier_state(
     runtime: &SkillRuntime,

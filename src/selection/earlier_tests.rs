@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use knack_packages::environment::{InImage, key};
+use knack_packages::environment::{EnvironmentImage, key};
 use knack_packages::{EnvironmentRecord, Records, Rules, State};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use super::*;
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn the_last_revision_whose_packages_are_there_serves_on() {
     let base = "r.io/default@sha256:00";
-    let image = |digest: &str| InImage {
+    let image = |digest: &str| EnvironmentImage {
         image: format!("r.io/environments@sha256:{digest}"),
         home: "/opt/knack/packages/env-1".to_owned(),
     };

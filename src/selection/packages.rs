@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use knack_api::skill_runtime::RuntimePackages;
 use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_api::{Skill, SkillRuntime};
-use knack_packages::environment::{InImage, key};
-use knack_packages::rules::{Broken, Versions};
+use knack_packages::environment::{EnvironmentImage, key};
+use knack_packages::rules::{RuleViolation, Versions};
 use knack_packages::{EnvironmentRecord, Requirement, Rules, State};
 
 use super::declared::packages_status;
@@ -80,7 +80,7 @@ pub fn counted<'a>(runtime: &SkillRuntime, revision: Revision<'a>) -> Option<&'a
     Counted::of(runtime, revision).map(|counted| counted.packages)
 }
 
-/// How the packages of a skill stand at a runtime.
+/// The state of a skill's packages at a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackagesVerdict {
     /// The state.
@@ -106,7 +106,7 @@ pub struct Asked {
     pub constraints: Vec<String>,
 }
 
-/// How the packages of a revision stand at a runtime. `None`: it has none.
+/// The state of a revision's packages at a runtime. `None`: it has none.
 pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<PackagesVerdict> {
     let counted = Counted::of(runtime, revision)?;
     let (declared, given) = (counted.packages, counted.given());
@@ -145,7 +145,7 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
         "packages are not installed on this cluster"
     };
     let there = image(runtime, revision).map(|image| format!("; the code has what is in {image}"));
-    // Nobody has looked at the image: one that the skill itself names is taken to have what it declares. One that its runtime names
+    // The image was not inspected: one that the skill itself names is taken to have what it declares. One that its runtime names
     // is there for every skill.
     let is_whole = revision.image.is_some() || revision.image_name.is_some();
     let help = match (is_whole, scope.environments) {
@@ -221,7 +221,7 @@ pub fn environment<'a>(
     runtime: &SkillRuntime,
     revision: Revision<'_>,
     scope: &Scope<'a>,
-) -> Result<Option<&'a InImage>, Rejection> {
+) -> Result<Option<&'a EnvironmentImage>, Rejection> {
     if let Some(rejection) = refusal(runtime, revision, scope) {
         return Err(rejection);
     }
@@ -269,7 +269,7 @@ pub(super) fn reservation(runtime: &SkillRuntime, revision: Revision<'_>, scope:
         (None, _) => "the packages that it declares",
         (Some(_), _) => "the standard environment that this runtime gives",
     };
-    // Nobody has looked at an image of the runtime's own.
+    // An image of the runtime's own was not inspected.
     let is_unknown = verdict.state == State::PackagesOff
         && asked(runtime, revision, scope).is_none()
         && image(runtime, revision).is_some_and(|image| Some(image) != scope.default_image);
@@ -288,12 +288,12 @@ fn image<'a>(runtime: &'a SkillRuntime, revision: Revision<'a>) -> Option<&'a st
     }
 }
 
-fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<Broken> {
+fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<RuleViolation> {
     let rules = match rules(runtime.spec.packages.as_ref()?) {
         Ok(rules) => rules,
-        // The definition refuses most of them; nothing is served by a rule that nobody can read.
+        // The definition refuses most of them; nothing is served by a rule that cannot be read.
         Err(text) => {
-            return Some(Broken {
+            return Some(RuleViolation {
                 state: State::Conflict,
                 text,
             });
@@ -304,7 +304,7 @@ fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<Broken> {
         let pins: Vec<(String, String)> = pins
             .map(|(name, version)| (name.to_owned(), version.to_owned()))
             .collect();
-        return rules.broken_by(Versions::Locked(&pins));
+        return rules.violation(Versions::Locked(&pins));
     }
     let open: Vec<Requirement> = declared
         .python
@@ -315,7 +315,7 @@ fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<Broken> {
     if open.is_empty() {
         return None;
     }
-    rules.broken_by(Versions::Open(&open))
+    rules.violation(Versions::Open(&open))
 }
 
 /// The rules of a manifest. The error names the field.

@@ -1,6 +1,6 @@
 //! Environments of packages: what a skill with packages is at a runtime, by what builders say.
 
-use knack_packages::environment::{InImage, key};
+use knack_packages::environment::{EnvironmentImage, key};
 use knack_packages::{EnvironmentRecord, Records, Rules, State};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::*;
 
 /// What a builder says of an environment.
 fn record(state: State) -> EnvironmentRecord {
-    let image = InImage {
+    let image = EnvironmentImage {
         image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
         home: "/opt/knack/packages/env-1".to_owned(),
     };

@@ -53,8 +53,8 @@ mod tests {
                 continue;
             };
             assert!(note.reason == Reason::ToolsAboveMaxRisk && note.reason.is_reservation());
-            let said = format!("neither offers nor runs {names};");
-            assert!(note.message.contains(&said), "{}", note.message);
+            let expected = format!("neither offers nor runs {names};");
+            assert!(note.message.contains(&expected), "{}", note.message);
         }
     }
 }

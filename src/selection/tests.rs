@@ -268,7 +268,7 @@ fn a_skill_may_only_tighten() {
 }
 
 #[test]
-fn an_unknown_name_of_an_image_is_told_with_those_that_there_are() {
+fn an_unknown_name_of_an_image_is_reported_with_those_that_there_are() {
     let images = json!([{"name": "node", "image": "r.io/n@sha256:1"}, {"name": "office", "image": "r.io/o@sha256:1"}]);
     for (images, said) in [(json!([]), "(it has none)"), (images, "(it has node, office)")] {
         let skill = skill("blue", "a", json!({}), json!({"sandbox": {"imageName": "offic"}}));

@@ -10,7 +10,7 @@ use crate::artifact;
 
 /// The files of the ConfigMaps that a source names, if they are the ones that were uploaded.
 ///
-/// The digest is what holds: whoever may write ConfigMaps can give them every label. The label keeps a Skill from naming by
+/// Only the digest counts: a user that may write ConfigMaps can give them every label. The label keeps a Skill from naming by
 /// mistake the ConfigMaps of a revision in service, which the controller deletes with it.
 pub fn uploaded_files(source: &UploadSource, maps: &[ConfigMap]) -> Result<Files, SourceError> {
     let error = |cause, text: String| SourceError::new(cause, text).of_field("spec.source.upload");

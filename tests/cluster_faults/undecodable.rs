@@ -199,7 +199,7 @@ async fn operations(world: &World) -> Vec<String> {
 
 /// The hub's part of the status of a runtime that does not fit any more: its last readable state is served, and the condition and
 /// the counts that the hub loses are written again.
-async fn hub_tells_of_a_runtime_that_does_not_fit(world: &World, calls: &Calls) {
+async fn hub_reports_a_runtime_that_does_not_fit(world: &World, calls: &Calls) {
     let [runtimes, _] = Objects::both(world);
     assert_eq!(runtimes.kind, "SkillRuntime");
     let name = "default";
@@ -261,7 +261,7 @@ fn undecodable_objects_are_reported_and_do_not_affect_others() {
                 objects.reads("seen", INVALID).await;
             }
             // One that the hub serves already: what the hub says of it still reaches its status.
-            hub_tells_of_a_runtime_that_does_not_fit(&world, &calls).await;
+            hub_reports_a_runtime_that_does_not_fit(&world, &calls).await;
             // The others come with the first list of controller and hub, under definitions that they do not fit.
             world.stop_controller();
             world.kill_hub();

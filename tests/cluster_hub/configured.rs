@@ -111,7 +111,7 @@ async fn execute(world: &World, client: &HubClient, code: Option<&str>) -> Arc<E
 }
 
 /// Everything that anybody may read who may not read the Secret: objects of the namespaces, Events and logs.
-fn everything_told(world: &World) -> String {
+fn everything_reported(world: &World) -> String {
     let kinds = "jobs,pods,events,configmaps,resourcequotas,leases,skills,skillruntimes,networkpolicies";
     let mut told = String::new();
     for namespace in [&world.run, &world.tenants[0], &world.system] {
@@ -129,9 +129,9 @@ fn everything_told(world: &World) -> String {
 }
 
 #[test]
-fn a_function_gets_its_value_from_a_secret_and_nobody_else_sees_it() {
+fn a_function_gets_its_value_from_a_secret_and_no_other_sees_it() {
     run(
-        "a_function_gets_its_value_from_a_secret_and_nobody_else_sees_it",
+        "a_function_gets_its_value_from_a_secret_and_no_other_sees_it",
         async |cluster| {
             let world = World::start(cluster, 1, json!({"warmPool": {"replicas": 1}})).await;
             let logs = cluster.keep_logs(world.run.name());
@@ -164,7 +164,7 @@ fn a_function_gets_its_value_from_a_secret_and_nobody_else_sees_it() {
             assert!(stolen.contains("code ran"), "{stolen}");
             assert!(!stolen.contains(SECRET) && !stolen.contains("KNACK_CONFIG"), "{stolen}");
 
-            let mut told = everything_told(&world);
+            let mut told = everything_reported(&world);
             assert!(
                 told.contains("KNACK_CONFIG_signingKey"),
                 "the Jobs name the Secret's key"

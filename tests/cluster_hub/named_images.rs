@@ -66,9 +66,9 @@ async fn jobs_in(world: &World, image: &str) -> usize {
 }
 
 #[test]
-fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_told() {
+fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported() {
     run(
-        "a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_told",
+        "a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported",
         async |cluster| {
             let image = cluster.image("sandbox-node");
             let spec = json!({"sandbox": {"images": [{"name": "node", "image": image}]}, "warmPool": {"replicas": 1}});

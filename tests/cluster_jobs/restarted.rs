@@ -27,9 +27,9 @@ fn pod(image: &str) -> Value {
 }
 
 #[test]
-fn the_second_container_of_a_pod_says_so_and_serves_nobody() {
+fn the_second_container_of_a_pod_says_so_and_serves_no_one() {
     cluster_support::run(
-        "the_second_container_of_a_pod_says_so_and_serves_nobody",
+        "the_second_container_of_a_pod_says_so_and_serves_no_one",
         async |cluster| {
             let namespace = cluster
                 .namespace_with("jobs", &[("pod-security.kubernetes.io/enforce", "restricted")])

@@ -114,7 +114,7 @@ async fn a_run_from_the_command_line_has_the_same_rules() {
 
 /// On a laptop there are no Secrets, and a secret in plain text is read by everybody who reads the file.
 #[tokio::test]
-async fn values_that_are_not_here_and_secrets_in_plain_text_are_told_before_anything_runs() {
+async fn values_that_are_not_here_and_secrets_in_plain_text_are_reported_before_anything_runs() {
     let (not_here, in_plain_text) = (
         "--set-env prices.apiKey=VARIABLE",
         "is a secret and is given in plain text",

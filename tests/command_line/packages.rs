@@ -33,7 +33,7 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn validate_tells_missing_imports_and_refused_declarations() {
+async fn validate_reports_missing_imports_and_refused_declarations() {
     let folder = folder(FILES);
     let output = knack(folder.path(), &["skill", "validate", "skills"], &[]).await;
     let said = out(&output);
@@ -118,7 +118,7 @@ async fn validate_checks_the_packages_of_node_that_a_manifest_lists() {
 
 /// What is missing depends on the machine, so each answer is compared with what stands in the directories of runs.
 #[tokio::test]
-async fn programs_that_skills_name_are_told_where_they_are_missing() {
+async fn programs_that_skills_name_are_reported_where_they_are_missing() {
     const NAMES: [&str; 5] = ["pandoc", "pdftotext", "qpdf", "soffice", "tesseract"];
     let document = format!("---\nname: office\ndescription: d\n---\n{}\n", NAMES.join("\n"));
     let folder = folder(&[("skills/office/SKILL.md", document.as_str())]);
@@ -167,7 +167,7 @@ async fn programs_that_skills_name_are_told_where_they_are_missing() {
 }
 
 #[tokio::test]
-async fn without_uv_it_is_said_how_to_get_it_and_only_what_is_declared_is_not_run() {
+async fn without_uv_the_help_says_how_to_get_it_and_only_what_is_declared_is_not_run() {
     let folder = folder(FILES);
     let store = folder.path().join("store");
     let environment = [NO_UV, ("KNACK_PACKAGES_DIR", store.to_str().unwrap())];

@@ -125,7 +125,7 @@ async fn the_skills_apis_go_to_the_registry_as_the_gateway_and_an_upload_is_ther
 }
 
 #[tokio::test]
-async fn a_registry_that_is_away_or_refuses_the_gateway_is_told_in_the_shape_of_the_api() {
+async fn a_registry_that_is_away_or_refuses_the_gateway_is_reported_in_the_shape_of_the_api() {
     let folder = folder(&[("token", "refused")]);
     let model = Model::start().await;
     let mut hub = Hub::new();

@@ -63,7 +63,7 @@ fn result(talk: &Talk) -> Value {
 }
 
 #[tokio::test]
-async fn a_limit_is_told_in_the_words_of_the_api() {
+async fn a_limit_is_reported_in_the_words_of_the_api() {
     let knack = start(Start {
         skills: vec![("slow/SKILL.md", SLOW)],
         script: SCRIPT.to_owned(),

@@ -106,7 +106,7 @@ fn of_type(all: &[Value], kind: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_code_tool_that_the_provider_lacks_runs_here_in_the_form_of_the_api() {
+async fn a_code_tool_that_the_provider_does_not_have_runs_here_in_the_form_of_the_api() {
     let knack = lacking().await;
     for row in ROWS {
         let mut talk = Talk::plain(row, "please compute");

@@ -167,7 +167,7 @@ fn without_ids(history: &[Value]) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn code_execution_that_the_provider_lacks_runs_here_in_the_parts_of_the_api() {
+async fn code_execution_that_the_provider_does_not_have_runs_here_in_the_parts_of_the_api() {
     let knack = lacking().await;
     for (path, tool) in ROWS {
         let mut history = vec![user("please compute")];

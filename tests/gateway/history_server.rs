@@ -145,7 +145,7 @@ async fn the_runs_of_an_account_are_listed_and_exported_page_by_page() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_by_the_flag_that_names_it() {
+async fn what_is_wrong_is_reported_by_the_flag_that_names_it() {
     let mut kept = Kept::keeping(&["files"]).await;
     let write = |name: &str, text: &str| std::fs::write(kept.folder.path().join(name), text).unwrap();
     write("token", &token("team:app"));

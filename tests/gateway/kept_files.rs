@@ -187,7 +187,7 @@ fn contents(folder: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn what_one_gateway_takes_another_of_its_account_uses_and_nobody_else_sees() {
+async fn what_one_gateway_takes_another_of_its_account_uses_and_no_other_sees() {
     let mut kept = Kept::start().await;
     let executor: Arc<dyn Executor> = Arc::new(super::runner::executor(1).await);
     let first = kept.gateway("team:app", Arc::clone(&executor)).await;

@@ -105,7 +105,7 @@ async fn a_skill_is_loaded_and_run_and_comes_back_in_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_request_is_told_of_by_its_steps_and_not_by_its_content() {
+async fn a_request_is_reported_by_its_steps_and_not_by_its_content() {
     let knack = with_sandbox(ADD).await;
     let mut talk = Talk::saying(ROWS[0], "please add");
     talk.ask(&knack).await;
@@ -254,7 +254,7 @@ async fn a_model_that_never_stops_calling_is_ended_by_the_limit_in_the_formats_w
 }
 
 #[tokio::test]
-async fn a_failure_of_a_later_round_is_told_in_the_formats_words() {
+async fn a_failure_of_a_later_round_is_reported_in_the_formats_words() {
     let knack = with_script(ADD).await;
     for row in ROWS {
         let talk = Talk::saying(row, "breaks");

@@ -159,7 +159,7 @@ async fn calls_run_in_the_sandbox_and_their_files_come_back() {
 }
 
 #[tokio::test]
-async fn skills_are_loaded_and_mistakes_are_told_to_the_model() {
+async fn skills_are_loaded_and_mistakes_are_reported_to_the_model() {
     let knack = running().await;
     for (tool, arguments, expected, is_error) in [
         ("load_skill", json!({"skill": "stats"}), "Call the tool count.", false),

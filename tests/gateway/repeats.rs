@@ -243,7 +243,7 @@ async fn a_registry_that_is_killed_lets_nothing_run_twice() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_its_run_and_a_repeat_is_told_so() {
+async fn a_client_that_leaves_ends_its_run_and_a_repeat_gets_that_answer() {
     let cluster = Cluster::start().await;
     let body = tell(5.0);
     let asking = tokio::time::timeout(Duration::from_secs(2), run(&cluster.first, ("one", "k"), &body));

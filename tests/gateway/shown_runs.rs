@@ -57,7 +57,7 @@ fn without_duration(live: &str) -> String {
 }
 
 #[tokio::test]
-async fn notes_on_files_come_back_with_the_record_and_as_far_as_the_client_tells_without() {
+async fn notes_on_files_come_back_with_the_record_and_as_far_as_the_client_shows_without() {
     for stream in [false, true] {
         let knack = gateway().await;
         let mut talk = Talk::plain((Format::Messages, stream), "make a file");

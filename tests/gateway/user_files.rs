@@ -381,7 +381,7 @@ async fn bounds_hold_for_each_file_and_caller_and_for_all() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_gone_and_is_said_to_have_expired() {
+async fn what_has_expired_is_gone_and_is_reported_as_expired() {
     let hand = Hand::new();
     let knack = keeping(Bounds::default(), &hand).await;
     let (caller, openai) = (

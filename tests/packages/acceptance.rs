@@ -31,7 +31,7 @@ const TOLD: [&str; 8] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_shape_of_import_and_program_is_done_in_the_sandbox_and_told() {
+async fn every_shape_of_import_and_program_is_done_in_the_sandbox_and_reported() {
     let module: &[(&str, &str)] = &[
         ("plain_module/__init__.py", "VALUE = 1\n"),
         ("plain_module/deep.py", "BELOW = 2\nFURTHER = 3\n"),

@@ -294,7 +294,7 @@ impl Drop for Small {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_without_space_is_told_and_what_was_there_serves_on() {
+async fn a_disk_without_space_is_reported_and_what_was_there_serves_on() {
     // Noise, so that no layer of compression helps.
     let mut state = 1_u64;
     let noise: String = (0..6 << 20)

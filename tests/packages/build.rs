@@ -76,7 +76,7 @@ async fn what_cannot_be_had_has_a_state_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_is_gone_is_told_and_nothing_is_left() {
+async fn an_index_that_is_gone_is_reported_and_nothing_is_left() {
     let (world, index) = World::with(vec![good()]).await;
     drop(index);
     let error = world.build(&[("requirements.txt", "good")]).await.unwrap_err();

@@ -56,7 +56,7 @@ async fn follows_the_script(program: &Program) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn knack_dev_builds_at_its_start_and_tells_the_model_what_is_there() {
+async fn knack_dev_builds_at_its_start_and_shows_the_model_what_is_there() {
     let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
     let world = World::new(&index.url);
     let folder = folder(&[

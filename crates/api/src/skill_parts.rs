@@ -43,7 +43,7 @@ pub struct ToolSpec {
     /// How much damage a call can do; a runtime may run tools up to a level only. Default: Safe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<RiskWord>,
-    /// A Python file in the skill's folder: each of its functions is a tool, as `python-tools.lock` has them. It stands in
+    /// A Python file in the skill's folder: each of its functions is a tool, as `python-tools.lock` has them. It is in
     /// the place of `name` and `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]

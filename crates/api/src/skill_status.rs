@@ -274,7 +274,7 @@ pub struct PackagesStatus {
     pub refused: Option<String>,
 }
 
-/// How a skill's packages stand at a runtime.
+/// The state of a skill's packages at a runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimePackagesStatus {
@@ -313,7 +313,7 @@ pub struct RuntimeVerdict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub serves: Option<String>,
-    /// How the packages of the revision in `artifact` stand there; absent if it declares none.
+    /// The state of the packages of the revision in `artifact` there; absent if it declares none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<RuntimePackagesStatus>,
 }

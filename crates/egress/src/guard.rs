@@ -59,7 +59,7 @@ impl Guard {
     }
 
     /// What the text of a URL decides. A name of an inside network is refused before it is looked up, so that answers do not
-    /// tell which of them exist; where a network is allowed, such names have addresses there, which [`Self::admits`] judges.
+    /// show which of them exist; where a network is allowed, such names have addresses there, which [`Self::admits`] judges.
     pub fn check(&self, url: &Url) -> Result<(), Refusal> {
         if !matches!(url.scheme(), "https" | "http") {
             return Err(Refusal::Scheme);

@@ -1,4 +1,4 @@
-//! The address guard: which URLs of somebody else a process may connect to, decided without a connection.
+//! The address guard: which URLs of other parties a process may connect to, decided without a connection.
 //!
 //! Who may write a Skill must not be able to make a process connect to what only that process can reach. A URL is judged
 //! twice: as it is written ([`Guard::check`]), before its name is looked up, and by the addresses of its name

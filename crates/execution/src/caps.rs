@@ -1,4 +1,4 @@
-//! What an owner accepts from a runner. A sandbox image may contain another runner, so the limits of the run are
+//! The bounds on what an owner accepts from a runner. A sandbox image may contain another runner, so the limits of the run are
 //! enforced here as well: a runner that sends more ends its run, and its bytes are counted in the owner's memory.
 
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::{ExecutionError, Limits};
 const TEXT_MAX_BYTES: usize = 32 << 10;
 /// Errors about single files: the runner reports 100 and sums up the rest.
 const FILE_ERRORS_MAX: usize = 128;
-/// What an entry costs besides its bytes.
+/// The cost of an entry besides its bytes.
 const ENTRY_BYTES: usize = 256;
-/// What an owner may be sent when the limits of a run are not known any more: the highest that a request can have.
+/// The bounds where the limits of a run are no longer known: the highest that a request can have.
 const OUTPUT_MAX_BYTES: u64 = 4 << 20;
 
-/// What one run has used of its limits so far.
+/// The part of its limits that a run has used so far.
 #[derive(Debug)]
 pub struct RunUsage {
     limits: Limits,
@@ -71,7 +71,7 @@ impl RunUsage {
         self.take(fits, bytes, "output")
     }
 
-    /// A piece of a file, of a new one or of one that has begun.
+    /// A part of a file: the first one, or one that follows.
     pub fn piece(&mut self, path: &str, bytes: usize, is_new: bool) -> Result<(), ExecutionError> {
         self.files += u32::from(is_new);
         self.files_bytes += bytes as u64;

@@ -1,4 +1,4 @@
-//! What every executor refuses before it does anything.
+//! The checks that every executor makes before a run.
 
 use std::path::{Component, Path};
 
@@ -101,7 +101,7 @@ pub fn is_mount_name(name: &str, skill: &SkillRef) -> bool {
     }
 }
 
-/// Whether two mounts are one folder, or one is in the other: their files could not be told apart.
+/// Whether two mounts are one folder, or one is in the other: their files could not be distinguished.
 pub fn overlap(one: &str, other: &str) -> bool {
     let is_in = |inner: &str, outer: &str| {
         inner

@@ -87,10 +87,10 @@ impl Subject {
     }
 }
 
-/// What came so far.
+/// The frames so far.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// The runner said so.
+    /// As the runner reported.
     pub started: bool,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -157,7 +157,7 @@ pub async fn read_result(
     }
 }
 
-/// What a runner was asked to run.
+/// The request to a runner.
 struct SentRun {
     id: String,
     digest: String,
@@ -229,7 +229,7 @@ pub fn processes_left(how: &str) -> ExecutionError {
     ExecutionError::Internal(format!("processes of the run could not be ended ({how})"))
 }
 
-/// What a result and all that came before it mean, wherever it was read: from the stream, or from the log afterwards.
+/// The outcome of a result and all frames before it, read from the stream, or from the log afterwards.
 pub fn run_end(subject: Subject, result: &RunResult, collected: Collected, start: StartKind) -> RunEnd {
     if !failed_before_run(result) && result.id != subject.id.to_string() {
         return RunEnd::Failed(something_else());
@@ -378,11 +378,11 @@ pub fn wire_program(
     program: &Program,
     resolve: impl Fn(Language) -> Option<String>,
 ) -> Result<(WireProgram, Option<Language>), ExecutionError> {
-    let lacks =
+    let missing =
         |language: Language| ExecutionError::Invalid(format!("{} is not available in this sandbox", language.as_str()));
     match program {
         Program::Code { language, source } => {
-            resolve(*language).ok_or_else(|| lacks(*language))?;
+            resolve(*language).ok_or_else(|| missing(*language))?;
             let program = WireProgram::Code {
                 language: wire_language(*language),
                 source: source.clone(),
@@ -401,7 +401,7 @@ pub fn wire_program(
             };
             let mut argv = argv.clone();
             if let Some(language) = language {
-                argv[0] = resolve(language).ok_or_else(|| lacks(language))?;
+                argv[0] = resolve(language).ok_or_else(|| missing(language))?;
             }
             Ok((WireProgram::Command { argv }, language))
         }

@@ -10,7 +10,7 @@ use super::{ExecutionError, ExecutionRequest};
 /// A read-only virtual environment of Python, with packages of Node beside it.
 #[derive(Debug)]
 pub struct Environment {
-    /// What it is known by.
+    /// Its key.
     pub key: String,
     /// The folder; a run may read and execute what is below it.
     pub root: PathBuf,

@@ -86,7 +86,7 @@ pub struct ClusterFailure {
     pub kind: ClusterFailureKind,
     /// The reason as Kubernetes spells it, for example `OOMKilled` or `ErrImagePull`.
     pub reason: String,
-    /// What Kubernetes says, in one line.
+    /// The message of Kubernetes, in one line.
     pub message: String,
     /// Whether code of the execution may have run. If not, the same id may be tried again.
     pub may_have_run: bool,
@@ -197,9 +197,9 @@ impl ClusterFailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {remedy}")]
 pub struct Missing {
-    /// What is missing, one clause.
+    /// The missing thing, one clause.
     pub what: String,
-    /// What to do about it, one clause.
+    /// The remedy, one clause.
     pub remedy: String,
 }
 

@@ -31,11 +31,11 @@ pub trait Executor: Send + Sync + Debug {
     /// Ends a pending or running execution; one that has ended stays as it is. Errors as [`Executor::get`].
     async fn cancel(&self, caller: &str, id: ExecutionId) -> Result<(), ExecutionError>;
 
-    /// What this executor can run; fixed for its lifetime.
+    /// The abilities of this executor; fixed for its lifetime.
     fn capabilities(&self) -> Capabilities;
 }
 
-/// What an executor can run.
+/// The abilities of an executor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Languages of `run_code`, in the order of the tool's enum; empty if nothing can be run.

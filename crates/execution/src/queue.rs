@@ -62,7 +62,7 @@ struct Lines {
     next_ticket: u64,
 }
 
-/// What one sharer holds and waits for.
+/// The places that one sharer holds, and its waiters.
 #[derive(Debug, Default)]
 struct SharerLine {
     held: usize,

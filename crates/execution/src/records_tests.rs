@@ -158,7 +158,7 @@ fn kept_bytes_and_entries_are_bounded_and_leave_nothing_behind() {
         let (run, _waiter) = first(&records, "a", id(&call.to_string()));
         run.finish(START, result(id(&call.to_string()), Exit::Code(0), 1_000));
     }
-    assert!(records.lock().kept_bytes <= 10_000);
+    assert!(records.0.lock().kept_bytes <= 10_000);
     assert_eq!(records.get(START, "a", id("0")).unwrap_err(), ExecutionError::Gone);
     assert!(records.get(START, "a", id("49")).is_ok());
     assert_eq!(
@@ -172,7 +172,7 @@ fn kept_bytes_and_entries_are_bounded_and_leave_nothing_behind() {
     let later = START + horizon + Duration::from_secs(1);
     let next = ExecutionId::new(later, "request", 0, "next");
     let _next = records.claim(later, "a", next, None).unwrap();
-    let table = records.lock();
+    let table = records.0.lock();
     assert_eq!(
         (
             table.entries.len(),

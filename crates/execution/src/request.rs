@@ -21,7 +21,7 @@ pub struct ExecutionRequest {
     pub caller: String,
     /// `namespace/name` of the skill, for logs and records only; `None` for code that belongs to none.
     pub skill: Option<String>,
-    /// What to run.
+    /// The program.
     pub program: Program,
     /// The declared tool whose command `program` is; `None`: model-written code or a user's command line. Only a
     /// declared tool is given environment values.

@@ -14,9 +14,9 @@ pub struct ExecutionResult {
     pub id: ExecutionId,
     /// How the program ended.
     pub exit: Exit,
-    /// What it wrote to standard output.
+    /// Standard output.
     pub stdout: Stream,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub stderr: Stream,
     /// Regular files that it made or changed in the working directory, by path.
     pub files: Vec<OutputFile>,
@@ -56,7 +56,7 @@ impl ExecutionResult {
     }
 }
 
-/// What the struct itself and its map entries cost, rounded up.
+/// The size of the struct itself and its map entries, rounded up, in bytes.
 const FIXED_BYTES: usize = 256;
 
 /// How a program ended.

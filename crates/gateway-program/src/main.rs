@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = EnvFilter::try_from_env("KNACK_LOG")
         .or_else(|_| EnvFilter::try_from_default_env())
-        // The MCP library tells three times of each request, which has a line of its own.
+        // The MCP library logs each request three times; the request already has a line of its own.
         .unwrap_or_else(|_| EnvFilter::new("info,rmcp=warn"));
     tracing_subscriber::fmt()
         .json()

@@ -16,7 +16,7 @@ use super::run_lines::{duration_ms, status};
 use super::state::Gateway;
 use crate::catalog::Snapshot;
 
-/// Said while the process begins or ends.
+/// The message while the process starts or stops.
 const ENDS: &str = "Skills execution is disabled: the process begins or ends";
 
 /// Runs of one request.
@@ -26,11 +26,11 @@ pub struct AdHocRuns<'a> {
     pub gateway: Option<Arc<Gateway>>,
     /// The request.
     pub parts: &'a Parts,
-    /// What everybody is served.
+    /// The shared catalog.
     pub base: &'a Arc<Snapshot>,
 }
 
-/// Says what runs are to whoever asked for one, and remembers the last of it.
+/// Reports the state of a run to its caller, and keeps the last one.
 struct ProgressKeeper {
     on_progress: OnProgress,
     last: Mutex<Option<Progress>>,
@@ -84,7 +84,7 @@ impl Runs for AdHocRuns<'_> {
                 run.tool, run.skill.name
             ))
         })?;
-        let told = Arc::new(ProgressKeeper {
+        let keeper = Arc::new(ProgressKeeper {
             on_progress,
             last: Mutex::default(),
         });
@@ -97,7 +97,7 @@ impl Runs for AdHocRuns<'_> {
             executor: &served.executor,
             headers: &self.parts.headers,
             format: "omniroute",
-            history: Some(Arc::clone(&told) as Arc<_>),
+            history: Some(Arc::clone(&keeper) as Arc<_>),
             identity: Some(DirectIdentity {
                 request: run.identity.request,
                 begun: Duration::from_micros(u64::try_from(run.identity.begun).unwrap_or_default()),
@@ -105,7 +105,7 @@ impl Runs for AdHocRuns<'_> {
         };
         let call = run.identity.execution;
         let (_, outcome) = direct.call(name, call, run.arguments, CancellationToken::new()).await;
-        let last = told.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let last = keeper.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Nothing was run: the text says what is wrong with the arguments.
         last.ok_or(NotRun::Arguments(outcome.text))
     }

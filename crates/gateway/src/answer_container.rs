@@ -14,7 +14,7 @@ use super::records::KeyedHash;
 use super::state::Gateway;
 use super::user_files::{Container, text_time};
 
-/// How long an id that carries nothing is said to last.
+/// The lifetime that is reported for an id that carries nothing.
 const WITHOUT_FILES: SignedDuration = SignedDuration::from_hours(1);
 
 /// The container of an answer.
@@ -26,18 +26,18 @@ pub struct AnswerContainer {
     pub id: Option<String>,
 }
 
-/// What decides about it.
+/// The input of the decision.
 #[derive(Debug, Clone, Copy)]
 pub struct ContainerContext<'a> {
     /// The request.
     pub view: &'a View,
     /// Its plan.
     pub plan: &'a Plan,
-    /// What is injected.
+    /// The injected plan.
     pub injection: &'a Injection,
     /// Where it came in.
     pub route: (Format, CallKind),
-    /// Whose it is.
+    /// The caller.
     pub caller: &'a KeyedHash,
     /// The gateway's id of the request.
     pub request_id: &'a str,
@@ -50,9 +50,9 @@ pub async fn of(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<C
     if kind != CallKind::Generate || asked.plan.litellm {
         return None;
     }
-    let stands_in = asked.injection.code_tool.is_some() && injects;
+    let is_replaced = asked.injection.code_tool.is_some() && injects;
     match format {
-        Format::Responses if stands_in => {
+        Format::Responses if is_replaced => {
             let store = gateway.user_files.as_ref()?;
             let container = match named {
                 Some(named) => named,
@@ -65,7 +65,7 @@ pub async fn of(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<C
         }
         // Ours are removed from the container that goes upstream and restored in the response's: in the vendor's container,
         // beside native skills, or where it gives none in one of ours.
-        Format::Messages if !asked.plan.container.ours.is_empty() || stands_in || (named.is_some() && injects) => {
+        Format::Messages if !asked.plan.container.ours.is_empty() || is_replaced || (named.is_some() && injects) => {
             Some(of_messages(gateway, asked, named))
         }
         _ => None,

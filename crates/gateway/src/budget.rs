@@ -1,4 +1,4 @@
-//! What a request may hold: its body while it arrives, the copies that rounds make of it, files, and runs in flight.
+//! The memory budget of requests: the body while it arrives, the copies that rounds make of it, files, and runs in flight.
 //!
 //! All of it is taken from the process's [`MemoryBudget`], as bytes arrive and not as a client announces them, and
 //! given back when the request ends. Large bodies take from a part of the budget only, so that they never leave small
@@ -56,7 +56,7 @@ impl Requests {
         }
     }
 
-    /// What skill content may take.
+    /// The bound on skill content, bytes.
     pub fn content(&self) -> MemoryBudget {
         self.bulk.part(self.whole.total_bytes() / 4 * CONTENT_QUARTERS)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use knack_registry::{CLAIM_EVERY, CLAIM_PATH, ClaimError, Claimed, Claims, Execution};
+use knack_registry::{CLAIM_EVERY, CLAIM_PATH, ClaimError, ClaimOutcome, Claims, Execution};
 use knack_trust::read_answer;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -26,9 +26,9 @@ const ANSWER_MAX_BYTES: usize = 256 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct ReportedClaims(pub Arc<Reports>);
 
-/// What came of one try.
+/// The outcome of one try.
 enum Tried {
-    Answered(Result<Claimed, ClaimError>),
+    Answered(Result<ClaimOutcome, ClaimError>),
     Silent(String),
 }
 
@@ -60,7 +60,7 @@ impl ReportedClaims {
 
 #[async_trait]
 impl Claims for ReportedClaims {
-    async fn claim(&self, execution: &Execution) -> Result<Claimed, ClaimError> {
+    async fn claim(&self, execution: &Execution) -> Result<ClaimOutcome, ClaimError> {
         let line = serde_json::to_vec(&reported(execution.clone())).map_err(|_| ClaimError::Away)?;
         let line = Bytes::from(line);
         for _ in 0..CLAIM_TRIES {
@@ -69,10 +69,10 @@ impl Claims for ReportedClaims {
                 Ok(Tried::Silent(cause)) => cause,
                 Err(_) => format!("no answer within {} s", CLAIM_TIMEOUT.as_secs()),
             };
-            tracing::warn!(cause, "the registry was asked who runs a request, and gave no answer");
+            tracing::warn!(cause, "the registry did not answer a claim of a run");
         }
         // It may have the claim, and only its answers were lost.
-        self.tell(Execution {
+        self.report(Execution {
             withdrawn: true,
             ..execution.clone()
         });
@@ -85,7 +85,7 @@ impl Claims for ReportedClaims {
             let Ok(line) = line.map(Bytes::from) else { return };
             loop {
                 tokio::time::sleep(CLAIM_EVERY).await;
-                // Without an answer a repeat may be told that this run is lost, until its end is reported.
+                // Without an answer, a repeat may get "this run is lost" until the end of the run is reported.
                 let _ = tokio::time::timeout(CLAIM_TIMEOUT, claims.try_claim(line.clone())).await;
             }
         });
@@ -101,7 +101,7 @@ impl Claims for ReportedClaims {
         }
     }
 
-    fn tell(&self, execution: Execution) {
+    fn report(&self, execution: Execution) {
         self.0.put(execution);
     }
 }

@@ -1,4 +1,4 @@
-//! Who may use a shared gateway: clients send a ServiceAccount token, and the hub authenticates it.
+//! Authentication of a shared gateway's clients: they send a ServiceAccount token, and the hub reviews it.
 //!
 //! The token comes in `x-knack-token`, or as the API key (`Authorization`, `x-api-key`, `x-goog-api-key`), where an
 //! unchanged SDK sends it. It never goes upstream. Behind this layer the client is identified by its account, so that

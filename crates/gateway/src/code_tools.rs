@@ -2,7 +2,7 @@
 //!
 //! OpenAI's `shell` in a container of the provider's, Anthropic's `code_execution` and Gemini's `codeExecution` are the
 //! provider's own, and pass untouched. They are this gateway's where skills that it serves are attached to the shell, and where an operator says
-//! that the upstream has no such tools. `run_code` then stands for them, and its runs are shown in the API's own form.
+//! that the upstream has no such tools. `run_code` then replaces them, and its runs are shown in the API's own form.
 
 use std::collections::BTreeSet;
 
@@ -42,34 +42,34 @@ pub fn is_own(view: &View, names_files: bool) -> bool {
     view.code_tool.as_ref().is_some_and(|tool| tool.own || names_files)
 }
 
-/// Takes the code tool out of what keeps skills from a request, where it does not go upstream. `lacks`: as in [`asks`].
-pub fn opens(view: &mut View, lacks: bool) {
-    if lacks && view.code_tool.as_ref().is_some_and(|tool| tool.closes) {
+/// Takes the code tool out of what keeps skills from a request, where it does not go upstream. `is_missing`: as in [`run_code`].
+pub fn unblock(view: &mut View, is_missing: bool) {
+    if is_missing && view.code_tool.as_ref().is_some_and(|tool| tool.closes) {
         view.closed = None;
     }
 }
 
-/// When the plan of a request has `run_code`. `lacks`: its upstream has no tool that runs programs ([`runs_here`]).
-pub fn run_code(view: &View, format: Format, lacks: bool) -> RunCode {
+/// When the plan of a request has `run_code`. `is_missing`: its upstream has no tool that runs programs ([`runs_here`]).
+pub fn run_code(view: &View, format: Format, is_missing: bool) -> RunCode {
     match &view.code_tool {
-        Some(_) if lacks => RunCode::Always,
+        Some(_) if is_missing => RunCode::Always,
         Some(_) if format == Format::Responses => RunCode::WithAttached,
         _ => RunCode::WithFiles,
     }
 }
 
-/// The tool of ours that stands for the client's code tool; `None`: that is left to the provider, or there is none.
+/// Our tool that replaces the client's code tool; `None`: that is left to the provider, or there is none.
 /// Errors: only we could serve it, and cannot (400, 503).
-pub fn stands_in(
+pub fn replacement(
     view: &View,
     plan: &Plan,
     has_catalog: bool,
-    (format, lacks): (Format, bool),
+    (format, is_missing): (Format, bool),
 ) -> Result<Option<String>, Fault> {
     let Some(tool) = &view.code_tool else {
         return Ok(None);
     };
-    if lacks && view.tool_choice == ToolChoice::None {
+    if is_missing && view.tool_choice == ToolChoice::None {
         // It is not called, and the upstream must not see it.
         return Ok(Some(knack_skill::texts::RUN_CODE.to_owned()));
     }
@@ -88,7 +88,7 @@ pub fn stands_in(
         .native
         .iter()
         .find_map(|&at| view.container_skills.get(at));
-    if lacks {
+    if is_missing {
         if let Some(member) = tool.only_there {
             return Err(refused(tool, &format!("\"{member}\" is not supported: {HERE}")));
         }
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// What a request says, besides its tool.
+    /// The parts of a request besides its tool.
     #[derive(Clone, Copy, Default)]
     struct RequestedTools {
         ours: usize,
@@ -146,7 +146,7 @@ mod tests {
         denied: bool,
     }
 
-    fn decide(format: Format, lacks: bool, asked: RequestedTools) -> Result<Option<String>, String> {
+    fn decide(format: Format, is_missing: bool, asked: RequestedTools) -> Result<Option<String>, String> {
         let skill = |at| ContainerSkill {
             kind: "skill_reference".to_owned(),
             id: format!("skill_{at}"),
@@ -177,7 +177,7 @@ mod tests {
             off: asked.off,
             ..Plan::default()
         };
-        stands_in(&view, &plan, true, (format, lacks)).map_err(|fault| {
+        replacement(&view, &plan, true, (format, is_missing)).map_err(|fault| {
             assert_eq!((fault.status, fault.param.as_deref()), (400, Some("tools")));
             fault.message
         })
@@ -197,7 +197,7 @@ mod tests {
             choice_none: true,
             ..off
         };
-        for (format, lacks, asked, is_ours) in [
+        for (format, is_missing, asked, is_ours) in [
             (Format::Responses, false, plain, false),
             (Format::Responses, false, ours, true),
             (Format::Responses, false, both, false),
@@ -215,15 +215,15 @@ mod tests {
             (Format::Gemini, true, off, false),
         ] {
             let name = is_ours.then(|| "knack_run_code".to_owned());
-            assert_eq!(decide(format, lacks, asked), Ok(name), "{format:?}, {lacks}");
+            assert_eq!(decide(format, is_missing, asked), Ok(name), "{format:?}, {is_missing}");
         }
-        // It is not called then, so nothing stands for it, and it is taken out.
+        // It is not called then, so nothing replaces it, and it is removed.
         assert_eq!(decide(Format::Responses, true, none), Ok(Some("run_code".to_owned())));
     }
 
     #[test]
     fn a_code_tool_that_runs_here_keeps_no_skills_out() {
-        for (lacks, closes, closed) in [
+        for (is_missing, closes, closed) in [
             (true, true, None),
             (true, false, Some("built-in tools")),
             (false, true, Some("built-in tools")),
@@ -236,7 +236,7 @@ mod tests {
                 }),
                 ..View::default()
             };
-            opens(&mut view, lacks);
+            unblock(&mut view, is_missing);
             assert_eq!(view.closed, closed);
         }
     }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_cannot_be_served_here_is_refused_by_name() {
         let plain = RequestedTools::default();
-        for (lacks, asked, said) in [
+        for (is_missing, asked, said) in [
             (
                 true,
                 RequestedTools {
@@ -269,7 +269,7 @@ mod tests {
                 "modelCode: Deny",
             ),
         ] {
-            let refused = decide(Format::Responses, lacks, asked).unwrap_err();
+            let refused = decide(Format::Responses, is_missing, asked).unwrap_err();
             assert!(refused.contains(said) && refused.contains("\"shell\""), "{refused}");
         }
     }

@@ -1,4 +1,4 @@
-//! Contents of files in a temporary folder of this process, each for as long as somebody refers to it.
+//! Contents of files in a temporary folder of this process, each kept while a reference to it exists.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct ContentFolder {
     next: AtomicU64,
 }
 
-/// One content. The last one that is dropped removes it; a reader that has begun is not disturbed.
+/// One content. Dropping the last reference removes the file; a reader that has it open is not disturbed.
 #[derive(Debug, Clone)]
 pub struct StoredContent(Arc<OnDisk>);
 

@@ -9,7 +9,7 @@ use super::log::RequestLog;
 use super::state::Gateway;
 
 /// Keeps the files of a response under its id and in the container of its request, for its caller: here, where the other replicas find them, and in the folder
-/// for people. What cannot be kept is told in the log; the answer goes out all the same. Returns the entries of the files.
+/// for people. A file that cannot be kept is logged; the answer is sent regardless. Returns the entries of the files.
 pub async fn keep(
     gateway: &Gateway,
     caller: &Caller,

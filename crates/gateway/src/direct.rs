@@ -19,14 +19,14 @@ use super::tools::{LoopState, ToolRunner};
 use super::trace::CallTrace;
 use crate::catalog::Snapshot;
 
-/// Who calls, and what from.
+/// The caller, and its catalog.
 #[derive(Debug)]
 pub struct Direct<'a> {
     /// The gateway.
     pub gateway: &'a Gateway,
-    /// Who calls.
+    /// The caller.
     pub caller: &'a Caller,
-    /// What the caller is served.
+    /// The catalog of the caller.
     pub snapshot: &'a Arc<Snapshot>,
     /// The tools.
     pub plan: &'a Arc<Plan>,
@@ -42,7 +42,7 @@ pub struct Direct<'a> {
     pub identity: Option<DirectIdentity>,
 }
 
-/// What the id of a run is made of, beside the id of its call.
+/// The parts of a run's id, beside the id of its call.
 #[derive(Debug, Clone)]
 pub struct DirectIdentity {
     /// The request's id.

@@ -3,6 +3,9 @@
 //! No task is spawned. The exchange lives in the answer's body, so a client that disconnects drops it, and with it the
 //! upstream request and every run.
 
+mod answer_headers;
+mod parts;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,46 +16,25 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use http::HeaderMap;
 use knack_telemetry::genai;
-use knack_wire::drive::{AnswerHead, BodyKind, ClientHead, DriveSummary, EndKind, UpstreamFailure};
+use knack_wire::drive::{AnswerHead, BodyKind, DriveSummary, EndKind, UpstreamFailure};
 use knack_wire::history::Expansion;
 use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::budget::{HeldBody, Holding};
+use self::answer_headers::{coding, compressed, content_type, retry_after};
+pub use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
+use super::budget::Holding;
 use super::delivered;
 use super::files::FileEntry;
 use super::forwarded_headers::forward_response_headers;
 use super::hidden::{Hidden, StagedFile};
 use super::log::RequestLog;
-use super::provider::Api;
 use super::recorder::Recording;
 use super::state::Gateway;
 use super::tools::ToolRunner;
 use super::trace::RequestTrace;
 use super::upstream::certificate_fault;
-
-/// One piece of the answer to the client.
-#[derive(Debug)]
-pub enum AnswerPiece {
-    /// Status and headers; comes first, once.
-    Head(ClientHead),
-    /// Body bytes.
-    Bytes(Bytes),
-    /// The body cannot be completed: the connection is cut, so that the client does not take a part for the whole.
-    Broken,
-}
-
-/// The target of a request and the parts of its head that are sent along, for every round.
-#[derive(Debug, Clone)]
-pub struct UpstreamTarget {
-    /// Whose address.
-    pub api: Api,
-    /// As the client sent it.
-    pub path_and_query: String,
-    /// As they go upstream.
-    pub headers: HeaderMap,
-}
 
 /// One model request in progress.
 pub struct Exchange {
@@ -104,33 +86,6 @@ enum ExchangeEvent {
     Chunk(Result<Option<Bytes>, reqwest::Error>),
     Ran(CallOutcome),
     Tick,
-}
-
-/// The parts of an exchange.
-#[derive(Debug)]
-pub struct ExchangeParts {
-    /// The loop.
-    pub drive: Drive,
-    /// Where it goes.
-    pub target: UpstreamTarget,
-    /// Calls; `None` when nothing is injected.
-    pub tools: Option<Arc<ToolRunner>>,
-    /// Hidden turns.
-    pub hidden: Hidden,
-    /// Recording.
-    pub recording: Option<Recording>,
-    /// Log so far.
-    pub log: RequestLog,
-    /// Trace so far.
-    pub trace: RequestTrace,
-    /// When the request's head came in.
-    pub begun: Instant,
-    /// The request's body and its share of the budget: held as long as rounds may need it.
-    pub held: HeldBody,
-    /// Files of ours that the request names, for its runs.
-    pub given: Vec<StagedFile>,
-    /// The container that files of its runs go into.
-    pub container: Option<String>,
 }
 
 impl Exchange {
@@ -203,7 +158,7 @@ impl Exchange {
         self.head_headers.take().unwrap_or_default()
     }
 
-    /// What the loop gave back as log so far; the rest is published at the end.
+    /// The loop's part of the log so far; the rest is published at the end.
     pub const fn log(&mut self) -> &mut RequestLog {
         &mut self.log
     }
@@ -397,7 +352,7 @@ impl Exchange {
                 self.input(DriveInput::End);
             }
             ExchangeEvent::Chunk(Err(error)) => {
-                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider broke off");
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider closed the connection within its answer");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
                 self.log.timeline.over(Some("broken"), at);
@@ -489,39 +444,3 @@ impl Drop for Exchange {
 /// The answer to the client when there is no memory for the body of a round.
 const OUT_OF_MEMORY: &str =
     "The gateway holds too many large requests at this moment and cannot go on with this one; try again in a second.";
-
-/// The coding of a compressed body; `None` if it is as it is.
-fn coding(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(http::header::CONTENT_ENCODING)?.to_str().ok()?.trim();
-    (!value.is_empty() && !value.eq_ignore_ascii_case("identity")).then(|| value.chars().take(CODING_SHOWN).collect())
-}
-
-/// Characters of a content coding that an error repeats: the registered ones are shorter.
-const CODING_SHOWN: usize = 20;
-
-fn compressed(coding: &str) -> String {
-    format!(
-        "The upstream compressed its answer (content-encoding: {coding}) although it was asked for none, so skills cannot be \
-         served; switch compression off between the gateway and the provider."
-    )
-}
-
-fn content_type(headers: &HeaderMap) -> Option<&str> {
-    headers
-        .get(http::header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-}
-
-/// `retry-after-ms` or `retry-after` in seconds; dates are rare and are taken as absent.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: &str| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.trim().parse::<f64>().ok())
-    };
-    let seconds = number("retry-after-ms")
-        .map(|millis| millis / 1000.0)
-        .or_else(|| number("retry-after"))?;
-    Duration::try_from_secs_f64(seconds).ok()
-}

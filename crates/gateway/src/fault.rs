@@ -37,7 +37,7 @@ pub fn fault(fault: &Fault, format: Format) -> Response {
     fault_of(fault, format, &request_id())
 }
 
-/// The same of a request with a name, which Anthropic's clients read in the header and in the body.
+/// As [`fault`], for a request with a name, which Anthropic's clients read in the header and in the body.
 pub fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let named = Fault {

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn names_that_are_never_granted_unset_names_and_bad_words_are_refused() {
-        for (word, said) in [
+        for (word, text) in [
             ("a:OPENAI_API_KEY", "is a key of a model provider"),
             ("a:KNACK_UPSTREAM_OPENAI_KEY", "reserved for Knack"),
             ("a:LD_PRELOAD", "dynamic linker"),
@@ -109,7 +109,7 @@ mod tests {
             ("TOKEN", "write SKILL:NAME"),
         ] {
             let refused = parse(&[word]).unwrap_err();
-            assert!(refused.contains(word) && refused.contains(said), "{refused}");
+            assert!(refused.contains(word) && refused.contains(text), "{refused}");
         }
         assert!(!format!("{:?}", parse(&["a:B"]).unwrap()).contains("value of"));
     }

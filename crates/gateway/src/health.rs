@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 /// Time for the whole question: the answer needs no work, and a kubelet gives up on a probe soon.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// What is read of the answer: its status line is at the front.
+/// Bytes of the answer that are read: its status line is at the front.
 const ANSWER_MAX_BYTES: u64 = 64;
 
 /// Arguments of `knack gateway health`.
@@ -37,7 +37,7 @@ pub(crate) async fn health(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What listens on every address is asked on the loopback one.
+/// A server that listens on every address is asked on the loopback one.
 const fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -12,15 +12,15 @@ use knack_wire::history::{
 use knack_wire::{Format, Request};
 use tokio::time::Instant;
 
+use super::file_url::file_url;
 use super::files::FileEntry;
 use super::records::KeyedHash;
 use super::replicas::STAGED_TIMEOUT;
 use super::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 use super::state::Gateway;
-use super::tools::file_url;
 use crate::catalog::Snapshot;
 
-/// What the look-ups of one request need.
+/// The state for the look-ups of one request.
 #[derive(Debug)]
 pub struct Hidden {
     /// The caller.
@@ -214,7 +214,7 @@ impl ResultTexts for Texts<'_> {
     }
 
     fn run(&mut self, run: &SeenRun) -> RunText {
-        let mut told = RunText::default();
+        let mut run_text = RunText::default();
         let (bucket, mut files) = (self.hidden.bucket(), Vec::new());
         for id in &run.file_ids {
             let Some(made) = self.gateway.files.find(&bucket, id) else {
@@ -227,13 +227,13 @@ impl ResultTexts for Texts<'_> {
                 size: entry.size_bytes,
                 url: file_url(self.gateway.public_url.as_deref(), &response, &entry.name),
             });
-            told.files.push(FileNote {
+            run_text.files.push(FileNote {
                 name: entry.name,
                 sha256: entry.sha256,
                 response_id: response,
             });
         }
-        told.text = knack_skill::texts::seen_result(&Seen {
+        run_text.text = knack_skill::texts::seen_result(&Seen {
             is_code: run.is_code,
             end: match run.end {
                 history::SeenEnd::Exit(code) => SeenEnd::Exit(code),
@@ -245,6 +245,6 @@ impl ResultTexts for Texts<'_> {
             other_files: run.file_ids.len() - files.len() + run.unnamed_files,
             files,
         });
-        told
+        run_text
     }
 }

@@ -62,7 +62,7 @@ pub fn make_plan(
     })
 }
 
-/// What a catalog knows an entry of `container.skills` by: versions of uploaded skills have ids of their own.
+/// The key of an entry of `container.skills` in a catalog: versions of uploaded skills have ids of their own.
 fn reference(skill: &knack_wire::request::ContainerSkill) -> Cow<'_, str> {
     match &skill.version {
         Some(version) if skill.id.starts_with(ids::UPLOADED) => Cow::Owned(ids::versioned(&skill.id, version)),
@@ -108,7 +108,7 @@ fn material(plan: &Plan) -> Material {
     Material::new(plan.system.to_string(), tools.collect())
 }
 
-/// The plan in the terms of the wire. `code_tool`: the tool of ours that stands for the client's.
+/// The plan in the terms of the wire. `code_tool`: our tool that replaces the client's.
 pub fn injection(plan: &Plan, view: &View, materials: &Materials, code_tool: Option<String>) -> Injection {
     Injection {
         code_tool,
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// What AUTO scores against, for a request of each routed format.
+    /// The text that AUTO scores against, for a request of each routed format.
     #[test]
     fn the_context_of_auto_has_the_words_of_the_format() {
         for (path, body, expected) in [

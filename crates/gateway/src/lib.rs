@@ -26,6 +26,7 @@ pub mod direct;
 pub mod discovery;
 pub mod exchange;
 pub mod fault;
+pub mod file_url;
 pub mod files;
 pub mod forwarded_headers;
 pub mod grants;

@@ -1,4 +1,4 @@
-//! What is logged of a request and of its executions.
+//! The log of a request and of its executions.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -93,7 +93,7 @@ pub enum ReadOutcome {
     Failed,
 }
 
-/// What the replicas of a gateway do for each other.
+/// Counters of the exchange between the replicas of a gateway.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaMetrics {
     writes: Family<WriteLabels, Counter>,
@@ -167,7 +167,7 @@ impl ReplicaMetrics {
 /// How old the catalog is, and where it is from.
 #[derive(Debug, Clone, Default)]
 pub struct CatalogMetrics {
-    /// Seconds since the hub said something about the catalog; 0 where the catalog is not a hub's.
+    /// Seconds since the last message of the hub about the catalog; 0 where the catalog is not a hub's.
     pub age: Gauge,
     /// 1 while the catalog was read from the disk.
     pub saved: Gauge,
@@ -211,11 +211,11 @@ pub struct Metrics {
     pub record_bytes: Gauge,
     /// Bytes held of the memory budget.
     pub memory_bytes: Gauge,
-    /// Notes of executions that the history lacks.
+    /// Notes of executions that are missing in the history.
     pub history_dropped: Counter,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,
-    /// What the replicas of this gateway do for each other.
+    /// Counters of the exchange between the replicas of this gateway.
     pub replicas: ReplicaMetrics,
     /// Uses of skills.
     pub skill_uses: SkillMetrics,
@@ -283,7 +283,7 @@ impl Default for Metrics {
             "Bytes held of the process's memory budget: bodies, files, runs, skill content",
         );
         let history_dropped = Counter::default();
-        let help = "Notes of executions that the history lacks";
+        let help = "Notes of executions that are missing in the history";
         registry.register("executions_history_dropped", help, history_dropped.clone());
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry, "gateway");

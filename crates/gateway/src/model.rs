@@ -1,83 +1,68 @@
 //! A model call: body, view, plan, loop, answer.
 
+mod answer;
+mod describe;
+mod prepare;
+
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_execution::Executor;
 use knack_serving::aside;
-use knack_skill::plan::{Action, Active, Note, Plan, Why};
-use knack_vocabulary::{HEADER_KNACK, HEADER_SKILLS};
-use knack_wire::drive::{BodyKind, ClientHead};
+
+use knack_skill::plan::{Action, Plan};
 use knack_wire::history::Caller;
 use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, ModelRoute, View};
 use tokio::time::Instant;
 
+use self::answer::{first, knack_header, refuse};
+use self::describe::{describe, new_log};
+use self::prepare::{Prepared, read_request, skills_header};
 use super::answer_container::{self, AnswerContainer, ContainerContext};
+use super::budget::HeldBody;
 use super::caller;
 use super::code_tools;
-use super::exchange::{AnswerPiece, Exchange, ExchangeParts, UpstreamTarget};
-use super::fault::{REQUEST_ID, RETRY_AFTER_SECONDS, body_fault, fault, fault_of};
+use super::exchange::{Exchange, ExchangeParts, UpstreamTarget};
+use super::fault::body_fault;
 use super::forwarded_headers::forward_request_headers;
 use super::hidden::Hidden;
-use super::inject;
 use super::log::RequestLog;
 use super::provider::Api;
 use super::recorder::Recording;
-use super::skill_metrics::{SkillUse, Use};
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
-use super::user_files::{Container, named};
+use super::user_files::Container;
+use super::user_files::named::{self, Named};
 use crate::catalog::Snapshot;
-
-/// The header with the id that the log and the spans of a request have; answers and refusals carry it.
-const HEADER_REQUEST_ID: &str = "x-knack-request-id";
 
 /// Serves one call of a model API.
 pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
     let begun = Instant::now();
     let (format, kind) = (route.format, route.kind);
-    let log = RequestLog {
-        request_id: request_id(),
-        begun: jiff::Timestamp::now(),
-        format: word(format),
-        ..RequestLog::default()
-    };
+    let log = new_log(format);
     let (parts, body) = request.into_parts();
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let mut held = match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
-        Ok(held) => held,
-        Err(error) => return refuse(&gateway, (log, trace), begun, &body_fault(error), format),
-    };
-    let recording = recording(&gateway, &log.request_id, &held.bytes);
-    let mut named = match named::resolve(&gateway, &caller, &route, &mut held.bytes).await {
-        Ok(named) => named,
+    let (held, recording, mut named) = match accept(&gateway, &caller, &route, (&parts, body), &log.request_id).await {
+        Ok(accepted) => accepted,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
     let size = held.bytes.len();
-    let header = skills_header(&parts.headers);
+    let asked = (held.bytes.clone(), named.runs_here);
+    let read = read_request(&gateway, &snapshot, route, asked, skills_header(&parts.headers)).await;
     let Prepared {
         request,
         view,
         plan,
         injection,
         injecting,
-    } = match read_request(
-        &gateway,
-        &snapshot,
-        route,
-        (held.bytes.clone(), named.runs_here),
-        header,
-    )
-    .await
-    {
+    } = match read {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
@@ -126,38 +111,26 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     first(exchange, knack_header, format).await
 }
 
-/// The recording of a request, begun with its body.
+/// Takes a request in: its body within the budget, its recording, and the files and container of ours that it names.
+async fn accept(
+    gateway: &Arc<Gateway>,
+    caller: &Caller,
+    route: &ModelRoute,
+    (parts, body): (&http::request::Parts, Body),
+    request_id: &str,
+) -> Result<(HeldBody, Option<Recording>, Named), Fault> {
+    let held = gateway.requests.read(&caller.bucket(), &parts.headers, body).await;
+    let mut held = held.map_err(body_fault)?;
+    let recording = recording(gateway, request_id, &held.bytes);
+    let named = named::resolve(gateway, caller, route, &mut held.bytes).await?;
+    Ok((held, recording, named))
+}
+
+/// The recording of a request, started with its body.
 fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Recording> {
     let recording = gateway.recorder.as_ref()?.request(request_id);
     recording.write("request.json", body.clone());
     Some(recording)
-}
-
-/// The answer, from its head on.
-async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue, format: Format) -> Response {
-    match exchange.next().await {
-        Some(AnswerPiece::Head(head)) => answer(exchange, head, knack_header),
-        // The loop always begins with a head; without one there is nothing left to say.
-        Some(AnswerPiece::Bytes(_) | AnswerPiece::Broken) | None => {
-            fault(&Fault::new(500, "The gateway could not begin its answer."), format)
-        }
-    }
-}
-
-/// Reads a body and decides what is injected; a large one on a thread that may take long.
-async fn read_request(
-    gateway: &Arc<Gateway>,
-    snapshot: &Arc<Snapshot>,
-    route: ModelRoute,
-    (bytes, names_files): (Bytes, bool),
-    header: Result<Option<String>, Fault>,
-) -> Result<Prepared, Fault> {
-    let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
-    aside(bytes.len(), move || {
-        let request = knack_wire::Request::parse(route, bytes)?;
-        prepare(request, header, &snapshot, (&gateway, names_files))
-    })
-    .await
 }
 
 /// Where the request goes, with the headers of its client.
@@ -187,6 +160,7 @@ const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answ
 /// Skill calls of one turn that are run: as many as a model makes that splits work over parallel calls.
 const CALLS_PER_TURN: usize = 32;
 
+/// The state for hidden turns.
 fn hidden(
     caller: Caller,
     (gateway, snapshot): (&Gateway, &Arc<Snapshot>),
@@ -202,117 +176,6 @@ fn hidden(
         run_tool: run_code.map(|tool| tool.name.clone()),
         runs_here: code_tools::runs_here(&gateway.sandbox_code_tools, format),
         chain: None,
-    }
-}
-
-/// Whether hidden turns come back into this request. A choice of no tools injects nothing, and still needs its history
-/// (docs/design/conversation.md#when-nothing-is-injected), unless the format refuses calls in a history without any declared tool.
-fn expands(view: &View, (plan, injection): (&Plan, &Injection), format: Format) -> bool {
-    use knack_wire::request::ToolChoice;
-    let closed_by_choice = view.closed.is_some() || matches!(view.tool_choice, ToolChoice::None | ToolChoice::Allowed);
-    let taken_out = usize::from(injection.code_tool.is_some());
-    let may_hold_calls = format != Format::Messages || view.client_tools.len() > taken_out;
-    !plan.off || (closed_by_choice && may_hold_calls)
-}
-
-struct Prepared {
-    request: knack_wire::Request,
-    view: View,
-    plan: Arc<Plan>,
-    injection: Injection,
-    /// Whether hidden turns come back.
-    injecting: bool,
-}
-
-fn prepare(
-    request: knack_wire::Request,
-    header: Result<Option<String>, Fault>,
-    snapshot: &Snapshot,
-    (gateway, names_files): (&Gateway, bool),
-) -> Result<Prepared, Fault> {
-    let mut view = request.view()?;
-    let format = request.format();
-    let lacks = code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
-    code_tools::opens(&mut view, lacks);
-    let run_code = code_tools::run_code(&view, format, lacks);
-    let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
-    let (injection, injecting) = if snapshot.runtime.suspend {
-        plan.off = true;
-        plan.notes.push(Note {
-            skill: None,
-            text: "suspended by the runtime".to_owned(),
-        });
-        (Injection::default(), false)
-    } else {
-        let code_tool = code_tools::stands_in(&view, &plan, snapshot.absent.is_none(), (format, lacks))?;
-        let injection = inject::injection(&plan, &view, &gateway.materials, code_tool);
-        let injecting = expands(&view, (&plan, &injection), format);
-        (injection, injecting)
-    };
-    Ok(Prepared {
-        request,
-        view,
-        plan: Arc::new(plan),
-        injection,
-        injecting,
-    })
-}
-
-/// All values of `x-knack-skills`, joined as one list.
-fn skills_header(headers: &HeaderMap) -> Result<Option<String>, Fault> {
-    let values: Result<Vec<&str>, _> = headers.get_all(HEADER_SKILLS).iter().map(HeaderValue::to_str).collect();
-    let values = values.map_err(|_| {
-        Fault::bad(
-            HEADER_SKILLS,
-            "The header x-knack-skills is not text; write skill names separated by commas.",
-        )
-    })?;
-    Ok((!values.is_empty()).then(|| values.join(",")))
-}
-
-fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
-    log.revision.clone_from(&snapshot.revision);
-    log.model.clone_from(&view.model);
-    log.stream = view.stream;
-    log.skills = plan
-        .active
-        .iter()
-        .map(|active| format!("{} ({})", active.handle, why(active.why)))
-        .collect();
-    log.uses = plan.active.iter().map(carried).collect();
-    if !plan.off {
-        log.listed = snapshot.listed;
-    }
-    log.added_tokens = plan.added_tokens;
-    log.notes = plan
-        .notes
-        .iter()
-        .map(|note| {
-            note.skill.as_ref().map_or_else(
-                || note.text.clone(),
-                |skill| format!("skill {}: {}", skill.name, note.text),
-            )
-        })
-        .collect();
-    log
-}
-
-fn carried(active: &Active) -> SkillUse {
-    SkillUse {
-        skill: format!("{}/{}", active.skill.id.namespace, active.skill.id.name),
-        what: Use::Carried,
-        tokens: knack_skill::texts::tokens(active.skill.body.len()),
-        call: None,
-    }
-}
-
-const fn why(why: Why) -> &'static str {
-    match why {
-        Why::Always => "always",
-        Why::Mention => "@mention",
-        Why::Header => "header",
-        Why::Container | Why::Litellm => "container",
-        Why::Auto => "auto",
     }
 }
 
@@ -378,99 +241,4 @@ fn tool_runner(
         history: gateway.history.clone(),
         state: Mutex::new(LoopState::default()),
     }
-}
-
-/// `x-knack`: what was done to this request, for a person with curl.
-fn knack_header(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
-    let skills: Vec<&str> = plan.active.iter().map(|active| &*active.handle).collect();
-    let text = format!(
-        "revision={}; skills={}; added-tokens={}",
-        snapshot.revision,
-        skills.join(","),
-        plan.added_tokens
-    );
-    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("revision=?"))
-}
-
-fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderValue) -> Response {
-    let mut headers = if head.upstream_headers {
-        exchange.take_headers()
-    } else {
-        HeaderMap::new()
-    };
-    match head.body {
-        BodyKind::AsUpstream => {}
-        BodyKind::Stream => {
-            headers.insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("text/event-stream; charset=utf-8"),
-            );
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-        }
-        BodyKind::Json => {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-    }
-    if head.status == 503 && !head.upstream_headers && !head.no_retry {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
-    }
-    if head.no_retry {
-        headers.insert("x-should-retry", HeaderValue::from_static("false"));
-    }
-    headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
-    if let Ok(id) = HeaderValue::from_str(&exchange.log().request_id) {
-        // An answer of ours has no id of the provider.
-        if exchange.log().format == word(Format::Messages) && !head.upstream_headers {
-            headers.insert(REQUEST_ID, id.clone());
-        }
-        headers.insert(HEADER_REQUEST_ID, id);
-    }
-    let pieces = futures::stream::unfold(exchange, |mut exchange| async move {
-        loop {
-            match exchange.next().await? {
-                AnswerPiece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
-                AnswerPiece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
-                AnswerPiece::Head(_) => {}
-            }
-        }
-    });
-    let mut response = Response::new(Body::from_stream(pieces));
-    *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    *response.headers_mut() = headers;
-    response
-}
-
-fn refuse(
-    gateway: &Gateway,
-    (mut log, mut trace): (RequestLog, RequestTrace),
-    begun: Instant,
-    error: &Fault,
-    format: Format,
-) -> Response {
-    let request_id = HeaderValue::from_str(&log.request_id);
-    log.status = error.status;
-    log.end = Some(error.message.clone());
-    log.duration = begun.elapsed();
-    log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
-    trace.finish(&log, false);
-    let mut response = fault_of(error, format, &log.request_id);
-    if let Ok(id) = request_id {
-        response.headers_mut().insert(HEADER_REQUEST_ID, id);
-    }
-    response
-}
-
-const fn word(format: Format) -> &'static str {
-    match format {
-        Format::Chat => "chat",
-        Format::Messages => "messages",
-        Format::Responses => "responses",
-        Format::Gemini => "gemini",
-    }
-}
-
-/// A UUIDv7: sorts by time, so that log lines and recordings do too.
-fn request_id() -> String {
-    uuid::Uuid::now_v7().to_string()
 }

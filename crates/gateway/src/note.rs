@@ -1,4 +1,4 @@
-//! What is noted of a call and of its execution, for logs, metrics and reports.
+//! The notes of a call and of its execution, for logs, metrics and reports.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 
 use super::provider::Api;
 
-/// What callers may do with the operator's keys.
+/// The requests for which callers may use the operator's keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyScope {
     /// Ask models, count tokens, see which models there are.

@@ -73,7 +73,7 @@ pub async fn read_file(
     }
 }
 
-/// The same answer for unknown, expired and other callers' files: it must not reveal which it is.
+/// The same answer for unknown, expired and other callers' files, so that it does not reveal which.
 fn not_found(what: &str) -> Response {
     let message = format!("{what}: unknown, expired (files are kept for one hour), or made with another credential");
     (

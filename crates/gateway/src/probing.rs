@@ -1,4 +1,4 @@
-//! What `/readyz` and `/metrics` of a gateway say.
+//! The answers of a gateway's `/readyz` and `/metrics`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use knack_serving::probes::Probes;
 use crate::Gateway;
 use crate::catalog::Snapshot;
 
-/// A hub that is silent for longer than this is said to be: it speaks every 10 s.
+/// A hub that is silent for longer than this is reported as silent: it sends a line every 10 s.
 const SILENT: Duration = Duration::from_secs(30);
 
 /// The probes of a gateway.

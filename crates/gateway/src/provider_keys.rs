@@ -37,12 +37,12 @@ pub(super) async fn read(folder: &Path) -> anyhow::Result<BTreeMap<Api, HeaderVa
 
 /// Gives changed keys to the upstreams, until dropped. What cannot be read leaves the last keys in use.
 pub(super) async fn follow(folder: PathBuf, upstreams: Upstreams) {
-    let mut told = None;
+    let mut logged = None;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         match read(&folder).await {
             Ok(keys) => {
-                told = None;
+                logged = None;
                 for api in upstreams.rekey(&keys) {
                     tracing::info!(
                         api = api.as_str(),
@@ -52,9 +52,9 @@ pub(super) async fn follow(folder: PathBuf, upstreams: Upstreams) {
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                if told.as_ref() != Some(&error) {
+                if logged.as_ref() != Some(&error) {
                     tracing::warn!(%error, "provider keys cannot be read; the last ones stay in use");
-                    told = Some(error);
+                    logged = Some(error);
                 }
             }
         }

@@ -67,13 +67,13 @@ pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response
                 certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
             );
             passing.end(502, "no answer from the provider");
-            let told = refused.unwrap_or_else(|| {
+            let reported = refused.unwrap_or_else(|| {
                 Fault::new(
                     502,
                     "The provider could not be reached; the gateway's log has the cause.",
                 )
             });
-            fault(&told, format)
+            fault(&reported, format)
         }
     }
 }

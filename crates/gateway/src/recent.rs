@@ -31,7 +31,7 @@ pub struct Recent {
 
 #[derive(Debug, Default)]
 struct RecentReports {
-    /// The last one at the end. They become JSON when somebody asks, since most are never asked for.
+    /// The newest last. They become JSON on demand, since most are never read.
     reports: VecDeque<Arc<RequestReport>>,
     bytes: usize,
 }
@@ -80,7 +80,7 @@ pub fn router(recent: Arc<Recent>) -> Router {
         .with_state(recent)
 }
 
-/// The same for a port that the network reaches: connections within the pod are answered, others are not.
+/// As above, for a port that the network reaches: connections from within the pod are answered, others are not.
 pub fn local_router(recent: Arc<Recent>) -> Router {
     router(recent).layer(from_fn(local_only))
 }

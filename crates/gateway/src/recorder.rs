@@ -41,8 +41,8 @@ impl Recorder {
             while let Some(item) = waiting.recv().await {
                 let (name, body) = match item {
                     RecorderMessage::Body(name, body) => (name, body),
-                    RecorderMessage::Written(told) => {
-                        let _ = told.send(());
+                    RecorderMessage::Written(done) => {
+                        let _ = done.send(());
                         continue;
                     }
                 };
@@ -59,9 +59,9 @@ impl Recorder {
 
     /// Waits until everything so far is written.
     pub async fn flush(&self) {
-        let (told, written) = oneshot::channel();
+        let (done, written) = oneshot::channel();
         // An error means that the writing task has ended.
-        if self.queue.send(RecorderMessage::Written(told)).await.is_ok() {
+        if self.queue.send(RecorderMessage::Written(done)).await.is_ok() {
             let _ = written.await;
         }
     }

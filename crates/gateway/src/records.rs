@@ -51,7 +51,7 @@ struct RecordEntry {
 }
 
 impl RecordEntry {
-    /// What an entry costs: its record, its keys and the maps' overhead, rounded up.
+    /// The size of an entry: its record, its keys and the maps' overhead, rounded up, in bytes.
     fn cost(&self) -> usize {
         self.record.size() + 96 * self.keys.len() + 256
     }

@@ -37,7 +37,7 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 const SHOWN_CHECK: Duration = Duration::from_millis(50);
 /// Longest pause between two parts of an answer: the registry reads files of a skill at once.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// What the registry reads of a request. Everything else stays here: above all whatever is or may be a credential.
+/// The headers that the registry reads of a request. All others stay here: above all those that are or may be a credential.
 const FORWARDED: [&str; 5] = [
     "accept",
     "anthropic-beta",
@@ -54,7 +54,7 @@ pub struct Relay {
     secret: Arc<CallerSecret>,
     /// Where runs are noted, if a history is kept.
     reports: Option<Arc<Reports>>,
-    /// What runs tools for programs; it has this.
+    /// The gateway that runs tools for programs; it owns this relay.
     gateway: OnceLock<Weak<Gateway>>,
 }
 
@@ -80,7 +80,7 @@ impl Relay {
         let _ = self.gateway.set(Arc::downgrade(gateway));
     }
 
-    /// Who sends a request, as its runs are noted.
+    /// The sender of a request, as its runs are noted.
     fn client_of(&self, parts: &Parts) -> Owner {
         Owner::from(caller::identify(&self.secret.current(), &parts.headers, &parts.uri).bucket())
     }
@@ -197,7 +197,7 @@ impl Uploads for Relay {
     }
 }
 
-/// The log has the cause; a client is not told addresses of the cluster.
+/// The log has the cause; the answer to a client has no addresses of the cluster.
 fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display) -> Response<Body> {
     tracing::warn!(%cause, "a request to the Skills APIs is refused: the registry gave no answer");
     let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \

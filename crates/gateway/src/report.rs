@@ -1,4 +1,4 @@
-//! What is told of one request afterwards: skills, rounds, calls, runs and their times, and nothing of its content.
+//! The report of one request after its end: skills, rounds, calls, runs and their times, and nothing of its content.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -16,7 +16,7 @@ const NAMES_MAX: usize = 64;
 pub struct RequestReport {
     /// Of `x-knack-request-id`, the log, the spans and the exemplars.
     pub request_id: String,
-    /// When its head came in: RFC 3339, UTC. It becomes text when somebody asks.
+    /// When its head came in: RFC 3339, UTC. It becomes text on demand.
     #[serde(serialize_with = "in_milliseconds")]
     pub begun: jiff::Timestamp,
     /// Milliseconds from its head to the end of its answer.

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use knack_hub_api::client::HubClient;
 use knack_registry::{
-    Execution, Found, History, Owner, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report, Sought, StoreError,
+    Execution, ExecutionPage, ExecutionQuery, History, Owner, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report,
+    StoreError,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -143,7 +144,7 @@ impl Reports {
         self.more.notify_one();
     }
 
-    /// What was taken and did not arrive waits again, unless something later is known.
+    /// Puts back reports that were taken and did not arrive, unless a later state is known.
     fn put_back(&self, taken: Vec<(String, String)>) {
         for (id, line) in taken {
             let mut waiting = self.lock();
@@ -176,8 +177,8 @@ impl Reports {
     }
 }
 
-/// What the registry is told of an execution. What is granted is in a Secret that this process cannot read, and so cannot be hidden
-/// in texts.
+/// The report of an execution to the registry. Granted values are in a Secret that this process cannot read, so they cannot be
+/// hidden in texts.
 pub(super) fn reported(execution: Execution) -> Execution {
     let is_granted = execution.skill.as_ref().is_some_and(|skill| skill.asks_for_values);
     if is_granted { execution.withheld() } else { execution }
@@ -212,7 +213,11 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
             match reports.send(&taken).await {
                 Ok(()) => failures = 0,
                 Err(NotTaken::Never(why)) => {
-                    tracing::warn!(why, executions = taken.len(), "a report of executions is not taken");
+                    tracing::warn!(
+                        why,
+                        executions = taken.len(),
+                        "the registry refused a report of executions"
+                    );
                     reports.drop_notes(taken.len());
                 }
                 Err(NotTaken::Later(why)) => {
@@ -249,7 +254,7 @@ impl Reporting {
         if lost > 0 {
             tracing::warn!(
                 executions = lost,
-                "the history lacks executions that could not be reported"
+                "executions could not be reported and are missing in the history"
             );
         }
     }
@@ -270,7 +275,7 @@ impl RunHistory for Reports {
     }
 }
 
-/// What programs run through this gateway is noted as all other runs are. What was noted is read at the registry itself.
+/// Notes the runs of programs through this gateway like all other runs. They are read at the registry itself.
 #[async_trait]
 impl History for Reports {
     fn note(&self, execution: Execution) {
@@ -285,7 +290,7 @@ impl History for Reports {
         Err(kept_at_the_registry())
     }
 
-    async fn find(&self, _: &Owner, _: &Sought) -> Result<Found, StoreError> {
+    async fn find(&self, _: &Owner, _: &ExecutionQuery) -> Result<ExecutionPage, StoreError> {
         Err(kept_at_the_registry())
     }
 }

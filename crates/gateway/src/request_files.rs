@@ -18,14 +18,14 @@ pub const MADE_MAX_BYTES: usize = 32 << 20;
 /// make.
 pub const STAGED_MAX_BYTES: usize = MADE_MAX_BYTES;
 
-/// What a run is refused with while attachments find no room.
+/// The refusal of a run while attachments find no room.
 const NO_ROOM_FOR_ATTACHMENTS: &str =
     "the gateway is short of memory for the attached files; try again in a few seconds";
 
 /// The budget that the memory for files comes from, and the client that it counts for.
 #[derive(Debug, Clone, Copy)]
 pub struct Room<'a> {
-    /// What requests may hold.
+    /// The memory budget of requests.
     pub requests: &'a Requests,
     /// The caller.
     pub caller: &'a KeyedHash,

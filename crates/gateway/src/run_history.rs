@@ -1,4 +1,4 @@
-//! What is noted of every run for a history that outlives the process, if there is one.
+//! The notes of every run for a history that outlives the process, if there is one.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::records::KeyedHash;
 pub trait RunHistory: Debug + Send + Sync {
     /// Notes a run as it is now; the last note of an id counts. Never waits.
     fn note(&self, run: &RunNote);
-    /// Notes that the history lacks, since the start.
+    /// Notes that are missing in the history, since the start.
     fn dropped(&self) -> u64;
     /// Whether the start of a run is noted, too; whoever runs it is asked until it has started.
     fn wants_starts(&self) -> bool {
@@ -29,7 +29,7 @@ pub trait RunHistory: Debug + Send + Sync {
 pub struct RunNote {
     /// Execution id.
     pub id: String,
-    /// Whose it is.
+    /// The caller.
     pub caller: KeyedHash,
     /// Its skill; `None`: code for none.
     pub skill: Option<Arc<Skill>>,
@@ -39,11 +39,11 @@ pub struct RunNote {
     pub request_id: String,
     /// The arguments as JSON.
     pub input: String,
-    /// What it printed.
+    /// Its output.
     pub output: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
-    /// How far it has come.
+    /// Its state.
     pub status: ExecutionStatus,
     /// From its beginning to its end.
     pub duration: Option<Duration>,
@@ -51,7 +51,7 @@ pub struct RunNote {
     pub begun: jiff::Timestamp,
 }
 
-/// What stands for a granted value.
+/// The placeholder of a granted value.
 const HIDDEN: &str = "[granted value]";
 /// A shorter granted value is no secret, and hiding it would make a text unreadable.
 const HIDDEN_MIN_BYTES: usize = 4;
@@ -161,7 +161,7 @@ fn why(result: &ExecutionResult) -> Option<String> {
     }
 }
 
-/// What a program wrote to standard error, and why the sandbox ended it.
+/// The program's standard error, and why the sandbox ended it.
 pub(crate) fn stderr_text(result: &ExecutionResult) -> String {
     let mut text = result.stderr.text().into_owned();
     let reason = match result.exit {

@@ -1,7 +1,7 @@
-//! What runs are, for the history of a registry.
+//! Runs as executions of a registry's history.
 
 use knack_execution::ExecutionStatus;
-use knack_registry::{Execution, Owner, RanSkill, Status};
+use knack_registry::{ExecutedSkill, Execution, Owner, Status};
 
 use super::run_history::RunNote;
 
@@ -10,7 +10,7 @@ pub fn execution(run: &RunNote) -> Execution {
     let mut execution = Execution {
         id: run.id.clone(),
         caller: Owner::from(run.caller),
-        skill: run.skill.as_deref().map(RanSkill::of),
+        skill: run.skill.as_deref().map(ExecutedSkill::of),
         tool: run.tool.clone(),
         session: None,
         request: run.request_id.clone(),

@@ -31,7 +31,7 @@ pub const BOUNDS: Bounds = Bounds {
 /// How a gateway is served.
 #[derive(Debug, Clone)]
 pub struct Service {
-    /// What is served.
+    /// The routes.
     pub gateway: Arc<Gateway>,
     /// Routes beside its own, behind the same checks of who may call.
     pub routes: Router,

@@ -17,7 +17,7 @@ const SKILLS_MAX: usize = 1_000;
 /// The label of skills beyond [`SKILLS_MAX`].
 const OTHER: &str = "other";
 
-/// What a request did with a skill.
+/// The use of a skill by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// Its instructions were in the system text.
@@ -46,7 +46,7 @@ impl Use {
 pub struct SkillUse {
     /// `namespace/name`.
     pub skill: String,
-    /// What was done with it.
+    /// The use.
     pub what: Use,
     /// Estimated tokens (bytes / 4) that its text added.
     pub tokens: usize,

@@ -1,4 +1,4 @@
-//! What every request of a gateway shares.
+//! The state that all requests of a gateway share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ pub enum HostPolicy {
     Any,
 }
 
-/// What every request of a gateway shares.
+/// The state that all requests of a gateway share.
 #[derive(Debug)]
 pub struct Gateway {
     /// Skills and settings.
@@ -60,7 +60,7 @@ pub struct Gateway {
     pub discovery: Option<Arc<dyn Discovery>>,
     /// Generated files.
     pub files: Arc<FileStore>,
-    /// What callers upload and their containers, if this gateway keeps them; else the provider does.
+    /// Uploads and containers of callers, if this gateway keeps them; else the provider does.
     pub user_files: Option<Arc<UserFiles>>,
     /// Where generated files are also written for a person to find.
     pub files_folder: Option<std::path::PathBuf>,
@@ -70,9 +70,9 @@ pub struct Gateway {
     pub secret: Arc<CallerSecret>,
     /// The other replicas of this gateway, if it has any.
     pub replicas: Option<Arc<Replicas>>,
-    /// What is injected, in wire form.
+    /// The injected plan, in wire form.
     pub materials: Materials,
-    /// What requests may hold.
+    /// The memory budget of requests.
     pub requests: Requests,
     /// Metrics.
     pub metrics: Metrics,
@@ -118,7 +118,7 @@ impl Gateway {
         self.metrics.text()
     }
 
-    /// What is served to callers that no check has identified.
+    /// The catalog for callers that no check has identified.
     pub fn served(&self) -> ServedCatalog {
         ServedCatalog {
             catalog: Arc::clone(&self.catalog),
@@ -126,7 +126,7 @@ impl Gateway {
         }
     }
 
-    /// What the sender of a request is served. An authenticated client is served what its namespace sees; without client
+    /// The catalog for the sender of a request. An authenticated client gets that of its namespace; without client
     /// authentication, all are served the same, and each what it uploaded.
     pub async fn served_to(&self, parts: &Parts) -> (ServedCatalog, Arc<Snapshot>) {
         let served = match parts.extensions.get::<Tenant>() {

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// The begin of the names of our folders.
 const PREFIX: &str = "knack-files-";
-/// What the living process holds.
+/// The lock of the process that owns a folder.
 const LOCK: &str = "lock";
-/// Its name until it is held, so that no other process takes it for one that nobody holds.
+/// The folder's name until its lock is held, so that no other process takes it for an abandoned one.
 const LOCK_BEFORE: &str = "lock.new";
 /// Folders that one start looks at: a machine with more of them has another problem, and a start must not take long.
 const LOOKED_AT_MAX: usize = 1024;
@@ -51,7 +51,7 @@ impl Temporary {
     }
 }
 
-/// Folders of ours, of this user, whose lock nobody holds. Those without a lock are left: of a process that begins, or of an
+/// Folders of ours, of this user, whose lock is not held. Those without a lock are left: of a process that begins, or of an
 /// older version, which may live.
 fn stale(parent: &Path, user: u32) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else {

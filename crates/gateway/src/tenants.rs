@@ -1,4 +1,4 @@
-//! What the clients of a shared gateway are served: each of their namespaces has its own catalog.
+//! The catalogs of a shared gateway's clients: each of their namespaces has its own.
 //!
 //! The client check has the account of the token; the hub sends what its namespace sees. A catalog is followed from the
 //! first request of a namespace on and dropped when it is no longer used, so that only the first request waits for it.
@@ -27,7 +27,7 @@ const FIRST_SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 /// When this share of the memory for content is left, the least recently used namespace is dropped.
 const SCARCE_DIVISOR: usize = 4;
 
-/// What a client is served.
+/// The catalog of a client.
 #[derive(Debug, Clone)]
 pub struct ServedCatalog {
     /// Its skills.
@@ -61,7 +61,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// What this client is served. Waits for the first catalog of its namespace, not for long.
+    /// The catalog of this client. Waits a short time for the first catalog of its namespace.
     pub async fn served(&self) -> ServedCatalog {
         self.tenants.served(&self.namespace).await
     }
@@ -117,9 +117,9 @@ impl Tenants {
 
     fn entry(&self, namespace: &Arc<str>, now: Instant) -> FollowedNamespace {
         let hub = self.hub.for_namespace(namespace);
-        let told = Arc::clone(namespace);
-        let on_change = move |snapshot: &Snapshot| tell(&told, snapshot);
-        // Not saved: without a hub no client is authenticated, so nobody would be served from it.
+        let of = Arc::clone(namespace);
+        let on_change = move |snapshot: &Snapshot| log_catalog(&of, snapshot);
+        // Not saved: without a hub no client is authenticated, so it would serve no request.
         let (catalog, following) = follow(hub.clone(), self.runtime.clone(), self.blobs.clone(), None, on_change);
         FollowedNamespace {
             served: ServedCatalog {
@@ -158,7 +158,7 @@ fn stay(mut asked: Vec<(Arc<str>, Instant)>, now: Instant, scarce: bool) -> Vec<
     asked.into_iter().map(|(name, _)| name).collect()
 }
 
-fn tell(namespace: &str, snapshot: &Snapshot) {
+fn log_catalog(namespace: &str, snapshot: &Snapshot) {
     for report in &snapshot.reports {
         tracing::warn!(client_namespace = namespace, report = %report, "catalog");
     }

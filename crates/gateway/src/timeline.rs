@@ -115,7 +115,7 @@ impl Timeline {
 
     /// The head of the provider's answer.
     pub fn head(&mut self, answered: u16, at: Duration) {
-        if let Some(Step::Round { status, .. }) = self.heard(at) {
+        if let Some(Step::Round { status, .. }) = self.last_heard(at) {
             *status = Some(answered);
         }
     }
@@ -126,7 +126,7 @@ impl Timeline {
             begun_ms,
             first_byte_ms,
             ..
-        }) = self.heard(at)
+        }) = self.last_heard(at)
         {
             first_byte_ms.get_or_insert(millis(at).saturating_sub(*begun_ms));
         }
@@ -134,8 +134,10 @@ impl Timeline {
 
     /// The open round is over: with its last byte, or now if it failed.
     pub fn over(&mut self, reason: Option<&'static str>, at: Duration) {
-        let Some((index, heard)) = self.open.take() else { return };
-        let until = if reason.is_some() { at } else { heard };
+        let Some((index, last_heard)) = self.open.take() else {
+            return;
+        };
+        let until = if reason.is_some() { at } else { last_heard };
         if let Some(Step::Round {
             begun_ms,
             took_ms,
@@ -230,9 +232,9 @@ impl Timeline {
         Some(self.steps.len() - 1)
     }
 
-    fn heard(&mut self, at: Duration) -> Option<&mut Step> {
-        let (index, heard) = self.open.as_mut()?;
-        *heard = at;
+    fn last_heard(&mut self, at: Duration) -> Option<&mut Step> {
+        let (index, last_heard) = self.open.as_mut()?;
+        *last_heard = at;
         self.steps.get_mut(*index)
     }
 

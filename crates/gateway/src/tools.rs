@@ -1,24 +1,30 @@
 //! Calls of injected tools: resolved by knack-skill, run by the executor, rendered for the model.
 
+mod convert;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use knack_execution::{
-    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Language, Limits,
-    Program, SkillMount, StartKind, WorkingDirectory,
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Limits, Program,
+    SkillMount, StartKind, WorkingDirectory,
 };
-use knack_skill::call::{self, CallContext, Cwd, Decision, End, LoadRecord, Outcome, RunSpec};
+use knack_skill::call::{self, CallContext, Cwd, Decision, LoadRecord, Outcome, RunSpec};
 use knack_skill::catalog::ConfigValues;
 use knack_skill::config::entries_for;
 use knack_skill::plan::Plan;
-use knack_telemetry::genai::{Failure, Ran};
+use knack_telemetry::genai::Ran;
 use knack_tool_schema::validate;
 use knack_wire::drive::{GeneratedFile, NativeRun};
 use knack_wire::{CallOutcome, ToolCall};
 use tokio_util::sync::CancellationToken;
 
+use self::convert::{
+    NOT_STARTED, answered, end_of, in_flight, language_of, mount_name, narrowed, native, not_started, ran,
+};
 use super::budget::Requests;
+use super::file_url::file_url;
 use super::files::file_id;
 use super::grants::Grants;
 use super::note::{CallId, ExecutionNote};
@@ -52,15 +58,15 @@ pub struct ToolRunner {
     pub request_start: Duration,
     /// Base of file URLs written into tool texts, if the gateway's public URL is known.
     pub public_url: Option<String>,
-    /// What files and runs may hold.
+    /// The memory budget of files and runs.
     pub requests: Requests,
     /// Where runs are noted, if anywhere.
     pub history: Option<Arc<dyn RunHistory>>,
-    /// What grows while the loop runs.
+    /// The state that grows while the loop runs.
     pub state: Mutex<LoopState>,
 }
 
-/// What grows while the loop runs.
+/// The state that grows while the loop runs.
 #[derive(Debug, Default)]
 pub struct LoopState {
     /// Skills loaded so far, by earlier rounds and expanded turns.
@@ -84,7 +90,7 @@ impl ToolRunner {
     ) -> CallOutcome {
         match Arc::clone(&self).decide(&call).await {
             None => {
-                trace.end(&told(true));
+                trace.end(&answered(true));
                 CallOutcome {
                     token: call.token,
                     text: format!("No tool \"{}\".", call.name),
@@ -93,7 +99,7 @@ impl ToolRunner {
                 }
             }
             Some(Decision::Text { text, is_error, loaded }) => {
-                trace.end(&told(is_error));
+                trace.end(&answered(is_error));
                 let reference = loaded.as_ref().and_then(|record| serde_json::to_string(record).ok());
                 if let Some(record) = loaded {
                     let mut state = self.lock();
@@ -413,107 +419,4 @@ impl ToolRunner {
     fn lock(&self) -> std::sync::MutexGuard<'_, LoopState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The code of a program that could not be started, as a shell reports it.
-const NOT_STARTED: i32 = 126;
-
-/// The trace of a call that ran nothing.
-fn told(is_error: bool) -> Ran {
-    Ran {
-        failure: is_error.then_some(Failure::Refused),
-        ..Ran::default()
-    }
-}
-
-/// The trace of an execution.
-fn ran(note: &ExecutionNote) -> Ran {
-    Ran {
-        execution: Some(note.id.clone()),
-        skill: (!note.skill.is_empty()).then(|| note.skill.clone()),
-        start: (!note.start.is_empty()).then_some(note.start),
-        failure: (note.status != ExecutionStatus::Success.as_str()).then_some(Failure::Run(note.status)),
-    }
-}
-
-/// Most bytes that a run may hold here at once: its inputs on their way as base64, its output and its result files.
-fn in_flight(request: &ExecutionRequest) -> usize {
-    let inputs: usize = request.inputs.iter().map(|input| input.bytes.len()).sum();
-    let limits = &request.limits;
-    let results = limits.max_files_bytes.saturating_add(2 * limits.max_output_bytes);
-    usize::try_from(results)
-        .unwrap_or(usize::MAX)
-        .saturating_add(inputs.div_ceil(3) * 4)
-}
-
-fn not_started(reason: &str) -> Outcome {
-    Outcome {
-        end: End::NotStarted(reason.to_owned()),
-        duration_ms: 0,
-        stdout: String::new(),
-        stderr: String::new(),
-        truncated: false,
-        files: Vec::new(),
-        file_errors: Vec::new(),
-    }
-}
-
-/// Exit kinds without wording of their own are reported as a kill, with the reason on stderr.
-fn end_of(exit: Exit, timeout_seconds: u64) -> End {
-    match exit {
-        Exit::Code(code) => End::Exit(code),
-        Exit::Signal(signal) => End::Signal(signal),
-        Exit::Timeout => End::Timeout {
-            seconds: timeout_seconds,
-        },
-        Exit::OutOfMemory => End::OutOfMemory,
-        Exit::OutputLimit | Exit::DiskLimit | Exit::ProcessLimit => End::Signal(9),
-    }
-}
-
-const fn language_of(language: call::Language) -> Language {
-    match language {
-        call::Language::Python => Language::Python,
-        call::Language::Node => Language::Node,
-    }
-}
-
-fn mount_name(path: &str) -> String {
-    path.strip_prefix("skills/").unwrap_or(path).to_owned()
-}
-
-/// A limit, and what a request may take off it.
-fn narrowed(allowed: Option<u64>, most: Option<u64>) -> Option<u64> {
-    allowed.map(|allowed| most.map_or(allowed, |most| allowed.min(most)))
-}
-
-fn native(stdout: &str, stderr: &str, return_code: i32) -> NativeRun {
-    NativeRun {
-        stdout: stdout.to_owned(),
-        stderr: stderr.to_owned(),
-        return_code,
-        ..NativeRun::default()
-    }
-}
-
-/// Where a person can fetch a file, if that is known.
-pub fn file_url(public_url: Option<&str>, response_id: &str, name: &str) -> Option<String> {
-    let base = public_url.filter(|_| !response_id.is_empty())?;
-    Some(format!(
-        "{base}/knack/v1/responses/{response_id}/files/{}",
-        encode_path(name)
-    ))
-}
-
-/// Percent-encodes a file path for a URL; slashes stay.
-pub fn encode_path(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }

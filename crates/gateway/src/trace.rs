@@ -37,7 +37,7 @@ struct Round {
     place: SpanPosition,
     sent: Instant,
     /// When the last bytes arrived: the end of a round that succeeded.
-    heard: Instant,
+    last_read: Instant,
     asked: ProviderRequest,
     answered: Answered,
     /// The answer comes as a stream.
@@ -118,7 +118,7 @@ impl RequestTrace {
         active.round = Some(Round {
             place,
             sent,
-            heard: sent,
+            last_read: sent,
             asked,
             answered: Answered::default(),
             streams: false,
@@ -130,7 +130,7 @@ impl RequestTrace {
     pub fn head(&mut self, status: u16, stream: bool) {
         let Some(round) = self.round() else { return };
         round.answered.status = Some(status);
-        round.heard = Instant::now();
+        round.last_read = Instant::now();
         if status < 300 && round.place.context.sampled {
             round.glance = Some(Glance::new(round.asked.format, stream));
         }
@@ -140,7 +140,7 @@ impl RequestTrace {
     /// Bytes of the answer.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let Some(round) = self.round() else { return };
-        round.heard = Instant::now();
+        round.last_read = Instant::now();
         if round.streams && round.answered.first_chunk.is_none() {
             round.answered.first_chunk = Some(round.sent.elapsed());
         }
@@ -214,7 +214,11 @@ impl Active {
         if let Some(glance) = round.glance.take() {
             round.answered.answer = glance.finish();
         }
-        let ended = if failure.is_some() { Instant::now() } else { round.heard };
+        let ended = if failure.is_some() {
+            Instant::now()
+        } else {
+            round.last_read
+        };
         round.answered.failure = failure;
         self.scope.end(round.place, (round.sent, ended), || {
             genai::round(&round.asked, &round.answered, self.conventions)

@@ -20,7 +20,7 @@ pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -
     }
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
-        // What it holds of the budget is held until the answer is there.
+        // Its part of the budget is held until the answer is there.
         Ok(held) => uploads.answer(&parts, held.bytes.clone(), base).await,
         Err(error) => fault(&body_fault(error), format),
     }

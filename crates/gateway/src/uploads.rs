@@ -23,6 +23,6 @@ pub trait Uploads: Debug + Send + Sync {
     /// everybody is served.
     fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, base: Arc<Snapshot>) -> BoxFuture<'a, http::Response<Body>>;
 
-    /// What the sender of a request is served: `base`, and its own skills where they are not part of it.
+    /// The catalog for the sender of a request: `base`, and its own skills where they are not part of it.
     fn snapshot<'a>(&'a self, parts: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>>;
 }

@@ -27,7 +27,7 @@ pub struct Upstreams {
     bases: Arc<ArcSwap<BTreeMap<Api, Base>>>,
     /// APIs whose address was configured here: the runtime cannot change them.
     fixed: Arc<BTreeSet<Api>>,
-    /// What callers may do with the operator's keys.
+    /// The requests for which callers may use the operator's keys.
     scope: KeyScope,
 }
 
@@ -251,8 +251,8 @@ impl Upstreams {
     }
 }
 
-/// What a caller is told of a provider whose certificate is not accepted; `None`: the error is about something else. The
-/// address is not told: it may be the operator's own.
+/// The message to a caller about a provider whose certificate is not accepted; `None`: the error is about something else. The
+/// address is left out: it may be the operator's own.
 pub fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
     let refusal = CertificateRefusal::of(error)?;
     Some(Fault {

@@ -210,7 +210,7 @@ pub struct ToolLine {
     pub env: Vec<String>,
     /// Callable through `run_skill_tool` only.
     pub hidden: bool,
-    /// What a call can do; absent: not said.
+    /// The risk of a call; absent: not declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub risk: Option<RiskName>,
 }

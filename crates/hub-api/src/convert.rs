@@ -54,7 +54,7 @@ pub fn overrides_from_line(line: &Overrides) -> SpecOverrides {
             max_output_bytes: sandbox.max_output_bytes,
             memory_bytes: sandbox.memory_bytes,
         }),
-        // Whoever runs the code knows them; a gateway installs nothing.
+        // The executor knows them; a gateway installs nothing.
         packages: None,
     }
 }

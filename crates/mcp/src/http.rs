@@ -37,7 +37,7 @@ struct Shared {
 /// The route of MCP, behind the checks of who may call that the gateway has for all of its routes.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     let server = Server::new(Arc::clone(&gateway));
-    // Sessions would hold state for clients that never come back; nothing is told without being asked, so none needs one.
+    // Sessions would hold state for clients that never come back; the server sends nothing unasked, so no client needs one.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -106,7 +106,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
 }
 
 /// Why a request that a web page caused is refused. `knack dev` has checked Host and Origin by its own rule; on a cluster any
-/// Host is ours, so that a name which was rebound cannot be told from one of ours, and no page has business here.
+/// Host is ours, so a rebound name cannot be distinguished from ours, and no page has business here.
 fn of_a_page(gateway: &Gateway, headers: &HeaderMap) -> Option<&'static str> {
     let is_page = headers.contains_key(header::ORIGIN);
     (gateway.host_policy == HostPolicy::Any && is_page)

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use knack_execution::mime_type;
 use knack_gateway::catalog::Snapshot;
-use knack_gateway::tools::encode_path;
+use knack_gateway::file_url::encode_path;
 use knack_skill::catalog::{CatalogEntry, SKILL_MD};
 use knack_skill::digest;
 use knack_skill::frontmatter::{Delimiters, Split, split};
@@ -227,7 +227,7 @@ mod tests {
         let mut items: Vec<String> = (0..=2 * PAGE).map(|number| format!("{number:05}")).collect();
         let (first, next) = page(&items, |item| item, None);
         assert_eq!((first.len(), next.as_deref()), (PAGE, Some("00999")));
-        // What was sent last is gone, and something new stands before it.
+        // The last item of the previous page is gone, and a new one is before it.
         items.remove(PAGE - 1);
         items.insert(0, "-".to_owned());
         let (second, next) = page(&items, |item| item, next.as_deref());

@@ -40,7 +40,7 @@ fn cursor(request: Option<PaginatedRequestParams>) -> Option<String> {
 }
 
 impl ServerHandler for Server {
-    /// Without `listChanged`: there is no session to tell a change to. A list is always that of the catalog as it is now.
+    /// Without `listChanged`: there is no session to notify. A list is always that of the current catalog.
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
@@ -74,7 +74,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let (parts, asked) = call_context(&context)?;
-        // In one page: a host that reads the first only would lack tools that the texts name.
+        // In one page: a host that reads only the first page would miss tools that the texts name.
         let mut tools = asked.offer.tools.clone();
         tools.extend(management::tools(&self.gateway, parts));
         Ok(ListToolsResult::with_all_items(tools))

@@ -4,7 +4,7 @@ use ::http::header;
 use ::http::request::Parts;
 use knack_gateway::Gateway;
 use knack_gateway::direct::Direct;
-use knack_gateway::tools::file_url;
+use knack_gateway::file_url::file_url;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::RequestContext;
@@ -46,7 +46,7 @@ pub(crate) async fn call_tool(
     })
 }
 
-/// Where the client called, for a gateway that was not told its public URL: a resource must have a whole URI, and one that is
+/// Where the client called, for a gateway without a configured public URL: a resource must have a whole URI, and one that is
 /// read from there has the same way.
 fn called(parts: &Parts) -> String {
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());

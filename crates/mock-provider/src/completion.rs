@@ -304,7 +304,7 @@ mod tests {
         created: 1_763_760_000,
     };
 
-    fn said(format: FormatName, reply_yaml: &str) -> Result<Completion, String> {
+    fn completed(format: FormatName, reply_yaml: &str) -> Result<Completion, String> {
         let script =
             Script::parse(&format!("turns:\n- rounds:\n  - {reply_yaml}\n")).map_err(|error| error.to_string())?;
         let body = json!({"model": "m", "system": "Use <skill name=\"csv\">.", "messages": [{"role": "user", "content": "hi {{x}}"}],
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn names_are_picked_from_the_offered_tools() {
-        let completion = said(
+        let completion = completed(
             FormatName::Chat,
             "reply: {calls: [{tool: {suffix: __draw}, arguments: {n: 1}}, {unlisted: ghost}]}",
         )
@@ -336,7 +336,7 @@ mod tests {
                 },
             ]
         );
-        let error = said(FormatName::Chat, "reply: {calls: [{tool: nothing}]}").unwrap_err();
+        let error = completed(FormatName::Chat, "reply: {calls: [{tool: nothing}]}").unwrap_err();
         assert!(
             error.contains("\"nothing\"") && error.contains("load_skill, ball__draw"),
             "{error}"
@@ -345,20 +345,20 @@ mod tests {
 
     #[test]
     fn words_are_filled_in_once_and_unknown_ones_stay() {
-        let completion = said(
+        let completion = completed(
             FormatName::Messages,
             "pick: {skill: {from: system, regex: 'name=\"([^\"]+)\"'}}\n    reply: {text: '{{user}}|{{ skill }}|{{nope}}|{{', calls: [{unlisted: f, arguments: {a: ['{{skill}}']}}]}",
         )
         .unwrap();
         assert_eq!(completion.pieces[0], Piece::Text("hi {{x}}|csv|{{nope}}|{{".into()));
         assert!(matches!(&completion.pieces[1], Piece::Call { arguments, .. } if arguments == "{\"a\":[\"csv\"]}"));
-        let error = said(FormatName::Chat, "pick: {a: {from: user, regex: zebra}}").unwrap_err();
+        let error = completed(FormatName::Chat, "pick: {a: {from: user, regex: zebra}}").unwrap_err();
         assert!(error.contains("zebra"), "{error}");
     }
 
     #[test]
     fn calls_behind_thinking_carry_its_mark_within_the_id_limit() {
-        let completion = said(
+        let completion = completed(
             FormatName::Messages,
             "reply: {blocks: [{call: {unlisted: a}}, {thinking: T}, {redacted_thinking: R}], calls: [{unlisted: b}]}",
         )
@@ -381,12 +381,12 @@ mod tests {
 
     #[test]
     fn numbers_are_deterministic_and_can_be_set() {
-        let estimated = said(FormatName::Messages, "reply: {thinking: 12345678, text: abcdef}")
+        let estimated = completed(FormatName::Messages, "reply: {thinking: 12345678, text: abcdef}")
             .unwrap()
             .usage;
         assert_eq!((estimated.output, estimated.thinking), (4, 2));
         assert!(estimated.input > 10);
-        let set = said(
+        let set = completed(
             FormatName::Messages,
             "reply: {text: a, usage: {input: 5, output: 6, cache_read: 7, cache_write: 8, thinking: 1}}",
         );
@@ -411,7 +411,9 @@ mod tests {
             (FormatName::Messages, "tool", "tool_use"),
         ] {
             assert_eq!(
-                said(format, &format!("reply: {{text: a, stop: {stop}}}")).unwrap().stop,
+                completed(format, &format!("reply: {{text: a, stop: {stop}}}"))
+                    .unwrap()
+                    .stop,
                 word
             );
         }

@@ -59,7 +59,7 @@ impl Exchange<'_> {
     }
 
     /// Parses a body and applies the rules. Gives the body, and the request as the model sees it: with what is stored, and
-    /// without what stands around it in a token count.
+    /// without the members around it in a token count.
     fn receive(
         &self,
         bytes: &Bytes,
@@ -102,35 +102,36 @@ impl Exchange<'_> {
             number: self.number,
             created: (self.mock.clock)(),
         };
-        let mut said = completion::complete(step, received, stamp)?;
-        if self.format == FormatName::Messages && !said.extra.contains_key("container") {
-            said.extra
+        let mut completion = completion::complete(step, received, stamp)?;
+        if self.format == FormatName::Messages && !completion.extra.contains_key("container") {
+            completion
+                .extra
                 .extend(container_of(body).map(|container| ("container".to_owned(), container)));
         }
         let delivery = &step.stream;
         if self.format == FormatName::Responses {
             self.mock
                 .stored
-                .keep(body, whole, &render::responses::body(&said, body));
+                .keep(body, whole, &render::responses::body(&completion, body));
         }
         if !received.stream {
             let body = match self.format {
-                FormatName::Chat => render::chat::body(&said),
-                FormatName::Messages => render::messages::body(&said)?,
-                FormatName::Responses => render::responses::body(&said, body),
-                FormatName::Gemini => render::gemini::body(&said)?,
+                FormatName::Chat => render::chat::body(&completion),
+                FormatName::Messages => render::messages::body(&completion)?,
+                FormatName::Responses => render::responses::body(&completion, body),
+                FormatName::Gemini => render::gemini::body(&completion)?,
             };
             return Ok(self.deliver("application/json", &[body.to_string().into_bytes()], delivery));
         }
         let frames = match self.format {
-            FormatName::Chat => chat_frames(&said, delivery, StreamOptions::of(body)),
-            FormatName::Messages => messages_frames(&said, delivery),
-            FormatName::Responses => render::responses::events(&said, body, delivery)
+            FormatName::Chat => chat_frames(&completion, delivery, StreamOptions::of(body)),
+            FormatName::Messages => messages_frames(&completion, delivery),
+            FormatName::Responses => render::responses::events(&completion, body, delivery)
                 .iter()
                 .map(|(kind, event)| delivery::frame(Some(kind), &event.to_string(), delivery.line_end))
                 .collect(),
             FormatName::Gemini => {
-                let frames = render::gemini::frames(&said, delivery)?;
+                let frames = render::gemini::frames(&completion, delivery)?;
                 if self.asked.array {
                     return Ok(self.deliver("application/json", &array(&frames), delivery));
                 }

@@ -8,9 +8,13 @@ use super::render;
 use super::render::chat::StreamOptions;
 use super::script::{Delivery, LineEnd};
 
-pub(super) fn chat_frames(said: &completion::Completion, delivery: &Delivery, options: StreamOptions) -> Vec<Vec<u8>> {
+pub(super) fn chat_frames(
+    completion: &completion::Completion,
+    delivery: &Delivery,
+    options: StreamOptions,
+) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    for (index, event) in render::chat::events(said, delivery, options).iter().enumerate() {
+    for (index, event) in render::chat::events(completion, delivery, options).iter().enumerate() {
         frames.push(delivery::frame(None, event, delivery.line_end));
         if delivery.ping_every.is_some_and(|every| (index + 1) % every == 0) && event != "[DONE]" {
             frames.push(b": ping\n\n".to_vec());
@@ -19,9 +23,9 @@ pub(super) fn chat_frames(said: &completion::Completion, delivery: &Delivery, op
     frames
 }
 
-pub(super) fn messages_frames(said: &completion::Completion, delivery: &Delivery) -> Vec<Vec<u8>> {
+pub(super) fn messages_frames(completion: &completion::Completion, delivery: &Delivery) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    for (index, (kind, event)) in render::messages::events(said, delivery).iter().enumerate() {
+    for (index, (kind, event)) in render::messages::events(completion, delivery).iter().enumerate() {
         frames.push(delivery::frame(Some(kind), &event.to_string(), delivery.line_end));
         if delivery.ping_every.is_some_and(|every| (index + 1) % every == 0) && *kind != "message_stop" {
             let (kind, ping) = render::messages::ping();

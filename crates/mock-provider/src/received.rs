@@ -100,7 +100,7 @@ impl Received {
         }
     }
 
-    /// Items of Responses: what the model said between two items of others is one answer.
+    /// Items of Responses: output of the model between two other items is one answer.
     fn add_items(&mut self, instructions: &Value, input: &Value) {
         self.add_system(instructions);
         if input.is_string() {
@@ -140,9 +140,9 @@ impl Received {
             answering = model;
             for answer in answers {
                 let response = &answer["response"];
-                let said = [&response["output"], &response["error"], response];
-                let said = said.into_iter().find(|value| !value.is_null()).unwrap_or(response);
-                self.add_result(said.as_str().map_or_else(|| said.to_string(), str::to_owned));
+                let output = [&response["output"], &response["error"], response];
+                let output = output.into_iter().find(|value| !value.is_null()).unwrap_or(response);
+                self.add_result(output.as_str().map_or_else(|| output.to_string(), str::to_owned));
             }
             self.history.push(text);
         }

@@ -71,7 +71,7 @@ pub(super) struct GeminiCall {
     pub(super) stream: bool,
     /// A stream is one JSON array.
     pub(super) array: bool,
-    /// A path of Vertex AI, whose token counts take a request as it stands.
+    /// A path of Vertex AI, whose token counts take an unwrapped request.
     pub(super) vertex: bool,
 }
 

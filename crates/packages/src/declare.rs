@@ -1,4 +1,4 @@
-//! What a skill declares, in the order in which declarations count.
+//! The packages that a skill declares, from the first declaration of this list that is present.
 //!
 //! ```text
 //! requirements.lock ─ wins over the versions of what is declared
@@ -6,7 +6,7 @@
 //! `spec.packages` (a list, or the standard environment) ▶ frontmatter `packages` ▶ requirements.txt, scripts/requirements.txt ▶ script blocks (PEP 723) ▶ the standard environment, by imports
 //! ```
 //!
-//! The first of them that is there counts alone: who declares gets exactly that.
+//! Only that declaration counts: a skill that declares packages gets exactly those.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use knack_skill::model::{AskedPackages, SkillFile};
 use serde_json::Value;
 
 use crate::finding::{Finding, FindingKind};
-use crate::front::Front;
+use crate::front::FrontmatterPackages;
 use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::{LOCK_FILE, Lock};
 use crate::marker::allows;
@@ -24,22 +24,22 @@ use crate::requirements_txt::{self, help_of};
 use crate::rules::Versions;
 use crate::{MAX_PACKAGES, script, standard};
 
-/// Where requirements of pip are looked for.
+/// Files of pip requirements that are read.
 const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"];
 
 /// Locks of other tools, which are not read.
 const OTHER_LOCKS: [&str; 3] = ["pylock.toml", "uv.lock", "poetry.lock"];
 
-/// The standard environment, as people read it.
+/// The standard environment in messages.
 const STANDARD_SHOWN: &str = "standard environment";
 
 /// The field of a Skill manifest.
 const SPEC_FIELD: &str = "spec.packages.python";
 
-/// For who asks for the standard environment and lists packages.
+/// The help for a skill that asks for the standard environment and lists packages.
 const ONE_OF_BOTH: &str = "set one of the two; packages that are listed can be those of the standard environment too";
 
-/// Which declaration counts.
+/// The declaration that counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Source {
     /// `spec.packages` of the manifest.
@@ -64,7 +64,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As people read it.
+    /// The source in messages.
     pub fn shown(&self) -> String {
         match self {
             Self::Spec => SPEC_FIELD.to_owned(),
@@ -80,10 +80,10 @@ impl Source {
     }
 }
 
-/// What a skill declares.
+/// The packages that a skill declares.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declaration {
-    /// Which declaration counts.
+    /// The declaration that counts.
     pub source: Source,
     /// Requirements of Python packages; empty where only a lock or nothing is there.
     pub python: Vec<Requirement>,
@@ -95,22 +95,22 @@ pub struct Declaration {
     pub requires_python: Vec<(String, Vec<(String, String)>)>,
     /// Imports of the skill's scripts, by file.
     pub imports: BTreeMap<String, Vec<Import>>,
-    /// What is refused or has no effect.
+    /// Declarations that are refused or have no effect.
     pub findings: Vec<Finding>,
 }
 
 impl Declaration {
-    /// Whether an environment belongs to the skill.
+    /// Whether the skill needs an environment.
     pub fn wants_environment(&self) -> bool {
         self.source != Source::Nothing || self.node.is_some()
     }
 
-    /// Whether the author wrote it: what is inferred may be missing, what is declared may not.
+    /// Whether the author declared packages: inferred packages may be missing, declared ones may not.
     pub fn is_declared(&self) -> bool {
         self.declares_python() || self.node.is_some()
     }
 
-    /// Where packages are declared, as people read it.
+    /// The place of the declaration in messages.
     pub fn shown_source(&self) -> String {
         match &self.node {
             None => self.source.shown(),
@@ -127,7 +127,7 @@ impl Declaration {
         }
     }
 
-    /// The same of Python alone.
+    /// Whether packages of Python are declared by the author.
     pub fn declares_python(&self) -> bool {
         !matches!(self.source, Source::Nothing | Source::Inferred | Source::OfRuntime)
     }
@@ -153,7 +153,7 @@ impl Declaration {
         self.findings.iter().any(Finding::is_error)
     }
 
-    /// What rules look at. `None`: nothing is declared, or it is refused anyway.
+    /// The input of [`crate::rules::Rules`]. `None`: nothing is declared, or it is refused anyway.
     pub fn versions(&self) -> Option<Versions<'_>> {
         match &self.lock {
             _ if self.is_refused() => None,
@@ -163,7 +163,7 @@ impl Declaration {
         }
     }
 
-    /// Names of Python packages for people and models: those that are required, else those of the lock, sorted.
+    /// Names of Python packages in messages: the required ones, else those of the lock, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = match (&self.source, &self.lock) {
             (Source::Standard | Source::Inferred | Source::OfRuntime, _) => {
@@ -186,7 +186,7 @@ impl Declaration {
     }
 }
 
-/// Reads what a skill declares: in its files, or in a manifest, whose list counts alone. No input panics.
+/// Reads the packages that a skill declares: in its files, or in a manifest, whose list replaces them. No input panics.
 pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
     let mut declared = stated(files, spec);
     declared.imports = imports_of(files);
@@ -198,7 +198,7 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>
 
 /// The same without the imports of scripts, so nothing is inferred: no Python is parsed.
 pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
-    let front = Front::of(files);
+    let front = FrontmatterPackages::of(files);
     let mut declared = stated_of_python(files, spec, front.as_ref());
     declared.node = node::declared(files, (spec, front.as_ref()), &mut declared.findings);
     declared
@@ -207,7 +207,7 @@ pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>)
 fn stated_of_python(
     files: &BTreeMap<String, SkillFile>,
     spec: Option<&AskedPackages>,
-    front: Option<&Front<'_>>,
+    front: Option<&FrontmatterPackages<'_>>,
 ) -> Declaration {
     let mut findings = Vec::new();
     let blocks = scripts(files);
@@ -243,13 +243,13 @@ fn stated_of_python(
         declared.python.clear();
     }
     add_lock(files, &mut declared);
-    tell_other_locks(files, &mut declared.findings);
+    report_other_locks(files, &mut declared.findings);
     declared
 }
 
 fn requirements(
     files: &BTreeMap<String, SkillFile>,
-    front: Option<&Front<'_>>,
+    front: Option<&FrontmatterPackages<'_>>,
     blocks: Vec<Block<'_>>,
     findings: &mut Vec<Finding>,
 ) -> (Source, Vec<Requirement>) {
@@ -261,7 +261,7 @@ fn requirements(
         let read = requirements_txt::read(file, &files[file].bytes);
         findings.extend(read.findings);
         let listed: Vec<Requirement> = read.lines.into_iter().map(|line| line.requirement).collect();
-        // A file of comments declares nothing, and is a way to say so.
+        // A file of comments declares that there are no packages.
         return (Source::Requirements(file.to_owned()), listed);
     }
     union(blocks, findings)
@@ -289,8 +289,8 @@ fn of_spec(asked: &AskedPackages, findings: &mut Vec<Finding>) -> Vec<Requiremen
     read
 }
 
-/// `packages.python` of the frontmatter: who declares packages of Node alone gets none of Python.
-fn frontmatter(front: &Front<'_>, findings: &mut Vec<Finding>) -> (Source, Vec<Requirement>) {
+/// `packages.python` of the frontmatter: a skill that declares only packages of Node gets none of Python.
+fn frontmatter(front: &FrontmatterPackages<'_>, findings: &mut Vec<Finding>) -> (Source, Vec<Requirement>) {
     let Some(members) = front.packages.as_object() else {
         findings.push(front.wrong("packages", "it is not a mapping"));
         return (Source::Frontmatter, Vec::new());
@@ -325,7 +325,7 @@ fn scripts(files: &BTreeMap<String, SkillFile>) -> Vec<Block<'_>> {
     blocks.flatten().collect()
 }
 
-/// What the scripts' blocks ask for together.
+/// The requirements of all scripts' blocks.
 fn union(blocks: Vec<Block<'_>>, findings: &mut Vec<Finding>) -> (Source, Vec<Requirement>) {
     let mut from: Vec<String> = Vec::new();
     let mut union: Vec<(Requirement, &str)> = Vec::new();
@@ -333,8 +333,8 @@ fn union(blocks: Vec<Block<'_>>, findings: &mut Vec<Finding>) -> (Source, Vec<Re
         from.push(file.to_owned());
         let metadata = match block {
             Ok(metadata) => metadata,
-            Err(told) => {
-                findings.extend(told);
+            Err(refused) => {
+                findings.extend(refused);
                 continue;
             }
         };
@@ -378,7 +378,7 @@ fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
     }
     let Some(file) = files.get(LOCK_FILE) else { return };
     match Lock::read(LOCK_FILE, &file.bytes) {
-        Err(told) => declared.findings.extend(told),
+        Err(refused) => declared.findings.extend(refused),
         Ok(lock) => {
             for requirement in declared
                 .python
@@ -399,7 +399,7 @@ fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
     }
 }
 
-/// The standard environment, if a script imports something of it.
+/// The standard environment, if a script imports one of its packages.
 fn infer(declared: &mut Declaration) {
     let Some(lock) = standard::lock() else { return };
     let foreign = declared
@@ -420,7 +420,7 @@ pub(crate) fn python_files(files: &BTreeMap<String, SkillFile>) -> impl Iterator
     texts.take(MAX_SCRIPTS)
 }
 
-/// As Python itself sees it: the case counts.
+/// By the name's ending as Python compares it: case-sensitive.
 pub(crate) fn is_python(path: &str) -> bool {
     path.strip_suffix(".py").is_some_and(|stem| !stem.is_empty())
 }
@@ -430,7 +430,7 @@ fn imports_of(files: &BTreeMap<String, SkillFile>) -> BTreeMap<String, Vec<Impor
     all.filter(|(_, found)| !found.is_empty()).collect()
 }
 
-fn tell_other_locks(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
+fn report_other_locks(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
     for file in OTHER_LOCKS.into_iter().filter(|file| files.contains_key(*file)) {
         let text = "this lock is not read";
         let help = "write requirements.lock with knack skill lock";

@@ -132,7 +132,7 @@ fn two_scripts_that_exclude_each_other_are_both_named() {
 }
 
 #[test]
-fn a_frontmatter_that_cannot_be_used_is_told_with_its_line() {
+fn a_frontmatter_that_cannot_be_used_is_reported_with_its_line() {
     for (packages, line, part) in [
         ("packages: 3", 3, "not a mapping"),
         ("packages: {python: x}", 3, "packages.python: it is not a list"),

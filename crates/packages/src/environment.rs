@@ -1,4 +1,4 @@
-//! Environments of a cluster: what is asked for, and what a builder says of it.
+//! Environments of a cluster: requests to builders, and their records.
 //!
 //! ```text
 //! Declaration ─▶ Input ─▶ digest (status of a Skill) ─▶ key of a Request, with base image and constraints
@@ -18,13 +18,13 @@ use crate::requirements_txt;
 use crate::rules::Rules;
 use crate::state::State;
 
-/// Version of what builders make of a request; a change makes every environment anew.
+/// Version of the builders' output for a request; a change rebuilds every environment.
 const FORMAT: u32 = 1;
 
-/// Hex digits of a key: 128 bits tell environments apart, and names of objects stay short.
+/// Hex digits of a key: 128 bits distinguish environments, and names of objects stay short.
 const KEY_DIGITS: usize = 32;
 
-/// What of a declaration decides about an environment.
+/// The parts of a declaration that decide its environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
     /// Requirements, sorted, a line each.
@@ -33,8 +33,8 @@ pub struct Input {
     lock: Option<String>,
     /// Versions of Python that scripts ask for, by file.
     python: Vec<(String, Vec<(String, String)>)>,
-    /// The lock of packages of Node in its one form, where there is one. Absent without: a builder of before there were any
-    /// knows such a request.
+    /// The lock of packages of Node in its one form, where there is one. Absent without: an older builder, which does not know the
+    /// field, can read such a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     node: Option<String>,
 }
@@ -70,14 +70,14 @@ impl Input {
                     .flat_map(|(operator, version)| [operator.as_str(), version.as_str()]),
             );
         }
-        // After the name of its file, which is no script's. Without one the digest is that of before there were any.
+        // Input without this part has the digest that older versions gave it.
         if let Some(node) = &self.node {
             parts.extend([NODE_LOCK_FILE, node.as_str()]);
         }
         hash(&parts)
     }
 
-    /// What a builder is to install. Errors: this is not what [`Input::of`] made.
+    /// The declaration that a builder installs. Errors: the input was not made by [`Input::of`].
     pub fn declaration(&self) -> Result<Declaration, Vec<Finding>> {
         let read = requirements_txt::read("requirements", self.requirements.as_bytes());
         if !read.findings.is_empty() {
@@ -99,7 +99,7 @@ impl Input {
             lock,
             node: node.map(|lock| NodeDeclaration {
                 source: NODE_LOCK_FILE.to_owned(),
-                // For people, who read the skill's own.
+                // The text is for a message; the skill's own declaration has the source.
                 names: Vec::new(),
                 lock,
             }),
@@ -110,12 +110,12 @@ impl Input {
     }
 }
 
-/// What a builder is asked for.
+/// A request to a builder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// What is declared.
+    /// The declared packages.
     pub input: Input,
-    /// Constraints of the runtime, as its manifest has them.
+    /// Constraints of the runtime, as in its manifest.
     pub constraints: Vec<String>,
     /// The image that the environment is added to, by digest.
     pub base: String,
@@ -129,8 +129,8 @@ impl Request {
     }
 }
 
-/// What an environment of a cluster is known by: 32 hex digits over what is declared, the base image and, where no lock
-/// fixes versions, what the runtime allows. Equal for two skills with equal locks at runtimes of one image.
+/// The key of an environment of a cluster: 32 hex digits over the declared packages, the base image and, where no lock
+/// fixes versions, the runtime's constraints. Equal for two skills with equal locks at runtimes of one image.
 pub fn key(digest: &str, is_locked: bool, rules: &Rules, base: &str) -> String {
     let constraints = if is_locked {
         String::new()
@@ -151,33 +151,33 @@ fn hash(parts: &[&str]) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is known of an environment.
+/// The state of an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentRecord {
-    /// How it stands.
+    /// The state.
     pub state: State,
-    /// Why, and what to do; for people.
+    /// The reason, and what to do; for people.
     pub message: String,
-    /// The environment, once it is there.
-    pub environment: Option<InImage>,
-    /// Whether some of the packages are left out of it, as the message says.
+    /// The environment, once it is built.
+    pub environment: Option<EnvironmentImage>,
+    /// Whether some of the packages are left out, as the message explains.
     pub is_partial: bool,
     /// When the state was reached, seconds since the Unix epoch.
     pub since: i64,
-    /// When something last asked for it, the same; rounded, so that it changes seldom.
+    /// When it was last asked for, in the same unit; rounded, so that it changes seldom.
     pub used: i64,
 }
 
 /// An environment in an image.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct InImage {
+pub struct EnvironmentImage {
     /// The image, by digest.
     pub image: String,
     /// Its folder there: a virtual environment.
     pub home: String,
 }
 
-impl InImage {
+impl EnvironmentImage {
     /// Whether a container may be started with it: a digest, and a folder of its own.
     pub fn is_plausible(&self) -> bool {
         let digest = self.image.rsplit_once("@sha256:").map(|(_, digest)| digest);
@@ -188,14 +188,14 @@ impl InImage {
     }
 }
 
-/// As it is written.
+/// A record as written in the ConfigMap.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct RecordLine {
     state: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     message: String,
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
-    environment: Option<InImage>,
+    environment: Option<EnvironmentImage>,
     #[serde(default, rename = "partial", skip_serializing_if = "is_false")]
     is_partial: bool,
     #[serde(default)]
@@ -214,13 +214,13 @@ const fn is_false(value: &bool) -> bool {
 pub struct Records(pub BTreeMap<String, EnvironmentRecord>);
 
 impl Records {
-    /// Reads them as one process tells another; what cannot be read is passed over.
+    /// Reads the records of another process; lines that cannot be read are skipped.
     pub fn read<'a>(lines: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
         let read = |text: &str| {
-            let written: Written = serde_json::from_str(text).ok()?;
+            let written: RecordLine = serde_json::from_str(text).ok()?;
             let state = State::of_word(&written.state)?;
-            let environment = written.environment.filter(InImage::is_plausible);
-            // Nothing is ready that cannot be started.
+            let environment = written.environment.filter(EnvironmentImage::is_plausible);
+            // A ready record needs an environment that a container can be started with.
             (state != State::Ready || environment.is_some()).then_some(EnvironmentRecord {
                 state,
                 message: written.message,
@@ -239,10 +239,10 @@ impl Records {
         )
     }
 
-    /// The same as text, a member for each.
+    /// The records as lines, one for each key.
     pub fn lines(&self) -> BTreeMap<String, String> {
         let write = |record: &EnvironmentRecord| {
-            let written = Written {
+            let written = RecordLine {
                 state: record.state.to_string(),
                 message: record.message.clone(),
                 environment: record.environment.clone(),
@@ -250,7 +250,7 @@ impl Records {
                 since: record.since,
                 used: record.used,
             };
-            // Strings and numbers are always written.
+            // Serializing strings and numbers does not fail.
             serde_json::to_string(&written).unwrap_or_default()
         };
         self.0
@@ -259,7 +259,7 @@ impl Records {
             .collect()
     }
 
-    /// One of them.
+    /// The record of a key.
     pub fn get(&self, key: &str) -> Option<&EnvironmentRecord> {
         self.0.get(key)
     }

@@ -166,7 +166,7 @@ fn records_are_read_as_they_are_written_and_nothing_else_is() {
     let record = |state, image: Option<&str>| EnvironmentRecord {
         state,
         message: "why \"image\"".to_owned(),
-        environment: image.map(|image| InImage {
+        environment: image.map(|image| EnvironmentImage {
             image: image.to_owned(),
             home: "/opt/knack/packages/env-1".to_owned(),
         }),
@@ -202,7 +202,7 @@ fn records_are_read_as_they_are_written_and_nothing_else_is() {
         assert_eq!(Records::read(&lines), Records::default(), "{text}");
     }
     for home in ["relative", "/a/../etc", "/a:b"] {
-        let bad = InImage {
+        let bad = EnvironmentImage {
             image: digest.clone(),
             home: home.to_owned(),
         };

@@ -1,4 +1,4 @@
-//! What is wrong with a declaration, or noteworthy about it: where, what, and what to write instead.
+//! Problems and notes about a declaration: place, text, and what to write instead.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,7 +39,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// The word in JSON output.
+    /// The stable word in JSON output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UrlRequirement => "package-url",
@@ -94,7 +94,7 @@ impl Finding {
         }
     }
 
-    /// Whether no environment is built because of it.
+    /// Whether it prevents building an environment.
     pub const fn is_error(&self) -> bool {
         !matches!(
             self.kind,

@@ -1,4 +1,4 @@
-//! What an author should know before a model meets it: imports that nothing gives, installations in prose.
+//! Problems that an author should see before a model does: imports without a package, installations in prose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::finding::{Finding, FindingKind, shown};
 use crate::imports::Import;
 use crate::node;
 
-/// Most missing imports that are told of one skill.
-const MAX_TOLD: usize = 30;
+/// Most findings of one kind for one skill.
+const MAX_MISSING: usize = 30;
 
-/// The module of the decorators of functions that are tools: calls of these have a stand-in where the package is not there.
+/// The module whose decorators mark functions as tools: where its package is missing, a stub replaces it.
 const DECORATORS: &str = "tukuy";
 
 /// Commands that would install something.
@@ -29,8 +29,8 @@ const INSTALLERS: [&str; 9] = [
     "apt install",
 ];
 
-/// Everything to tell about a skill's packages: what is refused, imports that are missing, prose that installs nothing. `declared` is
-/// what the files and the manifest (`spec`) declare.
+/// All findings about a skill's packages: refused declarations, missing imports, prose that installs nothing. `declared` is
+/// the declaration of the files and the manifest (`spec`).
 pub fn findings(
     files: &BTreeMap<String, SkillFile>,
     spec: Option<&AskedPackages>,
@@ -43,10 +43,10 @@ pub fn findings(
     all
 }
 
-/// An import that is neither in the standard library, nor in the skill, nor declared. Optional ones are the script's own
-/// business.
+/// An import that is neither in the standard library, nor in the skill, nor declared. Optional imports are left to the
+/// script.
 fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) -> Vec<Finding> {
-    // What is declared is not known.
+    // A refused declaration has no list to compare with.
     if declared.is_refused() {
         return Vec::new();
     }
@@ -60,12 +60,12 @@ fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) 
         let has_other = import.optional || import.is_standard() || import.top() == DECORATORS;
         !has_other && !own.contains(import.top()) && !given(import)
     };
-    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut reported: BTreeSet<String> = BTreeSet::new();
     let mut findings = Vec::new();
     for (file, imports) in &declared.imports {
         for import in imports.iter().filter(is_missing) {
             let package = import.package();
-            if findings.len() < MAX_TOLD && told.insert(package.clone()) {
+            if findings.len() < MAX_MISSING && reported.insert(package.clone()) {
                 let text = format!("{} is imported and no declared package gives it", import.top());
                 findings.push(Finding::new(
                     FindingKind::MissingImport,
@@ -80,7 +80,7 @@ fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) 
     findings
 }
 
-/// A package that a script of Node loads and that nothing gives.
+/// A package that a script of Node loads and no lock has.
 fn missing_packages(
     files: &BTreeMap<String, SkillFile>,
     spec: Option<&AskedPackages>,
@@ -93,23 +93,24 @@ fn missing_packages(
     if imports.is_empty() {
         return Vec::new();
     }
-    let wish = node::wish(files, spec).ok().flatten();
-    // What is declared and has no lock is told already.
-    let is_wished = |name: &str| {
-        wish.iter()
-            .flat_map(|wish| &wish.dependencies)
+    let requirements = node::requirements(files, spec).ok().flatten();
+    // Declared packages without a lock have a finding already.
+    let is_required = |name: &str| {
+        requirements
+            .iter()
+            .flat_map(|requirements| &requirements.dependencies)
             .any(|one| one.name == name)
     };
     let is_there = |name: &str| declared.node.as_ref().is_some_and(|node| node.lock.top(name).is_some());
-    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut reported: BTreeSet<String> = BTreeSet::new();
     let mut findings = Vec::new();
     for import in imports {
         let name = import.name;
-        if is_wished(&name) || is_there(&name) || findings.len() >= MAX_TOLD || !told.insert(name.clone()) {
+        if is_required(&name) || is_there(&name) || findings.len() >= MAX_MISSING || !reported.insert(name.clone()) {
             continue;
         }
-        let place = match &wish {
-            Some(wish) => wish.source.as_str(),
+        let place = match &requirements {
+            Some(requirements) => requirements.source.as_str(),
             None => "dependencies of package.json",
         };
         let help = format!("add {name} to {place}, then make the lock with knack skill lock");
@@ -125,7 +126,7 @@ fn missing_packages(
     findings
 }
 
-/// The line to add, at the place that counts.
+/// The help: the line to add, in the declaration that counts.
 fn help(declared: &Declaration, package: &str) -> String {
     match &declared.source {
         Source::Spec => format!("add \"{package}\" to spec.packages.python"),
@@ -142,7 +143,7 @@ fn help(declared: &Declaration, package: &str) -> String {
         Source::Standard => {
             format!("list what the scripts import, {package} too, in place of packages.standard")
         }
-        // Who declares gets exactly that, so what is inferred has to be written down too.
+        // A declaration replaces inferred packages, so those must be written down too.
         Source::Inferred => {
             let lock = declared.lock.as_ref();
             let used: BTreeSet<String> = declared
@@ -169,7 +170,7 @@ fn own_modules(files: &BTreeMap<String, SkillFile>) -> BTreeSet<&str> {
     own
 }
 
-/// Lines of SKILL.md that tell a model to install something, which it cannot.
+/// Lines of SKILL.md that ask a model to install something, which it cannot.
 fn installs_in_prose(files: &BTreeMap<String, SkillFile>) -> Vec<Finding> {
     let Some(name) = tree::find_document(files.keys().map(String::as_str)) else {
         return Vec::new();
@@ -180,7 +181,7 @@ fn installs_in_prose(files: &BTreeMap<String, SkillFile>) -> Vec<Finding> {
         .enumerate()
         .filter(|(_, line)| INSTALLERS.iter().any(|words| line.contains(words)));
     lines
-        .take(MAX_TOLD)
+        .take(MAX_MISSING)
         .map(|(index, line)| {
             let text = format!("{} installs nothing: a run has no network", shown(line.trim()));
             let help = "declare what it names in requirements.txt or under packages in the frontmatter";
@@ -195,7 +196,7 @@ mod tests {
     use crate::declare;
     use crate::fixture::files;
 
-    fn told(list: &[(&str, &str)]) -> Vec<String> {
+    fn reported(list: &[(&str, &str)]) -> Vec<String> {
         let files = files(list);
         findings(&files, None, &declare(&files, None))
             .iter()
@@ -204,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_import_is_told_with_the_line_to_add() {
+    fn a_missing_import_is_reported_with_the_line_to_add() {
         let script = "import os\nimport sys, own, package.deep\nfrom PIL import Image\nimport mcp\ntry:\n    import rich\nexcept ImportError:\n    pass\n";
         let own = [("scripts/own.py", "x = 1"), ("package/deep.py", "x = 1")];
         let with =
-            |more: &[(&'static str, &'static str)]| told(&[&own[..], &[("scripts/a.py", script)], more].concat());
+            |more: &[(&'static str, &'static str)]| reported(&[&own[..], &[("scripts/a.py", script)], more].concat());
         for (more, line) in [
             (
                 &[("requirements.txt", "pillow")][..],
@@ -226,26 +227,26 @@ mod tests {
             assert_eq!(with(more), [line]);
         }
         assert_eq!(
-            told(&[("a.py", "import mcp")]),
+            reported(&[("a.py", "import mcp")]),
             ["a.py:1: mcp is imported and no declared package gives it (make requirements.txt with the line mcp)"]
         );
         assert_eq!(with(&[("requirements.txt", "pillow\nmcp")]), [""; 0]);
-        assert_eq!(told(&[("a.py", "from tukuy.skills import skill")]), [""; 0]);
+        assert_eq!(reported(&[("a.py", "from tukuy.skills import skill")]), [""; 0]);
         // One line for one package.
         assert_eq!(
-            told(&[("a.py", "import mcp\nimport mcp.x"), ("b.py", "import mcp")]).len(),
+            reported(&[("a.py", "import mcp\nimport mcp.x"), ("b.py", "import mcp")]).len(),
             1
         );
     }
 
     #[test]
-    fn a_missing_package_of_node_is_told_with_its_line() {
+    fn a_missing_package_of_node_is_reported_with_its_line() {
         let script = (
             "a.js",
             "const fs = require('fs')\nconst a = require('docx')\nrequire('docx')",
         );
         assert_eq!(
-            told(&[script]),
+            reported(&[script]),
             [
                 "a.js:2: docx is loaded and no package of Node gives it (add docx to dependencies of package.json, then make the lock with knack skill lock)"
             ]
@@ -254,9 +255,9 @@ mod tests {
             "{{\"lockfileVersion\": 3, \"packages\": {{\"node_modules/docx\": {{\"version\": \"9.0.0\", \"integrity\": \"sha512-{}==\"}}}}}}",
             "a".repeat(86)
         );
-        assert_eq!(told(&[script, ("package-lock.json", &lock)]), [""; 0]);
+        assert_eq!(reported(&[script, ("package-lock.json", &lock)]), [""; 0]);
         // Without a lock one finding is enough.
-        let declared = told(&[script, ("package.json", "{\"dependencies\": {\"docx\": \"^9\"}}")]);
+        let declared = reported(&[script, ("package.json", "{\"dependencies\": {\"docx\": \"^9\"}}")]);
         assert!(
             declared.len() == 1 && declared[0].starts_with("package.json: "),
             "{declared:?}"
@@ -264,15 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn prose_that_installs_is_told_with_its_line() {
-        let told = told(&[(
+    fn prose_that_installs_is_reported_with_its_line() {
+        let reported = reported(&[(
             "SKILL.md",
             "---\nname: x\n---\nFirst:\n```\npip install pillow\n```\nThe pip of an apple.\n",
         )]);
-        assert_eq!(told.len(), 1);
+        assert_eq!(reported.len(), 1);
         assert!(
-            told[0].starts_with("SKILL.md:6: \"pip install pillow\" installs nothing"),
-            "{told:?}"
+            reported[0].starts_with("SKILL.md:6: \"pip install pillow\" installs nothing"),
+            "{reported:?}"
         );
     }
 }

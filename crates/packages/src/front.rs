@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::finding::{Finding, FindingKind};
 
-/// The member, with what finds its lines.
-pub(crate) struct Front<'a> {
+/// The member `packages`, and the document for line numbers.
+pub(crate) struct FrontmatterPackages<'a> {
     /// The skill's document.
     pub(crate) name: &'a str,
     /// `packages`.
@@ -18,8 +18,8 @@ pub(crate) struct Front<'a> {
     node: yaml::Node,
 }
 
-impl<'a> Front<'a> {
-    /// `None`: there is no such member, or nothing can be read.
+impl<'a> FrontmatterPackages<'a> {
+    /// Reads the member; `None`: it is absent, or the frontmatter cannot be read.
     pub(crate) fn of(files: &'a BTreeMap<String, SkillFile>) -> Option<Self> {
         let name = tree::find_document(files.keys().map(String::as_str))?;
         let text = std::str::from_utf8(&files[name].bytes).ok()?;
@@ -36,7 +36,7 @@ impl<'a> Front<'a> {
         self.node.line_of(field).saturating_add(YAML_LINE_OFFSET) as usize
     }
 
-    /// A field that cannot be used.
+    /// A finding about an invalid field.
     pub(crate) fn wrong(&self, field: &str, text: &str) -> Finding {
         Finding::new(
             FindingKind::Metadata,
@@ -47,7 +47,7 @@ impl<'a> Front<'a> {
         )
     }
 
-    /// What the texts of [`Front::list`] declare. `help` is for what cannot be used.
+    /// Parses the texts of [`FrontmatterPackages::list`]. `help` is for texts that cannot be parsed.
     pub(crate) fn read<T>(
         &self,
         texts: Vec<(String, String)>,
@@ -68,7 +68,7 @@ impl<'a> Front<'a> {
         read
     }
 
-    /// The texts of a list below it, each with its field; `None`: it is not there.
+    /// The texts of a list in the member, each with its field; `None`: the list is absent.
     pub(crate) fn list(&self, key: &str, findings: &mut Vec<Finding>) -> Option<Vec<(String, String)>> {
         let field = format!("packages.{key}");
         let items = match self.packages.get(key) {

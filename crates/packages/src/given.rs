@@ -1,10 +1,10 @@
-//! What a runtime gives to skills that declare nothing: the standard environment.
+//! The standard environment for skills that declare nothing, where a runtime gives it.
 
 use crate::declare::{Declaration, Source};
 use crate::rules::Rules;
 use crate::standard;
 
-/// The standard environment as such a skill has it, equal for all of them. `None` never happens, as for its lock.
+/// The declaration of such a skill, equal for all of them. `None` never happens, as for its lock.
 pub fn standard_environment() -> Option<Declaration> {
     Some(Declaration {
         source: Source::OfRuntime,
@@ -13,7 +13,7 @@ pub fn standard_environment() -> Option<Declaration> {
     })
 }
 
-/// What a skill has under the rules of a runtime: what it declares, else the standard environment if they give it.
+/// The declaration of a skill under a runtime's rules: its own, else the standard environment if the rules give it.
 pub fn applied(rules: &Rules, declared: Declaration) -> Declaration {
     if !rules.gives_standard() || declared.is_refused() || declared.wants_environment() {
         return declared;
@@ -37,7 +37,7 @@ mod tests {
     use crate::fixture::files;
 
     #[test]
-    fn who_declares_nothing_has_it_and_nobody_else() {
+    fn a_skill_without_declarations_has_it_and_no_other_skill() {
         let rules = Rules::default().with_standard(true);
         let lock = format!("six==1 --hash=sha256:{}\n", "a".repeat(64));
         let front = "---\nname: x\npackages: {python: [pillow]}\n---\n";

@@ -1,4 +1,4 @@
-//! What Python files import, read from their syntax; nothing is executed.
+//! The imports of Python files, read from their syntax; nothing is executed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use crate::name::normalized;
 /// Largest script that is read; generated files are no scripts of skills.
 pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
 
-/// Scripts that are read of one skill: a vendored library is not what a skill imports.
+/// Most scripts of a skill that are read: files of a vendored library are not the skill's own imports.
 pub const MAX_SCRIPTS: usize = 500;
 
 const STDLIB: &str = include_str!("data/stdlib.txt");
@@ -29,7 +29,7 @@ pub struct Import {
     pub module: String,
     /// Line from 1.
     pub line: usize,
-    /// It stands in a `try` or below a condition: the script may do without.
+    /// Inside a `try` or a condition: the script works without it.
     pub optional: bool,
 }
 
@@ -44,7 +44,7 @@ impl Import {
         STANDARD.contains(self.top())
     }
 
-    /// The package that gives it: by the table of names that differ, else of the same name.
+    /// The package that provides it: from the table of differing names, else of the same name.
     pub fn package(&self) -> String {
         let mut name = self.module.as_str();
         loop {
@@ -70,7 +70,7 @@ pub fn of_source(text: &str) -> Vec<Import> {
         return Vec::new();
     };
     let mut imports = Vec::new();
-    // A stack of its own, since a file may nest deeper than a thread's stack allows.
+    // An explicit stack, since a file may nest deeper than a thread's stack allows.
     let mut open = vec![(tree.root_node(), false)];
     while let Some((node, optional)) = open.pop() {
         match node.kind() {

@@ -1,4 +1,4 @@
-//! What an environment is known by.
+//! The key of an environment on this machine.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::lock::Lock;
 use crate::node::NodeLock;
 
-/// Version of the layout that builders make; a change makes every environment anew.
+/// Version of the layout of environments; a change rebuilds every environment.
 pub const FORMAT: u32 = 1;
 
 /// Where an environment runs. Two machines with equal values can use one environment.
@@ -19,7 +19,7 @@ pub struct Platform {
     pub libc: String,
     /// `x86_64`, `aarch64`.
     pub architecture: String,
-    /// The base that it stands on: the interpreter's path on a laptop, the image's digest on a cluster.
+    /// The base interpreter: its path on a laptop, the image's digest on a cluster.
     pub base: String,
 }
 
@@ -41,7 +41,7 @@ impl Key {
             &platform.base,
             lock.text(),
         ];
-        // Environments without packages of Node have the keys that they had before there were any.
+        // Environments without packages of Node keep the keys of versions that had none.
         for part in parts.into_iter().chain(node.as_deref()) {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);

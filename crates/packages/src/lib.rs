@@ -1,4 +1,4 @@
-//! Packages of skills, as values: what a skill declares, what its scripts import, and what an environment is known by.
+//! Packages of skills, as values: declarations of a skill, imports of its scripts, and keys of environments.
 //!
 //! ```text
 //! files of a skill ─▶ declare ─▶ Declaration (source, requirements, lock) ─▶ a builder: lock, install, key

@@ -13,7 +13,7 @@ pub const LOCK_FILE: &str = "requirements.lock";
 pub struct Lock {
     /// In its one form: sorted, no comments.
     text: String,
-    /// Name and version of each line, sorted; a name stands twice where versions differ by marker.
+    /// Name and version of each line, sorted; a name is there twice where versions differ by marker.
     packages: Vec<(String, String)>,
 }
 
@@ -56,7 +56,7 @@ impl Lock {
         }
     }
 
-    /// The lock of nothing.
+    /// The lock without packages.
     pub const fn empty() -> Self {
         Self {
             text: String::new(),
@@ -89,7 +89,7 @@ impl Lock {
         Self { text, packages }
     }
 
-    /// The lock as an installer reads it; equal locks have equal texts.
+    /// The text for an installer; equal locks have equal texts.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -52,7 +52,7 @@ impl Marker {
         if reader.rest.is_empty() {
             Ok(marker)
         } else {
-            Err("something stands after it".to_owned())
+            Err("there is text after it".to_owned())
         }
     }
 }
@@ -213,7 +213,7 @@ impl fmt::Display for Marker {
     }
 }
 
-/// Parts that join others stand in brackets: the text reads back to the same value.
+/// Alternatives inside a conjunction are in brackets: the text parses to the same value.
 fn joined(formatter: &mut fmt::Formatter<'_>, parts: &[Marker], word: &str) -> fmt::Result {
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_and_spelled_once() {
+    fn names_are_reported_and_spelled_once() {
         for (text, spelled) in [
             ("Pillow", "pillow"),
             ("ruamel.yaml", "ruamel-yaml"),

@@ -1,6 +1,6 @@
 //! Programs of the host that a skill's texts and scripts name: document converters and the like.
 //!
-//! A skill declares no programs, so names are looked for, from a list of those whose names mean nothing else.
+//! A skill does not declare programs, so texts are searched for names of a list of programs whose names have no other meaning.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -28,16 +28,16 @@ const ENDINGS: [&str; 7] = [".md", ".py", ".sh", ".bash", ".js", ".mjs", ".ts"];
 /// A program that is known by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Program {
-    /// What is called.
+    /// The name of its command.
     pub name: &'static str,
-    /// The package of Debian that has it.
+    /// The Debian package that has it.
     debian: &'static str,
-    /// The formula of Homebrew that has it.
+    /// The Homebrew formula that has it.
     homebrew: &'static str,
 }
 
 impl Program {
-    /// How to get it: one clause.
+    /// How to install it: one clause.
     pub fn help(&self) -> String {
         format!(
             "get it with: apt-get install {}, or brew install {}",
@@ -62,13 +62,13 @@ pub struct Mention {
 pub enum ProgramState {
     /// Runs can start it.
     Here,
-    /// It is there, and runs cannot start it; the reason as a clause.
+    /// Present, but runs cannot start it; the reason as a clause.
     Closed(String),
-    /// It is not there.
+    /// Absent.
     Absent,
 }
 
-/// Every program that is known, by name.
+/// All programs of the list, by name.
 pub fn known() -> impl Iterator<Item = Program> {
     PROGRAMS.values().copied()
 }
@@ -105,9 +105,9 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
         .map(|word| word.trim_end_matches('.'))
 }
 
-/// What is missing on a machine, as findings at the places that name it.
+/// Findings about the programs that a machine misses, at the places that name them.
 pub fn missing(mentions: &[Mention], state: &dyn Fn(&str) -> ProgramState) -> Vec<Finding> {
-    let told = mentions.iter().filter_map(|mention| {
+    let findings = mentions.iter().filter_map(|mention| {
         let name = mention.program.name;
         let (text, help) = match state(name) {
             ProgramState::Here => return None,
@@ -128,7 +128,7 @@ pub fn missing(mentions: &[Mention], state: &dyn Fn(&str) -> ProgramState) -> Ve
             help,
         ))
     });
-    told.collect()
+    findings.collect()
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_is_told_with_what_to_do() {
+    fn the_first_place_is_reported_with_what_to_do() {
         let skill = files(&[
             ("SKILL.md", "x\nqpdf and pandoc\n"),
             ("scripts/a.py", "'qpdf'\n'soffice'\n"),
@@ -177,12 +177,12 @@ mod tests {
             "soffice" => ProgramState::Closed("it is in /opt/office".to_owned()),
             _ => ProgramState::Absent,
         };
-        let told: Vec<String> = missing(&named(&skill), &state)
+        let findings: Vec<String> = missing(&named(&skill), &state)
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(
-            told,
+            findings,
             [
                 "SKILL.md:2: the program qpdf is named and is not on this machine (get it with: apt-get install qpdf, or brew install qpdf)",
                 "scripts/a.py:2: the program soffice is named and runs cannot start it: it is in /opt/office (install it below /usr)",

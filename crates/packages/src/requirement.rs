@@ -25,14 +25,14 @@ pub struct Requirement {
     pub marker: Option<Marker>,
 }
 
-/// Why a text is no requirement: its class, and one clause.
-pub type NoRequirement = (FindingKind, String);
+/// Why a text is not a requirement: the class, and one clause.
+pub type RequirementError = (FindingKind, String);
 
 impl Requirement {
     /// Reads one requirement, without comment and options.
     ///
     /// Errors: an address of any kind, or a text that is not in the grammar.
-    pub fn parse(text: &str) -> Result<Self, NoRequirement> {
+    pub fn parse(text: &str) -> Result<Self, RequirementError> {
         let text = text.trim();
         let wrong = |why: &str| (FindingKind::Requirement, format!("{}: {why}", shown(text)));
         if text.len() > MAX_REQUIREMENT_BYTES {
@@ -124,7 +124,7 @@ fn is_address(text: &str, after_name: &str) -> bool {
             .any(|end| before_marker.to_ascii_lowercase().ends_with(end))
 }
 
-/// An address without what stands before its `@`: credentials are not repeated.
+/// The address without user and password: credentials are not repeated.
 fn without_secret(text: &str) -> String {
     match (text.split_once("://"), text.rsplit_once('@')) {
         (Some((scheme, rest)), Some((_, host))) if rest.contains('@') => format!("{scheme}://…@{host}"),
@@ -217,8 +217,8 @@ mod tests {
                 "{text}"
             );
         }
-        let (_, told) = Requirement::parse("a @ https://me:secret@example.org/a.whl").unwrap_err();
-        assert!(!told.contains("secret"), "{told}");
+        let (_, message) = Requirement::parse("a @ https://me:secret@example.org/a.whl").unwrap_err();
+        assert!(!message.contains("secret"), "{message}");
     }
 
     #[test]

@@ -20,18 +20,18 @@ pub struct Line {
     pub number: usize,
 }
 
-/// What stands in a file.
+/// The content of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Read {
+pub struct RequirementsFile {
     /// Requirements in their order.
     pub lines: Vec<Line>,
-    /// What is refused.
+    /// The refused lines.
     pub findings: Vec<Finding>,
 }
 
 /// Reads a file of requirements. No input panics; all work is bounded by its size.
-pub fn read(file: &str, bytes: &[u8]) -> Read {
-    let mut read = Read::default();
+pub fn read(file: &str, bytes: &[u8]) -> RequirementsFile {
+    let mut read = RequirementsFile::default();
     let text = match text_of(file, bytes) {
         Ok(text) => text,
         Err(finding) => {
@@ -108,7 +108,7 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// A comment begins at a `#` that stands first or after a blank, as in pip.
+/// A comment begins at a `#` at the start or after a blank, as in pip.
 fn without_comment(line: &str) -> &str {
     let bytes = line.as_bytes();
     let start = bytes
@@ -129,11 +129,11 @@ fn option(line: &str) -> Option<(FindingKind, String, &'static str)> {
         .unwrap_or(line.len());
     let name = &line[..end];
     let short = |prefix: &str| !name.starts_with("--") && name.starts_with(prefix);
-    let told = |what: &str| format!("{} {what}", shown(name));
+    let message = |what: &str| format!("{} {what}", shown(name));
     Some(if name == "--editable" || short("-e") {
         (
             FindingKind::Editable,
-            told("builds a folder; nothing is built from source here"),
+            message("builds a folder; nothing is built from source here"),
             "publish it as a wheel and name it, or keep its files in the skill's folder",
         )
     } else if [
@@ -149,19 +149,19 @@ fn option(line: &str) -> Option<(FindingKind, String, &'static str)> {
     {
         (
             FindingKind::IndexOption,
-            told("names another index; the index of whoever runs the skill alone counts"),
+            message("names another index; only the index that runs of the skill are configured with is used"),
             "remove the line; set UV_DEFAULT_INDEX on a laptop",
         )
     } else if name == "--requirement" || name == "--constraint" || short("-r") || short("-c") {
         (
             FindingKind::Include,
-            told("names another file; one file declares everything"),
+            message("names another file; one file declares everything"),
             "write its lines here",
         )
     } else {
         (
             FindingKind::Option,
-            told("is an option of pip, which does not install here"),
+            message("is an option of pip, which does not install here"),
             "remove the line",
         )
     })
@@ -198,7 +198,7 @@ fn one(file: &str, number: usize, line: &str) -> Result<Line, Finding> {
     }
 }
 
-/// What to do about a requirement that is none.
+/// The help for a line that is not a requirement.
 pub(crate) fn help_of(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::UrlRequirement => "write the name of a package and a version, such as pillow>=10",

@@ -1,4 +1,4 @@
-//! What a runtime demands of the packages of its skills.
+//! A runtime's rules about the packages of its skills.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct Rules {
     standard: bool,
 }
 
-/// What is declared, as far as rules speak of it.
+/// The part of a declaration that rules apply to.
 #[derive(Debug, Clone, Copy)]
 pub enum Versions<'a> {
     /// Exact versions of a lock: name and version.
@@ -26,16 +26,16 @@ pub enum Versions<'a> {
     Open(&'a [Requirement]),
 }
 
-/// A rule that is broken.
+/// A rule that a declaration breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct RuleViolation {
     /// `Refused` without a lock, `Conflict` with a constraint.
     pub state: State,
-    /// What is wrong and what to do.
+    /// The problem and what to do.
     pub text: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for RuleViolation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
@@ -62,7 +62,7 @@ impl Rules {
         })
     }
 
-    /// The same, which give the standard environment to skills that declare nothing, or do not.
+    /// The same rules, which give the standard environment to skills that declare nothing, or do not.
     #[must_use]
     pub fn with_standard(mut self, standard: bool) -> Self {
         self.standard = standard;
@@ -74,7 +74,7 @@ impl Rules {
         self.standard
     }
 
-    /// The constraints as an installer reads them, sorted; equal rules have equal texts. Empty without any.
+    /// The constraints for an installer, sorted; equal rules have equal texts. Empty without any.
     pub fn constraints_text(&self) -> String {
         let mut lines: Vec<String> = self.constraints.iter().map(|line| format!("{line}\n")).collect();
         lines.sort();
@@ -82,10 +82,10 @@ impl Rules {
         lines.concat()
     }
 
-    /// The rule that what a skill declares breaks, if any. What only an index can tell is left to whoever asks it.
-    pub fn broken_by(&self, versions: Versions<'_>) -> Option<Broken> {
+    /// The rule that a declaration breaks, if any. A conflict that only an index can show is left to the installer.
+    pub fn violation(&self, versions: Versions<'_>) -> Option<RuleViolation> {
         match versions {
-            Versions::Open(_) if self.require_lock => Some(Broken {
+            Versions::Open(_) if self.require_lock => Some(RuleViolation {
                 state: State::Refused,
                 text:
                     "packages are declared without a lock, and spec.packages.requireLock of the runtime demands one; \
@@ -100,11 +100,11 @@ impl Rules {
     }
 
     /// A constraint under a marker may hold elsewhere only; it is left to the installer.
-    fn conflict(&self, name: &str, version: &str) -> Option<Broken> {
+    fn conflict(&self, name: &str, version: &str) -> Option<RuleViolation> {
         let constraint = self.constraints.iter().find(|constraint| {
             constraint.name == name && constraint.marker.is_none() && !allows(&constraint.clauses, version)
         })?;
-        Some(Broken {
+        Some(RuleViolation {
             state: State::Conflict,
             text: format!(
                 "{name}=={version} is fixed, and spec.packages.constraints of the runtime has {constraint}; declare or \
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_told_with_the_rule() {
+    fn what_breaks_a_rule_is_reported_with_the_rule() {
         let locked = vec![
             ("mcp".to_owned(), "1.9.4".to_owned()),
             ("six".to_owned(), "1.16".to_owned()),
@@ -170,13 +170,13 @@ mod tests {
             let rules = rules(constraints, lock).unwrap();
             let asked: Option<Vec<Requirement>> = declared.map(open);
             let versions = asked.as_deref().map_or(Versions::Locked(&locked), Versions::Open);
-            let told = rules.broken_by(versions);
-            match (told, broken) {
+            let found = rules.violation(versions);
+            match (found, broken) {
                 (None, None) => {}
-                (Some(told), Some((state, part))) => {
-                    assert!(told.state == state && told.text.contains(part), "{told:?}");
+                (Some(found), Some((state, part))) => {
+                    assert!(found.state == state && found.text.contains(part), "{found:?}");
                 }
-                (told, broken) => panic!("{constraints:?} {declared:?}: {told:?}, {broken:?}"),
+                (found, broken) => panic!("{constraints:?} {declared:?}: {found:?}, {broken:?}"),
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::requirements_txt::help_of;
 /// Largest block; a list of 200 requirements is under 16 KiB.
 const MAX_BLOCK_BYTES: usize = 64 << 10;
 
-/// What a script declares.
+/// The metadata of a script.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// `dependencies`, with nothing left out.
@@ -69,7 +69,7 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
             None => findings.extend(wrong("dependencies is not a list of texts".to_owned())),
         }
     }
-    // Where uv would fetch from is for whoever runs the skill to say.
+    // The person or installation that runs the skill chooses indexes, not the script.
     if table
         .get("tool")
         .and_then(|tool| tool.get("uv"))
@@ -84,7 +84,7 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
             FindingKind::IndexOption,
             file,
             line,
-            "tool.uv names another index or source; the index of whoever runs the skill alone counts",
+            "tool.uv names another index or source; only the index that runs of the skill are configured with is used",
             "remove it",
         ));
     }
@@ -98,11 +98,11 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
     }
 }
 
-/// Something with its line.
-type Placed<T> = (usize, T);
+/// A value with its line.
+type Numbered<T> = (usize, T);
 
 /// The first line and the content of the block. Errors: a block that does not end, or a second one.
-fn block(text: &str) -> Option<Result<Placed<String>, Placed<&'static str>>> {
+fn block(text: &str) -> Option<Result<Numbered<String>, Numbered<&'static str>>> {
     let lines: Vec<&str> = text.lines().collect();
     let starts: Vec<usize> = (0..lines.len())
         .filter(|index| lines[*index].trim_end() == "# /// script")
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_cannot_be_read_is_told_with_its_line() {
+    fn a_block_that_cannot_be_read_is_reported_with_its_line() {
         use FindingKind as K;
         for (text, kind) in [
             ("# /// script\n# dependencies = [\n# ///\n", K::Metadata),

@@ -1,4 +1,4 @@
-//! The standard environment: what hosted sandboxes have, for skills that declare nothing.
+//! The standard environment: the packages of hosted sandboxes, for skills that declare nothing.
 //!
 //! Source of the list: the imports of the public skills, and what their texts expect. No HTTP clients, and nothing that
 //! brings one: a run has no network.
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use crate::lock::Lock;
 
-/// What is asked for, one name a line.
+/// The required names, one a line.
 const NAMES: &str = include_str!("data/standard.in");
 
 /// Made from it: `uv pip compile --universal --python-version 3.10 --generate-hashes --only-binary :all:`.
@@ -20,7 +20,7 @@ pub fn lock() -> Option<&'static Lock> {
     READ.as_ref()
 }
 
-/// The packages that are asked for by name, sorted.
+/// The required packages by name, sorted.
 pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.lines().map(str::trim).filter(|line| !line.is_empty())
 }

@@ -1,4 +1,4 @@
-//! How a skill's packages stand, and what an installer's words mean.
+//! The state of a skill's packages, and the meaning of an installer's output.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use std::fmt;
 pub enum State {
     /// Versions are being chosen.
     Resolving,
-    /// The environment is being made.
+    /// The environment is being built.
     Building,
-    /// The environment is there.
+    /// The environment is ready.
     Ready,
     /// The skill declares nothing and imports nothing of the standard environment.
     NotDeclared,
@@ -31,7 +31,7 @@ pub enum State {
     TooLarge,
     /// It took longer than a build may.
     TimedOut,
-    /// Nothing here builds environments.
+    /// No builder runs here.
     PackagesOff,
     /// The installer failed in a way that has no name here.
     Failed,
@@ -57,17 +57,17 @@ impl State {
         Self::Failed,
     ];
 
-    /// The state of a word, such as another process wrote it.
+    /// The state of a word that [`State::as_str`] returned, also in another process.
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Whether an environment may still come by itself.
+    /// Whether an environment may still become ready without a change.
     pub const fn is_pending(self) -> bool {
         matches!(self, Self::Resolving | Self::Building)
     }
 
-    /// Whether the same build may end in another way later, without a change of what is declared.
+    /// Whether the same build may have another result later, without a change of the declaration.
     pub const fn may_pass(self) -> bool {
         matches!(
             self,
@@ -96,12 +96,12 @@ impl State {
         }
     }
 
-    /// What a failure of `uv` means, by what it wrote to standard error.
-    pub fn of_uv(said: &str) -> Self {
+    /// The state for a failure of `uv`, by its standard error.
+    pub fn of_uv(output: &str) -> Self {
         // Its lines are wrapped, so words are compared with single blanks between them.
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-        let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
-        // The more special ones first: a lack of wheels is told as an unsatisfiable set too.
+        let output = output.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| output.contains(word));
+        // Specific messages first: uv reports missing wheels as an unsatisfiable set too.
         if has(&["hash mismatch"]) {
             Self::HashMismatch
         } else if has(&[
@@ -135,7 +135,7 @@ impl State {
         } else if has(&["requires python >", "requires python <", "requires python ="]) {
             Self::Refused
         } else if has(&["has an invalid package format"]) {
-            // Told as an unsatisfiable set too.
+            // Reported as an unsatisfiable set too.
             Self::Failed
         } else if has(&["are incompatible", "unsatisfiable", "conflicting"]) {
             Self::Conflict
@@ -168,7 +168,7 @@ mod tests {
     /// Texts of uv 0.13.9.
     #[test]
     fn words_of_uv_become_states() {
-        for (said, state) in [
+        for (output, state) in [
             (
                 "Because nosuch was not found in the package registry and you\n require nosuch, we can conclude that your requirements are unsatisfiable.",
                 State::PackageNotFound,
@@ -215,7 +215,7 @@ mod tests {
             ),
             ("error: something else", State::Failed),
         ] {
-            assert_eq!(State::of_uv(said), state, "{said}");
+            assert_eq!(State::of_uv(output), state, "{output}");
         }
     }
 }

@@ -121,7 +121,7 @@ impl Annotation {
     }
 }
 
-/// Whether a name is a type of Python itself, which nobody needs to quote.
+/// Whether a name is a built-in type of Python, which needs no quotes.
 fn is_builtin(name: &str) -> bool {
     matches!(
         name,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::config::ConfigParam;
 use super::risk::{RiskLevel, SafetyFlags};
 
-/// Said of a tool without a description, since providers refuse an empty one.
+/// The description of a tool without one, since providers refuse an empty one.
 const NO_DESCRIPTION: &str = "No description.";
 
 /// Why a function cannot be called from outside of its file.

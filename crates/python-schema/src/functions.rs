@@ -45,12 +45,17 @@ fn config(param: &super::config::ConfigParam) -> Option<ConfigParam> {
 /// A parameter whose members have other types than a lock has: it would be lost without a word.
 fn unreadable(tool: &ToolDeclaration) -> Vec<FunctionProblem> {
     let params = tool.config_params.iter().map(super::config::ConfigParam::to_value);
-    let told = params.filter_map(|param| {
+    let problems = params.filter_map(|param| {
         let error = serde_json::from_value::<ConfigParam>(param.clone()).err()?;
         let message = format!("{}: config parameter {}: {error}", tool.function, param["name"]);
-        Some(told(Severity::Error, tool.line, message, "correct its declaration"))
+        Some(problem_of(
+            Severity::Error,
+            tool.line,
+            message,
+            "correct its declaration",
+        ))
     });
-    told.collect()
+    problems.collect()
 }
 
 /// Parameters that nothing reads: a function gets their values by its context.
@@ -61,7 +66,7 @@ fn unread(tool: &ToolDeclaration) -> Option<FunctionProblem> {
             tool.function
         );
         let help = "add a parameter `context: SkillContext`; their values are in context.config";
-        told(Severity::Warning, tool.line, message, help)
+        problem_of(Severity::Warning, tool.line, message, help)
     })
 }
 
@@ -84,7 +89,7 @@ fn problem(problem: &SchemaProblem) -> FunctionProblem {
         Some(function) => format!("{function}: {}", problem.message),
         None => problem.message.clone(),
     };
-    told(severity, problem.line, message, &problem.help)
+    problem_of(severity, problem.line, message, &problem.help)
 }
 
 /// Why a function that is declared cannot be called by itself.
@@ -100,7 +105,7 @@ fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
         ),
     };
     let message = format!("{} {why}", tool.function);
-    Some(told(Severity::Error, tool.line, message, help))
+    Some(problem_of(Severity::Error, tool.line, message, help))
 }
 
 /// What a function says that it needs and no run has.
@@ -108,11 +113,11 @@ fn offline(tool: &ToolDeclaration) -> Option<FunctionProblem> {
     tool.flags.requires_network.then(|| {
         let message = format!("{} requires the network, which no run has", tool.function);
         let help = "take what it needs as arguments or files, or remove requires_network if it works without";
-        told(Severity::Warning, tool.line, message, help)
+        problem_of(Severity::Warning, tool.line, message, help)
     })
 }
 
-fn told(severity: Severity, line: usize, message: String, help: &str) -> FunctionProblem {
+fn problem_of(severity: Severity, line: usize, message: String, help: &str) -> FunctionProblem {
     FunctionProblem {
         severity,
         line: u32::try_from(line).unwrap_or(u32::MAX),
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_no_call_can_reach_is_an_error_with_its_line() {
-        for (text, line, said) in [
+        for (text, line, expected) in [
             (
                 "def f():\n  @skill\n  def g(x): pass\n",
                 3,
@@ -183,7 +188,7 @@ mod tests {
             let read = read_functions(text);
             let problem = &read.problems[0];
             assert_eq!(problem.severity, Severity::Error, "{text}");
-            assert!(problem.message.contains(said), "{}", problem.message);
+            assert!(problem.message.contains(expected), "{}", problem.message);
             assert!(problem.line.abs_diff(line) <= 1, "{text}: {}", problem.line);
         }
     }

@@ -12,6 +12,7 @@
 //! documentation states them; where its code does more, the vectors of `pyschema` define the behaviour.
 
 mod annotation;
+mod class;
 mod config;
 mod declaration;
 mod docstring;

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
-use tree_sitter::Node;
 
 use super::annotation::Annotation;
-use super::docstring::dedent;
-use super::literal::{Static, evaluate, string};
+use super::class::{Class, Field, read_class};
 use super::risk::title_case;
-use super::source::{Module, parts, text_of};
+use super::source::Module;
 
 /// Base class of models.
 const MODEL_BASE: &str = "BaseModel";
@@ -19,19 +17,6 @@ const ENUM_BASES: [&str; 4] = ["Enum", "IntEnum", "StrEnum", "Flag"];
 
 /// Length of a chain of base classes; a longer one is a cycle.
 const MAX_BASES: usize = 16;
-
-/// Keywords of `Field(...)` and their members in the schema. The type decides which kind of length is meant.
-const CONSTRAINTS: [(&str, &str); 9] = [
-    ("description", "description"),
-    ("title", "title"),
-    ("examples", "examples"),
-    ("ge", "minimum"),
-    ("gt", "exclusiveMinimum"),
-    ("le", "maximum"),
-    ("lt", "exclusiveMaximum"),
-    ("multiple_of", "multipleOf"),
-    ("pattern", "pattern"),
-];
 
 /// Types besides the plain ones that have a format.
 const FORMATS: [(&str, &str); 9] = [
@@ -45,27 +30,6 @@ const FORMATS: [(&str, &str); 9] = [
     ("EmailStr", "email"),
     ("HttpUrl", "uri"),
 ];
-
-#[derive(Debug, Clone)]
-struct Field {
-    name: String,
-    annotation: Annotation,
-    required: bool,
-    /// The default, if it is a value.
-    default: Option<Value>,
-    constraints: Vec<(String, Value)>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Class {
-    bases: Vec<String>,
-    description: Option<String>,
-    fields: Vec<Field>,
-    /// Values of `NAME = value`, for enumerations.
-    values: Vec<Value>,
-    /// A schema that the class states itself.
-    own_schema: Option<Value>,
-}
 
 /// The classes of one file.
 #[derive(Debug, Default)]
@@ -336,126 +300,4 @@ fn common_type(values: &[Value]) -> Option<&'static str> {
     };
     let first = kind(values.first()?)?;
     values.iter().all(|value| kind(value) == Some(first)).then_some(first)
-}
-
-fn read_class(node: Node<'_>, module: &Module<'_>) -> Class {
-    let mut class = Class::default();
-    if let Some(bases) = node.child_by_field_name("superclasses") {
-        class.bases = parts(bases)
-            .into_iter()
-            .filter(|base| matches!(base.kind(), "identifier" | "attribute"))
-            .filter_map(|base| {
-                text_of(base, module.text)
-                    .rsplit('.')
-                    .next()
-                    .map(|name| name.trim().to_owned())
-            })
-            .collect();
-    }
-    let statements = node.child_by_field_name("body").map(parts).unwrap_or_default();
-    for (place, statement) in statements.into_iter().enumerate() {
-        match statement.kind() {
-            "expression_statement" => {
-                for part in parts(statement) {
-                    if part.kind() == "assignment" {
-                        read_assignment(part, module, &mut class);
-                    } else if place == 0 {
-                        class.description = string(part, module.text).map(|text| dedent(&text));
-                    }
-                }
-            }
-            "function_definition" | "decorated_definition" => {
-                if let Some(schema) = stated_schema(statement, module) {
-                    class.own_schema = Some(schema);
-                }
-            }
-            _ => {}
-        }
-    }
-    class
-}
-
-fn read_assignment(node: Node<'_>, module: &Module<'_>, class: &mut Class) {
-    let Some(left) = node
-        .child_by_field_name("left")
-        .filter(|left| left.kind() == "identifier")
-    else {
-        return;
-    };
-    let name = text_of(left, module.text);
-    let right = node.child_by_field_name("right");
-    let Some(kind) = node.child_by_field_name("type") else {
-        if let Some(Static::Value(value)) = right.map(|right| evaluate(right, module))
-            && !name.starts_with('_')
-        {
-            class.values.push(value);
-        }
-        return;
-    };
-    let annotation = Annotation::parse(text_of(kind, module.text));
-    let is_class_variable =
-        matches!(&annotation, Annotation::Generic(name, _) | Annotation::Name(name) if name == "ClassVar");
-    if name.starts_with('_') || name == "model_config" || is_class_variable {
-        return;
-    }
-    let mut field = Field {
-        name: name.to_owned(),
-        annotation,
-        required: right.is_none(),
-        default: None,
-        constraints: Vec::new(),
-    };
-    match right.map(|right| evaluate(right, module)) {
-        Some(Static::Value(value)) => field.default = Some(value),
-        Some(Static::Ellipsis) => field.required = true,
-        Some(Static::Call {
-            function,
-            positional,
-            keywords,
-        }) if function.rsplit('.').next() == Some("Field") => read_field_call(&mut field, positional, keywords),
-        _ => {}
-    }
-    class.fields.push(field);
-}
-
-/// `Field(default, ge=1, description="...")`.
-fn read_field_call(field: &mut Field, positional: Vec<Static>, keywords: Vec<(String, Static)>) {
-    field.required = true;
-    let named_default = |(name, value): (String, Static)| (name == "default").then_some(value);
-    let default = positional
-        .into_iter()
-        .next()
-        .or_else(|| keywords.iter().cloned().find_map(named_default));
-    match default {
-        Some(Static::Value(value)) => (field.required, field.default) = (false, Some(value)),
-        Some(Static::Ellipsis) | None => {}
-        Some(_) => field.required = false,
-    }
-    for (keyword, value) in keywords {
-        match (keyword.as_str(), value) {
-            ("default_factory", _) => field.required = false,
-            ("alias", Static::Value(Value::String(alias))) => field.name = alias,
-            ("min_length" | "max_length", Static::Value(value)) => field.constraints.push((keyword, value)),
-            (_, Static::Value(value)) => {
-                if let Some((_, member)) = CONSTRAINTS.iter().find(|(known, _)| *known == keyword) {
-                    field.constraints.push(((*member).to_owned(), value));
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The literal that a method `model_json_schema` or `schema` returns, if that is all it does.
-fn stated_schema(statement: Node<'_>, module: &Module<'_>) -> Option<Value> {
-    let function = statement.child_by_field_name("definition").unwrap_or(statement);
-    let name = text_of(function.child_by_field_name("name")?, module.text);
-    if function.kind() != "function_definition" || !matches!(name, "model_json_schema" | "schema") {
-        return None;
-    }
-    let body = parts(function.child_by_field_name("body")?);
-    let returned = body.last().filter(|last| last.kind() == "return_statement")?;
-    evaluate(*parts(*returned).first()?, module)
-        .value()
-        .filter(Value::is_object)
 }

@@ -108,16 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_called_from_outside_is_told() {
+    fn what_cannot_be_called_from_outside_is_reported() {
         let source = "def f():\n  @skill\n  def g(x): pass\n@skill\ndef h(x, c: SkillContext): pass\n\
             @skill\ndef i(c: SkillContext = None): pass\n";
         let tools = generate(source).tools;
-        let told: Vec<_> = tools
+        let actual: Vec<_> = tools
             .iter()
             .map(|tool| (tool.function.as_str(), tool.uncallable))
             .collect();
         assert_eq!(
-            told,
+            actual,
             [
                 ("g", Some(Uncallable::Nested)),
                 ("h", Some(Uncallable::NeedsContext)),

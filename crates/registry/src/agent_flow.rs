@@ -21,7 +21,7 @@ use crate::store::{Store, all};
 /// Skills of a list, which has no pages here; `total` counts all.
 const LIST_MAX: usize = 1_000;
 
-/// What is asked, with the name in the path.
+/// The request, with the name in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the API")]
 pub enum AgentFlow {

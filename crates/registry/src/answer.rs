@@ -1,4 +1,4 @@
-//! What an API answers, before it has the shape of a dialect.
+//! The answer of an API, before it has the shape of a dialect.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::model::{Record, Version};
 use crate::page::Paged;
 
-/// What a call came to.
+/// The outcome of a call.
 pub(crate) enum ApiOutcome {
     Skill(Record),
     Version(Record, Version),
@@ -72,7 +72,7 @@ impl RefusalKind {
         }
     }
 
-    /// OmniRoute's code for what a repeated request is told.
+    /// OmniRoute's code in the answer to a repeated request.
     pub(crate) const fn code(self) -> Option<&'static str> {
         match self {
             Self::InProgress => Some("TOOL_IN_PROGRESS"),

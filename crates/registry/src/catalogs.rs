@@ -65,7 +65,7 @@ pub struct Catalogs {
     pub files: String,
     /// Whether [`Web`] has a key for the catalog.
     pub has_key: bool,
-    /// What fetches.
+    /// The client for fetches.
     pub web: Arc<dyn Web>,
 }
 
@@ -87,7 +87,7 @@ pub enum WebError {
     Failed(String),
 }
 
-/// What stands in a query as it is.
+/// Bytes that a query has unescaped.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 impl Catalogs {

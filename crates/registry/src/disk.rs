@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Tries, a pause apart, to have a folder alone: a process that is replaced may still end, and somebody who reads holds the lock
+/// Tries, a pause apart, to have a folder alone: a process that is replaced may still end, and a reader holds the lock
 /// for a moment.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);

@@ -18,7 +18,7 @@ pub struct Draft {
     pub mode: Option<Mode>,
     /// The catalog that it was installed from.
     pub catalog: Option<Catalog>,
-    /// What LiteLLM's API keeps beside the files.
+    /// The fields of LiteLLM's API that are not files.
     pub litellm: Option<LiteLlmFields>,
     /// Of its file tree.
     pub digest: String,

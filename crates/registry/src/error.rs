@@ -3,7 +3,7 @@
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No such skill or version, or that of another owner: nobody learns which.
+    /// No such skill or version, or it has another owner: callers cannot distinguish the two.
     #[error("not found")]
     NotFound,
     /// The owner has a skill of this name.
@@ -11,7 +11,7 @@ pub enum StoreError {
     NameTaken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The skill that has it.
         id: String,
     },
     /// A version must keep the name of its skill.

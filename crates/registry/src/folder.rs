@@ -75,7 +75,7 @@ impl FolderStore {
         Self::open_on(root, Box::new(RealDisk))
     }
 
-    /// The same on a disk that may fail.
+    /// As [`Self::open`], on a disk that may fail.
     pub fn open_on(root: &Path, disk: Box<dyn Disk>) -> io::Result<Opened> {
         fs::create_dir_all(root)?;
         let lock = fs::OpenOptions::new()
@@ -120,7 +120,7 @@ impl FolderStore {
             .unwrap_or_default()
     }
 
-    /// The files of a version, for whoever has its record.
+    /// The files of a version, for a caller that has its record.
     pub fn files(&self, record: &Record, number: u32) -> Result<Files, StoreError> {
         self.inner.files(record, number)
     }
@@ -264,7 +264,7 @@ impl Inner {
         self.change(owner, id, || {
             let record = self.get(owner, id)?.without_version(number, Stamp::of_now().now)?;
             self.replace(&record)?;
-            // What is left of it is removed at the next start.
+            // The next start removes the rest.
             let _ = self.disk.remove(&self.folder(id).join(format!("{number}.files")));
             Ok(record)
         })
@@ -276,7 +276,7 @@ impl Inner {
             let gone = self.staging(id);
             self.disk.rename(&self.folder(id), &gone)?;
             self.forget(owner, id);
-            // What is left of it is removed at the next start.
+            // The next start removes the rest.
             let _ = self.disk.remove(&gone);
             Ok((*record).clone())
         })

@@ -44,8 +44,8 @@ pub use draft::Draft;
 pub use error::StoreError;
 pub use folder::{FolderStore, Opened};
 pub use history::{
-    Claimed, Execution, FolderHistory, Found, History, HistorySettings, Kept, NotClaimed, OpenedHistory, RanSkill,
-    Sought, Status, read_folder,
+    ClaimFailure, ClaimOutcome, ExecutedSkill, Execution, ExecutionPage, ExecutionQuery, FolderHistory, History,
+    HistorySettings, OpenedHistory, Status, StoredHistory, read_folder,
 };
 pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;

@@ -35,10 +35,10 @@ const LIMIT_DEFAULT: usize = 20;
 /// Records of a page at most.
 const LIMIT_MAX: usize = 100;
 
-/// Digits of a digest that tell two names apart.
+/// Digits of a digest that distinguish two names.
 const NAME_DIGITS: usize = 8;
 
-/// What is asked, with the id in the path.
+/// The request, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the API")]
 pub enum LiteLlm {
@@ -131,7 +131,7 @@ pub(crate) async fn create(
     Ok((200, Some(shown(&record))))
 }
 
-/// What a form says beside its files.
+/// The fields of a form that are not files.
 fn fields(form: &Form) -> Result<LiteLlmFields, Refusal> {
     let field = |name: &str| form.fields.get(name).filter(|text| !text.is_empty()).cloned();
     let metadata = field("metadata").map(|text| {
@@ -176,7 +176,7 @@ fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Re
     Ok(Folder { name, files })
 }
 
-/// The name of a record without files. A title without a letter or digit that a name may have is told apart by its digest.
+/// The name of a record without files. A title without a letter or digit that a name may have is distinguished by its digest.
 fn name_of(title: &str) -> String {
     let name = names::normalize(title);
     if title.bytes().any(|byte| byte.is_ascii_alphanumeric()) {

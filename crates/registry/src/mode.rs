@@ -33,7 +33,7 @@ impl Mode {
         Self::ALL.into_iter().find(|mode| mode.word() == word)
     }
 
-    /// The same as every other part of Knack says it.
+    /// The mode in the words of the rest of Knack.
     pub const fn activation(self) -> ActivationMode {
         match self {
             Self::On => ActivationMode::Always,

@@ -1,4 +1,4 @@
-//! What is known of an uploaded skill, and the rules of its versions. Pure.
+//! The record of an uploaded skill, and the rules of its versions. Pure.
 
 use knack_skill::ids::versioned;
 use knack_skill::names;
@@ -29,7 +29,7 @@ impl From<[u8; 32]> for Owner {
     }
 }
 
-/// Stands before the client of an account: no hash and no name of a namespace or ServiceAccount has it.
+/// The prefix of an account's client: no hash and no name of a namespace or ServiceAccount has it.
 const OF_ACCOUNT: char = '#';
 
 impl Owner {
@@ -50,13 +50,13 @@ impl Owner {
         &self.0
     }
 
-    /// What callers are told of it: of a client of a gateway the hash alone, which is what the gateway itself knows.
+    /// The form that callers see: of a client of a gateway the hash alone, which is what the gateway itself knows.
     #[must_use]
     pub fn shown(&self) -> &str {
         self.0.split_once(OF_ACCOUNT).map_or(&*self.0, |(_, client)| client)
     }
 
-    /// Whether what belongs to `other` is this one's to see: its own, and an account's those of all of its clients.
+    /// Whether this owner sees the objects of `other`: its own, and an account also those of its clients.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let of_client = || other.0.strip_prefix(&self.0)?.strip_prefix(OF_ACCOUNT);
@@ -69,7 +69,7 @@ impl Owner {
 pub struct Record {
     /// `skill_knack_` and a UUID of version 7, so that ids sort by their time.
     pub id: String,
-    /// Who may see it.
+    /// The owner, who alone sees it.
     pub owner: Owner,
     /// The name in its SKILL.md; of all its versions.
     pub name: String,
@@ -110,7 +110,7 @@ pub struct Version {
     /// The catalog that it was installed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalog: Option<Catalog>,
-    /// What LiteLLM's API keeps beside the files.
+    /// The fields of LiteLLM's API that are not files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub litellm: Option<LiteLlmFields>,
     /// Of its file tree ([`knack_skill::tree::digest`]).
@@ -147,7 +147,7 @@ fn now() -> i64 {
 }
 
 impl Record {
-    /// The title, where the name is made of it: what the skill was called by whoever made it.
+    /// The title, where the name is derived from it: the skill's name as its author wrote it.
     pub fn written(&self) -> Option<&str> {
         self.title
             .as_deref()

@@ -10,11 +10,11 @@ use crate::model::{Owner, Record};
 use crate::page::{Page, Paged};
 use crate::store::Store;
 
-/// A store without skills, for whoever runs tools of skills that somebody else keeps.
+/// A store without skills, for a process that runs tools of skills that are stored elsewhere.
 #[derive(Debug)]
 pub(crate) struct Nothing;
 
-/// Said to what would change it.
+/// The message to requests that would change it.
 const KEPT_ELSEWHERE: StoreError = StoreError::NotFound;
 
 #[async_trait]

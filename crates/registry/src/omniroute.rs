@@ -2,7 +2,7 @@
 //! from.
 //!
 //! One skill is one row, in the version that is served by default. Skills from files are rows of the owner `system`, which
-//! everybody sees and nobody changes here.
+//! every caller sees and none can change here.
 
 mod catalogs;
 mod executions;
@@ -40,12 +40,12 @@ const LIMIT_DEFAULT: usize = 20;
 const LIMIT_MAX: usize = 100;
 /// Where OmniRoute's skills come from.
 const SOURCES: [&str; 3] = [Catalog::SkillsMp.word(), Catalog::SkillsSh.word(), LOCAL];
-/// Said of what is not here.
+/// The message for unknown ids.
 const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, GET and \
     POST /api/skills/executions, GET /api/skills/executions/{id}, and GET and POST …/install of /api/skills/marketplace and \
     /api/skills/skillssh.";
 
-/// What is asked, with the id in the path.
+/// The request, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the API")]
 pub enum OmniRoute {
@@ -63,7 +63,7 @@ pub enum OmniRoute {
     Unknown,
 }
 
-/// The words of this API that stand where an id may.
+/// The words of this API that may be in the place of an id.
 const WORDS: [&str; 3] = ["install", "executions", "collect"];
 
 /// The catalog of a word of the path.
@@ -208,7 +208,7 @@ async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<
     kept.map(|record| record.id).map_err(|error| refused(error, &name))
 }
 
-/// What a list is asked for.
+/// The parameters of a list.
 struct Wanted {
     text: String,
     mode: Option<Mode>,

@@ -21,7 +21,7 @@ pub struct Paged<T> {
 }
 
 impl<T> Paged<T> {
-    /// What a page has of items in the order of their ids, which `id` tells.
+    /// A page of items in the order of their ids; `id` returns the id of an item.
     pub fn of(items: impl DoubleEndedIterator<Item = T>, page: &Page, id: impl Fn(&T) -> &str) -> Self {
         let after = page.after.as_deref();
         if page.newest_first {

@@ -1,4 +1,4 @@
-//! What gateways of a cluster report of executions to the registry, which keeps the history.
+//! The reports of a cluster's gateways to the registry, which keeps the history of executions.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::history::Execution;
 /// is kept; 401, 413, 429 and 503 as for all requests.
 pub const REPORT_PATH: &str = "/knack/v1/executions";
 /// Where an execution with a key of repeats is claimed before it is run: `POST` of it, pending. Answers: a
-/// [`Claimed`](crate::Claimed); 503 where it cannot be kept; all others as of [`REPORT_PATH`].
+/// [`ClaimOutcome`](crate::ClaimOutcome); 503 where it cannot be kept; all others as of [`REPORT_PATH`].
 pub const CLAIM_PATH: &str = "/knack/v1/executions/claims";
 /// How often a gateway claims again what it runs.
 pub const CLAIM_EVERY: std::time::Duration = std::time::Duration::from_secs(25);

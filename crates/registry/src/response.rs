@@ -16,7 +16,7 @@ const JSON: &str = "application/json";
 pub enum Denial {
     /// The request cannot be read: 400.
     Invalid,
-    /// Nobody is known by its credential: 401.
+    /// The credential is unknown: 401.
     NoCredential,
     /// The caller may not do this: 403.
     Forbidden,

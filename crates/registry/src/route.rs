@@ -35,7 +35,7 @@ impl Dialect {
     }
 }
 
-/// What is asked, with the words of the path.
+/// The request, with the words of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the APIs")]
 pub enum Operation {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_litellm_and_rows_of_omniroute_are_told_from_the_vendors() {
+    fn records_of_litellm_and_rows_of_omniroute_are_distinguished_from_the_vendors() {
         let version = ("anthropic-version", "2023-06-01");
         let record = || "litellm_skill_1".to_owned();
         for (method, path, query, expected) in [

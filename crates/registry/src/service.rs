@@ -35,7 +35,7 @@ pub struct Registry {
 /// A request to an API.
 #[derive(Debug)]
 pub struct ApiRequest {
-    /// What [`crate::route()`] made of it.
+    /// The result of [`crate::route()`].
     pub call: ApiCall,
     /// Its query.
     pub query: Option<String>,
@@ -57,7 +57,7 @@ impl Registry {
         }
     }
 
-    /// The same with catalogs to install from.
+    /// This service with catalogs to install from.
     #[must_use]
     pub fn with_catalogs(self, catalogs: Catalogs) -> Self {
         Self {
@@ -153,6 +153,54 @@ impl Registry {
         }
     }
 
+    async fn create(&self, owner: &Owner, dialect: Dialect, form: Form) -> Result<ApiOutcome, Refusal> {
+        let title = title(dialect, &form)?;
+        let draft = self.draft(dialect, form).await?;
+        let created = self.store.create(owner, title, draft).await;
+        created.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, ""))
+    }
+
+    async fn delete_version(
+        &self,
+        owner: &Owner,
+        dialect: Dialect,
+        id: &str,
+        word: &str,
+    ) -> Result<ApiOutcome, Refusal> {
+        let record = self.skill(owner, id).await?;
+        let gone = version(&record, word)?;
+        dialect.may_delete_version(&record, &gone)?;
+        let deleted = self.store.delete_version(owner, id, gone.number).await;
+        deleted.map_err(|error| Refusal::of(error, id))?;
+        Ok(ApiOutcome::VersionDeleted(gone))
+    }
+
+    /// The archive of the version that is served by default.
+    async fn served_content(&self, owner: &Owner, id: &str) -> Result<ApiOutcome, Refusal> {
+        let record = self.skill(owner, id).await?;
+        let served = record.served().cloned();
+        let served =
+            served.ok_or_else(|| Refusal::new(RefusalKind::NotFound, "version", "This skill has no version."))?;
+        self.zip(owner, &record, served.number).await
+    }
+
+    async fn create_version(
+        &self,
+        owner: &Owner,
+        dialect: Dialect,
+        id: &str,
+        (headers, body): (&HeaderMap, Bytes),
+    ) -> Result<ApiOutcome, Refusal> {
+        self.skill(owner, id).await?;
+        let form = Form::read(headers, body).await?;
+        let default = dialect.makes_default(&form)?;
+        let draft = self.draft(dialect, form).await?;
+        let made = self.store.add_version(owner, id, draft, default).await;
+        let record = made.map_err(|error| Refusal::of(error, id))?;
+        let made = version(&record, "latest")?;
+        Ok(ApiOutcome::Version(record, made))
+    }
+
     async fn call(
         &self,
         owner: &Owner,
@@ -165,12 +213,7 @@ impl Registry {
         } = asked;
         let query = query.as_deref();
         match operation {
-            Operation::Create => {
-                let title = title(dialect, &form)?;
-                let draft = self.draft(dialect, form).await?;
-                let created = self.store.create(owner, title, draft).await;
-                created.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, ""))
-            }
+            Operation::Create => self.create(owner, dialect, form).await,
             Operation::List => {
                 let page = dialect.page(query, "")?;
                 let listed = self.store.list(owner, &page).await;
@@ -190,23 +233,8 @@ impl Registry {
                     .map(ApiOutcome::Deleted)
                     .map_err(|error| Refusal::of(error, &id))
             }
-            Operation::Content(id) => {
-                let record = self.skill(owner, &id).await?;
-                let served = record.served().cloned();
-                let served = served
-                    .ok_or_else(|| Refusal::new(RefusalKind::NotFound, "version", "This skill has no version."))?;
-                self.zip(owner, &record, served.number).await
-            }
-            Operation::CreateVersion(id) => {
-                self.skill(owner, &id).await?;
-                let form = Form::read(&headers, body).await?;
-                let default = dialect.makes_default(&form)?;
-                let draft = self.draft(dialect, form).await?;
-                let made = self.store.add_version(owner, &id, draft, default).await;
-                let record = made.map_err(|error| Refusal::of(error, &id))?;
-                let made = version(&record, "latest")?;
-                Ok(ApiOutcome::Version(record, made))
-            }
+            Operation::Content(id) => self.served_content(owner, &id).await,
+            Operation::CreateVersion(id) => self.create_version(owner, dialect, &id, (&headers, body)).await,
             Operation::ListVersions(id) => {
                 let record = self.skill(owner, &id).await?;
                 let page = dialect.page(query, &id)?;
@@ -218,14 +246,7 @@ impl Registry {
                 let found = version(&record, &word)?;
                 Ok(ApiOutcome::Version(record, found))
             }
-            Operation::DeleteVersion(id, word) => {
-                let record = self.skill(owner, &id).await?;
-                let gone = version(&record, &word)?;
-                dialect.may_delete_version(&record, &gone)?;
-                let deleted = self.store.delete_version(owner, &id, gone.number).await;
-                deleted.map_err(|error| Refusal::of(error, &id))?;
-                Ok(ApiOutcome::VersionDeleted(gone))
-            }
+            Operation::DeleteVersion(id, word) => self.delete_version(owner, dialect, &id, &word).await,
             Operation::VersionContent(id, word) => {
                 let record = self.skill(owner, &id).await?;
                 let number = version(&record, &word)?.number;
@@ -263,7 +284,7 @@ impl Registry {
     }
 }
 
-/// Answers `POST /api/skills/executions` where skills are kept by somebody else: a tool of one of `shared` is run. Runs are noted
+/// Answers `POST /api/skills/executions` where skills are stored elsewhere: a tool of one of `shared` is run. Runs are noted
 /// in `history`; those with a key of repeats are claimed in `claims` first.
 pub async fn execute_shared(
     history: Option<&Arc<dyn History>>,
@@ -313,7 +334,7 @@ fn title(dialect: Dialect, form: &Form) -> Result<Option<String>, Refusal> {
     dialect.title_field().map_or(Ok(None), |field| form.title(field))
 }
 
-/// What differs between the dialects.
+/// The differences between the dialects.
 impl Dialect {
     fn page(self, query: Option<&str>, id: &str) -> Result<crate::page::Page, Refusal> {
         match self {

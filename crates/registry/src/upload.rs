@@ -35,7 +35,7 @@ const FIELD_MAX_BYTES: usize = 64 << 10;
 const TITLE_MAX_CHARS: usize = 255;
 /// The names of parts with files.
 const FILE_PARTS: [&str; 3] = ["files[]", "files", "file"];
-/// Said of a folder without its document, as Anthropic's API says it.
+/// The message for a folder without its document, in the words of Anthropic's API.
 const NO_DOCUMENT: &str = "SKILL.md file must be exactly in the top-level folder.";
 
 /// A form as it came.
@@ -54,7 +54,7 @@ pub(crate) struct Form {
 pub(crate) struct Folder {
     /// Its name.
     pub(crate) name: String,
-    /// What is in it.
+    /// Its files.
     pub(crate) files: Files,
 }
 
@@ -204,7 +204,7 @@ pub fn zipped(name: &str, files: &Files) -> Result<Vec<u8>, zip::result::ZipErro
     packed(&format!("{name}/"), files)
 }
 
-/// The same with the folder's content at the root, as archives of an index of skills have it.
+/// This archive with the folder's content at the root, as archives of an index of skills have it.
 ///
 /// # Errors
 ///
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn an_upload_is_one_folder_with_its_document_at_the_root() {
         assert_eq!(folder(&["a/SKILL.md", "a/b/c.py"]).unwrap(), "a");
-        for (paths, said) in [
+        for (paths, expected) in [
             (&["SKILL.md"][..], NO_DOCUMENT),
             (&["a/b/SKILL.md"], NO_DOCUMENT),
             (&["a/SKILL.md", "b/x"], "\"b/x\" is not"),
@@ -250,7 +250,7 @@ mod tests {
             (&["a/SKILL.md", "a/SKILL.md"], "came twice"),
         ] {
             let refused = folder(paths).unwrap_err();
-            assert!(refused.message.contains(said), "{paths:?}: {}", refused.message);
+            assert!(refused.message.contains(expected), "{paths:?}: {}", refused.message);
         }
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{DiskStep, FailingDisk, Fate};
-use knack_registry::{Claimed, Execution, FolderHistory, HistorySettings, NotClaimed, Owner, Status, read_folder};
+use knack_registry::{
+    ClaimFailure, ClaimOutcome, Execution, FolderHistory, HistorySettings, Owner, Status, read_folder,
+};
 use serde_json::{Value, json};
 
 #[path = "../../../tests/support/disk.rs"]
@@ -44,9 +46,9 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 /// What one who asks is told, in a word.
 async fn claim(history: &FolderHistory, account: (&str, &str), request: &str) -> String {
     match history.claim(account, asked(request, Status::Pending)).await {
-        Ok(Claimed::Run(run)) => format!("run as {}", run.request),
-        Ok(Claimed::Known(known)) => known.status.word().to_owned(),
-        Err(NotClaimed::Invalid) => "invalid".to_owned(),
+        Ok(ClaimOutcome::Run(run)) => format!("run as {}", run.request),
+        Ok(ClaimOutcome::Known(known)) => known.status.word().to_owned(),
+        Err(ClaimFailure::Invalid) => "invalid".to_owned(),
         Err(error) => error.to_string(),
     }
 }
@@ -162,14 +164,14 @@ fn a_claim_has_the_time_and_the_account_of_the_registry_and_is_on_the_disk_when_
     let work = tempfile::tempdir().unwrap();
     run(async {
         let history = open(work.path());
-        let Claimed::Run(first) = history.claim(APP, asked("a", Status::Pending)).await.unwrap() else {
+        let ClaimOutcome::Run(first) = history.claim(APP, asked("a", Status::Pending)).await.unwrap() else {
             panic!("it was claimed before");
         };
         assert_eq!(first.caller, Owner::account("team", "app", Some(&"11".repeat(32))));
         assert!(first.created > 0, "its time is not the gateway's");
         let read = read_folder(work.path()).unwrap();
         assert_eq!(read.executions, [*first.clone()]);
-        let Claimed::Run(again) = history.claim(APP, asked("a", Status::Pending)).await.unwrap() else {
+        let ClaimOutcome::Run(again) = history.claim(APP, asked("a", Status::Pending)).await.unwrap() else {
             panic!("another one has it");
         };
         assert_eq!(again, first, "the id of its run is the same");
@@ -198,7 +200,7 @@ fn of_many_at_once_one_runs_it() {
 }
 
 #[test]
-fn what_the_disk_does_not_take_is_nobodys_and_is_claimed_later() {
+fn what_the_disk_does_not_take_has_no_owner_and_is_claimed_later() {
     let work = tempfile::tempdir().unwrap();
     run(async {
         let is_full = Arc::new(AtomicBool::new(false));
@@ -220,14 +222,14 @@ fn what_the_disk_does_not_take_is_nobodys_and_is_claimed_later() {
 #[test]
 fn a_claim_and_its_answer_are_read_by_the_other_side() {
     for (claimed, member) in [
-        (Claimed::Run(Box::new(asked("a", Status::Pending))), "run"),
-        (Claimed::Known(Box::new(asked("a", Status::Success))), "known"),
+        (ClaimOutcome::Run(Box::new(asked("a", Status::Pending))), "run"),
+        (ClaimOutcome::Known(Box::new(asked("a", Status::Success))), "known"),
     ] {
         let sent: Value = serde_json::to_value(&claimed).unwrap();
         assert!(
             sent[member].is_object() && sent[member].get("withdrawn").is_none(),
             "{sent}"
         );
-        assert_eq!(serde_json::from_value::<Claimed>(sent).unwrap(), claimed);
+        assert_eq!(serde_json::from_value::<ClaimOutcome>(sent).unwrap(), claimed);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use disk::{DiskStep, FailingDisk, Fate};
 use knack_registry::{
-    Disk, Execution, FolderHistory, History, HistorySettings, Owner, RanSkill, Sought, Status, read_folder,
+    Disk, ExecutedSkill, Execution, ExecutionQuery, FolderHistory, History, HistorySettings, Owner, Status, read_folder,
 };
 use knack_skill::config::ConfigParam;
 use knack_skill::model::{SkillFile, SkillRef};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 #[path = "../../../tests/support/disk.rs"]
 mod disk;
 
-const ALL: Sought = Sought {
+const ALL: ExecutionQuery = ExecutionQuery {
     skill: None,
     status: None,
     skip: 0,
@@ -46,7 +46,7 @@ fn execution(id: &str, status: Status) -> Execution {
     Execution {
         id: id.to_owned(),
         caller: owner(),
-        skill: Some(RanSkill {
+        skill: Some(ExecutedSkill {
             id: "skill_knack_1".to_owned(),
             name: "echo".to_owned(),
             version: Some("1.0.0".to_owned()),
@@ -162,21 +162,24 @@ fn pages_and_filters_have_the_newest_first() {
             }
             history.note(one);
         }
-        let find = async |sought: Sought| {
+        let find = async |sought: ExecutionQuery| {
             let found = history.find(&owner(), &sought).await.unwrap();
             let ids: Vec<String> = found.items.into_iter().map(|one| one.id).collect();
             (ids.join(" "), found.total)
         };
-        let part = |skip, limit| Sought { skip, limit, ..ALL };
+        let part = |skip, limit| ExecutionQuery { skip, limit, ..ALL };
         assert_eq!(find(part(0, 2)).await, ("4 3".to_owned(), 5));
         assert_eq!(find(part(4, 2)).await, ("0".to_owned(), 5));
         assert_eq!(find(part(9, 2)).await, (String::new(), 5));
         for skill in ["echo", "skill_knack_1"] {
             let skill = Some(skill.to_owned());
-            assert_eq!(find(Sought { skill, ..part(0, 2) }).await, ("3 2".to_owned(), 4));
+            assert_eq!(
+                find(ExecutionQuery { skill, ..part(0, 2) }).await,
+                ("3 2".to_owned(), 4)
+            );
         }
         let status = Some(Status::Error);
-        assert_eq!(find(Sought { status, ..ALL }).await, ("2".to_owned(), 1));
+        assert_eq!(find(ExecutionQuery { status, ..ALL }).await, ("2".to_owned(), 1));
     });
 }
 
@@ -312,7 +315,7 @@ fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
-fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_said() {
+fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported() {
     let work = tempfile::tempdir().unwrap();
     run(async {
         let held = Arc::new(AtomicBool::new(true));
@@ -467,7 +470,7 @@ fn a_skill_asks_for_values_by_its_environment_or_by_the_configuration_of_a_tool(
     ] {
         let skill = loaded(env, config);
         assert_eq!(
-            RanSkill::of(&skill).asks_for_values,
+            ExecutedSkill::of(&skill).asks_for_values,
             asks,
             "{:?} {:?}",
             skill.env,

@@ -47,7 +47,7 @@ impl Locks {
         began.elapsed()
     }
 
-    /// The same with every lock: rules opened, filters compiled, all applied.
+    /// As above with every lock: rules opened, filters compiled, all applied.
     pub fn locked(&self) -> Duration {
         let rules = PathRules {
             read: vec!["/etc/ld.so.cache".into(), "/etc/localtime".into()],

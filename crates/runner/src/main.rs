@@ -40,11 +40,11 @@ fn run() -> ExitCode {
     }
 }
 
-/// Says so to whoever reads the log, and serves nobody.
+/// Reports a restarted container to the reader of the log, and serves no one: the exit code is a failure.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn restarted() -> ExitCode {
     use knack_runner::protocol::{FromRunner, encode};
-    // Where stdout is closed nobody reads; the exit code says the same.
+    // A closed stdout has no reader; the exit code reports the same.
     drop(std::io::stdout().write_all(&encode(&FromRunner::Restarted {})));
     complain("knack-runner: the container was started again; a pod runs once");
     ExitCode::FAILURE

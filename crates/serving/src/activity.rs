@@ -96,7 +96,7 @@ impl Activity {
     }
 
     /// Bytes came.
-    pub(super) fn heard(&self) {
+    pub(super) fn received(&self) {
         let mut state = self.lock();
         if state.open == 0 && state.heard_at.is_none() {
             state.heard_at = Some(Instant::now());
@@ -189,7 +189,7 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let new = ActivityState::accepted(begin);
         let served = ActivityState { served: true, ..new };
-        let heard = ActivityState {
+        let received = ActivityState {
             heard_at: Some(at(20)),
             ..served
         };
@@ -199,13 +199,13 @@ mod tests {
             ("a new connection without a request", new, 10, Some(Closed::Head)),
             ("between requests", served, 59, None),
             ("idle for too long", served, 60, Some(Closed::Idle)),
-            ("half a head in time", heard, 29, None),
-            ("half a head for too long", heard, 30, Some(Closed::Head)),
+            ("half a head in time", received, 29, None),
+            ("half a head for too long", received, 30, Some(Closed::Head)),
             (
                 "frames between requests are no head",
                 ActivityState {
                     multiplexed: true,
-                    ..heard
+                    ..received
                 },
                 59,
                 None,

@@ -74,7 +74,7 @@ impl DroppableBody {
     fn poll(&self, context: &mut Context<'_>) -> Polled {
         let mut reading = self.lock();
         let Some(body) = &mut reading.body else {
-            let error = std::io::Error::new(std::io::ErrorKind::TimedOut, "nobody read the answer");
+            let error = std::io::Error::new(std::io::ErrorKind::TimedOut, "the client did not read the answer");
             return Poll::Ready(Some(Err(axum::Error::new(error))));
         };
         let polled = hyper::body::Body::poll_frame(Pin::new(body), context);

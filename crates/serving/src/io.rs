@@ -41,7 +41,7 @@ impl AsyncRead for WatchedSocket {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.activity.heard();
+            self.activity.received();
         }
         read
     }

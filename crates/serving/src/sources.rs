@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What one source may cause.
+/// The pace that is allowed to one source.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// At once.

@@ -228,7 +228,7 @@ async fn one_stream_of_a_connection_that_stops_loses_its_answer_and_the_others_g
 const LARGE: usize = 24 << 20;
 
 #[tokio::test]
-async fn who_is_refused_while_it_sends_hears_the_answer() {
+async fn a_client_refused_while_it_sends_gets_the_answer() {
     let server = start(BOUNDS).await;
     for (expects, sent) in [(false, LARGE), (true, 0)] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -251,7 +251,7 @@ async fn who_is_refused_while_it_sends_hears_the_answer() {
 }
 
 #[tokio::test]
-async fn a_peer_without_a_place_hears_why_and_another_has_one() {
+async fn a_peer_without_a_place_gets_the_reason_and_another_has_one() {
     let bounds = Bounds {
         connections_per_peer: 2,
         head: PATIENCE,

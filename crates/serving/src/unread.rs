@@ -1,4 +1,4 @@
-//! The rest of a body that a refused request has not read: read and thrown away before the refusal is told. A connection that
+//! The rest of a body that a refused request has not read: read and thrown away before the refusal is sent. A connection that
 //! ends while its client is still sending breaks for that client, who would never read the answer.
 
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub(super) struct Lent<B> {
 #[derive(Debug)]
 pub(super) struct Unread<B> {
     back: oneshot::Receiver<B>,
-    /// The client sends its body only when it is told to.
+    /// The client sends its body only after `100 Continue`.
     waits: bool,
 }
 
@@ -97,7 +97,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Lent<B> {
 impl<B> Drop for Lent<B> {
     fn drop(&mut self) {
         if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
-            // Nobody waits for it after an answer that is no refusal.
+            // The receiver is gone unless the answer is a refusal.
             let _ = back.send(body);
         }
     }

@@ -15,7 +15,7 @@ pub const MAX_IDS: usize = 8;
 pub const MAX_ID_BYTES: usize = 128;
 /// How requests mark a stored id; it is no part of the id.
 pub const PREFIX: &str = "litellm:";
-/// How the ids of uploaded skills begin. Ids of vendors begin otherwise, so that requests for theirs are told apart.
+/// How the ids of uploaded skills begin. Ids of vendors begin otherwise, so that requests for theirs are distinguished.
 pub const UPLOADED: &str = "skill_knack_";
 /// The frontmatter's field.
 const FIELD: &str = "metadata.skill_id";
@@ -71,7 +71,7 @@ pub fn with_version(reference: &str) -> Option<(&str, &str)> {
     reference.split_once(|c| c == '@' || (colon && c == ':'))
 }
 
-/// The id that the uid of an object on a cluster gives its skill. A uid is given once, and nobody chooses it.
+/// The id that the uid of an object on a cluster gives its skill. A uid is given once, and cannot be chosen.
 pub fn of_object(uid: &str) -> String {
     format!("{UPLOADED}{}", uid.replace('-', ""))
 }
@@ -115,9 +115,9 @@ mod tests {
             (json!(["a/b", "", "a,b", "-a", {"a": 1}, "x".repeat(129)]), vec![], 6),
             (json!(vec!["a"; 9]), vec!["a"; 8], 1),
         ] {
-            let (read, told) = read(&value);
+            let (read, found) = read(&value);
             assert_eq!(
-                (read, told.len()),
+                (read, found.len()),
                 (ids.into_iter().map(str::to_owned).collect(), findings),
                 "{value}"
             );

@@ -112,7 +112,7 @@ pub struct Skill {
     pub digest: String,
     /// Limits that the skill asks for; a runtime may only tighten them.
     pub sandbox: SandboxRequest,
-    /// Packages that its runs can import, as far as whoever runs them provides any. A load leaves it empty.
+    /// Packages that its runs can import, as far as the executor provides any. A load leaves it empty.
     pub packages: Packages,
     /// Packages that a manifest asks for; they replace every declaration in the files.
     pub requirements: Option<AskedPackages>,

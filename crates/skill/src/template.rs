@@ -104,7 +104,7 @@ pub fn workflow_value<'a>(
     Some(value).filter(known)
 }
 
-/// The values of inputs that somebody gives as JSON. A null is no value, as in the arguments of a tool.
+/// The values of inputs, given as JSON. A null is no value, as in the arguments of a tool.
 pub fn given(members: &Map<String, Value>) -> BTreeMap<String, String> {
     let given = members.iter().filter(|(_, value)| !value.is_null());
     given.map(|(name, value)| (name.clone(), text_of(value))).collect()

@@ -44,16 +44,20 @@ pub enum ToolOutcome<'a> {
 pub fn text(outcome: ToolOutcome<'_>) -> String {
     match outcome {
         ToolOutcome::Exit { code: 0, stdout, .. } => stdout.trim().to_owned(),
-        ToolOutcome::Exit { code, stdout, stderr } => format!("Error (exit {code}): {}", said(stdout, stderr)),
-        ToolOutcome::Signal { name, stdout, stderr } => format!("Error (signal {name}): {}", said(stdout, stderr)),
+        ToolOutcome::Exit { code, stdout, stderr } => {
+            format!("Error (exit {code}): {}", output_of_failure(stdout, stderr))
+        }
+        ToolOutcome::Signal { name, stdout, stderr } => {
+            format!("Error (signal {name}): {}", output_of_failure(stdout, stderr))
+        }
         ToolOutcome::TimedOut => "Error: the tool timed out".to_owned(),
         ToolOutcome::NotStarted { reason } | ToolOutcome::Rejected { reason } => format!("Error: {reason}"),
         ToolOutcome::UnknownTool { name } => format!("Error: unknown tool \"{name}\""),
     }
 }
 
-/// What a failed process said: stderr, or stdout if stderr is blank.
-fn said<'a>(stdout: &'a str, stderr: &'a str) -> &'a str {
+/// The output of a failed process: stderr, or stdout if stderr is blank.
+fn output_of_failure<'a>(stdout: &'a str, stderr: &'a str) -> &'a str {
     let stderr = stderr.trim();
     if stderr.is_empty() { stdout.trim() } else { stderr }
 }

@@ -33,11 +33,11 @@ pub struct ToolDeclaration {
     pub hidden: bool,
     /// How its program is called.
     pub call: CallForm,
-    /// What a call can do; `None`: not said.
+    /// The risk of a call; `None`: not declared.
     pub risk: Option<Risk>,
     /// Configuration parameters of the function that it is.
     pub config: Vec<ConfigParam>,
-    /// A Python file of the skill: the declaration stands for a tool of each of its functions, and of the other members
+    /// A Python file of the skill: the declaration is a tool for each of its functions, and of the other members
     /// only `env` and `hidden` are set. A load puts the functions in its place.
     pub python: Option<String>,
 }
@@ -177,7 +177,7 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
 
 /// Reports environment names that no grant can give.
 pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
-    let told = names.iter().enumerate().filter_map(|(index, name)| {
+    let actual = names.iter().enumerate().filter_map(|(index, name)| {
         // Programs get these without asking.
         let reason = grantable(name).err().filter(|_| !is_operational(name))?;
         let (message, help) = if is_env_name(name) {
@@ -198,7 +198,7 @@ pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
             help,
         ))
     });
-    told.collect()
+    actual.collect()
 }
 
 fn program_problem(command: &[String]) -> Option<&'static str> {
@@ -386,100 +386,4 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameters_are_required_unless_said_otherwise() {
-        let list = json!([{"name": "t", "description": "d", "command": "python3 t.py",
-            "parameters": [{"name": "a", "description": "A"}, {"name": "b", "required": false}]}]);
-        let (tools, findings) = read(&list);
-        assert_eq!(findings, []);
-        assert_eq!(tools[0].command, ["python3", "t.py"]);
-        let tool = Tool::from(tools[0].clone());
-        let expected = json!({"type": "object", "required": ["a"],
-            "properties": {"a": {"type": "string", "description": "A"}, "b": {"type": "string"}}});
-        assert_eq!(tool.input_schema, expected);
-    }
-
-    #[test]
-    fn tools_that_cannot_run_are_left_out_and_reported() {
-        let (tools, findings) = read(&json!([
-            "x", {"description": "d", "command": ["x"]}, {"name": "a", "description": "d", "command": []},
-            {"name": "b", "description": "d"}, {"name": "c", "command": ["x"], "parameters": {"q": 1}}
-        ]));
-        assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["c"]);
-        let fields: Vec<_> = findings.iter().map(|finding| finding.field.as_str()).collect();
-        let expected = [
-            "tools[0]",
-            "tools[1].name",
-            "tools[2].command",
-            "tools[3].command",
-            "tools[4].description",
-            "tools[4].parameters",
-        ];
-        assert_eq!(fields, expected);
-    }
-
-    /// A level that cannot be read must not become the lowest.
-    #[test]
-    fn a_risk_is_a_level_in_any_case_and_a_tool_with_another_word_is_left_out() {
-        let of = |risk: &Value| read(&json!([{"name": "t", "description": "d", "command": ["x"], "risk": risk}]));
-        for (written, expected) in [
-            ("Safe", Risk::Safe),
-            ("moderate", Risk::Moderate),
-            (" DANGEROUS ", Risk::Dangerous),
-            ("Critical", Risk::Critical),
-        ] {
-            let (tools, findings) = of(&json!(written));
-            assert_eq!((tools[0].risk, findings.len()), (Some(expected), 0), "{written}");
-            assert_eq!(Tool::from(tools[0].clone()).risk, expected);
-        }
-        for written in [
-            json!("auto"),
-            json!("high"),
-            json!(""),
-            json!(null),
-            json!(2),
-            json!(["Safe"]),
-        ] {
-            let (tools, findings) = of(&written);
-            assert_eq!(tools, [], "{written}");
-            let told = (findings[0].field.as_str(), findings[0].help.as_str());
-            assert_eq!(
-                told,
-                ("tools[0].risk", "write one of Safe, Moderate, Dangerous, Critical")
-            );
-        }
-        let (tools, _) = read(&json!([{"name": "t", "description": "d", "command": ["x"]}]));
-        assert_eq!(
-            Tool::from(tools[0].clone()).risk,
-            Risk::Safe,
-            "a tool that says nothing"
-        );
-    }
-
-    #[test]
-    fn declarations_are_checked_wherever_they_come_from() {
-        let tool = |name: &str, command: &[&str]| ToolDeclaration {
-            name: name.to_owned(),
-            command: command.iter().map(|word| (*word).to_owned()).collect(),
-            ..ToolDeclaration::default()
-        };
-        let mut with_env = tool("d", &["x"]);
-        with_env.env = vec!["OPENAI_API_KEY".to_owned(), "1".to_owned(), "OK".to_owned()];
-        with_env.input_schema = Some(json!([]));
-        let tools = [tool("", &["x"]), tool("a", &[]), tool("a", &["../x"]), with_env];
-        let fields: Vec<_> = check(&tools).into_iter().map(|finding| finding.field).collect();
-        let expected = [
-            "tools[0].name",
-            "tools[1].command",
-            "tools[2].name",
-            "tools[2].command",
-            "tools[3].inputSchema",
-            "tools[3].env[0]",
-            "tools[3].env[1]",
-        ];
-        assert_eq!(fields, expected);
-    }
-}
+mod tests;

@@ -220,12 +220,12 @@ mod tests {
     #[test]
     fn a_file_cannot_be_a_folder_too() {
         let problems = check(&tree(&["SKILL.md", "a", "a/b", "a/b/c"]));
-        let told: Vec<_> = problems
+        let actual: Vec<_> = problems
             .iter()
             .map(|problem| (problem.kind, problem.file.as_str()))
             .collect();
         assert_eq!(
-            told,
+            actual,
             [(ProblemKind::PathConflict, "a"), (ProblemKind::PathConflict, "a/b")]
         );
     }

@@ -214,7 +214,7 @@ fn bounded_options() -> Options {
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         strict_booleans: true,
-        // `007` and `1_000` are texts to whoever wrote them.
+        // The author of `007` or `1_000` means a text.
         leading_zero_numbers_as_strings: true,
         underscored_numbers_as_strings: true,
         with_snippet: false,

@@ -39,7 +39,7 @@ pub enum Failure {
     /// An HTTP status.
     Status(u16),
     /// The provider's own word in an answer with a good status.
-    Said(String),
+    Reported(String),
     /// No connection, or no head.
     Connect,
     /// The connection broke.
@@ -61,7 +61,7 @@ impl Failure {
     fn word(&self) -> String {
         match self {
             Self::Status(status) => status.to_string(),
-            Self::Said(word) => word.clone(),
+            Self::Reported(word) => word.clone(),
             Self::Connect => "connect".to_owned(),
             Self::Broken => "broken".to_owned(),
             Self::Timeout => "timeout".to_owned(),
@@ -273,8 +273,8 @@ pub fn round(asked: &ProviderRequest, answered: &Answered, conventions: Conventi
 /// A bad status says more than what followed from it, and the provider's own word more than what the gateway made of it.
 fn failure_of(answered: &Answered) -> Option<Failure> {
     let status = answered.status.filter(|status| *status >= 400).map(Failure::Status);
-    let said = answered.answer.error.clone().map(Failure::Said);
-    status.or(said).or_else(|| answered.failure.clone())
+    let reported = answered.answer.error.clone().map(Failure::Reported);
+    status.or(reported).or_else(|| answered.failure.clone())
 }
 
 /// A call of an injected tool.

@@ -6,7 +6,7 @@ use reqwest::Response;
 /// Why the body of an answer was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// It has more bytes than somebody has a use for. Those that were announced need not have come.
+    /// It has more bytes than the bound. The announced bytes need not have arrived.
     #[error("an answer of more than {limit} bytes")]
     TooLarge {
         /// How many were taken at most.

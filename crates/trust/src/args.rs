@@ -1,4 +1,4 @@
-//! The flags of every command that connects to somebody else's server.
+//! The flags of every command that connects to a server of another party.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct CaArgs {
 }
 
 impl CaArgs {
-    /// What they name. Errors: the file or the text cannot be used; it is told which.
+    /// The authorities that the flags name. Errors: a file or a text that cannot be used, by its name.
     pub fn roots(&self) -> Result<Roots, CaError> {
         let mut roots = Roots::default();
         if let Some(file) = &self.ca_file {

@@ -6,12 +6,12 @@ use std::io;
 
 use rustls::CertificateError;
 
-/// Why the certificate of a server is not accepted. Its words name no address, so clients may be told.
+/// Why the certificate of a server is not accepted. Its text names no address, so clients may see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateRefusal {
     /// No authority that is trusted has signed it.
     Untrusted,
-    /// Its time is over, or has not begun.
+    /// Expired, or not yet valid.
     Time,
     /// It is for another name.
     Name,
@@ -49,7 +49,7 @@ impl CertificateRefusal {
         }
     }
 
-    /// What is wrong, as the end of "its certificate …", for whoever may change what is trusted.
+    /// The problem, as the end of "its certificate …", for the person who may change what is trusted.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Untrusted => {

@@ -173,16 +173,19 @@ mod tests {
         ] {
             let file = folder.path().join(what);
             std::fs::write(&file, text).unwrap();
-            let told = Roots::default().with_file(&file).unwrap_err().to_string();
+            let message = Roots::default().with_file(&file).unwrap_err().to_string();
             let named = format!("--ca-file {}: ", file.display());
-            assert!(told.starts_with(&named) && told.contains(why), "{what}: {told}");
+            assert!(
+                message.starts_with(&named) && message.contains(why),
+                "{what}: {message}"
+            );
         }
         for (what, file, why) in [
             ("missing", folder.path().join("none"), "No such file"),
             ("folder", folder.path().to_owned(), "it is no file"),
         ] {
-            let told = Roots::default().with_file(&file).unwrap_err().to_string();
-            assert!(told.contains(why), "{what}: {told}");
+            let message = Roots::default().with_file(&file).unwrap_err().to_string();
+            assert!(message.contains(why), "{what}: {message}");
         }
     }
 
@@ -207,7 +210,7 @@ mod tests {
             roots.with_pem(&third).unwrap().pem().unwrap().matches("BEGIN").count(),
             3
         );
-        let told = Roots::default().with_pem(" ").unwrap_err().to_string();
-        assert_eq!(told, "--ca-pem: it is empty");
+        let message = Roots::default().with_pem(" ").unwrap_err().to_string();
+        assert_eq!(message, "--ca-pem: it is empty");
     }
 }

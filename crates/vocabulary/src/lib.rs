@@ -119,7 +119,7 @@ pub const ANNOTATION_DIGEST: &str = "knack.dev/digest";
 pub const ANNOTATION_SHARD: &str = "knack.dev/shard";
 /// On a Skill that a program uploaded: its record, JSON. A Skill without it is never written by the registry.
 pub const ANNOTATION_UPLOAD: &str = "knack.dev/upload";
-/// On such a Skill: the user name of whoever changed it last through the registry.
+/// On such a Skill: the user name of the last caller that changed it through the registry.
 pub const ANNOTATION_UPLOADED_BY: &str = "knack.dev/uploaded-by";
 /// On the ConfigMaps of an uploaded version: the name of its Skill. They have no [`LABEL_SKILL`], which is on what the
 /// controller makes and deletes.

@@ -7,7 +7,7 @@ use crate::route::Format;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// HTTP status, if the answer has not begun yet.
+    /// HTTP status, if the answer has not started yet.
     pub status: u16,
     /// What went wrong and what to do, for the caller of the API.
     pub message: String,

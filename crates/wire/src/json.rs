@@ -5,16 +5,15 @@
 //! names is copied byte for byte, so key order, number spelling and unknown members survive.
 
 mod edits;
+mod scan;
 mod strings;
 
 use std::borrow::Cow;
 
 pub use edits::Edits;
-use strings::hex4;
+pub use scan::{JsonError, MAX_DEPTH, skip, space};
+use scan::{expect, skip_nested, string};
 pub use strings::{push_escaped, push_string, quoted, unescape};
-
-/// Deepest nesting that is accepted; deeper bodies are refused, so that no input costs unbounded work or stack.
-pub const MAX_DEPTH: u32 = 128;
 
 /// A half-open range of bytes in a JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -53,40 +52,6 @@ impl Span {
     pub const fn is_empty(self) -> bool {
         self.start >= self.end
     }
-}
-
-/// Why a text is not acceptable JSON. Positions are byte offsets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum JsonError {
-    /// The text is not UTF-8.
-    #[error("byte {at} is not valid UTF-8")]
-    Utf8 {
-        /// Offset of the first bad byte.
-        at: usize,
-    },
-    /// The grammar is broken.
-    #[error("unexpected byte at {at}")]
-    Syntax {
-        /// Offset of the byte that does not fit.
-        at: usize,
-    },
-    /// The text ends inside a value.
-    #[error("the JSON text ends too early")]
-    Cut,
-    /// Nested deeper than [`MAX_DEPTH`].
-    #[error("nested deeper than {MAX_DEPTH} levels at byte {at}")]
-    Depth {
-        /// Offset of the bracket that is too deep.
-        at: usize,
-    },
-    /// The value has another type than the caller needs.
-    #[error("the value at byte {at} is not {wanted}")]
-    Type {
-        /// Offset of the value.
-        at: usize,
-        /// What was needed, as in "an object".
-        wanted: &'static str,
-    },
 }
 
 /// One member of an object. The key span has no quotes; the value span has no surrounding white space.
@@ -306,167 +271,4 @@ pub fn uint(src: &[u8], span: Span) -> Option<u64> {
 /// True if the value at `span` is `null`.
 pub fn is_null(src: &[u8], span: Span) -> bool {
     span.of(src) == b"null"
-}
-
-/// The first byte at or after `at` that is not JSON white space.
-pub fn space(src: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\n' | b'\r' | b'\t') = src.get(at) {
-        at += 1;
-    }
-    at
-}
-
-/// The end of the value that starts at `at`.
-pub fn skip(src: &[u8], at: usize) -> Result<usize, JsonError> {
-    skip_nested(src, at, 0)
-}
-
-fn expect(src: &[u8], at: usize, byte: u8) -> Result<(), JsonError> {
-    match src.get(at) {
-        Some(found) if *found == byte => Ok(()),
-        Some(_) => Err(JsonError::Syntax { at }),
-        None => Err(JsonError::Cut),
-    }
-}
-
-/// The end of the string whose opening quote is at `at`.
-fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
-    let mut at = at + 1;
-    loop {
-        let rest = src.get(at..).ok_or(JsonError::Cut)?;
-        let found = at + mark(rest).ok_or(JsonError::Cut)?;
-        if src[found] == b'"' {
-            return Ok(found + 1);
-        }
-        match src.get(found + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => at = found + 2,
-            Some(b'u') => {
-                let rest = &src[found + 2..];
-                if hex4(rest).is_none() {
-                    return Err(if rest.len() < 4 {
-                        JsonError::Cut
-                    } else {
-                        JsonError::Syntax { at: found }
-                    });
-                }
-                at = found + 6;
-            }
-            Some(_) => return Err(JsonError::Syntax { at: found + 1 }),
-            None => return Err(JsonError::Cut),
-        }
-    }
-}
-
-/// The first quote or backslash.
-fn mark(rest: &[u8]) -> Option<usize> {
-    // Most strings are keys and words: a vector search costs more to begin than they are long.
-    const NEAR: usize = 16;
-    let is_mark = |byte: &u8| matches!(byte, b'"' | b'\\');
-    let near = rest.get(..NEAR).unwrap_or(rest);
-    near.iter().position(is_mark).or_else(|| {
-        let far = rest.get(NEAR..)?;
-        memchr::memchr2(b'"', b'\\', far).map(|at| NEAR + at)
-    })
-}
-
-/// The end of a number, `true`, `false` or `null`.
-fn scalar(src: &[u8], at: usize) -> Result<usize, JsonError> {
-    for word in [&b"true"[..], b"false", b"null"] {
-        if src[at..].starts_with(word) {
-            return Ok(at + word.len());
-        }
-    }
-    let digits = |mut at: usize| {
-        let from = at;
-        while src.get(at).is_some_and(u8::is_ascii_digit) {
-            at += 1;
-        }
-        if at == from {
-            Err(if at >= src.len() {
-                JsonError::Cut
-            } else {
-                JsonError::Syntax { at }
-            })
-        } else {
-            Ok(at)
-        }
-    };
-    let start = if src.get(at) == Some(&b'-') { at + 1 } else { at };
-    let mut end = digits(start)?;
-    if src[start] == b'0' && end > start + 1 {
-        return Err(JsonError::Syntax { at: start + 1 });
-    }
-    if src.get(end) == Some(&b'.') {
-        end = digits(end + 1)?;
-    }
-    if let Some(b'e' | b'E') = src.get(end) {
-        let sign = usize::from(matches!(src.get(end + 1), Some(b'+' | b'-')));
-        end = digits(end + 1 + sign)?;
-    }
-    Ok(end)
-}
-
-/// Skips one value without recursion: one bit per open bracket distinguishes objects from arrays.
-fn skip_nested(src: &[u8], at: usize, outer: u32) -> Result<usize, JsonError> {
-    let mut at = at;
-    let mut objects: u128 = 0;
-    let mut depth = 0;
-    loop {
-        // A value starts here.
-        match src.get(at) {
-            None => return Err(JsonError::Cut),
-            Some(b'"') => at = string(src, at)?,
-            Some(&open @ (b'{' | b'[')) => {
-                if depth + outer >= MAX_DEPTH {
-                    return Err(JsonError::Depth { at });
-                }
-                depth += 1;
-                objects = (objects << 1) | u128::from(open == b'{');
-                at = space(src, at + 1);
-                let close = if open == b'{' { b'}' } else { b']' };
-                if src.get(at) != Some(&close) {
-                    if open == b'{' {
-                        at = key(src, at)?;
-                    }
-                    continue;
-                }
-                at += 1;
-                depth -= 1;
-                objects >>= 1;
-            }
-            Some(_) => at = scalar(src, at)?,
-        }
-        // A value has ended: close what closes here.
-        loop {
-            if depth == 0 {
-                return Ok(at);
-            }
-            at = space(src, at);
-            let in_object = objects & 1 == 1;
-            match src.get(at) {
-                None => return Err(JsonError::Cut),
-                Some(b',') => {
-                    at = space(src, at + 1);
-                    if in_object {
-                        at = key(src, at)?;
-                    }
-                    break;
-                }
-                Some(b'}') if in_object => {}
-                Some(b']') if !in_object => {}
-                Some(_) => return Err(JsonError::Syntax { at }),
-            }
-            at += 1;
-            depth -= 1;
-            objects >>= 1;
-        }
-    }
-}
-
-/// From the quote of a key to the start of its value.
-fn key(src: &[u8], at: usize) -> Result<usize, JsonError> {
-    expect(src, at, b'"')?;
-    let at = space(src, string(src, at)?);
-    expect(src, at, b':')?;
-    Ok(space(src, at + 1))
 }

@@ -19,12 +19,12 @@ pub struct Request {
     wrap: Wrap,
 }
 
-/// What stands around the request in the body (Gemini's token counts).
+/// The members around the request in the body (Gemini's token counts).
 #[derive(Debug, Clone)]
 enum Wrap {
     /// The body is the request.
     None,
-    /// The body has the request in a member; what stands before and behind it.
+    /// The body has the request in a member; the bytes before and after it.
     Inside(Bytes, Bytes),
     /// The body is a bare list of contents. System text and tools count only in a whole request, so it is made one as soon
     /// as anything changes.
@@ -35,7 +35,7 @@ enum Wrap {
 const COUNTED: [&str; 2] = ["generateContentRequest", "generate_content_request"];
 
 impl Wrap {
-    /// Where the request stands in a body.
+    /// The span of the request in a body.
     fn find(route: &ModelRoute, body: &Bytes, top: &[Member]) -> (Self, Option<Span>) {
         if route.format != Format::Gemini || route.kind != CallKind::Count || route.vertex {
             return (Self::None, None);
@@ -102,7 +102,7 @@ impl Request {
         &self.route
     }
 
-    /// The request as the client sent it; in a token count without what stands around it.
+    /// The request as the client sent it; in a token count without the members around it.
     pub const fn raw(&self) -> &Bytes {
         &self.raw
     }
@@ -210,7 +210,7 @@ pub struct View {
     pub stream: bool,
     /// The largest answer that the client allows, in tokens.
     pub max_tokens: Option<u64>,
-    /// Number of answers asked for (`n`, `candidateCount`); 1 if not said.
+    /// Number of answers asked for (`n`, `candidateCount`); 1 if absent.
     pub candidates: u64,
     /// True if the answer must follow a format (`response_format` and its like), so text is held to the turn's end.
     pub structured: bool,
@@ -242,7 +242,7 @@ pub struct CodeTool {
     pub only_there: Option<&'static str>,
     /// Most memory that its programs may have, in bytes.
     pub memory_bytes: Option<u64>,
-    /// True if it names a container or files of this gateway, which no provider knows: nobody else can run it.
+    /// True if it names a container or files of this gateway, which no provider knows: only this gateway can run it.
     pub own: bool,
     /// True if it alone is the reason for [`View::closed`], which does not hold where the tool is taken out.
     pub closes: bool,
@@ -302,7 +302,7 @@ pub struct Injection {
     pub material: Arc<Material>,
     /// Ids of `container.skills` that are served here: taken out of the upstream request.
     pub own_skills: Vec<String>,
-    /// The tool of ours that stands for the client's [`CodeTool`], which is taken out of the upstream request; declared
+    /// Our tool that replaces the client's [`CodeTool`], which is taken out of the upstream request; declared
     /// unless the client forbids all tools.
     pub code_tool: Option<String>,
 }

@@ -44,7 +44,7 @@ pub struct ModelRoute {
     pub model: Option<String>,
     /// True where the path asks for a stream (Gemini); the other formats say so in the body.
     pub stream: bool,
-    /// True for a path of Vertex AI, whose token counts take system text and tools as they stand (Gemini).
+    /// True for a path of Vertex AI, whose token counts take system text and tools unwrapped (Gemini).
     pub vertex: bool,
 }
 

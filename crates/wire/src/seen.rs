@@ -1,6 +1,6 @@
 //! What a client keeps of a run that it was shown.
 
-/// How a run ended, as far as the client's form of it tells.
+/// How a run ended, as far as the client's form of it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenEnd {
     /// With this code.

@@ -230,7 +230,7 @@ fn a_forced_choice_relaxes_in_both_spellings_unless_the_client_has_tools() {
 }
 
 #[test]
-fn the_limit_is_told_in_the_formats_words() {
+fn the_limit_is_reported_in_the_formats_words() {
     let settings = DriveSettings {
         max_rounds: 1,
         ..settings()

@@ -302,7 +302,7 @@ fn a_conversation_that_the_upstream_keeps_is_sent_results_only() {
 }
 
 #[test]
-fn the_limit_is_told_in_the_formats_words() {
+fn the_limit_is_reported_in_the_formats_words() {
     for streams in [false, true] {
         let settings = DriveSettings {
             max_rounds: 1,
@@ -441,7 +441,7 @@ fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey>, Arc<hist
 }
 
 #[test]
-fn a_response_is_gone_on_from_where_the_upstream_really_stands() {
+fn a_response_is_gone_on_from_where_the_upstream_really_is() {
     let played = play_with(ASK, settings(), &two_rounds(true));
     let kept = stored(ASK, &played);
     let next = r#"{"previous_response_id":"resp_1","input":"And 4?"}"#;

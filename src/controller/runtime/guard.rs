@@ -123,7 +123,7 @@ fn scope_selector(quota: &ResourceQuota) -> Option<&k8s_openapi::api::core::v1::
 
 fn came_between(kind: &str, name: &str) -> ControllerError {
     ControllerError::Stopped(format!(
-        "{kind} {name} was created by somebody else meanwhile; retrying"
+        "{kind} {name} was created by another client meanwhile; retrying"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! What a runtime's look at many skills found, kept for its next look, so that one skill's change costs what it touches.
+//! The result of a runtime's look at many skills, kept for its next look, so that one skill's change costs what it touches.
 //!
 //! A kept look is used while runtime, labels and environments are those that it was made with, and every skill that changed
 //! since is known by name and is judged as before: then only its part of the revision is another one. Whatever else
@@ -69,7 +69,7 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// The same objects: what is equal and was made anew costs one look.
+    /// Whether both are made of the same objects: an equal object that was made anew costs one look.
     fn is(&self, other: &Self) -> bool {
         let environments = match (&self.environments, &other.environments) {
             (None, None) => true,
@@ -131,7 +131,7 @@ impl Looks {
     }
 }
 
-/// What one look found.
+/// The result of one look.
 #[derive(Debug)]
 pub(super) struct Look {
     pub(super) summary: Summary,
@@ -140,7 +140,7 @@ pub(super) struct Look {
     keys: RandomState,
 }
 
-/// What a look found of one skill.
+/// The result of a look at one skill.
 #[derive(Debug)]
 struct SkillLook {
     /// A hash of all that others are affected by.
@@ -208,13 +208,14 @@ fn name<'a>(item: &Selected<'a>) -> (&'a str, &'a str) {
 /// All of a selected skill that counts, the list of rejected ones, the list of skills and the sharing of names depend on.
 fn effect(keys: &RandomState, runtime: &SkillRuntime, item: &Selected<'_>) -> u64 {
     let mut hash = keys.build_hasher();
-    let told = match &item.accepted {
+    let verdict = match &item.accepted {
         // Whether a name is shared follows from the rest.
         Ok(Some(rejection)) if rejection.reason == Reason::NameShared => None,
         Ok(reservation) => reservation.as_ref().map(|reservation| (true, reservation)),
         Err(rejection) => Some((false, rejection)),
     };
-    told.map(|(is_served, rejection)| (is_served, rejection.reason, &rejection.message))
+    verdict
+        .map(|(is_served, rejection)| (is_served, rejection.reason, &rejection.message))
         .hash(&mut hash);
     item.mode.as_str().hash(&mut hash);
     super::listing::description(item).hash(&mut hash);

@@ -103,7 +103,7 @@ proptest! {
 }
 
 #[test]
-fn another_content_affects_nobody_else_and_everything_else_is_a_look_at_all() {
+fn another_content_affects_no_other_and_everything_else_is_a_look_at_all() {
     let (labels, runtime) = (NamespaceLabels::new(), runtime());
     let scope = scope(&labels);
     let before = (1, 0, 3, false, 2);

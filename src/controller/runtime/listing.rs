@@ -65,8 +65,8 @@ fn name<'a>(item: &'a Selected<'_>) -> &'a str {
 /// The description that models read. The status holds at most as much as a line shows; a longer one is cut in both.
 pub(super) fn description<'a>(item: &Selected<'a>) -> Cow<'a, str> {
     let skill: &'a Skill = item.skill;
-    let told = skill.status.as_ref().and_then(|status| status.description.as_deref());
-    let text = told.or(skill.metadata.name.as_deref()).unwrap_or_default();
+    let description = skill.status.as_ref().and_then(|status| status.description.as_deref());
+    let text = description.or(skill.metadata.name.as_deref()).unwrap_or_default();
     if text.ends_with(CUT_MARK) && text.chars().count() == super::super::settings::DESCRIPTION_MAX {
         return format!("{text}{CUT_MARK}").into();
     }

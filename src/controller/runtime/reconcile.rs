@@ -48,12 +48,12 @@ pub(in super::super) async fn reconcile(
     result.map(|(_, action)| action)
 }
 
-/// What to do after the API server failed us.
+/// The next step after the API server failed.
 #[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
 pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerError, context: Arc<Context>) -> Action {
     let uid = watched.uid().unwrap_or_default();
     let pause = context.memory.retry_after(&uid);
-    warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile");
+    warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
 }
 
@@ -136,7 +136,7 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     ))
 }
 
-/// What prevents a runtime's fence, and when it is checked again: changes of skills do not affect it.
+/// The obstacle of a runtime's fence, and when it is checked again: changes of skills do not affect it.
 async fn guarded(
     context: &Context,
     runtime: &SkillRuntime,
@@ -150,7 +150,7 @@ async fn guarded(
     Ok((verdict, FENCE_LOOK))
 }
 
-/// What a runtime finds when it looks at skills.
+/// The result of a runtime's look at skills.
 struct LookOutcome {
     summary: Summary,
     /// Skills whose status differs from this runtime's selection.

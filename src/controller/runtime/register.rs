@@ -1,4 +1,4 @@
-//! What the API server lets the hub run for each SkillRuntime, one line for each thing allowed. Pure.
+//! The register of what the hub may run for each SkillRuntime, one line for each thing allowed. Pure.
 //!
 //! The admission policy `sandbox-runtimes` reads it from annotations of the ResourceQuota of the sandboxes: an object
 //! of a fixed name, which a policy can look up, and which neither the hub nor a tenant's editor may write. An entry
@@ -57,7 +57,7 @@ pub(super) fn bytes(register: &Register) -> usize {
     register.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
-/// What a runtime allows its sandboxes. The words are those that the policy asks for, letter by letter.
+/// The lines of what a runtime allows its sandboxes. The words are those that the policy asks for, letter by letter.
 pub(super) fn entry(runtime: &SkillRuntime, defaults: &Defaults) -> String {
     let view = RuntimeView::of(runtime, defaults);
     let sandbox = &runtime.spec.sandbox;

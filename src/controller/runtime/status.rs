@@ -90,7 +90,7 @@ pub(super) fn status(
     }
 }
 
-/// What of the present status the controller wrote.
+/// The part of the present status that the controller wrote.
 pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
     let mut status = runtime.status.clone().unwrap_or_default();
     let own = |condition: &Condition| OWN_CONDITIONS.contains(&condition.type_.as_str());
@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_is_not_the_clusters_is_said_to_have_no_effect() {
+    fn a_default_that_is_not_the_clusters_is_reported_as_without_effect() {
         let none = NamespaceLabels::new();
         for (default, cluster_default, expected) in [(true, false, true), (true, true, false), (false, false, false)] {
             let mut runtime = runtime(json!({}));
             runtime.spec.default = default;
-            let told = serving(&runtime, &scope(&none, cluster_default), &NONE).message;
-            assert_eq!(told.contains("spec.default has no effect"), expected, "{told}");
+            let message = serving(&runtime, &scope(&none, cluster_default), &NONE).message;
+            assert_eq!(message.contains("spec.default has no effect"), expected, "{message}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a status says of all selected skills together. Pure.
+//! The part of a status that is about all selected skills together. Pure.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ impl Summary {
         Self::with_revision(runtime, selected, parts.sum())
     }
 
-    /// The same where the sum of the parts of the revision is known.
+    /// The summary, where the sum of the parts of the revision is known.
     pub(super) fn with_revision(runtime: &SkillRuntime, selected: &[Selected<'_>], revision: Revision) -> Self {
         Self {
             counts: counts(selected),
@@ -49,7 +49,7 @@ fn counts(selected: &[Selected<'_>]) -> SkillCounts {
 }
 
 fn rejected(selected: &[Selected<'_>]) -> Vec<RejectedSkill> {
-    let told = selected.iter().filter_map(|item| {
+    let listed = selected.iter().filter_map(|item| {
         let (Err(rejection) | Ok(Some(rejection))) = &item.accepted else {
             return None;
         };
@@ -62,10 +62,10 @@ fn rejected(selected: &[Selected<'_>]) -> Vec<RejectedSkill> {
         Some((rejection.reason.is_reservation(), skill))
     });
     // Refusals before reservations, so that 20 reservations hide no refusal.
-    let mut told: Vec<_> = told.collect();
-    told.sort_by_key(|(is_reservation, _)| *is_reservation);
-    told.truncate(STATUS_REJECTED_MAX);
-    told.into_iter().map(|(_, skill)| skill).collect()
+    let mut listed: Vec<_> = listed.collect();
+    listed.sort_by_key(|(is_reservation, _)| *is_reservation);
+    listed.truncate(STATUS_REJECTED_MAX);
+    listed.into_iter().map(|(_, skill)| skill).collect()
 }
 
 /// Changes with what is served: the sum of the digests of skill, revision, mode and pin of everything accepted. A sum, so

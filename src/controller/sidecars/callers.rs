@@ -23,7 +23,7 @@ const ASKED_PER_LOOK: usize = 50;
 /// How long an answer is used: what is granted by RBAC is seen within it. So at most 50 answers of each of five looks are kept.
 const ANSWER_FOR: Duration = Duration::from_mins(5);
 
-/// What the API server said of ServiceAccounts, as `(namespace, name)`, that a SkillRuntime does not name.
+/// The API server's answers about ServiceAccounts, as `(namespace, name)`, that a SkillRuntime does not name.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     answers: HashMap<(String, String, RuntimeName), (Instant, bool)>,
@@ -86,7 +86,7 @@ impl<'a> Judge<'a> {
                 !may
             }
             Err(error) => {
-                warn!(%error, "sidecars that the hub refuses cannot be told in this look; retrying");
+                warn!(%error, "sidecars that the hub refuses cannot be determined in this look; retrying");
                 self.left = 0;
                 false
             }

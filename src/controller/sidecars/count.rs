@@ -1,4 +1,4 @@
-//! What the metadata of pods says of their sidecars. Pure.
+//! Judges the sidecars of pods by the pods' metadata. Pure.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ pub(super) fn runtime_of(pod: &ObjectMeta, of_namespace: Option<&str>, default: 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     counts: BTreeMap<InjectionState, usize>,
-    /// What is wrong by `namespace/name`: the first by name, the worst before the others.
+    /// Problems by `namespace/name`: the first by name, the worst before the others.
     named: BTreeMap<(InjectionState, String), String>,
 }
 

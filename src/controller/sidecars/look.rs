@@ -15,21 +15,21 @@ use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, ru
 use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::workloads::{PodInBrief, stale_image};
 
-/// Pods that are remembered as told; beyond it no Event is written.
-pub(super) const TOLD_MAX: usize = 1_000;
+/// Most pods that are remembered as reported; beyond it no Event is written.
+pub(super) const REPORTED_MAX: usize = 1_000;
 
-/// What one look found.
+/// The result of one look.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// The pods that ask, by the SkillRuntime of their sidecar.
     pub(super) by_runtime: BTreeMap<RuntimeName, Tally>,
     /// Pods that get an Event.
-    pub(super) to_tell: Vec<ToTell>,
+    pub(super) uninjected: Vec<UninjectedPod>,
 }
 
 /// A pod without skills.
 #[derive(Debug)]
-pub(super) struct ToTell {
+pub(super) struct UninjectedPod {
     pub(super) pod: ObjectReference,
     /// [`InjectionState::Without`] or [`InjectionState::Refused`].
     pub(super) state: InjectionState,
@@ -42,7 +42,7 @@ struct Looking<'a> {
     /// The SkillRuntime of pods that name none.
     default: &'a RuntimeName,
     judge: Judge<'a>,
-    /// What the settings of a namespace's sidecars name.
+    /// The image that the settings of a namespace's sidecars name.
     of_namespaces: BTreeMap<String, Option<String>>,
     found: Look,
 }
@@ -115,9 +115,9 @@ impl Looking<'_> {
         let (state, why) = self.judged(&namespace, pod, &runtime, (state, why)).await;
         let tally = self.found.by_runtime.entry(runtime).or_default();
         tally.add(&format!("{namespace}/{}", pod.name_any()), state, &why);
-        if state <= InjectionState::Refused && self.found.to_tell.len() < TOLD_MAX {
+        if state <= InjectionState::Refused && self.found.uninjected.len() < REPORTED_MAX {
             let pod = pod.object_ref(&());
-            self.found.to_tell.push(ToTell { pod, state, why });
+            self.found.uninjected.push(UninjectedPod { pod, state, why });
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Pods that ask for the sidecar and do not fare as they should: condition `PodsInjected` of their SkillRuntime, metrics, Events.
 //!
-//! Whoever injects can be away, and then pods start without it: `failurePolicy` is `Ignore`. [`look`] lists them, [`count`] judges
-//! them by their metadata, [`callers`] as the hub does, and [`report`] tells. [`restart`] replaces sidecars of an older release
+//! The injector can be absent, and pods then start without it: `failurePolicy` is `Ignore`. [`look`] lists them, [`count`] judges
+//! them by their metadata, [`callers`] as the hub does, and [`report`] reports. [`restart`] replaces sidecars of an older release
 //! where namespaces ask for it.
 
 mod callers;

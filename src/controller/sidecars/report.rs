@@ -1,4 +1,4 @@
-//! Looks at the pods that ask, and tells what is wrong.
+//! Lists the pods that ask for a sidecar, and reports what is wrong.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::callers::Callers;
 use super::count::{InjectionState, Tally};
-use super::look::{Look, ToTell, observe};
+use super::look::{Look, UninjectedPod, observe};
 use super::restart::Restarts;
 use crate::events::NOTE_MAX_CHARS;
 use crate::status_write::{Target, Writer};
@@ -31,14 +31,14 @@ const EVENTS_AT_ONCE: usize = 20;
 /// Looks until the task is ended; only the leader does. `default` is the SkillRuntime of pods that name none.
 pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeName) {
     context.world.ready().await;
-    let (mut told, mut callers) = (HashSet::new(), Callers::default());
+    let (mut reported, mut callers) = (HashSet::new(), Callers::default());
     let image = context.settings.sidecar_image.clone();
     let restarts = image
         .filter(|_| context.settings.roll_stale_sidecars)
         .map(Restarts::new);
     loop {
         match observe(&context, &default, &mut callers).await {
-            Ok(found) => tell(&context, found, &mut told).await,
+            Ok(found) => publish(&context, found, &mut reported).await,
             Err(error) => warn!(%error, "pods without a sidecar cannot be counted; retrying"),
         }
         if let Some(restarts) = &restarts {
@@ -48,7 +48,7 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
     }
 }
 
-async fn tell(context: &Context, found: Look, told: &mut HashSet<String>) {
+async fn publish(context: &Context, found: Look, reported: &mut HashSet<String>) {
     for state in InjectionState::ALL {
         let counts = found.by_runtime.values().map(|tally| tally.count(state));
         context.metrics.sidecars(state.word(), counts.sum());
@@ -60,10 +60,10 @@ async fn tell(context: &Context, found: Look, told: &mut HashSet<String>) {
             warn!(%error, runtime = %name, "condition {CONDITION_PODS_INJECTED} could not be written; retrying");
         }
     }
-    let uid = |one: &ToTell| one.pod.uid.clone().unwrap_or_default();
-    let present: HashSet<String> = found.to_tell.iter().map(uid).collect();
-    told.retain(|uid| present.contains(uid));
-    let fresh = found.to_tell.iter().filter(|one| !told.contains(&uid(one)));
+    let uid = |one: &UninjectedPod| one.pod.uid.clone().unwrap_or_default();
+    let present: HashSet<String> = found.uninjected.iter().map(uid).collect();
+    reported.retain(|uid| present.contains(uid));
+    let fresh = found.uninjected.iter().filter(|one| !reported.contains(&uid(one)));
     let fresh: Vec<_> = fresh.take(EVENTS_AT_ONCE).collect();
     for one in fresh {
         let what = || "write an Event about a pod".to_owned();
@@ -71,13 +71,13 @@ async fn tell(context: &Context, found: Look, told: &mut HashSet<String>) {
             .call(what, context.recorder.publish(&event(one), &one.pod))
             .await;
         match written {
-            Ok(()) => drop(told.insert(uid(one))),
+            Ok(()) => drop(reported.insert(uid(one))),
             Err(error) => warn!(%error, "an Event about a pod could not be written"),
         }
     }
 }
 
-fn event(one: &ToTell) -> Event {
+fn event(one: &UninjectedPod) -> Event {
     let (reason, action, note) = if one.state == InjectionState::Refused {
         let what = "an administrator can add the namespace's labels to its spec.allowedCallers, or grant the verb use";
         let note = format!("the hub refuses the sidecar of Knack: {}; {what}", one.why);
@@ -105,8 +105,8 @@ async fn condition(context: &Context, runtime: &SkillRuntime, tally: Option<&Tal
         .iter()
         .find(|condition| condition.type_ == CONDITION_PODS_INJECTED);
     let after = tally.map(Tally::condition);
-    let said = before.map(|before| (before.status.as_str(), before.reason.as_str(), before.message.as_str()));
-    if said
+    let shown = before.map(|before| (before.status.as_str(), before.reason.as_str(), before.message.as_str()));
+    if shown
         == after
             .as_ref()
             .map(|(status, reason, message)| (*status, *reason, message.as_str()))

@@ -105,7 +105,7 @@ impl Restarts {
             Decision::Roll(one) => {
                 if let Some(found) = found.get(&(one.kind, one.name.clone())) {
                     self.roll(context, namespace, one, found).await?;
-                    self.tell(context, one, found, &seen).await;
+                    self.report(context, one, found, &seen).await;
                 }
                 Ok((all, true))
             }
@@ -148,7 +148,7 @@ impl Restarts {
         Ok(())
     }
 
-    async fn tell(&self, context: &Context, one: &Workload, found: &WorkloadObject, seen: &str) {
+    async fn report(&self, context: &Context, one: &Workload, found: &WorkloadObject, seen: &str) {
         let note = format!(
             "restarts, since the sidecar of {} of its pods is older than this installation's: {seen}, and not {}",
             one.stale, self.image

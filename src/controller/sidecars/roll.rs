@@ -33,7 +33,7 @@ pub(super) struct Workload {
     pub(super) stale: usize,
 }
 
-/// What is done in a namespace at one look.
+/// The action in a namespace at one look.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decision<'a> {
     /// Nothing is stale that may be restarted.

@@ -127,7 +127,7 @@ fn said(written: &Written) -> [&str; 3] {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_the_hub_refuses_makes_the_condition_false_and_its_pod_is_told() {
+async fn a_sidecar_that_the_hub_refuses_makes_the_condition_false_and_its_pod_is_reported() {
     let pods = vec![
         pod("listed", "good", "default", Some(NEW)),
         pod("listed", "older", "default", Some(OLD)),

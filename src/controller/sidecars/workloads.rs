@@ -9,9 +9,9 @@ use serde::Deserialize;
 
 use super::roll::Workload;
 
-/// What the Deployment controller labels the pods of a ReplicaSet with; the ReplicaSet's name ends with it.
+/// The label of the Deployment controller on the pods of a ReplicaSet; the ReplicaSet's name ends with its value.
 const LABEL_TEMPLATE_HASH: &str = "pod-template-hash";
-/// A strategy that replaces pods when somebody deletes them.
+/// A strategy that replaces pods only after they are deleted.
 const ON_DELETE: &str = "OnDelete";
 
 /// A pod as far as its sidecar goes. The rest, such as the environment of its containers, is passed over when it is read.
@@ -81,7 +81,7 @@ fn is_same_image(one: &str, other: &str) -> bool {
     }
 }
 
-/// What matters of a Deployment.
+/// The members of a Deployment that are read.
 pub(super) fn deployment(one: &Deployment) -> Option<Workload> {
     let (spec, status) = (one.spec.as_ref()?, one.status.clone().unwrap_or_default());
     let replicas = spec.replicas.unwrap_or(1);
@@ -94,7 +94,7 @@ pub(super) fn deployment(one: &Deployment) -> Option<Workload> {
     })
 }
 
-/// What matters of a StatefulSet.
+/// The members of a StatefulSet that are read.
 pub(super) fn stateful_set(one: &StatefulSet) -> Option<Workload> {
     let (spec, status) = (one.spec.as_ref()?, one.status.clone().unwrap_or_default());
     let replicas = spec.replicas.unwrap_or(1);
@@ -109,7 +109,7 @@ pub(super) fn stateful_set(one: &StatefulSet) -> Option<Workload> {
     })
 }
 
-/// What matters of a DaemonSet.
+/// The members of a DaemonSet that are read.
 pub(super) fn daemon_set(one: &DaemonSet) -> Option<Workload> {
     let (spec, status) = (one.spec.as_ref()?, one.status.clone().unwrap_or_default());
     let desired = status.desired_number_scheduled;
@@ -286,7 +286,7 @@ mod tests {
             ("mirror:5000/r.io/knack/gateway:1", "r.io/knack/gateway:1", true),
             ("r.io/knack/gateway:1", "r.io/knack/gateway:2", false),
             ("r.io/knack/hub:1", "r.io/knack/gateway:1", false),
-            // Nobody knows which bytes the tag means now.
+            // The bytes behind the tag are unknown now.
             ("r.io/knack/gateway:1", "r.io/knack/gateway:1@sha256:aa", false),
         ] {
             assert_eq!(is_same_image(one, other), same, "{one} {other}");

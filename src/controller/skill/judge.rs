@@ -27,7 +27,7 @@ pub(super) struct JudgedSkill {
     pub(super) artifact: Artifact,
     /// Warnings for the author, one line each.
     pub(super) warnings: Vec<String>,
-    /// What it declares of packages.
+    /// Its declaration of packages.
     pub(super) packages: Option<PackagesStatus>,
 }
 
@@ -45,8 +45,13 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
     };
     // The imports of scripts are not looked at: no Python is parsed here.
     let declared = stated(&skill.files, skill.requirements.as_ref());
-    let told = declared.findings.iter().map(ToString::to_string);
-    let warnings = loaded.problems.iter().map(ToString::to_string).chain(told).collect();
+    let findings = declared.findings.iter().map(ToString::to_string);
+    let warnings = loaded
+        .problems
+        .iter()
+        .map(ToString::to_string)
+        .chain(findings)
+        .collect();
     let artifact = artifact::build(id, &skill.files, overrides);
     Ok(JudgedSkill {
         artifact,
@@ -112,7 +117,7 @@ mod tests {
         let judged = with(python, Some(&lock)).unwrap();
         assert_eq!(judged.warnings, [""; 0]);
         assert_eq!(judged.skill.tools[0].name, "f");
-        for (python, lock, said) in [
+        for (python, lock, text) in [
             (python, None, "no python-tools.lock"),
             ("def f(): pass\n", Some(lock.as_str()), "tools.py is not the file"),
         ] {
@@ -121,7 +126,7 @@ mod tests {
                 (verdict.state, verdict.reason),
                 (VerdictState::Stalled, Reason::InvalidSkill)
             );
-            for part in [said, "run `knack skill lock`"] {
+            for part in [text, "run `knack skill lock`"] {
                 assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
             }
         }
@@ -140,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_told_as_they_are_declared() {
+    fn packages_are_reported_as_they_are_declared() {
         let with = |lines: &str| judged(&format!("---\nname: demo\ndescription: d\n{lines}\n---\nbody")).unwrap();
         assert_eq!(with("license: MIT").packages, None);
         let judged = with("packages: {python: [\"Pillow >=10\"]}");

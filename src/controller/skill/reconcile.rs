@@ -48,13 +48,13 @@ pub(in super::super) async fn reconcile(
     result.map(|(_, action)| action)
 }
 
-/// What to do after the API server failed us.
+/// The next step after the API server failed.
 #[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
 pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerError, context: Arc<Context>) -> Action {
     let pause = context
         .memory
         .retry_after(&watched.meta().uid.clone().unwrap_or_default());
-    tracing::warn!(skill = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile");
+    tracing::warn!(skill = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
 }
 
@@ -188,9 +188,9 @@ async fn make(context: &Context, skill: &Skill) -> Result<Result<(Verdict, Skill
     match deliver(context, skill, &judged.artifact).await {
         Ok(made) => {
             if !made.replaced.is_empty() {
-                let told = status::replaced(&made.replaced);
-                warn!(skill = %skill.name_any(), namespace = skill.namespace(), message = %told.message, "skill");
-                events::publish(&context.recorder, skill, &told).await;
+                let event = status::replaced(&made.replaced);
+                warn!(skill = %skill.name_any(), namespace = skill.namespace(), message = %event.message, "skill");
+                events::publish(&context.recorder, skill, &event).await;
             }
             Ok(Ok((delivered(&judged, &made), content(&judged, made.config_maps))))
         }
@@ -240,7 +240,7 @@ async fn whole(context: &Context, watched: &Skill) -> Result<Option<Skill>, Cont
     Ok(found.filter(|skill| skill.metadata.deletion_timestamp.is_none() && skill.metadata.uid == watched.metadata.uid))
 }
 
-/// Before slow work on a new generation: seen, work has begun.
+/// Before slow work on a new generation: observed, work has started.
 async fn announce(context: &Context, skill: &Skill) -> Result<(), ControllerError> {
     let before = skill.status.clone().unwrap_or_default();
     if before.observed_generation == skill.metadata.generation {
@@ -256,7 +256,7 @@ fn api(context: &Context, skill: &Skill) -> Api<Skill> {
     Api::namespaced(context.client.clone(), &skill.namespace().unwrap_or_default())
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatusWrite {
     /// The object is another one now, and its event comes.

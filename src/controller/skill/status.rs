@@ -17,7 +17,7 @@ use super::verdicts::Verdicts;
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 
-/// What a skill's status says besides conditions and runtimes.
+/// A skill's status without conditions and runtimes.
 pub(super) fn content(judged: &JudgedSkill, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
     let (skill, artifact) = (&judged.skill, &judged.artifact);
     let tools = skill.tools.iter().take(64).map(|tool| ToolStatus {
@@ -74,8 +74,8 @@ pub(super) fn delivered(judged: &JudgedSkill, made: &Delivered) -> Verdict {
         message.push_str(&format!("; {}", replaced(&made.replaced).message));
     }
     if !judged.warnings.is_empty() {
-        let told: Vec<_> = judged.warnings.iter().take(WARNINGS_MAX).cloned().collect();
-        message.push_str(&format!("; {} warnings: {}", judged.warnings.len(), told.join("; ")));
+        let shown: Vec<_> = judged.warnings.iter().take(WARNINGS_MAX).cloned().collect();
+        message.push_str(&format!("; {} warnings: {}", judged.warnings.len(), shown.join("; ")));
         if judged.warnings.len() > WARNINGS_MAX {
             message.push_str("; `knack skill validate` lists all");
         }

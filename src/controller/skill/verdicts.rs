@@ -1,4 +1,4 @@
-//! What every runtime says of one skill, by the same selection as everywhere.
+//! The verdicts of all runtimes on one skill, by the same selection as everywhere.
 
 use knack_api::skill_status::{EarlierRevision, RuntimePackagesStatus, RuntimeVerdict, STATUS_RUNTIMES_MAX};
 use knack_api::{Skill, SkillRuntime, SkillStatus};
@@ -15,7 +15,7 @@ use crate::selection::{
 /// Most characters of what a status says of packages.
 const PACKAGES_MESSAGE_MAX: usize = 1024;
 
-/// What runtimes say of a skill.
+/// The verdicts of runtimes on a skill.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Verdicts {
     /// The first of them, for status.
@@ -94,7 +94,7 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
     }
 }
 
-/// How the packages of the newest revision stand, and what the runs of the one in service get.
+/// The state of the packages of the newest revision, and the packages of runs of the one in service.
 fn packages_status(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> Option<RuntimePackagesStatus> {
     let newest = Revision::newest(item.skill);
     let served = item

@@ -1,4 +1,4 @@
-//! What the webhook needs, read again while it runs: certificate and parameters.
+//! The webhook's certificate and parameters, read again while it runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// What is injected; `None` until it could be read once.
+    /// The injection's parameters; `None` until they could be read once.
     pub(super) fn parameters(&self) -> Option<Arc<Parameters>> {
         self.parameters.load_full()
     }
@@ -44,14 +44,14 @@ impl Followed {
 
     /// Reads both again and again, and says once what is wrong.
     pub(super) async fn follow(&self, client: &Client, namespace: &str, settings: &WebhookSettings) {
-        let mut told = Vec::new();
+        let mut logged = Vec::new();
         loop {
             let wrong = self.refresh(client, namespace, settings).await;
-            if wrong != told {
+            if wrong != logged {
                 for what in &wrong {
                     warn!(%what, "the webhook for sidecars is not up to date; retrying");
                 }
-                told = wrong;
+                logged = wrong;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -88,7 +88,7 @@ impl Followed {
         Ok(())
     }
 
-    /// What a TLS listener needs. API servers speak HTTP/2: one connection carries all of their calls.
+    /// The configuration of a TLS listener. API servers speak HTTP/2: one connection carries all of their calls.
     pub(super) fn server_config(self: &Arc<Self>) -> ServerConfig {
         let mut config = ServerConfig::builder()
             .with_no_client_auth()

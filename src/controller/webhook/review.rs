@@ -8,7 +8,7 @@ use knack_vocabulary::{LABEL_ROLE, ROLE_SANDBOX};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What was done with a review.
+/// The outcome of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReviewOutcome {
     /// The pod has the sidecar now.

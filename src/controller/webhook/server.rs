@@ -51,7 +51,7 @@ const AT_ONCE: usize = 4;
 /// After the signal to end new calls are still taken for this long: until the Service has noticed. Pods that are created
 /// meanwhile would have no sidecar.
 const PAUSE: Duration = Duration::from_secs(5);
-/// What is under way then has as long as an API server waits for it.
+/// Running reviews then have as long as an API server waits for them.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// The webhook of this process.
@@ -157,7 +157,7 @@ async fn answer(
 
 async fn reviewed(shared: &Shared, held: HeldBody) -> (Response, ReviewOutcome) {
     let Some(parameters) = shared.followed.parameters() else {
-        let text = "what is to be injected could not be read yet; the controller's log says why";
+        let text = "the injection's parameters could not be read yet; the controller's log says why";
         return (
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
             ReviewOutcome::Busy,

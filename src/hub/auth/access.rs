@@ -1,4 +1,4 @@
-//! What a caller may do at a runtime.
+//! The access of a caller at a runtime.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Granted {
     pub runtime: Arc<SkillRuntime>,
     /// Its name.
     pub name: RuntimeName,
-    /// Whose skills the caller sees: `None` for all, else those that this namespace may see.
+    /// The namespace whose skills the caller sees; `None`: all of them.
     pub sees: Option<String>,
 }
 
@@ -85,7 +85,7 @@ impl Access {
         let sees_all = self.may(caller, name, VERB_USE_ALL).await?;
         let acting_for = caller.acting_for.as_ref().filter(|client| **client != caller.namespace);
         match acting_for {
-            // What a namespace sees is part of everything.
+            // A caller that sees everything sees the skills of each namespace.
             Some(client) if sees_all || self.may(caller, name, VERB_USE_FOR).await? => {
                 Ok(granted(Some(client.clone())))
             }

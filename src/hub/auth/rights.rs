@@ -1,4 +1,4 @@
-//! What RBAC lets a caller do: SubjectAccessReview, cached briefly.
+//! The rights of a caller by RBAC: SubjectAccessReview, cached briefly.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ pub struct Authenticator {
     sources: Arc<Sources>,
     strangers: Semaphore,
     known: Semaphore,
-    /// Tokens that are being reviewed: whoever shows one of them waits for its verdict.
+    /// Tokens that are being reviewed: other requests with the same token wait for its verdict.
     turns: Turns<TokenHash>,
 }
 
@@ -107,7 +107,7 @@ impl Authenticator {
         }
     }
 
-    /// What is known of a token.
+    /// The known verdict on a token.
     fn verdict(&self, key: &TokenHash) -> Option<Result<Caller, CallerError>> {
         let accepted = self.accepted.get(key).map(Ok);
         accepted.or_else(|| self.refused.get(key).map(Err))
@@ -281,7 +281,7 @@ mod tests {
             longest = longest.max(since.elapsed());
         }
         assert!(longest < Duration::from_secs(1), "{longest:?}");
-        // What was accepted stays, however much is refused.
+        // Accepted tokens stay, however many are refused.
         for number in 0..3 * REFUSED {
             let key: TokenHash = Sha256::digest(number.to_string()).into();
             authenticator.refused.put(key, CallerError::Unknown, REFUSED_FOR);

@@ -16,11 +16,11 @@ use tokio::time::Instant;
 const BUDGET_DIVISOR: usize = 8;
 /// A value that is not read for this time is dropped, as in the gateways' own stores.
 const KEPT_IDLE: Duration = Duration::from_hours(1);
-/// What a value costs besides its bytes: its keys and their places in the maps.
+/// The cost of a value besides its bytes: its keys and their places in the maps.
 const ENTRY_BYTES: usize = 1 << 10;
 /// New values that wait to be announced to a replica of the gateway; one that falls further behind starts over. As many
 /// as a busy gateway makes in several seconds; each costs a few bytes for each gateway.
-const TOLD_WAITING: usize = 256;
+const NEWS_WAITING: usize = 256;
 
 /// The owner of the values: one account at one runtime. No other account reads or writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,14 +50,14 @@ struct Shelves {
     next: u64,
 }
 
-/// What one gateway has here.
+/// The values of one gateway.
 #[derive(Debug)]
 struct Holdings {
     bytes: usize,
     clients: HashMap<KeptKey, OfClient>,
     /// The clients by the bytes that they hold, the largest last.
     by_bytes: BTreeSet<(usize, KeptKey)>,
-    told: broadcast::Sender<Arc<KeptValue>>,
+    news: broadcast::Sender<Arc<KeptValue>>,
 }
 
 impl Default for Holdings {
@@ -66,12 +66,12 @@ impl Default for Holdings {
             bytes: 0,
             clients: HashMap::new(),
             by_bytes: BTreeSet::new(),
-            told: broadcast::channel(TOLD_WAITING).0,
+            news: broadcast::channel(NEWS_WAITING).0,
         }
     }
 }
 
-/// What one client of a gateway has here.
+/// The values of one client of a gateway.
 #[derive(Debug, Default)]
 struct OfClient {
     bytes: usize,
@@ -135,7 +135,7 @@ impl KeptStore {
         };
         holdings.insert(used, entry);
         // It is no error if there is no receiver.
-        let _ = holdings.told.send(value);
+        let _ = holdings.news.send(value);
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl KeptStore {
         let values = holdings.clients.values().flat_map(|client| client.entries.values());
         let values = values.filter(|entry| entry.used.elapsed() <= KEPT_IDLE);
         let values = values.map(|entry| Arc::clone(&entry.value)).collect();
-        (values, holdings.told.subscribe())
+        (values, holdings.news.subscribe())
     }
 
     /// Drops values that were not read in time, and shelves that are no longer used.
@@ -184,7 +184,7 @@ impl KeptStore {
         }
         inner
             .shelves
-            .retain(|_, holdings| !holdings.clients.is_empty() || holdings.told.receiver_count() > 0);
+            .retain(|_, holdings| !holdings.clients.is_empty() || holdings.news.receiver_count() > 0);
     }
 
     /// Values and their bytes, for metrics.

@@ -26,7 +26,7 @@ use crate::hub::view::{self, View};
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// Changes within this time are sent together: one apply is several events (spec, status, artifact).
 const SETTLE_FIRST: Duration = Duration::from_millis(10);
-/// The same while changes keep coming, as when thousands of Skills are applied: four looks a second.
+/// The pause while changes keep coming, as when thousands of Skills are applied: four looks a second.
 const SETTLE_MAX: Duration = Duration::from_millis(250);
 /// Without changes for this long they count as single ones again.
 const QUIET: Duration = Duration::from_secs(1);

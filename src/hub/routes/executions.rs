@@ -1,21 +1,15 @@
 //! `/v1/executions`: runs, their records, and their end.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Extension, Json};
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
-use knack_execution::lines::{problem_of_error, result_frames, view_of_record};
-use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _, StartKind};
-use knack_hub_api::{
-    AcceptedFrame, Data, ExecutionFrame, ExecutionPost, ExecutionView, MountLine, NDJSON, OutputFrame, PROTOCOL,
-    Problem, ProblemCode, StreamName,
-};
+use http::{HeaderMap, StatusCode};
+use knack_execution::lines::{problem_of_error, view_of_record};
+use knack_execution::{ExecutionError, ExecutionId, Executor as _};
+use knack_hub_api::{ExecutionPost, ExecutionView, MountLine, Problem, ProblemCode};
 use knack_serving::aside;
 use knack_serving::bodies::HeldBody;
 use knack_skill::model::SkillRef;
@@ -23,23 +17,18 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::execution_answer::{AbortOnDrop, RunAnswer, Stage};
 use super::{HubState, OfRuntime, Refused, granted};
 use crate::hub::admission::{self, Admission, Mounted};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, Granted};
 use crate::hub::trace::ExecutionTrace;
-use crate::jobs::{Event, JobExecutor, JobRequest, OutputStream};
+use crate::jobs::{JobExecutor, JobRequest};
 use crate::selection::{Revision, Scope};
 
 /// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind
 /// loses live output, never the result.
 const SPOOL_EVENTS: usize = 64;
-/// How long the head of the answer is delayed: an error within this time is answered as an HTTP status; for a longer
-/// run the stream begins and reports that the run goes on.
-const HEAD_WAIT: Duration = Duration::from_millis(500);
-/// A frame at least this often, so that a dead connection is known as one.
-const PING_EVERY: Duration = Duration::from_secs(10);
-
 /// `POST /v1/executions`.
 pub(super) async fn run(
     State(state): State<Arc<HubState>>,
@@ -73,26 +62,18 @@ pub(super) async fn run(
             .execute_streaming(request, CancellationToken::new(), sender)
             .await
     });
-    let mut answer = Answer {
+    let answer = RunAnswer {
         id,
         live,
         events,
         task: AbortOnDrop(task),
-        state,
+        metrics: Arc::clone(&state.metrics),
         runtime,
         begun,
         trace,
         stage: Stage::Accepted,
     };
-    let first = answer.first().await.map_err(refused)?;
-    let frames = futures::stream::unfold((answer, first), |(mut answer, first)| async move {
-        let bytes = match first {
-            Some(bytes) => bytes,
-            None => answer.next().await?,
-        };
-        Some((Ok::<_, Infallible>(bytes), (answer, None)))
-    });
-    Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(frames)).into_response())
+    answer.respond().await.map_err(refused)
 }
 
 /// A request that is checked and complete.
@@ -217,7 +198,7 @@ async fn request(
             namespaces: &namespaces,
             default_image: default_image.as_deref(),
             allow_image_tags,
-            // What is asked of it here are images; the environment was looked up.
+            // Only images are asked of it here; the environment was looked up.
             environments: None,
         };
         let admission = Admission {
@@ -289,165 +270,6 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
         resources: content.summary.resources.clone(),
         packages,
     })
-}
-
-/// Ends the wait for an execution when the answer is dropped; the execution continues for its grace period.
-struct AbortOnDrop(tokio::task::JoinHandle<Result<Arc<ExecutionResult>, ExecutionError>>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-struct Answer {
-    id: ExecutionId,
-    live: bool,
-    events: mpsc::Receiver<Event>,
-    task: AbortOnDrop,
-    state: Arc<HubState>,
-    runtime: String,
-    begun: Instant,
-    trace: ExecutionTrace,
-    stage: Stage,
-}
-
-enum Stage {
-    /// The first line is due.
-    Accepted,
-    /// It runs.
-    Running,
-    /// The rest that is to be sent.
-    Ending(Box<dyn Iterator<Item = ExecutionFrame> + Send>),
-    /// Everything was sent.
-    Over,
-}
-
-impl Answer {
-    /// Waits briefly for the beginning. An error that comes first is the answer's status.
-    async fn first(&mut self) -> Result<Option<Bytes>, Problem> {
-        let ended = tokio::select! {
-            biased;
-            ended = &mut self.task.0 => ended,
-            event = self.events.recv() => match event {
-                Some(event) => return Ok(Some(self.opening(event))),
-                None => (&mut self.task.0).await,
-            },
-            () = tokio::time::sleep(HEAD_WAIT) => return Ok(None),
-        };
-        match self.outcome(ended) {
-            Ok(result) => {
-                self.stage = Stage::Ending(Box::new(result_frames(result)));
-                Ok(Some(line(&self.accepted())))
-            }
-            Err(error) => Err(problem_of_error(&error)),
-        }
-    }
-
-    /// `accepted`, and the first event with it.
-    fn opening(&mut self, event: Event) -> Bytes {
-        self.stage = Stage::Running;
-        let mut bytes = line(&self.accepted()).to_vec();
-        if let Some(frame) = self.frame(event) {
-            bytes.extend_from_slice(&line(&frame));
-        }
-        bytes.into()
-    }
-
-    fn accepted(&self) -> ExecutionFrame {
-        ExecutionFrame::Accepted(AcceptedFrame {
-            protocol: PROTOCOL,
-            id: self.id.to_string(),
-        })
-    }
-
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            match &mut self.stage {
-                Stage::Accepted => {
-                    self.stage = Stage::Running;
-                    return Some(line(&self.accepted()));
-                }
-                Stage::Running => {
-                    if let Some(frame) = self.running().await {
-                        return Some(line(&frame));
-                    }
-                }
-                Stage::Ending(frames) => match frames.next() {
-                    Some(frame) => return Some(line(&frame)),
-                    None => self.stage = Stage::Over,
-                },
-                Stage::Over => return None,
-            }
-        }
-    }
-
-    async fn running(&mut self) -> Option<ExecutionFrame> {
-        let ended = tokio::select! {
-            // Output that was written before the end is sent before the end.
-            biased;
-            Some(event) = self.events.recv() => return self.frame(event),
-            ended = &mut self.task.0 => ended,
-            () = tokio::time::sleep(PING_EVERY) => return Some(ExecutionFrame::Ping),
-        };
-        self.stage = match self.outcome(ended) {
-            Ok(result) => Stage::Ending(Box::new(result_frames(result))),
-            Err(error) => Stage::Ending(Box::new(std::iter::once(ExecutionFrame::Error(problem_of_error(
-                &error,
-            ))))),
-        };
-        None
-    }
-
-    fn frame(&self, event: Event) -> Option<ExecutionFrame> {
-        let phase = |text: &str| Some(ExecutionFrame::Phase { phase: text.to_owned() });
-        match event {
-            Event::Output { stream, data } => self.live.then(|| {
-                ExecutionFrame::Output(OutputFrame {
-                    stream: match stream {
-                        OutputStream::Stdout => StreamName::Stdout,
-                        OutputStream::Stderr => StreamName::Stderr,
-                    },
-                    data: Data(data),
-                })
-            }),
-            Event::Placed { start, note } => {
-                let start = match start {
-                    StartKind::Warm => "a warm sandbox is ready",
-                    StartKind::Cold => "starting a sandbox",
-                };
-                match note {
-                    Some(note) => phase(&format!("{start} ({note})")),
-                    None => phase(start),
-                }
-            }
-            Event::Progress(text) => phase(&text),
-            Event::Started => phase("running"),
-        }
-    }
-
-    fn outcome(
-        &mut self,
-        ended: Result<Result<Arc<ExecutionResult>, ExecutionError>, tokio::task::JoinError>,
-    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
-        let outcome = ended.unwrap_or_else(|_| Err(ExecutionError::Internal("the run was abandoned".to_owned())));
-        let status = match &outcome {
-            Ok(result) => result.status().as_str(),
-            Err(error) => error.metric_label(),
-        };
-        self.trace.end(outcome.as_deref());
-        let seconds = self.begun.elapsed().as_secs_f64();
-        self.state.metrics.executed(&self.runtime, status, seconds);
-        tracing::info!(runtime = %self.runtime, execution = %self.id, status, seconds, "execution ended");
-        outcome
-    }
-}
-
-fn line(frame: &ExecutionFrame) -> Bytes {
-    // A frame is plain data: writing it cannot fail.
-    let mut bytes = serde_json::to_vec(frame).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes.into()
 }
 
 /// `GET /v1/executions/{id}`.

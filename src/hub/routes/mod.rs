@@ -3,6 +3,7 @@
 mod catalog;
 mod clients;
 mod content;
+mod execution_answer;
 mod executions;
 mod kept;
 mod problem;
@@ -34,22 +35,22 @@ use knack_hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version, is_lab
 use knack_serving::Peer;
 use knack_vocabulary::HEADER_FOR;
 
-/// What every request shares.
+/// The state that all requests share.
 #[derive(Debug)]
 pub struct HubState {
     /// The caller.
     pub callers: Authenticator,
     /// Whom a gateway serves.
     pub clients: Authenticator,
-    /// What they may.
+    /// The rights of callers.
     pub access: Access,
-    /// What is served.
+    /// The catalogs.
     pub views: Views,
     /// Files of skills.
     pub artifacts: Artifacts,
     /// Where code runs.
     pub executors: Arc<Executors>,
-    /// What replicas of gateways keep for each other.
+    /// The values that replicas of gateways keep for each other.
     pub kept: Arc<KeptStore>,
     /// The secrets that they make their keys from.
     pub kept_secrets: KeptSecrets,

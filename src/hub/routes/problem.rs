@@ -12,7 +12,7 @@ pub struct Refused {
     problem: Problem,
 }
 
-/// What metrics count, carried beside the answer.
+/// The labels of metrics, carried beside the answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted {
     pub(super) route: &'static str,

@@ -23,7 +23,7 @@ pub(crate) const NPM_INDEX_VARIABLE: &str = "NPM_CONFIG_REGISTRY";
 /// Names a file with credentials for it, in the form of npm's settings.
 pub(crate) const NPMRC_VARIABLE: &str = "KNACK_NPMRC";
 
-/// What is read of the environment: the settings of npm that name an index, of which the first that is set counts, and the file.
+/// The variables that are read: the settings of npm that name an index, of which the first that is set counts, and the file.
 const VARIABLES: [&str; 3] = [NPM_INDEX_VARIABLE, "npm_config_registry", NPMRC_VARIABLE];
 
 /// The index where none is named.
@@ -45,7 +45,7 @@ const REDIRECTS_MAX: usize = 3;
 const ATTEMPTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Most of an error's words that are told.
+/// Most bytes of an error that are shown.
 const SAID_MAX: usize = 300;
 
 /// An index.
@@ -175,7 +175,7 @@ impl NpmIndex {
         }
     }
 
-    /// The address holds what may be a credential, so its host alone is told.
+    /// The address may hold a credential, so only its host is shown.
     fn unreachable(&self, error: reqwest::Error) -> Failure {
         if let Some(refusal) = CertificateRefusal::of(&error) {
             let text = format!("{}: its certificate {refusal}", self.shown());
@@ -209,7 +209,7 @@ fn read_npmrc(file: &Path, index: &Url) -> Result<HeaderValue, BuildError> {
     authorization(&text, index).map_err(wrong)
 }
 
-/// What is wrong with a package.
+/// The error of a package.
 pub(super) fn of(package: &NodePackage, state: State, why: &str) -> BuildError {
     BuildError::new(state, format!("{} {}: {why}", package.name, package.version))
 }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_of_the_index_is_not_told() {
+    fn a_credential_of_the_index_is_not_shown() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let named = (
             "NPM_CONFIG_REGISTRY".into(),

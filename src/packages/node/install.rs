@@ -7,7 +7,7 @@ use knack_packages::State;
 use knack_packages::node::{NodeLock, NodePackage};
 
 use super::index::{NpmIndex, of};
-use super::unpack::{Room, unpack};
+use super::unpack::{UnpackBudget, unpack};
 use crate::packages::layout;
 use crate::packages::{BuildError, BuildLimits};
 use crate::sources::{Cause, SourceError};
@@ -66,7 +66,7 @@ pub(in crate::packages) async fn install(
     }
 }
 
-/// What is for this machine. Errors: a package that has to be there is not.
+/// The packages for this machine. Errors: a required package is not for it.
 fn fitting<'a>(packages: &'a [NodePackage], machine: Machine<'_>) -> Result<Vec<&'a NodePackage>, BuildError> {
     let mut left_out: Vec<String> = Vec::new();
     let mut wanted = Vec::new();
@@ -87,7 +87,7 @@ fn fitting<'a>(packages: &'a [NodePackage], machine: Machine<'_>) -> Result<Vec<
     Ok(wanted)
 }
 
-/// Fetches ahead, and unpacks one after the other: what stands in another package comes after it.
+/// Fetches ahead, and unpacks one after the other: a nested package comes after its parent.
 async fn install_all(
     index: &NpmIndex,
     wanted: Vec<&NodePackage>,
@@ -100,16 +100,16 @@ async fn install_all(
         fetches.push(fetch(index.clone(), package.clone(), file));
     }
     let mut fetched = futures::stream::iter(fetches).buffered(AT_ONCE);
-    let mut room = Room {
+    let mut budget = UnpackBudget {
         bytes: limits.bytes,
         files: limits.files,
     };
     while let Some(next) = fetched.next().await {
         let (package, file) = next?;
         let to = prefix.join(&package.location);
-        let done = tokio::task::spawn_blocking(move || place(&file, &to, room)).await;
+        let done = tokio::task::spawn_blocking(move || place(&file, &to, budget)).await;
         let done = done.map_err(|_| BuildError::new(State::Failed, "the process is shutting down"))?;
-        room = done.map_err(|error| {
+        budget = done.map_err(|error| {
             let state = match error.cause {
                 Cause::TooLarge => State::TooLarge,
                 Cause::Unavailable => State::Failed,
@@ -126,11 +126,11 @@ async fn fetch(index: NpmIndex, package: NodePackage, file: PathBuf) -> Result<(
 }
 
 /// Unpacks a file and removes it. Blocks.
-fn place(file: &Path, to: &Path, mut room: Room) -> Result<Room, SourceError> {
+fn place(file: &Path, to: &Path, mut budget: UnpackBudget) -> Result<UnpackBudget, SourceError> {
     let disk = |error: std::io::Error| SourceError::new(Cause::Unavailable, format!("the store: {error}"));
     // Another package may have brought something of that name with it; the lock counts.
     layout::remove(to).map_err(disk)?;
-    unpack(file, to, &mut room)?;
+    unpack(file, to, &mut budget)?;
     std::fs::remove_file(file).map_err(disk)?;
-    Ok(room)
+    Ok(budget)
 }

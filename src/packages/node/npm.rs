@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use knack_packages::State;
-use knack_packages::node::{NODE_LOCK_FILE, NodeLock, Wish};
+use knack_packages::node::{NODE_LOCK_FILE, NodeLock, NodeRequirements};
 use knack_trust::Roots;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
@@ -14,7 +14,7 @@ use crate::packages::{BuildError, BuildLimits};
 /// A file of authorities that Node trusts besides its own; `--ca-file` takes its place.
 const EXTRA_CERTIFICATES: &str = "NODE_EXTRA_CA_CERTS";
 
-/// What npm inherits: where it is, the person's own settings of it, and the way to the network.
+/// The variables that npm inherits: the search path, the person's own settings of it, and the proxy.
 const INHERITED: [&str; 16] = [
     "HOME",
     "PATH",
@@ -48,11 +48,19 @@ const ARGUMENTS: [&str; 7] = [
 /// The lock of what a skill asks for, as npm writes it, and the number of its packages. It trusts these authorities too.
 ///
 /// Errors: there is no npm, it fails, or Knack would not install what it chose.
-pub async fn lock_of_npm(wish: &Wish, limits: &BuildLimits, roots: &Roots) -> Result<(String, usize), BuildError> {
+pub async fn lock_of_npm(
+    requirements: &NodeRequirements,
+    limits: &BuildLimits,
+    roots: &Roots,
+) -> Result<(String, usize), BuildError> {
     let npm = find()?;
     let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
     let disk = |error: std::io::Error| BuildError::of_disk("a temporary folder", &error);
-    std::fs::write(folder.path().join("package.json"), package_json(wish).to_string()).map_err(disk)?;
+    std::fs::write(
+        folder.path().join("package.json"),
+        package_json(requirements).to_string(),
+    )
+    .map_err(disk)?;
     let authorities = roots.pem().map(|text| {
         let file = folder.path().join("authorities.pem");
         std::fs::write(&file, text).map(|()| file)
@@ -80,21 +88,21 @@ pub async fn lock_of_npm(wish: &Wish, limits: &BuildLimits, roots: &Roots) -> Re
     }
     let text = std::fs::read_to_string(folder.path().join(NODE_LOCK_FILE)).map_err(disk)?;
     let lock = NodeLock::read(text.as_bytes()).map_err(|findings| {
-        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        BuildError::new(State::Refused, told.join("\n"))
+        let problems: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        BuildError::new(State::Refused, problems.join("\n"))
     })?;
     let count = lock.packages().len();
     Ok((text, count))
 }
 
-fn package_json(wish: &Wish) -> Value {
-    let dependencies: Map<String, Value> = wish
+fn package_json(requirements: &NodeRequirements) -> Value {
+    let dependencies: Map<String, Value> = requirements
         .dependencies
         .iter()
         .map(|dependency| (dependency.name.clone(), json!(dependency.range)))
         .collect();
     let mut whole = json!({"name": "skill", "private": true, "dependencies": dependencies});
-    if let Some(overrides) = &wish.overrides {
+    if let Some(overrides) = &requirements.overrides {
         whole["overrides"] = overrides.clone();
     }
     whole

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 
-/// The header for an index, of the settings for the longest address that it stands below: `//host/path/:_authToken=…`, else
+/// The header for an index, of the settings for the longest address above it: `//host/path/:_authToken=…`, else
 /// `_auth`, else `username` and `_password`. Other settings have no effect.
 ///
 /// Errors: there is no credential that can be used; the text holds none.

@@ -13,14 +13,14 @@ use crate::sources::{Cause, SourceError};
 /// Bytes of headers and padding that a file of a package may have in its archive, on average: one header and an extension.
 const OVERHEAD: u64 = 4 << 10;
 
-/// What may still be unpacked.
+/// The rest of the bounds on unpacked files.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
+pub(super) struct UnpackBudget {
     pub(super) bytes: u64,
     pub(super) files: u64,
 }
 
-impl Room {
+impl UnpackBudget {
     /// Counts an entry of any kind.
     fn entry(&mut self) -> Result<(), SourceError> {
         self.files = self
@@ -31,16 +31,16 @@ impl Room {
     }
 }
 
-/// Unpacks a `.tgz` of npm into an empty folder, without the folder that everything in it stands in. Blocks.
+/// Unpacks a `.tgz` of npm into an empty folder, without its top folder. Blocks.
 ///
-/// Links, special files, paths that leave the folder and what is over the room are errors; nothing is written elsewhere.
-pub(super) fn unpack(file: &Path, to: &Path, room: &mut Room) -> Result<(), SourceError> {
+/// Links, special files, paths that leave the folder and what is over the budget are errors; nothing is written elsewhere.
+pub(super) fn unpack(file: &Path, to: &Path, budget: &mut UnpackBudget) -> Result<(), SourceError> {
     let packed = File::open(file).map_err(|error| disk(&error))?;
     let stream = MultiGzDecoder::new(BufReader::new(packed));
-    let most = room.bytes.saturating_add(room.files.saturating_mul(OVERHEAD));
+    let most = budget.bytes.saturating_add(budget.files.saturating_mul(OVERHEAD));
     fs::create_dir_all(to).map_err(|error| disk(&error))?;
     walk_tar(stream, most, &mut |entry| {
-        room.entry()?;
+        budget.entry()?;
         match entry {
             TarEntry::Other => Ok(()),
             TarEntry::File {
@@ -52,9 +52,9 @@ pub(super) fn unpack(file: &Path, to: &Path, room: &mut Room) -> Result<(), Sour
                 let path = path.strip_prefix("./").unwrap_or(path);
                 let wrong = |why: &str| SourceError::new(Cause::BadArchive, format!("entry {path:?}: {why}"));
                 knack_skill::tree::check_path(path).map_err(wrong)?;
-                // npm leaves out what stands beside the folder.
+                // npm leaves out entries outside of the top folder.
                 match path.split_once('/') {
-                    Some((_, inner)) => write(&to.join(inner), executable, content, room, &wrong),
+                    Some((_, inner)) => write(&to.join(inner), executable, content, budget, &wrong),
                     None => Ok(()),
                 }
             }
@@ -66,7 +66,7 @@ fn write(
     path: &Path,
     executable: bool,
     content: &mut dyn Read,
-    room: &mut Room,
+    budget: &mut UnpackBudget,
     wrong: &dyn Fn(&str) -> SourceError,
 ) -> Result<(), SourceError> {
     let folder = path.parent().unwrap_or(path);
@@ -84,9 +84,9 @@ fn write(
         .mode(mode)
         .open(path)
         .map_err(of_path)?;
-    let copied = io::copy(&mut content.take(room.bytes + 1), &mut file);
+    let copied = io::copy(&mut content.take(budget.bytes + 1), &mut file);
     let copied = copied.map_err(|error| wrong(&format!("it cannot be read: {error}")))?;
-    room.bytes = room
+    budget.bytes = budget
         .bytes
         .checked_sub(copied)
         .ok_or_else(|| SourceError::new(Cause::TooLarge, "more bytes than an environment may have"))?;

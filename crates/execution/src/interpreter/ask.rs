@@ -29,7 +29,7 @@ print(json.dumps({'executable':sys.executable,'version':'%d.%d.%d'%sys.version_i
 const NODE: &str = "console.log(JSON.stringify({executable:process.execPath,version:process.versions.node,\
 prefixes:[require('path').dirname(require('path').dirname(process.execPath))],libraries:[],shared:[]}))";
 
-/// What an interpreter says about itself.
+/// The description that an interpreter gives of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Answer {
     /// Absolute path of the binary.

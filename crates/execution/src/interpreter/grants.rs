@@ -33,7 +33,7 @@ impl Grants {
     }
 }
 
-/// What every program needs to read besides programs and libraries: the loader's cache, the time zone, two harmless
+/// The paths that every program needs to read besides programs and libraries: the loader's cache, the time zone, two harmless
 /// devices. `/etc/ssl` is cut to what OpenSSL reads at its start: no private keys.
 const READ: [&str; 7] = [
     "/etc/ld.so.cache",
@@ -46,7 +46,7 @@ const READ: [&str; 7] = [
     "/dev/urandom",
 ];
 
-/// What an image can say to the programs in it, and a user's machine should not: libraries to load before others, and fonts.
+/// Files that programs read in an image, and not on a user's machine: libraries to load before others, and fonts.
 const READ_IN_IMAGE: [&str; 2] = ["/etc/ld.so.preload", "/etc/fonts"];
 
 /// The system's programs and libraries.
@@ -59,7 +59,7 @@ fn paths(list: &[&str]) -> Vec<PathBuf> {
     list.iter().map(PathBuf::from).collect()
 }
 
-/// What every program needs on this machine (docs/sandbox.md#what-a-run-may-read).
+/// The paths that every program needs on this machine (docs/sandbox.md#what-a-run-may-read).
 #[must_use]
 pub fn base_grants() -> Grants {
     let mut read = paths(&READ);
@@ -71,7 +71,7 @@ pub fn base_grants() -> Grants {
     }
 }
 
-/// What every program needs in a sandbox image, of which nothing is known here.
+/// The paths that every program needs in a sandbox image, whose content is unknown here.
 #[must_use]
 pub fn image_grants() -> Grants {
     let mut read = paths(&READ);

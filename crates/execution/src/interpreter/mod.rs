@@ -32,7 +32,7 @@ pub struct Interpreter {
     pub path: PathBuf,
     /// Version as it says it, for the console: `3.11.7`.
     pub version: String,
-    /// What it must be able to read besides [`base_grants`].
+    /// The paths that it must be able to read besides [`base_grants`].
     pub grants: Grants,
 }
 

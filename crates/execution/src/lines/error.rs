@@ -130,8 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_told_once_to_try_again() {
-        for (message, told) in [
+    fn a_caller_is_asked_once_to_try_again() {
+        for (message, expected) in [
             (
                 "the hub has just started; try again",
                 "the hub has just started; try again later",
@@ -142,7 +142,7 @@ mod tests {
             ),
         ] {
             let error = error_of_problem(Problem::new(ProblemCode::Unavailable, message));
-            assert_eq!(error.to_string(), format!("code cannot be run here: {told}"));
+            assert_eq!(error.to_string(), format!("code cannot be run here: {expected}"));
         }
     }
 }

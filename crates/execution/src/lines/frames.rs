@@ -99,7 +99,7 @@ pub struct Collector {
     bytes: u64,
 }
 
-/// What became of a frame.
+/// The outcome of a frame.
 #[derive(Debug)]
 pub enum Collected {
     /// More is to come.

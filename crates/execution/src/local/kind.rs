@@ -1,4 +1,4 @@
-//! What warm sandboxes differ in.
+//! The properties in which warm sandboxes differ.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::Language;
 use super::super::environments::Environment;
 
-/// What a warm sandbox has started: an interpreter, or only the locks, for commands; and the packages that it has.
+/// The kind of a warm sandbox: an interpreter, or only the locks, for commands; and its packages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SandboxKind {
     /// An interpreter, or nothing but the locks, for commands.

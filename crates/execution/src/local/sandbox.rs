@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_runner::protocol::{
-    Decoder, Exit, FromRunner, Heard, Interpreter as StartInterpreter, KILL_BOUND_MS, Key, Landlock,
+    Decoder, Exit, FromRunner, Incoming, Interpreter as StartInterpreter, KILL_BOUND_MS, Key, Landlock,
     Limits as WireLimits, OwnerLink, Start, ToRunner, Watch, WorkBound,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -35,7 +35,7 @@ const EXIT_GRACE: Duration = Duration::from_millis(KILL_BOUND_MS + 1000);
 /// One read of the runner's output: a few output frames.
 const READ_BYTES: usize = 32 << 10;
 
-/// What every sandbox of an executor is started with.
+/// The settings of all sandboxes of an executor.
 #[derive(Debug)]
 pub(super) struct Blueprint {
     pub(super) workshop: Arc<Workshop>,
@@ -53,7 +53,7 @@ pub(super) struct Sandbox {
     process: Option<Process>,
     /// The locks as reported.
     pub(super) locks: LockReport,
-    /// What bounds the files of the run.
+    /// How the files of the run are bounded.
     pub(super) work: WorkBound,
     /// When it became ready.
     pub(super) since: Instant,
@@ -130,7 +130,7 @@ impl Blueprint {
 
     /// Starts a sandbox of a kind: with its interpreter ready, or none for commands, and its packages.
     ///
-    /// Errors: [`ExecutionError::Internal`] with what the runner said.
+    /// Errors: [`ExecutionError::Internal`] with the message of the runner.
     pub(super) async fn start(&self, kind: &SandboxKind) -> Result<Sandbox, ExecutionError> {
         let modules = kind
             .environment
@@ -199,7 +199,7 @@ impl Blueprint {
         }
         let (mut execute, mut environment) = (texts(&self.grants.execute), self.environment.clone());
         if let Some(packages) = &kind.environment {
-            // That folder alone: the one that it stands in is not listable.
+            // Read access to that folder alone: its parent is not listable.
             execute.push(text(&packages.root));
             let path = environment.entry("PATH".to_owned()).or_default();
             *path = format!("{}:{path}", packages.bin.display());
@@ -345,10 +345,10 @@ impl Transport for Sandbox {
         loop {
             match process.decoder.next_line() {
                 Some(Ok(line)) => match process.link.read(line) {
-                    Heard::Frame(frame) => return Ok(frame),
+                    Incoming::Frame(frame) => return Ok(frame),
                     // At boot.
-                    Heard::Unproven(FromRunner::Ready(_)) => continue,
-                    Heard::Unproven(FromRunner::Rejected(rejected)) => {
+                    Incoming::Unproven(FromRunner::Ready(_)) => continue,
+                    Incoming::Unproven(FromRunner::Rejected(rejected)) => {
                         return Err(ExecutionError::Internal(rejected.message));
                     }
                     _ => {

@@ -38,16 +38,16 @@ pub struct LocalSettings {
     pub max_work_bytes: u64,
     /// Longest time limit that a request may ask for.
     pub max_timeout: Duration,
-    /// What is believed about the kernel's locks.
+    /// The assumption about the kernel's locks.
     pub kernel: KernelView,
     /// Packages of skills; whoever builds them keeps a clone.
     pub environments: Environments,
 }
 
-/// What is believed about the kernel's locks.
+/// The assumption about the kernel's locks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum KernelView {
-    /// What the first sandbox reports.
+    /// As the first sandbox reports them.
     #[default]
     Observed,
     /// Replaces the report of locks; for tests of machines without one.

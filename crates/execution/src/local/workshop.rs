@@ -57,21 +57,21 @@ impl Workshop {
     }
 
     fn open_below(base: &Path, euid: u32, runner: &Path) -> Result<Self, String> {
-        let told = |error: io::Error| error.to_string();
+        let describe = |error: io::Error| error.to_string();
         if let Some(closed) = unreachable_part(base, reach(euid)) {
             return Err(format!("{} is closed to other users", closed.display()));
         }
         let root = base.join(format!("knack-sandbox-{euid}"));
-        make_directory(&root).map_err(told)?;
-        let metadata = root.symlink_metadata().map_err(told)?;
+        make_directory(&root).map_err(describe)?;
+        let metadata = root.symlink_metadata().map_err(describe)?;
         // The base is world-writable: another user may have created the name first.
         if !metadata.is_dir() || metadata.uid() != euid || metadata.mode() & 0o022 != 0 {
             return Err(format!("{} is not a directory of this user alone", root.display()));
         }
-        fs::set_permissions(&root, Permissions::from_mode(DIRECTORY_MODE)).map_err(told)?;
+        fs::set_permissions(&root, Permissions::from_mode(DIRECTORY_MODE)).map_err(describe)?;
         remove_leftovers(&root);
         for number in 0..BLOCKS {
-            let Some(lock) = lock_block(&root, number).map_err(told)? else {
+            let Some(lock) = lock_block(&root, number).map_err(describe)? else {
                 continue;
             };
             let identities = match (euid, Identities::of_block(number)) {
@@ -80,7 +80,7 @@ impl Workshop {
                 _ => None,
             };
             let block = root.join(format!("block-{number}"));
-            make_directory(&block).map_err(told)?;
+            make_directory(&block).map_err(describe)?;
             return Ok(Self {
                 block,
                 runner: runner.to_path_buf(),

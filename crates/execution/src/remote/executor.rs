@@ -44,7 +44,7 @@ pub struct RemoteExecutor {
     owner: ArcSwapOption<String>,
 }
 
-/// What to do after an answer that is none.
+/// The next step after a failed answer.
 enum Next {
     /// Ask again at once.
     Now,

@@ -25,9 +25,9 @@ pub enum Progress {
 pub(super) struct ShownOutput<'s> {
     show: Option<&'s (dyn Fn(Progress) + Send + Sync)>,
     /// Bytes shown of stdout and stderr.
-    told: [usize; 2],
+    reported: [usize; 2],
     /// Bytes received in this answer.
-    heard: [usize; 2],
+    received: [usize; 2],
     /// Some of this answer was not sent: positions are unknown until the result.
     blind: bool,
 }
@@ -36,14 +36,14 @@ impl<'s> ShownOutput<'s> {
     pub(super) fn new(show: Option<&'s (dyn Fn(Progress) + Send + Sync)>) -> Self {
         Self {
             show,
-            told: [0; 2],
-            heard: [0; 2],
+            reported: [0; 2],
+            received: [0; 2],
             blind: false,
         }
     }
 
     pub(super) fn begin(&mut self) {
-        self.heard = [0; 2];
+        self.received = [0; 2];
         self.blind = false;
     }
 
@@ -59,26 +59,26 @@ impl<'s> ShownOutput<'s> {
 
     pub(super) fn output(&mut self, stream: StreamName, bytes: &Bytes) {
         let at = usize::from(stream == StreamName::Stderr);
-        let from = self.heard[at];
-        self.heard[at] += bytes.len();
-        if self.blind || self.heard[at] <= self.told[at] {
+        let from = self.received[at];
+        self.received[at] += bytes.len();
+        if self.blind || self.received[at] <= self.reported[at] {
             return;
         }
-        let new = bytes.slice(self.told[at].saturating_sub(from)..);
-        self.told[at] = self.heard[at];
+        let new = bytes.slice(self.reported[at].saturating_sub(from)..);
+        self.reported[at] = self.received[at];
         self.report(Progress::Output {
             error: at == 1,
             bytes: new,
         });
     }
 
-    /// What was not shown yet.
+    /// Reports the output that was not shown yet.
     pub(super) fn end(&mut self, result: &ExecutionResult) {
         for (at, stream) in [&result.stdout, &result.stderr].into_iter().enumerate() {
-            if let Some(rest) = stream.bytes.get(self.told[at]..)
+            if let Some(rest) = stream.bytes.get(self.reported[at]..)
                 && !rest.is_empty()
             {
-                let bytes = stream.bytes.slice(self.told[at]..);
+                let bytes = stream.bytes.slice(self.reported[at]..);
                 self.report(Progress::Output { error: at == 1, bytes });
             }
         }
@@ -109,7 +109,7 @@ mod tests {
                 }
             }
         }
-        let rest = stdout.get(shown.told[0]..).unwrap_or_default();
+        let rest = stdout.get(shown.reported[0]..).unwrap_or_default();
         seen.into_inner().unwrap() + rest
     }
 

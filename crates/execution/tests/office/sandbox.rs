@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use knack_execution::conversation::base_environment;
 use knack_execution::interpreter::{Grants, image_grants};
 use knack_runner::protocol::{
-    Area, Cwd, Data, Decoder, Exit, Files, FromRunner, Heard, Key, Landlock, Language, Limits, OutputStream, OwnerLink,
-    PIECE_BYTES, Program, Run, StagedFile, Start, ToRunner, Watch,
+    Area, Cwd, Data, Decoder, Exit, Files, FromRunner, Incoming, Key, Landlock, Language, Limits, OutputStream,
+    OwnerLink, PIECE_BYTES, Program, Run, StagedFile, Start, ToRunner, Watch,
 };
 
 /// No account of the image, as in a pod.
@@ -162,8 +162,8 @@ impl Runner {
             decoder.push(&buffer[..count]);
             while let Some(line) = decoder.next_line() {
                 match self.link.read(line.unwrap()) {
-                    Heard::Frame(frame) => take(frame, &mut told),
-                    Heard::Unproven(_) => {}
+                    Incoming::Frame(frame) => take(frame, &mut told),
+                    Incoming::Unproven(_) => {}
                     other => panic!("{other:?}"),
                 }
             }

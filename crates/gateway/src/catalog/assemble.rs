@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::runtime::RuntimeSettings;
 use super::source::{SkillSource, SourceReport};
 
-/// What every request of one moment is served from.
+/// The catalog that every request of one moment is served from.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Skills, texts and indices.
@@ -26,7 +26,7 @@ pub struct Snapshot {
     digest: [u8; 32],
     /// How many of them a request lists.
     pub listed: usize,
-    /// What is wrong or noteworthy about the sources.
+    /// Problems and notes about the sources.
     pub reports: Vec<SourceReport>,
     /// Why there is no catalog at all: the hub has not answered yet, or not for too long a time. Requests are passed on,
     /// nothing is injected, and a request that names a skill is refused with this text.
@@ -59,7 +59,7 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// The same with more skills: those of one caller. A name that a skill of this snapshot has stays its own; of the
+    /// This snapshot with more skills: those of one caller. A name that a skill of this snapshot has stays its own; of the
     /// others the first keeps it.
     #[must_use]
     pub fn with_skills(&self, more: &[Arc<Skill>]) -> Self {
@@ -95,7 +95,7 @@ fn listed(catalog: &Catalog) -> usize {
     entries.filter(|entry| entry.mode == ActivationMode::Listed).count()
 }
 
-/// What was served last, by origin and identity, for the case that a source breaks.
+/// The sources that were served last, by origin and identity, for the case that a source breaks.
 #[derive(Debug, Default)]
 pub struct LastGood {
     skills: HashMap<SkillRef, JudgedSource>,
@@ -191,7 +191,7 @@ fn finish(
     }
 }
 
-/// What is noteworthy about skills together: names and ids that clash, pins that do not fit, a list over its budget.
+/// Notes about skills together: names and ids that clash, pins that do not fit, a list over its budget.
 fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, JudgedSource>) -> Vec<SourceReport> {
     let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
     let clashes = catalog.clashes().iter().map(ToString::to_string);
@@ -237,7 +237,7 @@ fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option
     }
     let names: Vec<&str> = missing.iter().map(|input| input.name.as_str()).collect();
     let text = format!(
-        "its pin lacks required inputs: {}; the model is asked for them and gets the instructions only then",
+        "its pin has no value for required inputs: {}; the model is asked for them and gets the instructions only then",
         names.join(", ")
     );
     Some((&pin.skill, text))
@@ -311,7 +311,7 @@ fn last_good_report(origin: &str, id: &SkillRef) -> SourceReport {
     )
 }
 
-/// What the revision of a catalog has of one skill.
+/// The part of a catalog's revision that one skill makes.
 fn line(skill: &Skill) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(format!(

@@ -1,4 +1,4 @@
-//! What a gateway serves: skills and settings, compiled into one immutable snapshot.
+//! The catalog of a gateway: skills and settings, compiled into one immutable snapshot.
 //!
 //! ```text
 //! sources ──assemble (with the last good ones)──▶ Snapshot ──ArcSwap──▶ requests

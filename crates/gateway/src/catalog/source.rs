@@ -23,17 +23,17 @@ pub struct SkillSource {
     pub suspend: bool,
     /// Files by path relative to the skill's folder.
     pub files: BTreeMap<String, SkillFile>,
-    /// What the manifest sets.
+    /// The settings of the manifest.
     pub overrides: SpecOverrides,
-    /// Tells which packages its runs have; asked once for each revision.
+    /// Returns the packages of its runs; asked once for each revision.
     pub packages: PackageNames,
     /// Reads its Python files for functions that are declared tools; `None`: its lock has them.
     pub functions: Option<ReadFunctions>,
-    /// What the object on a cluster says that the files cannot say.
+    /// Properties of the object on a cluster that the files do not have.
     pub object: ObjectIds,
     /// Becomes [`Skill::withheld`].
     pub withheld: Vec<String>,
-    /// What it is known by once it was judged; a clone is judged anew.
+    /// The digest, once it was judged; a clone is judged anew.
     pub fingerprint: Fingerprint,
 }
 
@@ -116,7 +116,7 @@ pub struct SourceReport {
     pub level: ReportLevel,
     /// File or folder, with the line where known.
     pub origin: String,
-    /// What is wrong, with which field, and what to do.
+    /// The problem, its field, and what to do.
     pub text: String,
 }
 

@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Pause after a hub that does not serve the stream: an older version, which is upgraded later.
 const WAIT_OLDER: Duration = Duration::from_mins(1);
 /// A stream that lasted this long counts as healthy: the next begins at once.
-const STOOD: Duration = Duration::from_secs(10);
+const STABLE: Duration = Duration::from_secs(10);
 
 /// Follows until the task is ended.
 pub(super) async fn follow(replicas: Arc<Replicas>, secret: Arc<CallerSecret>, first: watch::Sender<bool>) {
@@ -28,7 +28,7 @@ pub(super) async fn follow(replicas: Arc<Replicas>, secret: Arc<CallerSecret>, f
         replicas,
         secret,
         first,
-        told: None,
+        last_secret: None,
     };
     let mut wait = WAIT_FIRST;
     loop {
@@ -47,7 +47,7 @@ pub(super) async fn follow(replicas: Arc<Replicas>, secret: Arc<CallerSecret>, f
                 "no link to the other replicas yet"
             );
         }
-        if was_linked && begun.elapsed() >= STOOD {
+        if was_linked && begun.elapsed() >= STABLE {
             wait = WAIT_FIRST;
             continue;
         }
@@ -65,7 +65,7 @@ struct Link {
     secret: Arc<CallerSecret>,
     first: watch::Sender<bool>,
     /// The last secret that the hub sent.
-    told: Option<KeptKey>,
+    last_secret: Option<KeptKey>,
 }
 
 impl Link {
@@ -78,17 +78,17 @@ impl Link {
             .at_owner(|at| async move { hub.watch_at(at.as_ref().map(|at| at.as_str()), path).await })
             .await?;
         // The list of values is sent from the beginning; until it is complete, the previous list counts.
-        let mut telling = Some(ReplicaIndex::default());
+        let mut listing = Some(ReplicaIndex::default());
         while let Some(line) = lines.next_value::<KeptLine>().await? {
             match line {
                 KeptLine::Hello(hello) => self.begin(hello.secret),
-                KeptLine::Kept(value) => match &mut telling {
+                KeptLine::Kept(value) => match &mut listing {
                     Some(index) => index.add(value),
-                    None => replicas.learn(|index| index.add(value)),
+                    None => replicas.update(|index| index.add(value)),
                 },
                 KeptLine::Synced => {
-                    if let Some(told) = telling.take() {
-                        replicas.learn(|index| *index = told);
+                    if let Some(last_secret) = listing.take() {
+                        replicas.update(|index| *index = last_secret);
                         self.synced();
                     }
                 }
@@ -99,11 +99,11 @@ impl Link {
     }
 
     fn begin(&mut self, secret: KeptKey) {
-        if self.told.replace(secret) != Some(secret) {
+        if self.last_secret.replace(secret) != Some(secret) {
             // Before the first one there was no catalog, or a saved one without runs, so nothing or little was kept under
             // the secret of this process. A later one follows a new key of the hub. Records kept here are lost then, which
             // is never an error.
-            self.replicas.learn(|index| *index = ReplicaIndex::default());
+            self.replicas.update(|index| *index = ReplicaIndex::default());
             self.secret.replace(HistorySecret::new(secret.0));
         }
     }

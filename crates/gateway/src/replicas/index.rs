@@ -19,7 +19,7 @@ pub(super) struct ReplicaIndex {
     by_key: HashMap<(KeptKey, KeptKey), u64>,
     /// How many values of hidden turns each client has.
     clients: HashMap<KeptKey, usize>,
-    /// The same by the beginning of their conversation.
+    /// How many there are with each beginning of a conversation.
     openings: HashMap<(KeptKey, KeptKey), usize>,
     next: u64,
 }
@@ -129,11 +129,11 @@ mod tests {
             (2, 100, (false, false)),
             (3, 100, (false, false)),
         ] {
-            let told = (
+            let actual = (
                 index.knows_client(&key(client)),
                 index.knows_opening(&key(client), &key(opening)),
             );
-            assert_eq!(told, expected, "{client} {opening}");
+            assert_eq!(actual, expected, "{client} {opening}");
         }
         for (client, at, expected) in [
             (1, 10, true),

@@ -1,4 +1,4 @@
-//! What the replicas of one gateway do for each other: hidden turns and generated files that one made, another finds.
+//! The store that the replicas of one gateway share: each finds the hidden turns and generated files of the others.
 //!
 //! ```text
 //! an answer with hidden turns or files ─▶ queue ─▶ sealed ─▶ PUT /v1/kept/…        behind the answer
@@ -157,7 +157,7 @@ impl Replicas {
     }
 
     /// Changes the index.
-    fn learn(&self, change: impl FnOnce(&mut ReplicaIndex)) {
+    fn update(&self, change: impl FnOnce(&mut ReplicaIndex)) {
         let mut index = self.index();
         change(&mut index);
         self.metrics.set_known_values(index.len());

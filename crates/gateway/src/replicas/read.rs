@@ -180,11 +180,11 @@ impl Replicas {
                 None => (ReadOutcome::Failed, None),
             },
             Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotFound => {
-                self.learn(|index| index.forget(&client, &KeptKey(*name)));
+                self.update(|index| index.forget(&client, &KeptKey(*name)));
                 (ReadOutcome::Gone, None)
             }
             Err(error) => {
-                tracing::info!(%error, "what another replica keeps was not read");
+                tracing::info!(%error, "a value of another replica could not be read");
                 (ReadOutcome::Failed, None)
             }
         };

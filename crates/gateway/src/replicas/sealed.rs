@@ -47,7 +47,7 @@ pub(super) fn file_key(caller: &Caller, id: &str) -> KeyedHash {
     caller.derived_key("file", id.as_bytes())
 }
 
-/// The same by response and name.
+/// The key of a file, by response and name.
 pub(super) fn named_key(caller: &Caller, response: &str, name: &str) -> KeyedHash {
     file_key(caller, &file_id(response, name))
 }
@@ -57,7 +57,7 @@ pub(super) fn list_key(caller: &Caller, response: &str) -> KeyedHash {
     caller.derived_key("files", response.as_bytes())
 }
 
-/// What is kept of a file beside its bytes.
+/// The description that is kept beside a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct About {
     /// When it was made, seconds since the Unix epoch.

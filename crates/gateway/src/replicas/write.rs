@@ -173,7 +173,7 @@ fn is_redirect(error: &HubError) -> bool {
 pub(super) async fn write_all(replicas: Arc<Replicas>, mut waiting: mpsc::Receiver<Job>, closing: CancellationToken) {
     loop {
         let job = tokio::select! {
-            // What waits is written before the end.
+            // Waiting values are written before the end.
             biased;
             job = waiting.recv() => job,
             () = closing.cancelled() => None,

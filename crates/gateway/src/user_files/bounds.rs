@@ -1,4 +1,4 @@
-//! What is kept at most.
+//! The bounds on kept files and containers.
 
 use jiff::SignedDuration;
 

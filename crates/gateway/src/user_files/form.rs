@@ -14,7 +14,7 @@ const FIELDS_MAX: usize = 16;
 const FIELD_MAX_BYTES: usize = 4 << 10;
 /// Longest name of a file, bytes, as file systems have it.
 const NAME_MAX_BYTES: usize = 255;
-/// What a client sends that does not know the type of a file.
+/// The type that a client sends if it does not know the type of a file.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// A form as it came.

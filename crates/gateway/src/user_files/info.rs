@@ -1,4 +1,4 @@
-//! A file of a caller, whoever made it, and where its content is.
+//! A file of a caller, uploaded or written by a run, and where its content is.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ const MADE_BY_RUNS: &str = "assistants_output";
 /// A file, and where its content is.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// What is shown of it.
+    /// The part that clients see.
     pub info: FileInfo,
     pub(super) content: Content,
 }

@@ -58,7 +58,7 @@ impl LocalFiles {
         Self::open_on(Box::new(RealDisk), folder, bounds, clock)
     }
 
-    /// The same on a disk that may fail.
+    /// As [`Self::open`], on a disk that may fail.
     pub(super) fn open_on(disk: Box<dyn Disk>, folder: &Path, bounds: Bounds, clock: Clock) -> io::Result<Self> {
         Ok(Self::over(Vault::open(folder, disk)?, bounds, clock))
     }
@@ -104,7 +104,7 @@ impl LocalFiles {
         let now = (self.clock)();
         let mut table = self.lock();
         table.prune(now);
-        // What has expired is gone, whatever the disk says.
+        // Expired objects are gone, even if the disk still has them.
         let _ = self.keep(&mut table, false);
         let done = action(&mut table, now)?;
         match self.keep(&mut table, true) {
@@ -260,7 +260,7 @@ impl UserFiles {
     }
 }
 
-/// What needs no content.
+/// Operations without content.
 fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
     match op {
         Op::File(id) => table.file(owner, &id).cloned().map(Answer::File),
@@ -308,8 +308,8 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
 }
 
 fn gone(table: &Table, owner: &FileOwner, ids: Vec<String>) -> Gone {
-    let stood = |id: String| table.creation_of_removed(owner, &id).map(|at| (id, at));
-    ids.into_iter().filter_map(stood).collect()
+    let creation = |id: String| table.creation_of_removed(owner, &id).map(|at| (id, at));
+    ids.into_iter().filter_map(creation).collect()
 }
 
 const fn without_content(answer: Answer) -> Reply {

@@ -18,7 +18,7 @@ use crate::hidden::StagedFile;
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
 use crate::state::Gateway;
 
-/// What a request has of ours.
+/// The files and the container of this gateway that a request names.
 #[derive(Debug, Default)]
 pub struct Named {
     /// The files of its container, and those that its messages name, for its runs.
@@ -56,7 +56,7 @@ impl Named {
 
 /// Time for all files of a container.
 const CONTENTS_TIMEOUT: Duration = Duration::from_mins(1);
-/// Said while the files of a request find no room.
+/// The message while there is no room for the files of a request.
 const NO_MEMORY: &str = "The gateway is short of memory for the files of this request; try again in a second.";
 
 /// Looks up what a request names; its body becomes the one that the provider may see. Errors (400, 404): what is not there, and what only a provider could read.
@@ -172,7 +172,7 @@ async fn parts(
     named: &mut Named,
 ) -> Result<Bytes, Fault> {
     let mut edits = Edits::new();
-    // The same file may be named in many messages; its name is the same in each request of a conversation.
+    // A file may be named in many messages; its name is the same in each request of a conversation.
     let mut names: Vec<(&str, String)> = Vec::new();
     for part in &own.parts {
         if let Some(kind) = &part.for_model {

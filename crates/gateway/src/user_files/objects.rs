@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::records::KeyedHash;
 
-/// Whose an object is.
+/// The owner of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileOwner {
     /// The account of the gateway that keeps it, as the registry proved it; zeros where one process keeps its own.
@@ -35,7 +35,7 @@ pub struct FileInfo {
     pub mime: String,
     /// Its length, bytes.
     pub size: u64,
-    /// What it is for, in OpenAI's words.
+    /// Its purpose, in OpenAI's words.
     pub purpose: String,
     /// When it came.
     pub created: Timestamp,
@@ -43,7 +43,7 @@ pub struct FileInfo {
     pub expires: Timestamp,
 }
 
-/// What puts files into a container.
+/// The source of a container's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -64,7 +64,7 @@ pub struct ContainerFile {
     pub mime: String,
     /// Its length, bytes.
     pub size: u64,
-    /// What put it there.
+    /// Its source.
     pub source: Source,
     /// When it came.
     pub created: Timestamp,
@@ -101,7 +101,7 @@ impl Container {
     }
 }
 
-/// What a new container is to be.
+/// The settings of a new container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewContainer {
     /// Its id.
@@ -121,7 +121,7 @@ pub struct NewFile {
     pub name: String,
     /// Its media type.
     pub mime: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
     /// How long it is to be kept; `None`: as long as the bound allows.
     pub lasts: Option<SignedDuration>,
@@ -134,7 +134,7 @@ pub struct NewContainerFile {
     pub path: String,
     /// Its media type.
     pub mime: String,
-    /// What puts it there.
+    /// Its source.
     pub source: Source,
 }
 

@@ -1,4 +1,4 @@
-//! What a store of uploads and containers is asked for, and what it answers, as values and as bytes between gateway and registry.
+//! The requests to a store of uploads and containers, and its answers, as values and as bytes between gateway and registry.
 //!
 //! ```text
 //! POST /knack/v1/files   {"caller": "…", "op": {…}}⏎ content        200   {"done": {…}}⏎ content   or   {"refused": {…}}⏎
@@ -20,7 +20,7 @@ const ASKED_MAX_BYTES: usize = 8 << 10;
 /// Longest id that a gateway may choose or name.
 const ID_MAX_BYTES: usize = 128;
 
-/// What a store is asked for. A content comes with those that add a file.
+/// A request to a store. Those that add a file come with a content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -30,19 +30,19 @@ pub enum Op {
     File(String),
     /// One upload with its content.
     FileContent(String),
-    /// All uploads of the caller, and where ids that are gone stood among them.
+    /// All uploads of the caller, and the positions of removed ids among them.
     Files(Vec<String>),
     /// Remove an upload.
     DeleteFile(String),
-    /// Remember where a file stood that is kept elsewhere and is gone now.
+    /// Remember the position of a removed file that was kept elsewhere.
     NoteGone(String, Timestamp),
     /// Make a container.
     AddContainer(NewContainer),
-    /// One container, and where ids that are gone stood among its files.
+    /// One container, and the positions of removed ids among its files.
     Container(String, Vec<String>),
     /// The same, for a request that names it: it counts as a use.
     UseContainer(String),
-    /// All containers of the caller without their files, and where ids that are gone stood among them.
+    /// All containers of the caller without their files, and the positions of removed ids among them.
     Containers(Vec<String>),
     /// Remove a container.
     DeleteContainer(String),
@@ -56,14 +56,14 @@ pub enum Op {
     DeleteContainerFile(String, String),
 }
 
-/// Where ids that are gone stood in a list.
+/// Positions of removed ids in a list.
 pub(super) type Gone = Vec<(String, Timestamp)>;
 
-/// What a store answers.
+/// An answer of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Nothing is said.
+    /// No content.
     Done,
     /// An upload.
     File(FileInfo),

@@ -57,7 +57,7 @@ impl RemoteFiles {
         headers.insert(header::CONTENT_TYPE, octets);
         let sent = self.client.relay(Method::POST, FILES_PATH, headers, body).await;
         let mut response = sent.map_err(|error| error.to_string())?;
-        // A disk that fails is told in the answer, too.
+        // A failing disk is reported in the answer, too.
         if !matches!(response.status(), StatusCode::OK | StatusCode::INTERNAL_SERVER_ERROR) {
             return Err(format!("the registry answers {}", response.status()));
         }
@@ -93,7 +93,7 @@ impl UploadStore for RemoteFiles {
             Ok(Err(cause)) => cause,
             Err(_) => format!("no answer within {} s", within.as_secs()),
         };
-        // The log has the cause; a client is not told addresses of the cluster.
+        // The log has the cause; the answer to a client has no addresses of the cluster.
         tracing::warn!(cause, "a request about files is refused: the registry gave no answer");
         Err(Refusal::Away)
     }

@@ -4,7 +4,7 @@ use http::{HeaderMap, Method};
 use knack_registry::Dialect;
 use knack_wire::own_files::{is_own_container, is_own_file};
 
-/// What is asked, with the ids of the path.
+/// The request, with the ids of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the APIs")]
 pub enum FilesCall {

@@ -31,9 +31,9 @@ const IDS_MAX: usize = 100;
 const EXPIRES_MIN_SECONDS: i64 = 3600;
 /// Longest time that an upload may ask for, seconds: Anthropic's 90 days. It is cut to the bound.
 const EXPIRES_MAX_SECONDS: i64 = 7_776_000;
-/// What uploads of OpenAI's may be for: to be read by programs. The others are work for the provider.
+/// The purposes of OpenAI's uploads that this gateway serves: to be read by programs. The others are for the provider.
 const PURPOSES: [&str; 2] = ["user_data", "assistants"];
-/// Said of files whose other replicas would not know that they are gone.
+/// The message about files that other replicas would not know to be removed.
 const NO_DELETE: &str = "Files made by skills can be read, not deleted; they expire by themselves.";
 
 /// Serves a call.
@@ -41,7 +41,7 @@ pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall),
     let (parts, body) = request.into_parts();
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let read = gateway.requests.read(&caller.bucket(), &parts.headers, body).await;
-    // What it holds of the budget is held until the answer is there.
+    // Its part of the budget is held until the answer is there.
     let held = match read {
         Ok(held) => held,
         Err(error) => return fault(&body_fault(error), shapes::format(dialect)),
@@ -160,7 +160,7 @@ impl FilesRequest<'_> {
     }
 }
 
-/// What a list of files is asked for.
+/// The parameters of a list of files.
 struct Listing {
     page: Page,
     purpose: Option<String>,

@@ -111,7 +111,7 @@ pub fn content(mime: &str, bytes: bytes::Bytes) -> Response {
     let headers: &mut HeaderMap = response.headers_mut();
     let kind = HeaderValue::from_str(mime).unwrap_or(HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_TYPE, kind);
-    // What a model or a stranger wrote is not to be run by a browser in this origin.
+    // Content that a model or a stranger wrote must not run in a browser in this origin.
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

@@ -18,10 +18,10 @@ use crate::records::KeyedHash;
 /// Contents of one container that are read at once.
 const READ_AT_ONCE: usize = 4;
 
-/// Tells the time.
+/// The clock.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What keeps uploads and containers: a folder of this machine, or the registry of a cluster.
+/// The store of uploads and containers: a folder of this machine, or the registry of a cluster.
 #[async_trait]
 pub trait UploadStore: fmt::Debug + Send + Sync {
     /// Does what is asked for a caller. What it changes is kept when this returns.

@@ -161,7 +161,7 @@ fn work(store: &LocalFiles, mut done: impl FnMut(&[(&str, Option<&str>)])) {
 }
 
 #[test]
-fn whatever_step_is_the_last_each_object_is_whole_or_absent_and_what_was_said_to_be_kept_is() {
+fn whatever_step_is_the_last_each_object_is_whole_or_absent_and_what_was_reported_as_kept_is() {
     let steps = |folder: &Path, ends: usize, leaves_half: bool| {
         let left = Arc::new(AtomicUsize::new(ends));
         let disk = ending(Arc::clone(&left), leaves_half);
@@ -212,7 +212,7 @@ fn whatever_step_is_the_last_each_object_is_whole_or_absent_and_what_was_said_to
 }
 
 #[test]
-fn uploads_and_containers_are_there_after_a_restart_for_their_owner_and_for_nobody_else() {
+fn uploads_and_containers_are_there_after_a_restart_for_their_owner_and_for_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("files");
     let open = || LocalFiles::open(&root, Bounds::default(), clock());
@@ -304,7 +304,7 @@ fn an_account_has_its_part_and_no_more_whatever_its_callers_are() {
 }
 
 #[test]
-fn what_expired_while_nobody_ran_is_removed_with_the_first_request() {
+fn what_expired_while_no_process_ran_is_removed_with_the_first_request() {
     let folder = tempfile::tempdir().unwrap();
     let seconds = Arc::new(AtomicI64::new(1_795_600_000));
     let hand = Arc::clone(&seconds);

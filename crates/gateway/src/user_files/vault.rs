@@ -102,7 +102,7 @@ impl Vault {
         self.root.join("records")
     }
 
-    /// A name that no other object has, whoever chose the id.
+    /// A name that no other object has, for any id.
     fn record(&self, (owner, id): &ObjectKey) -> PathBuf {
         let hash = Sha256::new().chain_update(owner.account).chain_update(owner.caller);
         let name = knack_skill::digest::hex(&hash.chain_update(id).finalize());

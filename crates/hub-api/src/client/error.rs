@@ -17,7 +17,7 @@ pub enum HubError {
     /// It refused.
     #[error("{0}")]
     Refused(Problem),
-    /// It said what cannot be understood.
+    /// The hub's answer cannot be decoded.
     #[error("the hub answered with {0}")]
     Protocol(String),
 }

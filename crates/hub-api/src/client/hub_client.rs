@@ -27,7 +27,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until the head of a stream: the hub answers at once or within its own short wait.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until the head of the answer to another one's request: the registry ends a change by itself after 2 minutes, and a
-/// change that its client does not hear of is repeated.
+/// change without an answer is repeated.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(130);
 /// Longest body of a refusal.
 const PROBLEM_MAX_BYTES: usize = 64 << 10;

@@ -85,10 +85,10 @@ fn response(completion: &Completion, parts: &[Value], last: bool) -> Value {
 
 fn usage(usage: Usage) -> Value {
     let prompt = usage.input + usage.cache_read + usage.cache_write;
-    let said = usage.output.saturating_sub(usage.thinking);
+    let visible = usage.output.saturating_sub(usage.thinking);
     json!({
-        "promptTokenCount": prompt, "candidatesTokenCount": said, "thoughtsTokenCount": usage.thinking,
-        "cachedContentTokenCount": usage.cache_read, "totalTokenCount": prompt + said + usage.thinking,
+        "promptTokenCount": prompt, "candidatesTokenCount": visible, "thoughtsTokenCount": usage.thinking,
+        "cachedContentTokenCount": usage.cache_read, "totalTokenCount": prompt + visible + usage.thinking,
         "promptTokensDetails": [{"modality": "TEXT", "tokenCount": prompt}]
     })
 }

@@ -161,8 +161,8 @@ fn cached_content(subject: &Subject<'_>) -> Result<(), Refusal> {
 /// Known members; compatible servers have no code execution.
 fn tools_known(subject: &Subject<'_>) -> Result<(), Refusal> {
     let tools = &subject.body["tools"];
-    let lacks = |key: &str| !subject.provider.code_tools && is_one_of(&["codeExecution"], key);
-    let is_tool = |key: &str| is_one_of(&TOOLS, key) && !lacks(key);
+    let is_missing = |key: &str| !subject.provider.code_tools && is_one_of(&["codeExecution"], key);
+    let is_tool = |key: &str| is_one_of(&TOOLS, key) && !is_missing(key);
     if is_given(tools) && !tools.is_array() {
         return Err(Refusal::invalid("Invalid value at 'tools': a list is expected."));
     }

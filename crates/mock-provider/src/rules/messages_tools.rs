@@ -71,11 +71,11 @@ fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
 fn tool_schema(subject: &Subject<'_>) -> Result<(), Refusal> {
     for (index, tool) in tools(subject) {
         let kind = tool["type"].as_str().unwrap_or_default();
-        let lacks = kind.starts_with("code_execution_") && !subject.provider.code_tools;
-        if is_server_tool(tool) && !lacks {
+        let is_missing = kind.starts_with("code_execution_") && !subject.provider.code_tools;
+        if is_server_tool(tool) && !is_missing {
             continue;
         }
-        if lacks || kind == "function" {
+        if is_missing || kind == "function" {
             return Err(Refusal::invalid(format!(
                 "tools.{index}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
             )));

@@ -1,4 +1,4 @@
-//! Responses: input items, calls and their outputs, reasoning. The items of a stored response stand before the request's
+//! Responses: input items, calls and their outputs, reasoning. The items of a stored response precede the request's
 //! own.
 
 use serde_json::Value;
@@ -267,7 +267,7 @@ fn reasoning_pair(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Where nothing is stored, reasoning comes back with its encrypted content, as it was said.
+/// Where nothing is stored, reasoning comes back with its encrypted content, unchanged.
 fn reasoning_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
     for (at, item) in input(subject).filter(|(_, item)| kind(item) == "reasoning") {
         let encrypted = &item["encrypted_content"];

@@ -1,4 +1,4 @@
-//! What a skill declares of Node packages, together with its lock.
+//! The packages of Node that a skill declares, and their lock.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use super::lock::{NODE_LOCK_FILE, NodeLock};
 use super::package_json::{self, PACKAGE_JSON, help_of};
 use crate::MAX_PACKAGES;
 use crate::finding::{Finding, FindingKind};
-use crate::front::Front;
+use crate::front::FrontmatterPackages;
 
-/// Packages of Node that a skill has.
+/// The packages of Node of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDeclaration {
-    /// Where they are declared, as people read it.
+    /// The place of the declaration in messages.
     pub source: String,
-    /// The names that are asked for, sorted.
+    /// The declared names, sorted.
     pub names: Vec<String>,
-    /// What is installed; it holds a package at least.
+    /// The packages that are installed; at least one.
     pub lock: NodeLock,
 }
 
-/// What is asked for, before a lock is made of it.
+/// The declared packages, before a lock is made of them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wish {
-    /// Where it is declared, as people read it.
+pub struct NodeRequirements {
+    /// The place of the declaration in messages.
     pub source: String,
     /// Names with ranges.
     pub dependencies: Vec<Dependency>,
@@ -37,18 +37,24 @@ pub struct Wish {
 /// The field of a Skill manifest.
 pub(crate) const NODE_SPEC_FIELD: &str = "spec.packages.node";
 
-/// What stands over the files of a skill, and in its document: a manifest's list and the frontmatter.
-type Over<'a> = (Option<&'a AskedPackages>, Option<&'a Front<'a>>);
+/// The declarations that replace package.json: a manifest's list and the frontmatter.
+type Overriding<'a> = (Option<&'a AskedPackages>, Option<&'a FrontmatterPackages<'a>>);
 
-/// What a skill asks for: in its manifest, else in the frontmatter, else in package.json. `None`: nothing. Errors: what cannot be
-/// used of it.
-pub fn wish(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Result<Option<Wish>, Vec<Finding>> {
-    let wish = wish_of(files, (spec, Front::of(files).as_ref()))?;
-    Ok(wish.filter(|wish| !wish.dependencies.is_empty()))
+/// The declared packages: of the manifest, else of the frontmatter, else of package.json. `None`: none. Errors: entries that
+/// cannot be used.
+pub fn requirements(
+    files: &BTreeMap<String, SkillFile>,
+    spec: Option<&AskedPackages>,
+) -> Result<Option<NodeRequirements>, Vec<Finding>> {
+    let requirements = requirements_of(files, (spec, FrontmatterPackages::of(files).as_ref()))?;
+    Ok(requirements.filter(|requirements| !requirements.dependencies.is_empty()))
 }
 
-/// The same; a list without names asks for none.
-fn wish_of(files: &BTreeMap<String, SkillFile>, (spec, front): Over<'_>) -> Result<Option<Wish>, Vec<Finding>> {
+/// As [`requirements`]; a list without names is `Some` without dependencies.
+fn requirements_of(
+    files: &BTreeMap<String, SkillFile>,
+    (spec, front): Overriding<'_>,
+) -> Result<Option<NodeRequirements>, Vec<Finding>> {
     let mut findings = Vec::new();
     let listed = match spec.and_then(|asked| asked.node.as_ref()) {
         Some(texts) => Some((NODE_SPEC_FIELD.to_owned(), spec_dependencies(texts, &mut findings))),
@@ -63,7 +69,7 @@ fn wish_of(files: &BTreeMap<String, SkillFile>, (spec, front): Over<'_>) -> Resu
     if let Some((source, mut dependencies)) = listed {
         dependencies.sort();
         dependencies.dedup();
-        return Ok(Some(Wish {
+        return Ok(Some(NodeRequirements {
             source,
             dependencies,
             overrides: None,
@@ -73,13 +79,13 @@ fn wish_of(files: &BTreeMap<String, SkillFile>, (spec, front): Over<'_>) -> Resu
         return Ok(None);
     };
     let read = package_json::read(&file.bytes)?;
-    let wish = Wish {
+    let requirements = NodeRequirements {
         source: PACKAGE_JSON.to_owned(),
         dependencies: read.dependencies,
         overrides: read.overrides,
     };
-    // It may be there for other things.
-    Ok(Some(wish).filter(|wish| !wish.dependencies.is_empty()))
+    // package.json may be there for other reasons.
+    Ok(Some(requirements).filter(|requirements| !requirements.dependencies.is_empty()))
 }
 
 /// The list of a manifest.
@@ -113,7 +119,7 @@ fn too_many(count: usize, place: &str, line: usize) -> Finding {
 }
 
 /// `packages.node` of the frontmatter; `None`: it is not there.
-fn front_dependencies(front: &Front<'_>, findings: &mut Vec<Finding>) -> Option<Vec<Dependency>> {
+fn front_dependencies(front: &FrontmatterPackages<'_>, findings: &mut Vec<Finding>) -> Option<Vec<Dependency>> {
     let texts = front.list("node", findings)?;
     if texts.len() > MAX_PACKAGES {
         findings.push(too_many(texts.len(), front.name, front.line("packages.node")));
@@ -122,24 +128,24 @@ fn front_dependencies(front: &Front<'_>, findings: &mut Vec<Finding>) -> Option<
     Some(front.read(texts, Dependency::parse, help_of, findings))
 }
 
-/// What is installed for a skill; `None`: nothing. Without a lock nothing is refused, and findings say that it has no effect.
+/// The packages that are installed for a skill; `None`: none. Without a lock nothing is refused, and findings say that it has no effect.
 pub(crate) fn declared(
     files: &BTreeMap<String, SkillFile>,
-    over: Over<'_>,
+    over: Overriding<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<NodeDeclaration> {
-    let wished = wish_of(files, over);
-    if let Ok(Some(wish)) = &wished
-        && wish.dependencies.is_empty()
+    let read = requirements_of(files, over);
+    if let Ok(Some(requirements)) = &read
+        && requirements.dependencies.is_empty()
     {
         return None;
     }
     let Some(file) = files.get(NODE_LOCK_FILE) else {
-        findings.extend(without_lock(wished));
+        findings.extend(without_lock(read));
         return None;
     };
-    let wish = match wished {
-        Ok(wish) => wish,
+    let requirements = match read {
+        Ok(requirements) => requirements,
         Err(found) => {
             findings.extend(found);
             return None;
@@ -152,16 +158,17 @@ pub(crate) fn declared(
             return None;
         }
     };
-    let stale = wish.iter().flat_map(|wish| &wish.dependencies);
+    let stale = requirements.iter().flat_map(|requirements| &requirements.dependencies);
     let stale: Vec<Finding> = stale.filter_map(|dependency| stale_in(&lock, dependency)).collect();
     if !stale.is_empty() {
         findings.extend(stale);
         return None;
     }
-    let (source, mut names) = match wish {
-        Some(wish) => (
-            wish.source,
-            wish.dependencies
+    let (source, mut names) = match requirements {
+        Some(requirements) => (
+            requirements.source,
+            requirements
+                .dependencies
                 .into_iter()
                 .map(|dependency| dependency.name)
                 .collect(),
@@ -182,7 +189,7 @@ fn stale_in(lock: &NodeLock, dependency: &Dependency) -> Option<Finding> {
     let made_for = lock.root().get(name);
     let text = match made_for {
         _ if lock.top(name).is_none() => format!("{name} is declared and not in the lock"),
-        // A lock says what it was made for, unless a person has written it.
+        // A lock lists its requirements, unless a person has written it.
         None if lock.root().is_empty() => return None,
         None => format!("{name} is declared and the lock was not made for it"),
         Some(made_for) if range != "*" && made_for.trim() != range => {
@@ -199,13 +206,13 @@ fn file_of(source: &str) -> &str {
     source.strip_prefix("packages.node in ").unwrap_or(source)
 }
 
-/// What is told where there is no lock: whatever is wrong with the declaration, it would not be installed.
-fn without_lock(wished: Result<Option<Wish>, Vec<Finding>>) -> Vec<Finding> {
-    match wished {
+/// The findings where there is no lock: nothing is installed, whatever is wrong with the declaration.
+fn without_lock(read: Result<Option<NodeRequirements>, Vec<Finding>>) -> Vec<Finding> {
+    match read {
         Ok(None) => Vec::new(),
-        Ok(Some(wish)) => vec![Finding::new(
+        Ok(Some(requirements)) => vec![Finding::new(
             FindingKind::NotInstalled,
-            file_of(&wish.source),
+            file_of(&requirements.source),
             0,
             format!(
                 "packages of Node are installed by {NODE_LOCK_FILE} alone, which is not there; they have no effect"
@@ -230,7 +237,7 @@ mod tests {
     use crate::fixture::files;
 
     fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<NodeDeclaration> {
-        super::declared(files, (None, Front::of(files).as_ref()), findings)
+        super::declared(files, (None, FrontmatterPackages::of(files).as_ref()), findings)
     }
 
     fn lock(root: &Value, names: &[&str]) -> String {
@@ -291,7 +298,7 @@ mod tests {
         let c = lock(&json!({"c": "^1"}), &["c", "deep"]);
         let json = "{\"dependencies\": {\"x\": \"^1\"}}";
         let list = [("SKILL.md", FRONT), (PACKAGE_JSON, json), (NODE_LOCK_FILE, c.as_str())];
-        for (listed, list, names, told) in [
+        for (listed, list, names, expected) in [
             (&["c@^1"][..], &list[..], Some(&["c"][..]), None),
             (&[], &list, None, None),
             (
@@ -328,22 +335,26 @@ mod tests {
                 ..AskedPackages::default()
             };
             let (files, mut findings) = (files(list), Vec::new());
-            let found = super::declared(&files, (Some(&spec), Front::of(&files).as_ref()), &mut findings);
+            let found = super::declared(
+                &files,
+                (Some(&spec), FrontmatterPackages::of(&files).as_ref()),
+                &mut findings,
+            );
             let source = found.as_ref().map(|found| found.source.as_str());
             assert_eq!(source, names.map(|_| NODE_SPEC_FIELD), "{listed:?}");
             let found: Option<Vec<&str>> = found
                 .as_ref()
                 .map(|found| found.names.iter().map(String::as_str).collect());
             assert_eq!(found.as_deref(), names, "{listed:?}");
-            let said = findings.first().map(ToString::to_string).unwrap_or_default();
+            let actual = findings.first().map(ToString::to_string).unwrap_or_default();
             assert!(
-                said.starts_with(told.unwrap_or_default()) && said.is_empty() == told.is_none(),
-                "{listed:?}: {said}"
+                actual.starts_with(expected.unwrap_or_default()) && actual.is_empty() == expected.is_none(),
+                "{listed:?}: {actual}"
             );
         }
         let none = AskedPackages::default();
         assert_eq!(
-            wish(&files(&list), Some(&none)).unwrap().unwrap().dependencies[0].name,
+            requirements(&files(&list), Some(&none)).unwrap().unwrap().dependencies[0].name,
             "@s/b"
         );
         let empty = [

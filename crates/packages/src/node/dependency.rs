@@ -1,9 +1,9 @@
-//! One dependency as it is declared: `docx@^9`, `"docx": "^9"`.
+//! One declared dependency: `docx@^9`, `"docx": "^9"`.
 
 use super::location::is_name;
 use crate::finding::{FindingKind, shown};
 
-/// A name with the range of versions that may be chosen.
+/// A name with a range of versions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dependency {
     /// The name, with its scope.
@@ -16,7 +16,7 @@ impl Dependency {
     /// Reads `name` or `name@range`.
     pub(super) fn parse(text: &str) -> Result<Self, (FindingKind, String)> {
         let text = text.trim();
-        // The first letter may be that of a scope.
+        // The first `@` may be that of a scope.
         let at = text.get(1..).and_then(|rest| rest.find('@')).map(|at| at + 1);
         match at {
             Some(at) => Self::of(&text[..at], &text[at + 1..]),

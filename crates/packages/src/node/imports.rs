@@ -1,4 +1,4 @@
-//! Packages that scripts of Node load, found line by line: no parser, so what is unusual is passed over.
+//! Packages that scripts of Node load, found line by line: no parser, so unusual forms are skipped.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ const BUILT_IN: [&str; 42] = [
     "zlib",
 ];
 
-/// Longest line that is looked at; longer ones are made by programs.
+/// Longest line that is read; longer ones are generated.
 const MAX_LINE: usize = 2_000;
 
 /// A package that a script loads: its file, its line from 1, its name.
@@ -64,8 +64,8 @@ pub(crate) struct NodeImport<'a> {
     pub(crate) name: String,
 }
 
-/// What the scripts of a skill load that is neither of Node nor of the skill, in the order of files and lines. What stands
-/// in a `try` block is the script's own business.
+/// The packages that a skill's scripts load and that are neither of Node nor of the skill, in the order of files and lines. Loads
+/// inside a `try` block are left to the script.
 pub(crate) fn of_files(files: &BTreeMap<String, SkillFile>) -> Vec<NodeImport<'_>> {
     let scripts = files.iter().filter(|(path, _)| is_script(path));
     let texts = scripts.filter_map(|(path, file)| Some((path.as_str(), std::str::from_utf8(&file.bytes).ok()?)));
@@ -80,7 +80,7 @@ pub(crate) fn of_files(files: &BTreeMap<String, SkillFile>) -> Vec<NodeImport<'_
     found
 }
 
-/// Packages that stand in the skill's own folder are none of a script's to look at.
+/// Files of packages in the skill's own folder are not its scripts.
 fn is_script(path: &str) -> bool {
     let is_named = [".js", ".mjs", ".cjs"]
         .iter()
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_skill_is_no_package() {
+    fn what_is_in_the_skill_is_no_package() {
         let files = files(&[
             ("scripts/a.js", "require('own'); require('docx'); require('ow')"),
             ("scripts/node_modules/own/index.js", "require('other')"),

@@ -1,4 +1,4 @@
-//! Names of packages, and where they stand below `node_modules`.
+//! Names of packages, and their locations below `node_modules`.
 
 /// Longest name, that of npm's registry.
 const MAX_NAME: usize = 214;

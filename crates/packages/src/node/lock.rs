@@ -1,4 +1,4 @@
-//! `package-lock.json`: where each package stands, in which version, and the hash of its file.
+//! `package-lock.json`: the location, the version and the hash of each package.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,14 +47,14 @@ pub struct NodePackage {
 /// A lock that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeLock {
-    /// By location: what a package holds comes after it.
+    /// Sorted by location: a nested package follows its parent.
     packages: Vec<NodePackage>,
-    /// What it was made for: names with ranges.
+    /// The requirements that it was made for: names with ranges.
     root: BTreeMap<String, String>,
 }
 
 impl NodeLock {
-    /// Reads a lock. Errors: what would not be installed as it says, each by name.
+    /// Reads a lock. Errors: entries that would not be installed as written, each by name.
     pub fn read(bytes: &[u8]) -> Result<Self, Vec<Finding>> {
         let wrong = |text: String| vec![finding(text)];
         let text = text_of(NODE_LOCK_FILE, bytes).map_err(|found| vec![found])?;
@@ -84,7 +84,7 @@ impl NodeLock {
         &self.packages
     }
 
-    /// What it was made for: names with ranges.
+    /// The requirements that it was made for: names with ranges.
     pub(super) const fn root(&self) -> &BTreeMap<String, String> {
         &self.root
     }
@@ -98,7 +98,7 @@ impl NodeLock {
         at.ok().map(|at| &self.packages[at])
     }
 
-    /// A lock file of these packages and nothing else, for another process: [`NodeLock::read`] gives them again, by the same rules.
+    /// A lock file of exactly these packages, for another process: [`NodeLock::read`] returns them, by the same rules.
     pub fn file_text(&self) -> String {
         let mut packages = Map::new();
         for package in &self.packages {
@@ -121,7 +121,7 @@ impl NodeLock {
         json!({"lockfileVersion": 3, "packages": packages}).to_string()
     }
 
-    /// What decides about an environment: equal for locks that install the same.
+    /// The part that decides an environment: equal for locks that install the same.
     pub fn text(&self) -> String {
         let lines = self.packages.iter().map(|package| {
             let NodePackage {
@@ -135,26 +135,26 @@ impl NodeLock {
                 optional,
             } = package;
             let (cpu, libc) = (cpu.join(","), libc.join(","));
-            // None of them holds a blank or a line end.
+            // None of them contains a blank or a line end.
             format!("{location} {name} {version} {file} sha512-{sha512} cpu={cpu} libc={libc} optional={optional}\n")
         });
         lines.collect()
     }
 }
 
-/// Stands for the host of an index in [`NodeLock::file_text`]; nobody asks it.
+/// The placeholder for the host of an index in [`NodeLock::file_text`]; it is never contacted.
 const NO_HOST: &str = "https://index.invalid";
 
 fn finding(text: impl Into<String>) -> Finding {
     Finding::new(FindingKind::Lock, NODE_LOCK_FILE, 0, text, HELP)
 }
 
-/// What is read so far.
+/// The state of the reader.
 #[derive(Default)]
 struct Reader {
     packages: Vec<NodePackage>,
     root: BTreeMap<String, String>,
-    /// Locations that are left out; what stands below them is too.
+    /// Locations that are left out, with everything below them.
     left_out: BTreeSet<String>,
     findings: Vec<Finding>,
 }
@@ -167,7 +167,7 @@ impl Reader {
         }
     }
 
-    /// The entry of the skill itself.
+    /// The entry of the skill itself, which has the requirements.
     fn root(&mut self, entry: &Map<String, Value>) {
         if entry.get("workspaces").is_some_and(|listed| !listed.is_null()) {
             self.refuse("", "workspaces are not installed");
@@ -184,7 +184,7 @@ impl Reader {
 
     fn entry(&mut self, location: &str, entry: &Map<String, Value>) {
         let is = |member: &str| entry.get(member) == Some(&Value::Bool(true));
-        // Another package's file holds it, or nothing that runs wants it.
+        // Bundled in another package's file, or not needed by anything that runs.
         if is("dev") || is("extraneous") || is("inBundle") {
             return;
         }

@@ -1,11 +1,11 @@
-//! Packages of Node: what a skill declares of them, and the lock that fixes each.
+//! Packages of Node: the declarations of a skill, and the lock that fixes each package.
 //!
 //! ```text
 //! `spec.packages.node` ▶ `packages.node` in SKILL.md ▶ package.json ▶ package-lock.json alone    names and ranges, the first that is there
 //! package-lock.json                                                                              what is installed, and where
 //! ```
 //!
-//! Nothing is installed without a lock: choosing versions is npm's, and only `knack skill lock` asks it.
+//! Nothing is installed without a lock: npm chooses versions, and only `knack skill lock` runs it.
 
 mod declared;
 mod dependency;
@@ -16,9 +16,9 @@ mod package_json;
 
 pub(crate) use declared::NODE_SPEC_FIELD;
 pub(crate) use declared::declared;
-pub use declared::{NodeDeclaration, Wish, wish};
+pub use declared::{NodeDeclaration, NodeRequirements, requirements};
 pub use dependency::Dependency;
 pub use lock::{NODE_LOCK_FILE, NodeLock, NodePackage};
 
-/// Packages of one lock. A library for office files brings about twenty, one for web pages a hundred.
+/// Most packages of one lock. A library for office files brings about twenty, one for web pages a hundred.
 pub const MAX_NODE_PACKAGES: usize = 500;

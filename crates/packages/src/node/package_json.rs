@@ -9,7 +9,7 @@ use crate::requirements_txt::text_of;
 /// The file of Node's dependencies.
 pub(super) const PACKAGE_JSON: &str = "package.json";
 
-/// What it says.
+/// The members that are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PackageJson {
     /// `dependencies`, in the order of their names. Development dependencies are none.
@@ -69,7 +69,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<PackageJson, Vec<Finding>> {
     })
 }
 
-/// What to write instead.
+/// The help for a dependency that cannot be used.
 pub(super) const fn help_of(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::UrlRequirement => "name a package of the index with a range, such as ^9",
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_by_name() {
+    fn what_cannot_be_used_is_reported_by_name() {
         for (text, kind, part) in [
             ("{", FindingKind::Metadata, "not valid JSON"),
             ("{\"dependencies\": []}", FindingKind::Metadata, "not a mapping"),

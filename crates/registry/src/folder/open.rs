@@ -1,4 +1,4 @@
-//! What a folder holds when it is opened.
+//! Reading a folder when it is opened.
 
 use std::collections::BTreeMap;
 use std::path::Path;

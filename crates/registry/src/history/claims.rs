@@ -1,4 +1,4 @@
-//! Runs that gateways of a cluster claim before they begin them: of all replicas that are asked the same, one runs it.
+//! Runs that gateways of a cluster claim before they begin: of all replicas that get the same request, one runs it.
 //!
 //! ```text
 //! claim ─▶ pending, on the disk ─▶ claimed again and again while it runs ─▶ its end is reported, or the claim is withdrawn
@@ -14,71 +14,71 @@ use super::History as _;
 use super::execution::{Execution, Status};
 use super::folder::{FolderHistory, line};
 use super::holders::Holders;
-use super::index::Place;
+use super::index::Location;
 use super::inner::now;
-use super::writer::Told;
+use super::writer::WriterMessage;
 use crate::error::StoreError;
 use crate::model::Owner;
 
-/// What a claim comes to.
+/// The outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Claimed {
-    /// Whoever claims it runs it: with this id, this request and this time, of which the id of its run is made.
+pub enum ClaimOutcome {
+    /// The caller runs it: with this id, this request and this time, of which the id of its run is made.
     Run(Box<Execution>),
-    /// Another one has claimed it: so far has it come.
+    /// Another replica has claimed it: this is its state.
     Known(Box<Execution>),
 }
 
-/// Why nobody knows who runs it. Nothing may be run.
+/// Why the outcome of a claim is unknown. Nothing may be run.
 #[derive(Debug, thiserror::Error)]
-pub enum NotClaimed {
-    /// It is no execution that a gateway claims.
+pub enum ClaimFailure {
+    /// Not an execution that a gateway may claim.
     #[error("it is no execution that can be claimed")]
     Invalid,
     /// It is not on the disk.
     #[error("the disk does not take it")]
     NotKept,
-    /// It was claimed before, and how far it has come cannot be read.
+    /// It was claimed before, and its state cannot be read.
     #[error(transparent)]
     Unreadable(#[from] StoreError),
 }
 
-/// What is known of an execution when it is claimed.
-enum Turn {
-    /// It is claimed now, or again by who has it.
+/// The decision about a claim.
+enum ClaimDecision {
+    /// New, or claimed again by its holder.
     Own,
-    /// It has ended, or runs elsewhere.
-    Known(Place),
-    /// Who had it is silent.
-    Lost(Place),
+    /// Ended, or running elsewhere.
+    Known(Location),
+    /// Its holder is silent for too long.
+    Lost(Location),
 }
 
 impl FolderHistory {
-    /// Claims a run for the account that a gateway proved to be, before it begins. The claim is on the disk when this returns.
-    pub async fn claim(&self, of: (&str, &str), asked: Execution) -> Result<Claimed, NotClaimed> {
-        let asked = asked.claimed_by(of.0, of.1, now()).ok_or(NotClaimed::Invalid)?;
-        match self.turn(&asked, Instant::now())? {
-            Turn::Own => {
+    /// Claims a run for an account, `(namespace, account)`, that a gateway has authenticated as. The claim is on the disk when this returns.
+    pub async fn claim(&self, of: (&str, &str), asked: Execution) -> Result<ClaimOutcome, ClaimFailure> {
+        let asked = asked.claimed_by(of.0, of.1, now()).ok_or(ClaimFailure::Invalid)?;
+        match self.decide(&asked, Instant::now())? {
+            ClaimDecision::Own => {
                 self.flush().await;
                 let place = self.inner.index().state(&asked.id).map(|(_, place)| place);
-                if let Some(place @ Place::Disk { .. }) = place {
-                    return Ok(Claimed::Run(Box::new(self.one(place).await?)));
+                if let Some(place @ Location::Disk { .. }) = place {
+                    return Ok(ClaimOutcome::Run(Box::new(self.one(place).await?)));
                 }
                 self.forget(&mut self.holders(), &asked.id);
-                Err(NotClaimed::NotKept)
+                Err(ClaimFailure::NotKept)
             }
-            Turn::Known(place) => Ok(Claimed::Known(Box::new(self.one(place).await?))),
-            Turn::Lost(place) => {
+            ClaimDecision::Known(place) => Ok(ClaimOutcome::Known(Box::new(self.one(place).await?))),
+            ClaimDecision::Lost(place) => {
                 let lost = self.one(place).await?.lost();
                 self.note(lost.clone());
-                Ok(Claimed::Known(Box::new(lost)))
+                Ok(ClaimOutcome::Known(Box::new(lost)))
             }
         }
     }
 
-    /// Notes what a gateway reports, for the account that it proved to be. Refused is what is not of the form of a note
-    /// or would take the place of another account's, and a claim that is withdrawn by another one than has it.
+    /// Records a gateway's report for the account that it has authenticated as. `false`, it is refused: it is not of the form of a note,
+    /// it has the id of another account's execution, or it withdraws a claim of another holder.
     pub fn take(&self, (namespace, account): (&str, &str), reported: Execution) -> bool {
         let Some(execution) = reported.of_account(namespace, account, now()) else {
             return false;
@@ -102,48 +102,48 @@ impl FolderHistory {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides whose turn it is; a first claim is on its way to the disk then.
-    fn turn(&self, asked: &Execution, at: Instant) -> Result<Turn, NotClaimed> {
+    /// Decides a claim; a first one is queued for the disk then.
+    fn decide(&self, asked: &Execution, at: Instant) -> Result<ClaimDecision, ClaimFailure> {
         let mut holders = self.holders();
         let (known, owner) = {
             let index = self.inner.index();
             (index.state(&asked.id), index.owner(&asked.id).cloned())
         };
-        // Gateways make ids from a secret that each account has for itself.
+        // Gateways derive ids from a secret of their account.
         if owner.is_some_and(|owner| owner != asked.caller) {
-            return Err(NotClaimed::Invalid);
+            return Err(ClaimFailure::Invalid);
         }
         match known {
             None => {
                 self.put(asked)?;
                 holders.hold(asked, at);
-                Ok(Turn::Own)
+                Ok(ClaimDecision::Own)
             }
-            Some((status, place)) if status.has_ended() => Ok(Turn::Known(place)),
+            Some((status, place)) if status.has_ended() => Ok(ClaimDecision::Known(place)),
             Some((_, place)) => match holders.of(&asked.id, at) {
                 Some(holder) if holder == asked.request => {
                     holders.hold(asked, at);
-                    Ok(Turn::Own)
+                    Ok(ClaimDecision::Own)
                 }
-                Some(_) => Ok(Turn::Known(place)),
-                None => Ok(Turn::Lost(place)),
+                Some(_) => Ok(ClaimDecision::Known(place)),
+                None => Ok(ClaimDecision::Lost(place)),
             },
         }
     }
 
-    fn put(&self, asked: &Execution) -> Result<(), NotClaimed> {
-        let line = line(asked).map_err(|_| NotClaimed::Invalid)?;
-        let place = Place::Memory(Arc::new(asked.clone()));
+    fn put(&self, asked: &Execution) -> Result<(), ClaimFailure> {
+        let line = line(asked).map_err(|_| ClaimFailure::Invalid)?;
+        let place = Location::Memory(Arc::new(asked.clone()));
         let note = self.inner.index().set(asked, place);
         let id = asked.id.clone();
-        if self.queue(Told::Line { id, note, line }) {
+        if self.queue(WriterMessage::Line { id, note, line }) {
             return Ok(());
         }
         self.inner.index().remove(&asked.id);
-        Err(NotClaimed::NotKept)
+        Err(ClaimFailure::NotKept)
     }
 
-    /// Whoever has claimed a run says that it was not begun. Should this not come to the disk, the run is lost, and not run again.
+    /// Withdraws a claim: its holder did not start the run. If this does not reach the disk, the run is lost, and not run again.
     fn withdraw(&self, holders: &mut Holders, execution: &Execution) -> bool {
         let is_own = holders.last(&execution.id) == Some(&execution.request);
         let is_pending = self.inner.index().state(&execution.id).map(|(status, _)| status) == Some(Status::Pending);
@@ -153,7 +153,7 @@ impl FolderHistory {
         self.forget(holders, &execution.id);
         if let Ok(line) = line(execution) {
             let id = execution.id.clone();
-            self.queue(Told::Line { id, note: 0, line });
+            self.queue(WriterMessage::Line { id, note: 0, line });
         }
         true
     }
@@ -163,9 +163,9 @@ impl FolderHistory {
         self.inner.index().remove(id);
     }
 
-    async fn one(&self, place: Place) -> Result<Execution, StoreError> {
+    async fn one(&self, place: Location) -> Result<Execution, StoreError> {
         let found = self.read(vec![place]).await?.into_iter().next();
-        // It became too old at this moment.
+        // It was removed as too old meanwhile.
         found.ok_or_else(|| StoreError::Unavailable("it is gone".to_owned()))
     }
 }
@@ -199,11 +199,11 @@ mod tests {
             (180, "two", "lost"),
             (180, "one", "lost"),
         ] {
-            let turn = history.turn(&asked(request), begun + Duration::from_secs(after));
-            let word = match turn.unwrap() {
-                Turn::Own => "own",
-                Turn::Known(_) => "known",
-                Turn::Lost(_) => "lost",
+            let decide = history.decide(&asked(request), begun + Duration::from_secs(after));
+            let word = match decide.unwrap() {
+                ClaimDecision::Own => "own",
+                ClaimDecision::Known(_) => "known",
+                ClaimDecision::Lost(_) => "lost",
             };
             assert_eq!(word, expected, "{request} after {after} s");
         }

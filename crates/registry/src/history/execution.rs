@@ -1,4 +1,4 @@
-//! One execution, as a history has it.
+//! One execution, as a history stores it.
 
 use knack_skill::digest::sha256;
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use crate::model::Owner;
 
 /// Bytes of an input as JSON: arguments of a model's call, of which the code of `run_code` is the largest.
 const INPUT_MAX_BYTES: usize = 16 << 10;
-/// Bytes of an output: what a model is shown of one.
+/// Bytes of an output: as much as a model is shown of one.
 const OUTPUT_MAX_BYTES: usize = 32 << 10;
 /// Bytes of a text that says why a run failed.
 const ERROR_MAX_BYTES: usize = 4 << 10;
 
-/// How far an execution has come.
+/// The state of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -24,7 +24,7 @@ pub enum Status {
     Running,
     /// Ended with exit code 0.
     Success,
-    /// Ended otherwise, or never started.
+    /// Ended with another code or a signal, or never started.
     Error,
     /// Ended by its time limit.
     Timeout,
@@ -62,53 +62,53 @@ impl Status {
 /// The skill of an execution.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RanSkill {
+pub struct ExecutedSkill {
     /// The id of its row in the API.
     pub id: String,
     /// Its name.
     pub name: String,
-    /// The version that it says of itself.
+    /// The skill's own version.
     pub version: Option<String>,
-    /// Of its files.
+    /// The digest of its files.
     pub digest: String,
     /// Whether it asks for values that may be granted; not kept.
     #[serde(skip)]
     pub asks_for_values: bool,
 }
 
-/// One execution as it was when it was noted.
+/// An execution in its state at the time of a note.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Execution {
-    /// Names it; a later note of the same id replaces an earlier one.
+    /// Its id; a later note of the same id replaces an earlier one.
     pub id: String,
-    /// Who caused it.
+    /// The caller.
     pub caller: Owner,
     /// `None`: code that a model wrote for no skill.
-    pub skill: Option<RanSkill>,
+    pub skill: Option<ExecutedSkill>,
     /// The tool as it was called, `run_code` for code.
     pub tool: String,
     /// The session that an ad hoc run named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The request that caused it.
+    /// The id of the request.
     pub request: String,
     /// The arguments of the call, or the beginning of their JSON.
     pub input: Value,
-    /// What it printed, as JSON where it is that, or the beginning.
+    /// Its output, as JSON if it is JSON, or the beginning.
     pub output: Value,
-    /// Input, output or error are not whole.
+    /// Whether input, output or error are cut.
     #[serde(default)]
     pub truncated: bool,
-    /// How far it has come.
+    /// Its state.
     pub status: Status,
     /// Why it failed.
     pub error: Option<String>,
-    /// From its beginning to its end, with all waiting.
+    /// From its start to its end, with all waiting.
     pub duration_ms: Option<u64>,
     /// Unix time in microseconds.
     pub created: i64,
-    /// Its claim is given back: nothing was run, and it is as if it had never been asked for.
+    /// The claim is withdrawn: nothing was run, as if it had never been requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withdrawn: bool,
 }
@@ -121,7 +121,7 @@ impl Execution {
         self
     }
 
-    /// Sets what it printed. A program that failed has printed nothing that counts.
+    /// Sets the output. The output of a program that failed does not count.
     #[must_use]
     pub fn with_output(mut self, text: &str) -> Self {
         self.output = self.bounded(text.trim_end(), OUTPUT_MAX_BYTES);
@@ -137,7 +137,7 @@ impl Execution {
         self
     }
 
-    /// JSON where the text is that and small enough; else its beginning as text.
+    /// The text as JSON if it is JSON and small enough; else its beginning as text.
     fn bounded(&mut self, text: &str, most: usize) -> Value {
         let kept = beginning(text, most);
         if kept.len() < text.len() {
@@ -147,8 +147,8 @@ impl Execution {
         serde_json::from_str(text).unwrap_or_else(|_| text.into())
     }
 
-    /// As an account reported it: its caller is a client of that account, whatever it says. `None`: it is none that a gateway
-    /// makes. A time that cannot be is the time of the report.
+    /// The execution as reported by an account: its caller is set to a client of that account. `None`: a gateway makes no such
+    /// execution. A time out of range is replaced by the time of the report.
     pub(super) fn of_account(self, namespace: &str, account: &str, now: i64) -> Option<Self> {
         let client = self.caller.as_str();
         let is_hash = client.len() <= CLIENT_MAX && client.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -164,7 +164,7 @@ impl Execution {
         })
     }
 
-    /// As an account claims it, before it runs, with the time of the claim. `None`: it is none that a gateway makes.
+    /// The execution as claimed by an account, before it runs, with the time of the claim. `None`: a gateway makes no such execution.
     pub(super) fn claimed_by(self, namespace: &str, account: &str, now: i64) -> Option<Self> {
         let claimed = self.of_account(namespace, account, now)?;
         let is_claim = claimed.status == Status::Pending && !claimed.withdrawn && !claimed.request.is_empty();
@@ -174,8 +174,8 @@ impl Execution {
         })
     }
 
-    /// Without what a program reads and writes: its skill asks for values that only the cluster knows, and any of these texts may
-    /// hold one.
+    /// Removes input and output: the skill asks for values that only the cluster knows, and any of these texts may
+    /// contain one.
     #[must_use]
     pub fn withheld(self) -> Self {
         let error = self.error.is_some().then(|| WITHHELD.to_owned());
@@ -188,7 +188,7 @@ impl Execution {
         }
     }
 
-    /// Without what a program reads and writes.
+    /// Removes input and output.
     pub(super) fn slim(&self) -> Self {
         Self {
             input: Value::Null,
@@ -198,7 +198,7 @@ impl Execution {
         }
     }
 
-    /// What a history says of one whose end it was never told.
+    /// The record of an execution whose end was never reported.
     pub(crate) fn lost(&self) -> Self {
         Self {
             status: Status::Error,
@@ -223,7 +223,7 @@ impl Execution {
     }
 }
 
-/// The id that is the same for the same parts: a UUID of version 8 from their hash.
+/// The id for these parts: a UUID of version 8 from their hash, equal for equal parts.
 pub(crate) fn id_of(parts: &Value) -> String {
     let hash = sha256(parts.to_string());
     let number = u128::from_str_radix(hash.get(..32).unwrap_or_default(), 16).unwrap_or_default();
@@ -232,7 +232,7 @@ pub(crate) fn id_of(parts: &Value) -> String {
         .to_string()
 }
 
-/// In the place of an error that may hold a granted value.
+/// Replaces an error that may contain a granted value.
 const WITHHELD: &str = "not kept: the skill of this tool is granted values";
 /// Hex digits of the hash of a client.
 const CLIENT_MAX: usize = 64;
@@ -240,12 +240,12 @@ const CLIENT_MAX: usize = 64;
 const ID_MAX: usize = 64;
 /// Bytes of a reported note: input, output and error, each as large as it may be and JSON in JSON, and some for the rest.
 const NOTE_MAX_BYTES: usize = 2 * (INPUT_MAX_BYTES + OUTPUT_MAX_BYTES + ERROR_MAX_BYTES) + (8 << 10);
-/// The longest time from the begin of a run to the report of its end: a gateway goes on trying for as long as it lives.
+/// The longest time from the start of a run to the report of its end: a gateway retries for as long as it lives.
 const OLDEST_MICROS: i64 = 24 * 3_600 * 1_000_000;
-/// What clocks of two nodes may differ.
+/// The largest difference between the clocks of two nodes.
 const AHEAD_MICROS: i64 = 60 * 1_000_000;
 
-/// Said of an execution that was not at its end when the history was opened again.
+/// The error of an execution that had not ended when the history was opened again.
 const LOST: &str = "the process that ran it ended before it did, or before its end was recorded; whether the program did its work is not known";
 
 /// At most so many bytes, cut between characters.

@@ -1,4 +1,4 @@
-//! The history in a folder: one writer, whole lines after any end, nothing waits for the disk.
+//! The history in a folder: one writer, whole lines after any end, no caller waits for the disk.
 //!
 //! ```text
 //! DIR/executions/writer          held by the process that writes
@@ -18,13 +18,13 @@ use async_trait::async_trait;
 
 use super::execution::Execution;
 use super::holders::Holders;
-use super::index::{Index, Place};
+use super::index::{Index, Location};
 use super::inner::{Inner, now};
 use super::lines::{FOLDER, Line, WRITER};
 use super::segments::Segments;
 use super::settings::HistorySettings;
-use super::writer::{Told, write};
-use super::{Found, History, Sought};
+use super::writer::{WriterMessage, write};
+use super::{ExecutionPage, ExecutionQuery, History};
 use crate::disk::{Disk, RealDisk, lock_alone};
 use crate::error::StoreError;
 use crate::model::Owner;
@@ -33,42 +33,42 @@ use crate::model::Owner;
 const QUEUE_MAX: usize = 1_024;
 /// Bytes of what waits for the disk.
 const QUEUE_MAX_BYTES: usize = 8 << 20;
-/// How long an orderly end, or who reports something, waits for the disk.
+/// The longest wait for the disk, at an orderly end and for a report.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Executions in a folder of this machine.
 #[derive(Debug)]
 pub struct FolderHistory {
     pub(super) inner: Arc<Inner>,
-    /// `None` once it ends.
-    pub(super) tell: Option<SyncSender<Told>>,
+    /// `None` while it is dropped.
+    pub(super) sender: Option<SyncSender<WriterMessage>>,
     writer: Option<thread::JoinHandle<()>>,
-    /// Held while it is looked up whose an id is, so that it does not become another's meanwhile.
+    /// Held between the look-up of an id's owner and the note, so that the id does not get another owner meanwhile.
     pub(super) holders: Mutex<Holders>,
     _lock: File,
 }
 
-/// A history that was opened.
+/// An opened history.
 #[derive(Debug)]
 pub struct OpenedHistory {
     /// The history.
     pub history: FolderHistory,
-    /// Lines that cannot be read and are left as they are.
+    /// Lines that cannot be read and are kept unchanged.
     pub broken: usize,
 }
 
 impl FolderHistory {
-    /// Opens the history below the folder of a registry, which this process has opened. `tell` says what a person should
-    /// know. Errors: the disk fails, or another process writes it.
-    pub fn open(root: &Path, settings: HistorySettings, tell: fn(&str)) -> io::Result<OpenedHistory> {
-        Self::open_on(root, settings, tell, Box::new(RealDisk))
+    /// Opens the history below the folder of a registry, which this process has opened. `notify` gets messages for an
+    /// operator. Errors: the disk fails, or another process writes it.
+    pub fn open(root: &Path, settings: HistorySettings, notify: fn(&str)) -> io::Result<OpenedHistory> {
+        Self::open_on(root, settings, notify, Box::new(RealDisk))
     }
 
-    /// The same on a disk that may fail.
+    /// As [`Self::open`], on a disk that may fail.
     pub fn open_on(
         root: &Path,
         settings: HistorySettings,
-        tell: fn(&str),
+        notify: fn(&str),
         disk: Box<dyn Disk>,
     ) -> io::Result<OpenedHistory> {
         let folder = root.join(FOLDER);
@@ -93,7 +93,7 @@ impl FolderHistory {
                 unfinished.remove(&execution.id);
                 continue;
             }
-            index.set(&execution, Place::Disk { file, offset, length });
+            index.set(&execution, Location::Disk { file, offset, length });
             if execution.status.has_ended() {
                 unfinished.remove(&execution.id);
             } else {
@@ -104,7 +104,7 @@ impl FolderHistory {
             let line = line(&execution)?;
             let (file, offset) = segments.append(&line, now(), &*disk)?;
             let length = u32::try_from(line.len() - 1).unwrap_or(u32::MAX);
-            index.set(&execution, Place::Disk { file, offset, length });
+            index.set(&execution, Location::Disk { file, offset, length });
         }
         let inner = Arc::new(Inner {
             folder,
@@ -113,20 +113,20 @@ impl FolderHistory {
             index: Mutex::new(index),
             queued: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
-            tell,
+            notify,
         });
         for file in segments.sweep(inner.since(), &*inner.disk) {
             inner.index().without_file(file);
         }
         inner.index().bound(settings.most, inner.since());
-        let (sender, told) = sync_channel(QUEUE_MAX);
+        let (sender, messages) = sync_channel(QUEUE_MAX);
         let writing = Arc::clone(&inner);
         let writer = thread::Builder::new()
             .name("history".to_owned())
-            .spawn(move || write(&writing, segments, &told))?;
+            .spawn(move || write(&writing, segments, &messages))?;
         let history = Self {
             inner,
-            tell: Some(sender),
+            sender: Some(sender),
             writer: Some(writer),
             holders: Mutex::default(),
             _lock: lock,
@@ -145,35 +145,41 @@ impl FolderHistory {
         }
     }
 
-    /// Waits until what was noted is on the disk, or refused by it and counted as dropped, within a bound. `false`: it is neither yet.
+    /// Waits until all notes so far are on the disk, or refused by it and counted as dropped, at most for a bound. `false`: the bound has passed.
     pub async fn flush(&self) -> bool {
-        let Some(tell) = self.tell.clone() else { return false };
+        let Some(sender) = self.sender.clone() else {
+            return false;
+        };
         let flushed = tokio::task::spawn_blocking(move || {
             let (done, flushed) = sync_channel(1);
-            tell.send(Told::Flush(done)).is_ok() && flushed.recv_timeout(FLUSH_TIMEOUT).is_ok()
+            sender.send(WriterMessage::Flush(done)).is_ok() && flushed.recv_timeout(FLUSH_TIMEOUT).is_ok()
         });
         flushed.await.unwrap_or(false)
     }
 
-    /// Whether the last note of an execution is not on the disk, since it was refused or found no room. Asked after a [flush](Self::flush).
+    /// Whether the last note of an execution is not on the disk, since the disk refused it or the queue was full. Valid after a [flush](Self::flush).
     pub fn is_refused(&self, id: &str) -> bool {
         let state = self.inner.index().state(id);
-        matches!(state, Some((_, Place::Memory(_))))
+        matches!(state, Some((_, Location::Memory(_))))
     }
 
-    /// Puts a line into the queue of the disk. `false`: there is no room.
-    pub(super) fn queue(&self, told: Told) -> bool {
-        let size = told.bytes();
+    /// Queues a line for the disk. `false`: the queue is full.
+    pub(super) fn queue(&self, message: WriterMessage) -> bool {
+        let size = message.bytes();
         let queued = self.inner.queued.fetch_add(size, Ordering::AcqRel);
         let fits = queued + size <= QUEUE_MAX_BYTES;
-        let is_taken = fits && self.tell.as_ref().is_some_and(|tell| tell.try_send(told).is_ok());
+        let is_taken = fits
+            && self
+                .sender
+                .as_ref()
+                .is_some_and(|sender| sender.try_send(message).is_ok());
         if !is_taken {
             self.inner.queued.fetch_sub(size, Ordering::AcqRel);
         }
         is_taken
     }
 
-    pub(super) async fn read(&self, places: Vec<Place>) -> Result<Vec<Execution>, StoreError> {
+    pub(super) async fn read(&self, places: Vec<Location>) -> Result<Vec<Execution>, StoreError> {
         let inner = Arc::clone(&self.inner);
         let read = tokio::task::spawn_blocking(move || {
             let read = places.into_iter().map(|place| inner.read(place));
@@ -184,10 +190,10 @@ impl FolderHistory {
     }
 }
 
-/// Writes what is left.
+/// Writes the queue's rest.
 impl Drop for FolderHistory {
     fn drop(&mut self) {
-        self.tell = None;
+        self.sender = None;
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
         }
@@ -203,11 +209,11 @@ impl History for FolderHistory {
         let note = self
             .inner
             .index()
-            .set(&execution, Place::Memory(Arc::clone(&execution)));
-        if !self.queue(Told::Line { id, note, line }) {
+            .set(&execution, Location::Memory(Arc::clone(&execution)));
+        if !self.queue(WriterMessage::Line { id, note, line }) {
             self.inner.dropped.fetch_add(1, Ordering::Relaxed);
             let slim = Arc::new(execution.slim());
-            self.inner.index().moved(&execution.id, note, Place::Memory(slim));
+            self.inner.index().moved(&execution.id, note, Location::Memory(slim));
         }
     }
 
@@ -221,14 +227,14 @@ impl History for FolderHistory {
         Ok(found.into_iter().next())
     }
 
-    async fn find(&self, caller: &Owner, sought: &Sought) -> Result<Found, StoreError> {
+    async fn find(&self, caller: &Owner, sought: &ExecutionQuery) -> Result<ExecutionPage, StoreError> {
         let (total, places) = {
             let mut index = self.inner.index();
             index.bound(self.inner.settings.most, self.inner.since());
             index.find(caller, sought)
         };
         let items = self.read(places).await?;
-        Ok(Found { items, total })
+        Ok(ExecutionPage { items, total })
     }
 }
 

@@ -1,15 +1,15 @@
-//! What a history has, without what programs read and wrote.
+//! The index of a history: its executions without their input and output.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Sought;
+use super::ExecutionQuery;
 use super::execution::{Execution, Status};
 use crate::model::Owner;
 
-/// Where an execution is.
+/// Where an execution is stored.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// Not on the disk yet, or dropped.
     Memory(Arc<Execution>),
     /// A line of a file.
@@ -21,8 +21,8 @@ struct Head {
     caller: Owner,
     skill: Option<(String, String)>,
     status: Status,
-    place: Place,
-    /// The note that `place` is of.
+    place: Location,
+    /// The note that is at `place`.
     note: u64,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Puts an execution in the place of what was known of it. The answer is the number of the note.
-    pub(super) fn set(&mut self, execution: &Execution, place: Place) -> u64 {
+    /// Adds an execution or replaces its earlier state. Returns the number of the note.
+    pub(super) fn set(&mut self, execution: &Execution, place: Location) -> u64 {
         self.notes += 1;
         let time = *self.times.entry(execution.id.clone()).or_insert(execution.created);
         let head = Head {
@@ -55,8 +55,8 @@ impl Index {
         self.notes
     }
 
-    /// A note is now there, unless a later one has replaced it.
-    pub(super) fn moved(&mut self, id: &str, note: u64, place: Place) {
+    /// Sets the location of a note, unless a later one has replaced it.
+    pub(super) fn moved(&mut self, id: &str, note: u64, place: Location) {
         let time = self.times.get(id);
         let head = time.and_then(|time| self.heads.get_mut(&(*time, id.to_owned())));
         if let Some(head) = head.filter(|head| head.note == note) {
@@ -64,18 +64,18 @@ impl Index {
         }
     }
 
-    /// Forgets an execution.
+    /// Removes an execution.
     pub(super) fn remove(&mut self, id: &str) {
         if let Some(time) = self.times.remove(id) {
             self.heads.remove(&(time, id.to_owned()));
         }
     }
 
-    /// Forgets what was in a file.
+    /// Removes the executions of a file.
     pub(super) fn without_file(&mut self, gone: u32) {
         let times = &mut self.times;
         self.heads.retain(|(_, id), head| {
-            let stays = !matches!(head.place, Place::Disk { file, .. } if file == gone);
+            let stays = !matches!(head.place, Location::Disk { file, .. } if file == gone);
             if !stays {
                 times.remove(id);
             }
@@ -83,7 +83,7 @@ impl Index {
         });
     }
 
-    /// Forgets the oldest, and those from before a time.
+    /// Removes the oldest beyond `most`, and those from before `since`.
     pub(super) fn bound(&mut self, most: usize, since: i64) {
         while let Some(((created, _), _)) = self.heads.first_key_value()
             && (self.heads.len() > most || *created < since)
@@ -94,19 +94,19 @@ impl Index {
         }
     }
 
-    pub(super) fn get(&self, caller: &Owner, id: &str) -> Option<Place> {
+    pub(super) fn get(&self, caller: &Owner, id: &str) -> Option<Location> {
         let key = (*self.times.get(id)?, id.to_owned());
         let head = self.heads.get(&key).filter(|head| caller.covers(&head.caller))?;
         Some(head.place.clone())
     }
 
-    /// Whose the execution of an id is.
+    /// The owner of an execution.
     pub(super) fn owner(&self, id: &str) -> Option<&Owner> {
         Some(&self.head(id)?.caller)
     }
 
-    /// How far the execution of an id has come, and where it is.
-    pub(super) fn state(&self, id: &str) -> Option<(Status, Place)> {
+    /// The status and the location of an execution.
+    pub(super) fn state(&self, id: &str) -> Option<(Status, Location)> {
         let head = self.head(id)?;
         Some((head.status, head.place.clone()))
     }
@@ -115,8 +115,8 @@ impl Index {
         self.heads.get(&(*self.times.get(id)?, id.to_owned()))
     }
 
-    /// How many are meant, and where the wanted ones of them are, the newest first.
-    pub(super) fn find(&self, caller: &Owner, sought: &Sought) -> (usize, Vec<Place>) {
+    /// The number of matches, and the locations of the wanted page, the newest first.
+    pub(super) fn find(&self, caller: &Owner, sought: &ExecutionQuery) -> (usize, Vec<Location>) {
         let meant = |head: &&Head| {
             let skill = || {
                 sought.skill.as_ref().is_none_or(|wanted| {

@@ -1,4 +1,4 @@
-//! What a history and the thread that writes it share.
+//! The state that a history and its writer thread share.
 
 use std::fs::File;
 use std::io;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::execution::Execution;
-use super::index::{Index, Place};
+use super::index::{Index, Location};
 use super::lines::path;
 use super::settings::HistorySettings;
 use crate::disk::Disk;
 
-/// What both share.
+/// The shared state.
 pub(super) struct Inner {
     pub(super) folder: PathBuf,
     pub(super) disk: Box<dyn Disk>,
@@ -21,7 +21,7 @@ pub(super) struct Inner {
     pub(super) index: Mutex<Index>,
     pub(super) queued: AtomicUsize,
     pub(super) dropped: AtomicU64,
-    pub(super) tell: fn(&str),
+    pub(super) notify: fn(&str),
 }
 
 impl std::fmt::Debug for Inner {
@@ -38,16 +38,16 @@ impl Inner {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is older is not kept.
+    /// Unix time in microseconds; executions from before are not kept.
     pub(super) fn since(&self) -> i64 {
         now().saturating_sub(i64::try_from(self.settings.age.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// `None`: it became too old since its place was looked up.
-    pub(super) fn read(&self, place: Place) -> io::Result<Option<Execution>> {
+    /// Reads an execution. `None`: it was removed as too old since the look-up.
+    pub(super) fn read(&self, place: Location) -> io::Result<Option<Execution>> {
         let (file, offset, length) = match place {
-            Place::Memory(execution) => return Ok(Some((*execution).clone())),
-            Place::Disk { file, offset, length } => (file, offset, length),
+            Location::Memory(execution) => return Ok(Some((*execution).clone())),
+            Location::Disk { file, offset, length } => (file, offset, length),
         };
         let file = match File::open(path(&self.folder, file)) {
             Ok(file) => file,

@@ -22,12 +22,12 @@ pub(super) struct Line {
     pub(super) execution: Execution,
 }
 
-/// What a file holds.
+/// The content of a file.
 pub(super) struct Lines {
     pub(super) all: Vec<Line>,
-    /// Bytes of whole lines; what follows is the beginning of one.
+    /// Bytes of whole lines; an incomplete line may follow.
     pub(super) whole: u64,
-    /// Whole lines that are no executions.
+    /// Whole lines that are not executions.
     pub(super) broken: usize,
 }
 
@@ -71,25 +71,25 @@ pub(super) fn parse(bytes: &[u8]) -> Lines {
 
 /// The executions of all callers.
 #[derive(Debug, Default)]
-pub struct Kept {
-    /// The oldest first, each as it was noted last.
+pub struct StoredHistory {
+    /// The oldest first, each in its last state.
     pub executions: Vec<Execution>,
     /// Lines that cannot be read.
     pub broken: usize,
 }
 
-/// Reads the history below the folder of a registry, also while a process writes it. What a process that is gone has not
-/// ended is an error, as that process's successor will say.
-pub fn read_folder(root: &Path) -> io::Result<Kept> {
+/// Reads the history below the folder of a registry, also while a process writes it. An execution that a gone process has not
+/// ended is an error, as it will be for that process's successor.
+pub fn read_folder(root: &Path) -> io::Result<StoredHistory> {
     let folder = root.join(FOLDER);
-    // Asked first: a process that ends while this reads has ended its executions, or they are shown as running.
+    // Checked first: a process that ends while this reads has ended its executions, or they are shown as running.
     let is_written = is_written(&folder)?;
     let mut latest = BTreeMap::new();
-    let mut kept = Kept::default();
+    let mut kept = StoredHistory::default();
     for number in numbers(&folder)? {
         let bytes = match fs::read(path(&folder, number)) {
             Ok(bytes) => bytes,
-            // It became too old meanwhile.
+            // It was removed as too old meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -118,7 +118,7 @@ pub fn read_folder(root: &Path) -> io::Result<Kept> {
 
 fn is_written(folder: &Path) -> io::Result<bool> {
     match File::open(folder.join(WRITER)) {
-        // Released when this returns; a writer that starts at this moment tries again.
+        // Released when this returns; a writer that starts at this moment retries.
         Ok(lock) => Ok(flock(&lock, FlockOperation::NonBlockingLockShared).is_err()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),

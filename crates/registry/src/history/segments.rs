@@ -9,9 +9,9 @@ use super::lines::{Line, numbers, parse, path};
 use super::settings::HistorySettings;
 use crate::disk::Disk;
 
-/// Bytes after which a new file is begun: the bound of all is kept in such steps.
+/// Bytes after which a new file is started: the bound on the disk is kept in such steps.
 const FILE_BYTES: u64 = 4 << 20;
-/// A file is begun for each day, so that what is too old goes within one.
+/// A new file is started each day, so that old executions are removed within a day of their time.
 const FILE_SPAN_MICROS: i64 = 24 * 3_600 * 1_000_000;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Segments {
     torn: bool,
 }
 
-/// What is on the disk.
+/// The content of the disk.
 pub(super) struct Read {
     pub(super) segments: Segments,
     /// With the number of their file, oldest first.
@@ -76,8 +76,8 @@ impl Segments {
         Ok(read)
     }
 
-    /// Puts whole lines at the end of the last file, or of a new one. The answer is that file, and where in it they begin.
-    /// Errors: the disk; a part of them may be there, which is cut off before the next.
+    /// Appends whole lines to the last file, or to a new one. Returns the file, and the offset of the lines in it.
+    /// Errors: the disk; a part of the lines may be written, which is cut off before the next.
     pub(super) fn append(&mut self, lines: &[u8], now: i64, disk: &dyn Disk) -> io::Result<(u32, u64)> {
         if let Some(file) = self.files.back().filter(|_| self.torn) {
             match disk.cut(&path(&self.folder, file.number), file.bytes) {
@@ -110,8 +110,8 @@ impl Segments {
         Ok(at)
     }
 
-    /// Removes the oldest files as long as there are too many bytes, or all that is in them is too old. The answer is
-    /// their numbers. One that cannot be removed stays for the next time.
+    /// Removes the oldest files while there are too many bytes, or all executions in them are too old. Returns
+    /// their numbers. A file that cannot be removed stays until the next sweep.
     pub(super) fn sweep(&mut self, since: i64, disk: &dyn Disk) -> Vec<u32> {
         let mut gone = Vec::new();
         while let Some(first) = self.files.front() {

@@ -1,8 +1,8 @@
-//! How much a history keeps.
+//! The bounds of a history.
 
 use std::time::Duration;
 
-/// How much a history keeps.
+/// The bounds of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistorySettings {
     /// Age of the oldest execution.
@@ -14,10 +14,10 @@ pub struct HistorySettings {
 }
 
 impl HistorySettings {
-    /// Days that are kept unless a person says another number.
+    /// Days that are kept by default.
     pub const DAYS: u32 = 30;
 
-    /// What is kept of so many days.
+    /// The bounds for so many days.
     #[must_use]
     pub const fn of_days(days: u32) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl HistorySettings {
         }
     }
 
-    /// The same with another bound on the disk.
+    /// These settings with another bound on the disk.
     #[must_use]
     pub const fn within(self, most_bytes: u64) -> Self {
         Self { most_bytes, ..self }

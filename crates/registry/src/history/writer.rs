@@ -5,25 +5,25 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-use super::index::Place;
+use super::index::Location;
 use super::inner::{Inner, now};
 use super::segments::Segments;
 
-/// Notes that are written at once: one step on the disk for all that came during the last.
+/// Most notes that are written at once: one write for all that were queued during the last.
 const BATCH: usize = 256;
-/// Time after which old files are looked for though nothing is noted.
+/// Pause between sweeps for old files while nothing is noted.
 const SWEEP: Duration = Duration::from_hours(1);
 
-/// What the thread is told.
-pub(super) enum Told {
+/// A message to the writer thread.
+pub(super) enum WriterMessage {
     /// A line to write, and the note that it is of.
     Line { id: String, note: u64, line: Vec<u8> },
-    /// Answer when all before this is written.
+    /// Answers when all before this is written.
     Flush(SyncSender<()>),
 }
 
-impl Told {
-    /// Bytes that wait for the disk.
+impl WriterMessage {
+    /// Its bytes in the queue of the disk.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Line { line, .. } => line.len(),
@@ -33,20 +33,20 @@ impl Told {
 }
 
 /// Writes until all senders are gone.
-pub(super) fn write(inner: &Inner, mut segments: Segments, told: &Receiver<Told>) {
-    let mut said = 0;
+pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<WriterMessage>) {
+    let mut reported = 0;
     loop {
-        let first = match told.recv_timeout(SWEEP) {
+        let first = match messages.recv_timeout(SWEEP) {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let (mut lines, mut flushed) = (Vec::new(), Vec::new());
-        let rest = std::iter::from_fn(|| told.try_recv().ok());
-        for told in first.into_iter().chain(rest.take(BATCH)) {
-            match told {
-                Told::Line { id, note, line } => lines.push((id, note, line)),
-                Told::Flush(done) => flushed.push(done),
+        let rest = std::iter::from_fn(|| messages.try_recv().ok());
+        for message in first.into_iter().chain(rest.take(BATCH)) {
+            match message {
+                WriterMessage::Line { id, note, line } => lines.push((id, note, line)),
+                WriterMessage::Flush(done) => flushed.push(done),
             }
         }
         if !lines.is_empty() {
@@ -61,15 +61,15 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, told: &Receiver<Told>
         index.bound(inner.settings.most, since);
         drop(index);
         let dropped = inner.dropped.load(Ordering::Relaxed);
-        if dropped > said {
-            (inner.tell)(&format!(
+        if dropped > reported {
+            (inner.notify)(&format!(
                 "history: {} notes of executions are missing, {dropped} since the start: they came faster than the disk takes them, or it refused them",
-                dropped - said
+                dropped - reported
             ));
-            said = dropped;
+            reported = dropped;
         }
         for done in flushed {
-            // Who asked may have gone.
+            // The caller may have gone.
             let _ = done.try_send(());
         }
     }
@@ -85,7 +85,7 @@ fn put(inner: &Inner, segments: &mut Segments, lines: &[(String, u64, Vec<u8>)])
             for (id, note, line) in lines {
                 // The end of the line is not read.
                 let length = u32::try_from(line.len().saturating_sub(1)).unwrap_or(u32::MAX);
-                index.moved(id, *note, Place::Disk { file, offset, length });
+                index.moved(id, *note, Location::Disk { file, offset, length });
                 offset += line.len() as u64;
             }
         }
@@ -93,7 +93,7 @@ fn put(inner: &Inner, segments: &mut Segments, lines: &[(String, u64, Vec<u8>)])
             tracing::error!(%error, "the history of executions cannot be written");
             for (id, note, line) in lines {
                 if let Ok(execution) = serde_json::from_slice::<super::Execution>(line) {
-                    index.moved(id, *note, Place::Memory(Arc::new(execution.slim())));
+                    index.moved(id, *note, Location::Memory(Arc::new(execution.slim())));
                 }
             }
             inner.dropped.fetch_add(lines.len() as u64, Ordering::Relaxed);

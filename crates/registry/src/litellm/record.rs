@@ -1,4 +1,4 @@
-//! What a record of LiteLLM's is beside an uploaded skill: its id, and what it keeps beside the files.
+//! The fields of a LiteLLM record that an uploaded skill does not have: its id, and those that are not files.
 
 use knack_skill::ids::UPLOADED;
 use knack_skill::model::Skill;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// How ids of records begin.
 pub(crate) const LITELLM_PREFIX: &str = "litellm_skill_";
-/// What a record has beside the files of its skill.
+/// The fields of a record that are not files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiteLlmFields {
     pub(super) description: Option<String>,

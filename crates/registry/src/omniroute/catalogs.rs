@@ -1,6 +1,6 @@
 //! Search and install from a catalog: `/api/skills/marketplace` (SkillsMP) and `/api/skills/skillssh` (skills.sh).
 //!
-//! What is installed is the SKILL.md alone, as it is at that moment, in the mode `auto`; it belongs to whoever installs it.
+//! What is installed is the SKILL.md alone, as it is at that moment, in the mode `auto`; it belongs to the caller who installs it.
 
 use std::num::IntErrorKind;
 
@@ -21,8 +21,8 @@ const TEXT_MAX: usize = 256;
 
 /// How many skills a search of skills.sh has: 1 to 100; 20 where it says nothing, 0, or no number.
 pub fn search_limit(query: Option<&str>) -> usize {
-    let said = parameters(query).find(|(key, _)| key == "limit");
-    let number = said.and_then(|(_, value)| match value.parse::<i64>() {
+    let limit = parameters(query).find(|(key, _)| key == "limit");
+    let number = limit.and_then(|(_, value)| match value.parse::<i64>() {
         Ok(number) => Some(number),
         Err(error) => match error.kind() {
             IntErrorKind::PosOverflow => Some(i64::MAX),
@@ -48,7 +48,7 @@ fn may_install(active: Catalog, from: Catalog) -> Result<(), Refusal> {
     Err(Refusal::new(RefusalKind::Conflict, "", text))
 }
 
-/// What a search finds.
+/// The results of a search.
 pub(super) async fn search(
     catalogs: Option<&Catalogs>,
     catalog: Catalog,
@@ -58,7 +58,7 @@ pub(super) async fn search(
     let text = parameters(query).find(|(key, _)| key == "q");
     let text = text.map_or_else(String::new, |(_, value)| value.trim().to_owned());
     if text.is_empty() {
-        // OmniRoute shows names that it calls popular; here is nobody who could say which are.
+        // OmniRoute lists names that it calls popular; no such figures exist here.
         return Ok(json!({"skills": []}));
     }
     if text.chars().count() > TEXT_MAX {
@@ -108,7 +108,7 @@ fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
 /// Members of an install from SkillsMP: those that must be there, and the others. `sourceUrl` is noted by OmniRoute's
 /// dashboard, and shown nowhere.
 const OF_SKILLSMP: ([&str; 3], [&str; 2]) = (["name", "description", "skillMdContent"], ["version", "sourceUrl"]);
-/// The same from skills.sh.
+/// As above, from skills.sh.
 const OF_SKILLSSH: ([&str; 4], [&str; 1]) = (["name", "description", "source", "skillId"], ["version"]);
 
 /// Reads an install, and fetches its SKILL.md where the body does not have it.

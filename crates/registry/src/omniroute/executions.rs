@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::find;
-use super::repeats::{Repeats, Told, Turn, no_history};
+use super::repeats::{RepeatDecision, Repeats, RunObserver, no_history};
 use super::rows::{Item, Row, Shared, refused, skill_of};
 use crate::answer::{Refusal, RefusalKind};
-use crate::history::{Execution, History, RanSkill, Sought, Status, id_of};
+use crate::history::{ExecutedSkill, Execution, ExecutionQuery, History, Status, id_of};
 use crate::mode::Mode;
 use crate::model::Owner;
 use crate::query::{number, parameters};
@@ -39,7 +39,7 @@ pub struct AdHoc {
     pub identity: Identity,
 }
 
-/// What the id of a run is made of, so that the same run has the same id wherever it is asked for.
+/// The parts of a run's id, so that the same run has the same id at every replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The gateway's request.
@@ -50,12 +50,12 @@ pub struct Identity {
     pub begun: i64,
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The status.
     pub status: Status,
-    /// What it printed.
+    /// Its output.
     pub output: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
@@ -74,7 +74,7 @@ pub enum NotRun {
     NotOffered(String),
 }
 
-/// Told of each step of a run.
+/// The callback for each step of a run.
 pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// Runs declared tools.
@@ -82,11 +82,11 @@ pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 pub trait Runs: Send + Sync {
     /// Why nothing is run here at this time.
     fn closed(&self) -> Option<String>;
-    /// Runs a tool once; `on_progress` is told of each step, also of the last, which is the answer.
+    /// Runs a tool once; `on_progress` is called with each step, and with the last, which is the answer.
     async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun>;
 }
 
-/// What the calls of this file need.
+/// The state for the calls of this file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ran<'a> {
     pub(crate) history: Option<&'a Arc<dyn History>>,
@@ -138,18 +138,18 @@ impl<'a> Ran<'a> {
         let skill = skill_of(store, owner, &row.item).await?;
         let arguments = Value::Object(wanted.input.clone()).to_string();
         let first = wanted.execution(owner, &skill, &arguments, repeat);
-        let told = match repeat {
-            None => Told::History(self.history.cloned()),
+        let observer = match repeat {
+            None => RunObserver::History(self.history.cloned()),
             Some(_) => match self.repeats.turn(self.history, &first).await? {
-                Turn::Own(told) => told,
-                Turn::Done(execution) => {
+                RepeatDecision::Own(observer) => observer,
+                RepeatDecision::Done(execution) => {
                     return Ok(json!({"execution": execution.shown(), "replayed": true}));
                 }
             },
         };
-        let first = told.first().unwrap_or(first);
-        let done = begun(&wanted, (first, arguments), (&skill, &shown), runs, &told).await;
-        told.settle().await;
+        let first = observer.first().unwrap_or(first);
+        let done = begun(&wanted, (first, arguments), (&skill, &shown), runs, &observer).await;
+        observer.settle().await;
         Ok(json!({"execution": done?.shown(), "replayed": false}))
     }
 }
@@ -160,13 +160,13 @@ async fn begun(
     (first, arguments): (Execution, String),
     (skill, shown): (&Skill, &str),
     runs: &dyn Runs,
-    told: &Told<'_>,
+    observer: &RunObserver<'_>,
 ) -> Result<Execution, Refusal> {
     let tool = match wanted.tool(skill, shown) {
         Ok(tool) => tool,
         Err(refusal) => {
             if skill.tools.is_empty() {
-                (told.note())(failed(first, &refusal.message));
+                (observer.note())(failed(first, &refusal.message));
             }
             return Err(refusal);
         }
@@ -175,7 +175,7 @@ async fn begun(
         tool: tool.clone(),
         ..first
     };
-    let (note, begun) = (told.note(), first.clone());
+    let (note, begun) = (observer.note(), first.clone());
     let on_progress: OnProgress = Arc::new(move |progress| note(with(begun.clone(), &progress)));
     let run = AdHoc {
         skill: skill.id.clone(),
@@ -230,7 +230,7 @@ fn shown_name(row: &Row<Item>) -> String {
     }
 }
 
-/// What a body asks for.
+/// The request of a body.
 struct Wanted {
     skill: String,
     tool: Option<String>,
@@ -306,7 +306,7 @@ impl Wanted {
         let execution = Execution {
             id,
             caller: owner.clone(),
-            skill: Some(RanSkill::of(skill)),
+            skill: Some(ExecutedSkill::of(skill)),
             tool: self.tool.clone().unwrap_or_default(),
             session: self.session.clone(),
             request: Uuid::now_v7().to_string(),
@@ -323,8 +323,8 @@ impl Wanted {
     }
 }
 
-/// What a list is asked for, and its page.
-fn sought(owner: &Owner, query: Option<&str>) -> Result<(Sought, usize), Refusal> {
+/// The parameters of a list, and its page.
+fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize), Refusal> {
     let (mut page, mut limit) = (1, LIMIT_DEFAULT);
     let (mut skill, mut status, mut others) = (None, None, false);
     let number = |name: &str, value: &str, most: usize| {
@@ -350,7 +350,7 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(Sought, usize), Refusal
         return Err(Refusal::invalid("apiKeyId", text));
     }
     let skip = (page - 1) * limit;
-    let sought = Sought {
+    let sought = ExecutionQuery {
         skill,
         status,
         skip,

@@ -56,7 +56,7 @@ const CATALOG_DESCRIPTION_MAX: usize = 1024;
 pub(super) struct Installation {
     /// The name as written, where it is no legal one.
     pub(super) title: Option<String>,
-    /// What is kept.
+    /// The record that is stored.
     pub(super) draft: Draft,
 }
 
@@ -156,15 +156,15 @@ impl Installation {
             .map_err(|refusal| Refusal::invalid(field, format!("{}: {}", refusal.field, refusal.message)))?;
         let version = record.version.to_string();
         match &draft.version {
-            Some(said) if version_given && *said != version => {
+            Some(stated) if version_given && *stated != version => {
                 let text =
-                    format!("its SKILL.md says {said}, and the body {version}; make them equal, or leave one out");
+                    format!("its SKILL.md says {stated}, and the body {version}; make them equal, or leave one out");
                 return Err(Refusal::invalid("version", text));
             }
             Some(_) => {}
             None => draft.version = Some(version),
         }
-        // A description is the skill's name where nobody wrote one.
+        // A description that nobody wrote is the skill's name.
         if is_document && draft.description == draft.name && !record.description.is_empty() {
             draft.description.clone_from(&record.description);
         }
@@ -173,7 +173,7 @@ impl Installation {
     }
 }
 
-/// Skills belong to whoever sends them: another owner cannot be named.
+/// A skill belongs to the caller who sends it: another owner cannot be named.
 pub(super) fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(), Refusal> {
     match members.get("apiKeyId") {
         None => Ok(()),
@@ -225,7 +225,7 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
         retryable: false,
         hidden: false,
         config: Vec::new(),
-        // What a declared tool has that says nothing.
+        // The risk of a tool whose record states none.
         risk: Risk::Safe,
     };
     let functions = BTreeMap::from([(HANDLER.to_owned(), vec![function])]);
@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    /// What nobody who installs could change is not warned about.
+    /// Installers get no warnings about what they cannot change.
     #[test]
     fn the_files_that_an_install_makes_have_no_problems() {
         let input = json!({"type": "object", "properties": {"text": {"type": "string"}}});
@@ -300,8 +300,8 @@ mod tests {
                 overrides: SpecOverrides::default(),
                 profile: Profile::Load,
             });
-            let told: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
-            assert_eq!(told, [""; 0], "{schema}");
+            let problems: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+            assert_eq!(problems, [""; 0], "{schema}");
         }
     }
 }

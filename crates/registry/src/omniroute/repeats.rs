@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use super::rows::refused;
 use crate::answer::{Refusal, RefusalKind};
-use crate::history::{Claimed, Execution, History, Status};
+use crate::history::{ClaimOutcome, Execution, History, Status};
 
 /// The header that makes a repeat of a request the same run.
 pub const REPEAT_HEADER: &str = "idempotency-key";
@@ -21,13 +21,13 @@ const KEY_MAX: usize = 256;
 #[async_trait]
 pub trait Claims: Debug + Send + Sync {
     /// Claims a run. On an error nothing may be run.
-    async fn claim(&self, execution: &Execution) -> Result<Claimed, ClaimError>;
+    async fn claim(&self, execution: &Execution) -> Result<ClaimOutcome, ClaimError>;
     /// Claims it again and again until the answer is dropped.
     fn hold(&self, execution: &Execution) -> Box<dyn Any + Send + Sync>;
     /// Says how it ended, or that the claim is withdrawn, and waits until the registry knows, within a bound.
     async fn settle(&self, execution: Execution);
     /// The same without waiting.
-    fn tell(&self, execution: Execution);
+    fn report(&self, execution: Execution);
 }
 
 /// Why it is not known who runs it.
@@ -41,18 +41,18 @@ pub enum ClaimError {
     NoHistory,
 }
 
-/// Who knows which requests ran.
+/// The authority on which requests ran.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Repeats<'a> {
     /// This process.
     Here(&'a InProgress),
     /// The registry of the cluster.
     Cluster(&'a Arc<dyn Claims>),
-    /// Nobody.
+    /// No run.
     Nobody,
 }
 
-/// Runs with a key of repeats that this process has begun.
+/// Runs with a key of repeats that this process has started.
 #[derive(Debug, Default)]
 pub(crate) struct InProgress(Mutex<HashSet<String>>);
 
@@ -73,16 +73,16 @@ impl Drop for OwnRun<'_> {
     }
 }
 
-/// What a request with a key of repeats is.
-pub(crate) enum Turn<'a> {
-    /// The first one: it is run, and this is told of it.
-    Own(Told<'a>),
+/// The decision about a request with a key of repeats.
+pub(crate) enum RepeatDecision<'a> {
+    /// The first request: it is run, and this gets its steps.
+    Own(RunObserver<'a>),
     /// It has run.
     Done(Box<Execution>),
 }
 
-/// Who is told of the steps of a run.
-pub(crate) enum Told<'a> {
+/// The receiver of the steps of a run.
+pub(crate) enum RunObserver<'a> {
     /// The history, of each.
     History(Option<Arc<dyn History>>),
     /// The same, and requests of this process.
@@ -98,8 +98,12 @@ pub(crate) enum Told<'a> {
 pub(crate) type Note = Arc<dyn Fn(Execution) + Send + Sync>;
 
 impl<'a> Repeats<'a> {
-    /// What a request is, of which this is the execution.
-    pub(crate) async fn turn(self, history: Option<&Arc<dyn History>>, first: &Execution) -> Result<Turn<'a>, Refusal> {
+    /// Decides about the request of this execution.
+    pub(crate) async fn turn(
+        self,
+        history: Option<&Arc<dyn History>>,
+        first: &Execution,
+    ) -> Result<RepeatDecision<'a>, Refusal> {
         match self {
             Self::Here(runs) => {
                 let history = history.ok_or_else(no_history)?;
@@ -107,22 +111,22 @@ impl<'a> Repeats<'a> {
                 let own = runs.take(&first.id).ok_or_else(in_progress)?;
                 let found = history.get(&first.caller, &first.id).await;
                 match found.map_err(|error| refused(error, &first.id))? {
-                    None => Ok(Turn::Own(Told::Here(Arc::clone(history), own))),
+                    None => Ok(RepeatDecision::Own(RunObserver::Here(Arc::clone(history), own))),
                     Some(execution) => known(execution),
                 }
             }
             Self::Cluster(claims) => match claims.claim(first).await {
-                Ok(Claimed::Run(claimed)) => {
-                    // Whose it is, and what is withheld, is the registry's affair.
+                Ok(ClaimOutcome::Run(claimed)) => {
+                    // The registry sets the caller, and withholds what it must.
                     let own = Execution {
                         id: claimed.id,
                         request: claimed.request,
                         created: claimed.created,
                         ..first.clone()
                     };
-                    Ok(Turn::Own(Told::Registry(ClaimedRun::of(claims, own))))
+                    Ok(RepeatDecision::Own(RunObserver::Registry(ClaimedRun::of(claims, own))))
                 }
-                Ok(Claimed::Known(execution)) => known(*execution),
+                Ok(ClaimOutcome::Known(execution)) => known(*execution),
                 Err(ClaimError::NoHistory) => Err(nobody_knows()),
                 Err(ClaimError::Busy) => {
                     let text =
@@ -140,13 +144,13 @@ impl<'a> Repeats<'a> {
     }
 }
 
-fn known<'a>(execution: Execution) -> Result<Turn<'a>, Refusal> {
+fn known<'a>(execution: Execution) -> Result<RepeatDecision<'a>, Refusal> {
     if execution.status == Status::Timeout {
         let text = "This run has reached its time limit; it is not run again.";
         return Err(Refusal::new(RefusalKind::TimedOut, REPEAT_HEADER, text));
     }
     if execution.status.has_ended() {
-        return Ok(Turn::Done(Box::new(execution)));
+        return Ok(RepeatDecision::Done(Box::new(execution)));
     }
     Err(in_progress())
 }
@@ -178,7 +182,7 @@ fn nobody_knows() -> Refusal {
     Refusal::invalid(REPEAT_HEADER, text)
 }
 
-impl Told<'_> {
+impl RunObserver<'_> {
     /// The execution that was claimed; `None`: it is as it was asked for.
     pub(crate) fn first(&self) -> Option<Execution> {
         match self {
@@ -222,7 +226,7 @@ impl Told<'_> {
     }
 }
 
-/// A run that this gateway has claimed. The registry knows it as pending, and is told its end however that comes: also when the
+/// A run that this gateway has claimed. The registry lists it as pending, and gets its end however that comes: also when the
 /// client leaves.
 pub(crate) struct ClaimedRun {
     claims: Arc<dyn Claims>,
@@ -232,13 +236,13 @@ pub(crate) struct ClaimedRun {
 
 struct RepeatState {
     now: Execution,
-    /// A step of it was told, so that a program may have run.
+    /// A step was reported, so that a program may have run.
     is_begun: bool,
     is_settled: bool,
 }
 
 impl RepeatState {
-    /// What there is to say at the end.
+    /// The last report.
     fn last(&self) -> Execution {
         let now = self.now.clone();
         match (self.is_begun, now.status.has_ended()) {
@@ -271,7 +275,7 @@ impl Drop for ClaimedRun {
     fn drop(&mut self) {
         let state = self.lock();
         if !state.is_settled {
-            self.claims.tell(state.last());
+            self.claims.report(state.last());
         }
     }
 }

@@ -13,15 +13,15 @@ use crate::answer::{Refusal, RefusalKind, rfc3339};
 use crate::catalogs::Catalog;
 use crate::check::load_stored;
 use crate::error::StoreError;
-use crate::history::RanSkill;
+use crate::history::ExecutedSkill;
 use crate::mode::Mode;
 use crate::model::{Owner, Record, Version};
 use crate::store::Store;
 
 /// Who owns what everybody sees, in this order: the operator, and OmniRoute's catalogs. What is installed from a catalog here
-/// belongs to whoever installs it.
+/// belongs to the caller who installs it.
 const SHARED: [&str; 3] = [SYSTEM, "skillsmp", "skillssh"];
-/// Who owns the skills from files.
+/// The owner of skills from files.
 pub(super) const SYSTEM: &str = "system";
 
 /// The source of a skill that is from no catalog.
@@ -33,7 +33,7 @@ pub(crate) type Shared = [Arc<Skill>];
 /// One version of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row<T> {
-    /// Whose it is.
+    /// The owner.
     pub owner: String,
     /// The name under which requests know it.
     pub name: String,
@@ -43,7 +43,7 @@ pub struct Row<T> {
     pub item: T,
 }
 
-/// What a caller sees, its own first and then the shared, each in the order given. The first of one name and version hides
+/// The skills of a caller, its own first and then the shared, each in the order given. The first of one name and version hides
 /// the others.
 pub fn visible<T>(rows: Vec<Row<T>>, caller: &str) -> Vec<Row<T>> {
     let rank = |row: &Row<T>| {
@@ -113,7 +113,7 @@ impl Item {
         catalog.map_or(LOCAL, Catalog::word)
     }
 
-    /// What the model decides itself is `auto`, too.
+    /// A mode that the model decides is `auto`, too.
     pub(super) fn mode(&self) -> Mode {
         let mode = match self {
             Self::Own(record, version) => record.mode_of(version),
@@ -149,8 +149,8 @@ fn shared_id(skill: &SkillRef) -> String {
     format!("{SYSTEM}.{}.{}", skill.namespace, skill.name)
 }
 
-impl RanSkill {
-    /// What is kept of the skill of an execution.
+impl ExecutedSkill {
+    /// The part of an execution's skill that is stored.
     #[must_use]
     pub fn of(skill: &Skill) -> Self {
         let uploaded = skill.upload.as_ref().map(|upload| upload.id.clone());

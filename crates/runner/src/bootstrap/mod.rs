@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 use crate::protocol::{Interpreter, Language};
 
-/// What a bootstrap writes to stdout when it waits for the program; no program can have written anything before.
+/// The bytes that a bootstrap writes to stdout when it waits for the program; no program can have written anything before.
 pub(crate) const READY: &[u8] = b"\0knack-ready\n";
 
 const PYTHON: &str = include_str!("python.py");

@@ -9,7 +9,7 @@ use super::folders::{DIRECTORY, RunFolders};
 /// The deepest directory that is looked into; each level holds one descriptor. Nothing honest is a tenth as deep.
 const MAX_DEPTH: usize = 128;
 
-/// What was found.
+/// The counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     /// Everything, directories too.

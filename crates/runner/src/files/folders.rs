@@ -23,7 +23,7 @@ pub(crate) struct RunFolders {
     pub(crate) skills_path: PathBuf,
     /// The owner of the files that are put into the work directory.
     pub(crate) owner: Option<Identity>,
-    /// What bounds the bytes and files of the work directory.
+    /// How the bytes and files of the work directory are bounded.
     pub(crate) bound: WorkBound,
 }
 
@@ -43,17 +43,17 @@ impl RunFolders {
         if !base.is_absolute() {
             return Err(format!("directory: {directory:?} is not an absolute path"));
         }
-        let tell = |what: &str| {
+        let failed = |what: &str| {
             let what = what.to_owned();
             move |error: rustix::io::Errno| format!("directory {directory:?}: {what}: {}", std::io::Error::from(error))
         };
         // In a pod the work volume is empty at first; the creator of an existing directory has set its owner. A
         // directory that cannot be created cannot be opened either, and the error of opening says more.
         let _ = rustix::fs::mkdir(base, Mode::from_raw_mode(0o711));
-        let base_fd = || rustix::fs::open(base, DIRECTORY, Mode::empty()).map_err(tell("cannot open"));
+        let base_fd = || rustix::fs::open(base, DIRECTORY, Mode::empty()).map_err(failed("cannot open"));
         let outside = base_fd()?;
         for (name, mode) in [("work", 0o700), ("skills", 0o755)] {
-            directory_in(&outside, name, mode).map_err(tell(name))?;
+            directory_in(&outside, name, mode).map_err(failed(name))?;
         }
         let (work_path, skills_path) = (base.join("work"), base.join("skills"));
         let bound = match quota.map(|quota| enclose(&work_path, &skills_path, quota)) {
@@ -66,18 +66,18 @@ impl RunFolders {
         let base_fd = base_fd()?;
         let open = |name: &str| rustix::fs::openat(&base_fd, name, DIRECTORY, Mode::empty());
         let (work, skills) = (
-            open("work").map_err(tell("work"))?,
-            open("skills").map_err(tell("skills"))?,
+            open("work").map_err(failed("work"))?,
+            open("skills").map_err(failed("skills"))?,
         );
-        let temporary = directory_in(&work, TEMPORARY, 0o700).map_err(tell(TEMPORARY))?;
-        let home = directory_in(&work, HOME, 0o700).map_err(tell(HOME))?;
-        rustix::fs::symlinkat("../skills", &work, "skills").map_err(tell("link to skills"))?;
+        let temporary = directory_in(&work, TEMPORARY, 0o700).map_err(failed(TEMPORARY))?;
+        let home = directory_in(&work, HOME, 0o700).map_err(failed(HOME))?;
+        rustix::fs::symlinkat("../skills", &work, "skills").map_err(failed("link to skills"))?;
         if let Some(owner) = owner {
             let (uid, gid) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
-            rustix::fs::fchown(&work, uid, gid).map_err(tell("chown work"))?;
-            rustix::fs::fchown(&temporary, uid, gid).map_err(tell("chown temporary"))?;
-            rustix::fs::fchown(&home, uid, gid).map_err(tell("chown home"))?;
-            rustix::fs::chownat(&work, "skills", uid, gid, AtFlags::SYMLINK_NOFOLLOW).map_err(tell("chown link"))?;
+            rustix::fs::fchown(&work, uid, gid).map_err(failed("chown work"))?;
+            rustix::fs::fchown(&temporary, uid, gid).map_err(failed("chown temporary"))?;
+            rustix::fs::fchown(&home, uid, gid).map_err(failed("chown home"))?;
+            rustix::fs::chownat(&work, "skills", uid, gid, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("chown link"))?;
         }
         Ok(Self {
             work,

@@ -16,7 +16,7 @@ pub(crate) const MAX_PATH_BYTES: usize = 1024;
 /// Deepest staged path; as deep as the walk that collects.
 const MAX_PARTS: usize = super::walk::MAX_DEPTH;
 
-/// What was staged in the work directory: path to length and running hash.
+/// The staged files of the work directory: path to length and running hash.
 #[derive(Debug, Default)]
 pub(crate) struct Staged(BTreeMap<String, (u64, Sha256)>);
 

@@ -12,7 +12,7 @@ pub(crate) const MAX_DEPTH: usize = 32;
 /// Entries that one walk reads. 100,000 files are collected completely; for more, the result says so.
 pub(crate) const MAX_ENTRIES: u64 = 250_000;
 
-/// What the walk meets.
+/// An entry that the walk visits.
 #[derive(Debug)]
 pub(crate) enum WalkEntry<'a> {
     /// Something that is not a directory, with its metadata.

@@ -14,7 +14,7 @@ use crate::protocol::{Identity, Landlock, LandlockState};
 pub(crate) struct Failure {
     /// The step.
     pub(crate) step: &'static str,
-    /// What the kernel or the library said.
+    /// The message of the kernel or of the library.
     pub(crate) message: String,
     /// The kernel does not have the lock, and the run may not start without it.
     pub(crate) is_missing: bool,
@@ -166,7 +166,7 @@ pub(crate) fn drop_to(identity: Identity) -> Result<(), Failure> {
     rustix::thread::set_thread_groups(&[]).map_err(Failure::of("setgroups"))?;
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(Failure::of("setgid"))?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(Failure::of("setuid"))?;
-    // The kernel has dropped them with the uid, unless securebits told it to keep them.
+    // The kernel has dropped them with the uid, unless securebits are set to keep them.
     let none = rustix::thread::CapabilitySets {
         effective: rustix::thread::CapabilitySet::empty(),
         permitted: rustix::thread::CapabilitySet::empty(),

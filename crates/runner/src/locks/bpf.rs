@@ -26,7 +26,7 @@ const OFFSET_ARGUMENTS: u32 = 16;
 /// A compiled filter.
 pub(crate) type Program = Vec<sock_filter>;
 
-/// What happens to a syscall.
+/// The action for a syscall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// It passes.

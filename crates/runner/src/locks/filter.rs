@@ -25,7 +25,7 @@ const ACCESS_MODE: u32 = 3;
 /// `O_TRUNC`.
 const TRUNCATE: u32 = 0o1000;
 
-/// What Landlock does not keep on this kernel, so that the filter has to.
+/// Accesses that this kernel's Landlock does not restrict, so that the filter must.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// Neither the scope of signals nor a uid of the run's own keeps signals inside the run: only this process (its pid
@@ -68,7 +68,7 @@ pub(crate) fn filter_b(missing: Missing) -> Result<Program, String> {
     compile(ARCHITECTURE, REFUSED, rules)
 }
 
-/// What a denied call says. EPERM is 1 everywhere.
+/// The errno of a denied call. EPERM is 1 everywhere.
 const REFUSED: Action = Action::Errno(1);
 
 fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {

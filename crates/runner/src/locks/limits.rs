@@ -29,7 +29,7 @@ const FILE_BYTES: u64 = 64 << 20;
 const OPEN_FILES: u64 = 256;
 /// More text than a model reads; the result says that output was cut.
 const OUTPUT_BYTES: u64 = 1_000_000;
-/// What one answer carries back, all files together.
+/// Bytes of the files in one answer, all together.
 const RESULT_BYTES: u64 = 4 << 20;
 /// Ten times what a person looks through.
 const RESULT_FILES: u64 = 200;

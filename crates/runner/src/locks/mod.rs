@@ -19,7 +19,7 @@ const ABI_TRUNCATE: u32 = 3;
 /// that the runner asks for.
 const ABI_SCOPES: u32 = 6;
 
-/// What the kernel is taken to offer, at most. Tests play older and stricter ones; the program takes what there is.
+/// The newest kernel features that are used. Tests set older and stricter ones; the program uses all that the kernel has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
     /// The newest Landlock ABI that is used; 0: none.

@@ -20,7 +20,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 /// Files that the runner makes itself: the directory, its temporary one, the link to the skills.
 const OWN_FILES: u64 = 8;
 
-/// What a working directory may hold.
+/// The bounds of a working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quota {
     pub(crate) bytes: u64,
@@ -107,7 +107,7 @@ fn new_file_system(quota: Quota) -> rustix::io::Result<OwnedFd> {
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// What is mounted at the path, attached nowhere: it stays writable, for the runner alone.
+/// A detached copy of the mount at the path: it stays writable, for the runner alone.
 fn copy_of(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     rustix::mount::open_tree(CWD, path, flags)

@@ -10,7 +10,7 @@ use landlock::{
 use super::ABI_SCOPES;
 use crate::protocol::LandlockState;
 
-/// What the run may touch.
+/// The paths that the run may access.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PathRules {
     /// Read files and list directories.
@@ -66,7 +66,7 @@ pub(crate) fn prepare(rules: &PathRules, newest: u32) -> Result<Option<RulesetCr
     build().map(Some).map_err(|error| format!("Landlock rules: {error}"))
 }
 
-/// What Landlock has come to in a child.
+/// The state of Landlock in a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LandlockReached {
     /// How much of what was asked for holds.
@@ -82,7 +82,7 @@ impl LandlockReached {
         abi: 0,
     };
 
-    /// What `restrict_self` reached, with an ABI of at most `newest`.
+    /// The state that `restrict_self` reached, with an ABI of at most `newest`.
     pub(super) fn of(status: &RestrictionStatus, newest: u32) -> Self {
         let abi = match status.landlock {
             LandlockStatus::Available { effective_abi, .. } => (effective_abi as u32).min(newest),

@@ -45,7 +45,7 @@ impl Reach {
     }
 }
 
-/// What the killing found.
+/// The result of the killing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Killed {
     /// The status of the main process if it was reaped here.
@@ -58,7 +58,7 @@ pub(crate) struct Killed {
 
 /// Kills every process of the run and reaps until there is none.
 ///
-/// `main` is the main process if it was not reaped yet: a reaped one's number may be somebody else's by now. Those of
+/// `main` is the main process if it was not reaped yet: the kernel may have reused the pid of a reaped process. Those of
 /// `dismissed` are not counted: they were the runner's own.
 pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], reach: Reach) -> Killed {
     let deadline = Instant::now() + Duration::from_millis(KILL_BOUND_MS);

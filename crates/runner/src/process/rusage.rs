@@ -1,4 +1,4 @@
-//! What the reaped processes of the run have used.
+//! Resources that the reaped processes of the run have used.
 
 use std::time::Duration;
 

@@ -22,12 +22,12 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::locks::{Failure, LandlockReached, Recipe};
 use crate::protocol::LandlockState;
 
-/// What to execute.
+/// The program to execute.
 #[derive(Debug)]
 pub(crate) struct Launch {
     /// The absolute path of the binary.
     pub(crate) program: PathBuf,
-    /// What the program sees as its own name.
+    /// The program's own name (`argv[0]`).
     pub(crate) name: OsString,
     /// The arguments after the name.
     pub(crate) arguments: Vec<OsString>,
@@ -64,7 +64,7 @@ pub(crate) struct Child {
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
-    /// What was reached.
+    /// The locks that are on.
     pub(crate) landlock: LandlockReached,
 }
 
@@ -127,7 +127,7 @@ impl Waiting {
         let mut line = String::new();
         let read = report.read_line(&mut line);
         let landlock = match (read, decode(line.trim_end())) {
-            (Ok(_), Some(told)) => told?,
+            (Ok(_), Some(outcome)) => outcome?,
             // Fail closed: a child whose locks are unknown gets no command, so it executes nothing.
             _ => return Err(NoChild::Failed("the child ended before its locks were on".to_owned())),
         };
@@ -193,7 +193,7 @@ impl Launch {
     }
 }
 
-/// What the child executes, as system calls take it.
+/// The program in the form that system calls take.
 struct Order {
     program: CString,
     cwd: PathBuf,
@@ -258,22 +258,22 @@ fn become_program(mut recipe: Recipe, inside: &Inside<'_>) {
     let Ok(report) = rustix::io::fcntl_dupfd_cloexec(inside.report, 3) else {
         return;
     };
-    let tell = |line: &str| rustix::io::write(&report, line.as_bytes()).is_ok();
+    let write = |line: &str| rustix::io::write(&report, line.as_bytes()).is_ok();
     if let Err(error) = default_signals().and_then(|()| take_standard(inside.standard)) {
-        tell(&format!("-standard streams: {}\n", std::io::Error::from(error)));
+        write(&format!("-standard streams: {}\n", std::io::Error::from(error)));
         return;
     }
     let mut reached = None;
     if let Err(failure) = recipe.apply(|landlock| reached = Some(landlock)) {
-        tell(&encode_failure(&failure));
+        write(&encode_failure(&failure));
         return;
     }
     // The runner's descriptors, including other children's pipes, whose end those would otherwise never see.
     if let Err(error) = close_all_but(inside.control.as_raw_fd(), report.as_raw_fd()) {
-        tell(&format!("-close_range: {error}\n"));
+        write(&format!("-close_range: {error}\n"));
         return;
     }
-    if !reached.is_some_and(|landlock| tell(&encode(landlock))) {
+    if !reached.is_some_and(|landlock| write(&encode(landlock))) {
         return;
     }
     let mut message = Vec::new();
@@ -281,7 +281,7 @@ fn become_program(mut recipe: Recipe, inside: &Inside<'_>) {
         return;
     }
     let errno = Order::decode(&message).map_or(libc::EINVAL, |order| execute(&order));
-    tell(&format!("{errno}\n"));
+    write(&format!("{errno}\n"));
 }
 
 /// SIGPIPE as everybody else has it, and no signal blocked: both outlive an exec.

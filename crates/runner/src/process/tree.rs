@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::files::blocks;
 
-/// What the tree holds at one moment.
+/// A snapshot of the process tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// Anonymous and shared memory of all processes; pages of files are not counted.

@@ -78,7 +78,7 @@ pub struct Start {
     /// Upper limits; `run` may lower them.
     #[serde(default)]
     pub limits: Limits,
-    /// What the runner watches by itself, for hosts without a cgroup around the run.
+    /// The limits that the runner itself watches, for hosts without a cgroup around the run.
     #[serde(default)]
     pub watch: Watch,
     /// How long a run continues after the runner's stdin ended, in milliseconds; 0 kills at once.
@@ -142,7 +142,7 @@ pub struct Identity {
     pub exclusive: bool,
 }
 
-/// Limits of a run. An absent limit means: in `start` the stated default, in `run` what `start` said.
+/// Limits of a run. An absent limit means: in `start` the stated default, in `run` the limit of `start`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -177,7 +177,7 @@ pub struct Limits {
     pub result_files: Option<u64>,
 }
 
-/// What the runner itself watches, by sampling; a run over one of these is killed. Files are counted at the end of the
+/// Limits that the runner itself watches, by sampling; a run over one of these is killed. Files are counted at the end of the
 /// run too. Absent means unwatched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -241,7 +241,7 @@ pub struct Run {
     /// Whatever the owner wants to find beside the id in `started`, at most 4 KiB; meaningless to the runner.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub context: String,
-    /// What to run.
+    /// The program.
     pub program: Program,
     /// Where it runs.
     #[serde(default)]
@@ -258,7 +258,7 @@ pub struct Run {
     pub require_landlock: u32,
 }
 
-/// What a run executes.
+/// The program of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Program {

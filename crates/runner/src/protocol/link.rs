@@ -23,11 +23,11 @@ use super::{Claim, Data, FromRunner, Key, PROTOCOL, PROTOCOL_MIN, Sealed, ToRunn
 
 /// The separator between the authenticated text and the mac.
 const BEFORE_MAC: &[u8] = b",\"mac\":\"";
-/// What ends the line.
+/// The end of the line.
 const AFTER_MAC: &[u8] = b"\"}";
 /// A number and a tag.
 const MAC_BYTES: usize = 8 + 16;
-/// The same in base64.
+/// Its length in base64.
 const MAC_CHARACTERS: usize = MAC_BYTES / 3 * 4;
 /// The longest line without a mac that is parsed after the claim: another claim.
 const MAX_CLAIM_BYTES: usize = 1024;
@@ -156,17 +156,17 @@ impl OwnerLink {
 
     /// Reads a line of the runner's stdout. Each frame must follow the one before it: what is lost in between may be
     /// anything. A conversation may be joined late, so the first frame has any number.
-    pub fn read(&mut self, line: &[u8]) -> Heard {
+    pub fn read(&mut self, line: &[u8]) -> Incoming {
         self.reader.read(line)
     }
 }
 
-/// What a line of a runner's stdout is.
+/// A line of a runner's stdout.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum Incoming {
     /// A frame of the runner that has our key.
     Frame(FromRunner),
-    /// A frame that anybody may have caused: `ready` at boot, what is said to strangers, another protocol.
+    /// A frame that an unauthenticated peer may have caused: `ready` at boot, an answer to a stranger, another protocol.
     Unproven(FromRunner),
     /// A frame of the runner that has our key, and not the one after the last: something is missing.
     Gap {
@@ -213,26 +213,30 @@ impl Reader {
     }
 
     /// Reads a line.
-    pub fn read(&mut self, line: &[u8]) -> Heard {
+    pub fn read(&mut self, line: &[u8]) -> Incoming {
         if let Some(mac) = self.cipher.proven(line, Use::Runner) {
             // Made by the runner, so it is a frame, or one of a newer runner that this version cannot parse.
-            let frame = serde_json::from_slice(line).map_or(Heard::Nothing, Heard::Frame);
+            let frame = serde_json::from_slice(line).map_or(Incoming::Nothing, Incoming::Frame);
             return self.in_order(number_of(&mac), frame);
         }
         match serde_json::from_slice(line) {
             Ok(FromRunner::Sealed(sealed)) => match self.open(&sealed) {
-                Some(frame) => self.in_order(sealed.sequence, Heard::Frame(frame)),
-                None => Heard::Nothing,
+                Some(frame) => self.in_order(sealed.sequence, Incoming::Frame(frame)),
+                None => Incoming::Nothing,
             },
-            Ok(frame) => Heard::Unproven(frame),
-            Err(_) => Heard::Nothing,
+            Ok(frame) => Incoming::Unproven(frame),
+            Err(_) => Incoming::Nothing,
         }
     }
 
-    fn in_order(&mut self, came: u64, heard: Heard) -> Heard {
+    fn in_order(&mut self, came: u64, heard: Incoming) -> Incoming {
         let due = self.due.unwrap_or(came);
         self.due = Some(came.saturating_add(1));
-        if due == came { heard } else { Heard::Gap { due, came } }
+        if due == came {
+            heard
+        } else {
+            Incoming::Gap { due, came }
+        }
     }
 
     fn open(&self, sealed: &Sealed) -> Option<FromRunner> {
@@ -326,7 +330,7 @@ impl RunnerLink {
         serde_json::from_slice(line).map_err(|error| Refusal::Malformed(error.to_string()))
     }
 
-    /// What the owner has asked so far; see [`OwnerLink::request_digest`].
+    /// The owner's requests so far; see [`OwnerLink::request_digest`].
     pub fn request_digest(&self) -> String {
         hex(&self.asked.clone().finalize())
     }

@@ -112,11 +112,14 @@ fn a_frame_of_one_side_is_none_of_the_other() {
     let mut runner = RunnerLink::new(&KEY);
     // `{"type":"cancel"...}` means nothing to an owner; what counts is that it does not prove itself.
     let from_owner = owner.encode(&ToRunner::Ack);
-    assert_eq!(Reader::new(&KEY).read(line(&from_owner)), Heard::Nothing);
+    assert_eq!(Reader::new(&KEY).read(line(&from_owner)), Incoming::Nothing);
     let from_runner = runner.encode(&started());
     assert_eq!(RunnerLink::new(&KEY).read(line(&from_runner)), Err(Refusal::Stranger));
-    assert_eq!(Reader::new(&OTHER).read(line(&from_runner)), Heard::Unproven(started()));
-    assert_eq!(Reader::new(&KEY).read(line(&from_runner)), Heard::Frame(started()));
+    assert_eq!(
+        Reader::new(&OTHER).read(line(&from_runner)),
+        Incoming::Unproven(started())
+    );
+    assert_eq!(Reader::new(&KEY).read(line(&from_runner)), Incoming::Frame(started()));
 }
 
 #[test]
@@ -170,15 +173,15 @@ fn sealed_frames_open_for_the_key_alone_and_show_nothing() {
         for word in ["stderr", "a\\nb", "owner's", "timeout", "symlink"] {
             assert!(!text.contains(word), "{text}");
         }
-        assert_eq!(Reader::new(&OTHER).read(line(&sealed)), Heard::Nothing);
-        assert_eq!(reader.read(line(&sealed)), Heard::Frame(frame));
+        assert_eq!(Reader::new(&OTHER).read(line(&sealed)), Incoming::Nothing);
+        assert_eq!(reader.read(line(&sealed)), Incoming::Frame(frame));
         // Under another number it does not open.
         let FromRunner::Sealed(mut moved) = serde_json::from_slice(line(&sealed)).unwrap() else {
             panic!("{text}");
         };
         moved.sequence += 1;
         let moved = encode(&FromRunner::Sealed(moved));
-        assert_eq!(Reader::new(&KEY).read(line(&moved)), Heard::Nothing);
+        assert_eq!(Reader::new(&KEY).read(line(&moved)), Incoming::Nothing);
     }
     let plain = runner.encode(&started());
     assert!(
@@ -194,13 +197,13 @@ fn a_frame_that_is_missing_is_noticed() {
     let lines: Vec<Vec<u8>> = secrets().iter().map(|frame| runner.encode(frame)).collect();
     // Joined late: any first number is accepted.
     let mut late = Reader::new(&KEY);
-    assert!(matches!(late.read(line(&lines[1])), Heard::Frame(_)));
-    assert!(matches!(late.read(line(&lines[2])), Heard::Frame(_)));
-    assert_eq!(late.read(line(&lines[4])), Heard::Gap { due: 3, came: 4 });
+    assert!(matches!(late.read(line(&lines[1])), Incoming::Frame(_)));
+    assert!(matches!(late.read(line(&lines[2])), Incoming::Frame(_)));
+    assert_eq!(late.read(line(&lines[4])), Incoming::Gap { due: 3, came: 4 });
     // A log whose beginning was rotated away.
     assert_eq!(
         Reader::of_log(&KEY).read(line(&lines[1])),
-        Heard::Gap { due: 0, came: 1 }
+        Incoming::Gap { due: 0, came: 1 }
     );
 }
 
@@ -212,7 +215,10 @@ fn what_a_runner_says_before_the_claim_proves_nothing() {
         version: "0.0.1".to_owned(),
         locks: None,
     });
-    assert_eq!(Reader::of_log(&KEY).read(line(&encode(&ready))), Heard::Unproven(ready));
+    assert_eq!(
+        Reader::of_log(&KEY).read(line(&encode(&ready))),
+        Incoming::Unproven(ready)
+    );
     let Ok(FromRunner::Ready(old)) = serde_json::from_slice(br#"{"type":"ready","protocol":2,"version":"0.1.0"}"#)
     else {
         panic!("the `ready` of an older runner is read");
@@ -225,7 +231,7 @@ proptest! {
     fn no_line_of_a_stranger_is_taken(bytes in prop::collection::vec(any::<u8>(), 0..300), text in "\\PC{0,200}") {
         for stranger in [&bytes[..], text.as_bytes(), format!("{{\"type\":\"ack\",\"mac\":\"{text}\"}}").as_bytes()] {
             prop_assert!(RunnerLink::new(&KEY).read(stranger).is_err());
-            prop_assert!(!matches!(Reader::new(&KEY).read(stranger), Heard::Frame(_)));
+            prop_assert!(!matches!(Reader::new(&KEY).read(stranger), Incoming::Frame(_)));
         }
     }
 }

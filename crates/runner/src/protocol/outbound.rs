@@ -75,11 +75,11 @@ pub struct Locks {
     pub landlock: LandlockState,
     /// The ABI of the kernel, at most the newest that the runner supports; 0: none.
     pub landlock_abi: u32,
-    /// What bounds the bytes and files of the working directory.
+    /// How the bytes and files of the working directory are bounded.
     pub work: WorkBound,
 }
 
-/// What bounds the bytes and files that a run keeps in its working directory.
+/// How the bytes and files that a run keeps in its working directory are bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkBound {
@@ -117,7 +117,7 @@ pub struct Claimed {
 pub struct Started {
     /// The id of `run`.
     pub id: String,
-    /// What was asked, as one number: SHA-256 (hex) over the macs of the owner's frames up to and including `run`.
+    /// The owner's requests as one number: SHA-256 (hex) over the macs of the owner's frames up to and including `run`.
     pub digest: String,
     /// The locks of the process that gets the program.
     pub locks: Locks,
@@ -172,7 +172,7 @@ pub struct FileError {
     pub path: String,
     /// Why the file was not collected.
     pub kind: FileErrorKind,
-    /// The same in a sentence.
+    /// A sentence for it.
     pub message: String,
 }
 
@@ -234,17 +234,17 @@ pub enum Exit {
     Cancelled,
     /// The program never ran: the kernel does not give the locks that `start` or `run` demands.
     LocksMissing {
-        /// What is demanded and what is there, in one line.
+        /// The requirement and the actual state, in one line.
         reason: String,
     },
     /// The program never ran. Fail closed: a lock that could not be applied is reported here too.
     NotStarted {
-        /// What went wrong, in one line.
+        /// The error, in one line.
         reason: String,
     },
 }
 
-/// What was read from one stream.
+/// The bytes that were read from one stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamReport {
     /// Bytes sent in `output` frames.

@@ -26,14 +26,14 @@ const SHORTEST: Duration = Duration::from_secs(5);
 /// seconds.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// What `knack-runner --probe` prints, as one line.
+/// The output of `knack-runner --probe`, as one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// Whom it dialled.
     pub target: SocketAddr,
-    /// What it asked.
+    /// The questions.
     pub question: String,
-    /// What came of it, in order.
+    /// The outcomes, in order.
     pub dials: Vec<Dial>,
 }
 
@@ -42,11 +42,11 @@ pub struct Probe {
 pub struct Dial {
     /// When it ended, milliseconds since the probe began.
     pub at_ms: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: DialOutcome,
 }
 
-/// What came of a dial.
+/// The outcome of a dial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DialOutcome {
@@ -120,7 +120,7 @@ fn dial(target: SocketAddr, question: &str) -> DialOutcome {
         stream.write_all(format!("{PROBE_GREETING}{question}\n").as_bytes())?;
         (&stream).take(PROBE_WORD_BYTES as u64).read_to_end(&mut answer)
     };
-    // What came before a connection broke counts.
+    // Bytes before a broken connection count.
     let _ = ask();
     let answer = String::from_utf8_lossy(&answer).trim().to_owned();
     if answer.is_empty() {

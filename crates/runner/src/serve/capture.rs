@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_log_is_cut_and_said_to_be() {
+    fn what_does_not_fit_the_log_is_cut_and_marked() {
         let now = Instant::now();
         let mut stream = capture(100);
         stream.take(b"0123456789", now);

@@ -21,7 +21,7 @@ const HIGH_WATER_BYTES: usize = 1 << 20;
 
 /// Container runtimes cut longer lines of a log.
 const LOG_LINE_BYTES: usize = 16 << 10;
-/// What a container runtime writes before each piece of a line: time, stream, tag.
+/// The prefix of a container runtime before each piece of a line: time, stream, tag.
 const LOG_PREFIX_BYTES: usize = 48;
 /// Kept free for the result, whose texts have 512 bytes at most.
 const RESULT_BYTES: u64 = 8 << 10;
@@ -30,7 +30,7 @@ const ERRORS_BYTES: u64 = 184 << 10;
 /// The smallest log that a run is started with: what is kept free, what comes before the run, and some output.
 const MIN_LOG_BYTES: u64 = 256 << 10;
 
-/// What a frame of output or of a file has around its path and bytes, the seal and the mac included: 354 bytes with the
+/// The size of a frame of output or of a file without its path and bytes, the seal and the mac included: 354 bytes with the
 /// longest numbers.
 const FRAME_BYTES: u64 = 384;
 
@@ -125,7 +125,7 @@ impl OutQueue {
         self.bytes.len() - self.start > HIGH_WATER_BYTES
     }
 
-    /// Writes a little, after poll said that it does not block.
+    /// Writes a part, after poll reported that writing does not block.
     ///
     /// Errors: the owner is gone.
     pub(super) fn write_some(&mut self, to: BorrowedFd<'_>) -> rustix::io::Result<()> {
@@ -168,7 +168,7 @@ impl OutQueue {
     }
 }
 
-/// What a line of this length costs in the log.
+/// The size of a line of this length in the log.
 fn log_bytes(line: u64) -> u64 {
     line + line.div_ceil(LOG_LINE_BYTES as u64) * LOG_PREFIX_BYTES as u64
 }

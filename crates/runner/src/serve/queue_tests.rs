@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::{
-    Claimed, Data, Exit, FileError, FileErrorKind, FilePiece, Heard, Key, LandlockState, Locks, Output, OutputStream,
-    Reader, Ready, Rejected, RunResult, Started, StreamReport, WorkBound, json_bytes, shorten,
+    Claimed, Data, Exit, FileError, FileErrorKind, FilePiece, Incoming, Key, LandlockState, Locks, Output,
+    OutputStream, Reader, Ready, Rejected, RunResult, Started, StreamReport, WorkBound, json_bytes, shorten,
 };
 use crate::serve::bounds::{MAX_CONTEXT_BYTES, MAX_ID_BYTES, MAX_PATH_BYTES, MAX_REASON_BYTES, MAX_TOLD_PATH_BYTES};
 
@@ -238,7 +238,7 @@ proptest! {
         let mut reader = Reader::of_log(&KEY);
         for line in queue.bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let heard = reader.read(line);
-            prop_assert!(matches!(heard, Heard::Frame(_)), "{heard:?}");
+            prop_assert!(matches!(heard, Incoming::Frame(_)), "{heard:?}");
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) enum Readiness {
 /// The program on its way to the bootstrap.
 #[derive(Debug, Default)]
 pub(super) struct Payload {
-    /// `None` when all was written or nobody reads.
+    /// `None` when all was written or the reader is gone.
     pub(super) pipe: Option<OwnedFd>,
     bytes: Vec<u8>,
     written: usize,
@@ -173,7 +173,7 @@ fn cpu_used(pid: Pid) -> Duration {
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) id: String,
-    /// What was asked.
+    /// The request.
     pub(super) digest: String,
     pub(super) limits: Effective,
     pub(super) began: Instant,

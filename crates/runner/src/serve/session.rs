@@ -1,4 +1,4 @@
-//! What the frames of the owner do.
+//! The effects of the owner's frames.
 
 use std::time::{Duration, Instant};
 
@@ -196,11 +196,11 @@ impl Session {
 
     /// Sends the second `ready` once the interpreter is ready, or if there is none.
     fn answer_start(&mut self) {
-        let stands = self
+        let is_ready = self
             .process
             .as_ref()
             .is_none_or(|process| process.readiness == Readiness::Ready);
-        if self.owes_ready && stands {
+        if self.owes_ready && is_ready {
             self.owes_ready = false;
             self.send_frame(&ready(self.locks()));
         }
@@ -251,11 +251,11 @@ impl Session {
             kills: setup.kills.clone().started(),
             verdict: None,
         });
-        let begun = match &run.program {
+        let started = match &run.program {
             Program::Command { argv } => self.run_command(&run, argv),
             Program::Code { .. } => self.run_code(run),
         };
-        if let Err(reason) = begun {
+        if let Err(reason) = started {
             self.failed = Some(without_child(reason));
         }
     }

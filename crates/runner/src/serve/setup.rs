@@ -1,4 +1,4 @@
-//! What `start` builds: folders, limits, recipe of the locks.
+//! The steps of `start`: folders, limits, recipe of the locks.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ impl Setup {
         })
     }
 
-    /// What is left to watch.
+    /// The limits that the runner watches.
     pub(super) fn watched(&self) -> Watch {
         match self.folders.bound {
             WorkBound::Watched | WorkBound::Outside => self.start.watch,
@@ -99,7 +99,7 @@ impl Setup {
         Waiting::fork(self.recipe(&limits)?, Stdin::Null)
     }
 
-    /// What a command executes.
+    /// The program of a command.
     ///
     /// Errors: it cannot be found, or there is no such directory; the texts go to the model.
     pub(super) fn launch(&self, run: &Run, argv: &[String]) -> Result<Launch, String> {

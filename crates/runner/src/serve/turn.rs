@@ -44,13 +44,13 @@ pub fn serve_on(kernel: Kernel, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -
     let main = session.process.take().as_ref().and_then(Process::unreaped);
     let killed = crate::process::kill_everything(main, &[], session.reach());
     if killed.survivors > 0 {
-        // The owner no longer reads; the exit code tells it to end the remaining processes.
+        // The owner no longer reads; the exit code makes it end the remaining processes.
         return Err(std::io::Error::other("processes of the run are still running"));
     }
     outcome.map_err(Into::into)
 }
 
-/// What the runner listens and speaks to.
+/// The descriptors that the runner reads and writes.
 struct Ends<'a> {
     input: BorrowedFd<'a>,
     output: BorrowedFd<'a>,

@@ -1,7 +1,7 @@
 //! The rules of the frames.
 
 use knack_runner::protocol::{
-    Area, Claim, Cwd, Data, Exit, Files, FromRunner, Heard, Interpreter, Journal, Key, Language, Limits,
+    Area, Claim, Cwd, Data, Exit, Files, FromRunner, Incoming, Interpreter, Journal, Key, Language, Limits,
     MAX_LINE_BYTES, OwnerLink, PROTOCOL, PROTOCOL_MIN, Program, Reader, Run, StagedFile, ToRunner, encode,
 };
 
@@ -118,12 +118,15 @@ fn the_first_claim_owns_the_runner_and_later_ones_are_answered_so() {
     let mut ours = Reader::new(&KEY);
     for line in &lines {
         let heard = ours.read(line);
-        assert!(matches!(heard, Heard::Unproven(_)), "{heard:?}");
+        assert!(matches!(heard, Incoming::Unproven(_)), "{heard:?}");
     }
     let mut theirs = Reader::of_log(&Key::new([6; 32]));
-    assert!(matches!(theirs.read(&lines[0]), Heard::Unproven(FromRunner::Ready(_))));
+    assert!(matches!(
+        theirs.read(&lines[0]),
+        Incoming::Unproven(FromRunner::Ready(_))
+    ));
     for line in &lines[1..] {
-        assert!(matches!(theirs.read(line), Heard::Frame(FromRunner::Claimed(_))));
+        assert!(matches!(theirs.read(line), Incoming::Frame(FromRunner::Claimed(_))));
     }
 }
 
@@ -161,19 +164,19 @@ fn the_protocol_is_the_newest_that_both_sides_speak() {
         protocol: PROTOCOL + 9,
     })));
     let mut reader = Reader::of_log(&KEY);
-    let heard: Vec<Heard> = runner.read_lines(5).iter().map(|line| reader.read(line)).collect();
+    let heard: Vec<Incoming> = runner.read_lines(5).iter().map(|line| reader.read(line)).collect();
     for position in 0..3 {
-        let Heard::Unproven(FromRunner::Ready(ready)) = &heard[position] else {
+        let Incoming::Unproven(FromRunner::Ready(ready)) = &heard[position] else {
             panic!("{heard:?}")
         };
         assert_eq!(ready.protocols(), (PROTOCOL_MIN, PROTOCOL));
     }
-    let Heard::Unproven(FromRunner::Rejected(rejected)) = &heard[3] else {
+    let Incoming::Unproven(FromRunner::Rejected(rejected)) = &heard[3] else {
         panic!("{heard:?}")
     };
     assert!(rejected.message.contains("protocol 3"), "{}", rejected.message);
     assert!(
-        matches!(&heard[4], Heard::Frame(FromRunner::Claimed(claimed)) if claimed.protocol == PROTOCOL),
+        matches!(&heard[4], Incoming::Frame(FromRunner::Claimed(claimed)) if claimed.protocol == PROTOCOL),
         "{heard:?}"
     );
 }
@@ -322,15 +325,16 @@ fn a_journal_names_the_run_and_seals_what_it_wrote() {
             assert!(!text.contains(word), "{text}");
         }
         match reader.read(&line) {
-            Heard::Frame(FromRunner::Started(started)) => {
+            Incoming::Frame(FromRunner::Started(started)) => {
                 assert!(
                     text.contains("\"id\":\"journal\"") && text.contains("\"context\":\"ours\""),
                     "{text}"
                 );
                 assert_eq!(started.digest, asked);
             }
-            Heard::Frame(FromRunner::Ready(_) | FromRunner::Claimed(_)) | Heard::Unproven(FromRunner::Ready(_)) => {}
-            Heard::Frame(frame) => {
+            Incoming::Frame(FromRunner::Ready(_) | FromRunner::Claimed(_))
+            | Incoming::Unproven(FromRunner::Ready(_)) => {}
+            Incoming::Frame(frame) => {
                 assert!(text.starts_with("{\"type\":\"sealed\""), "{text}");
                 opened.push(frame);
             }

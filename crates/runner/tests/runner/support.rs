@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use knack_runner::protocol::{
-    Area, Cwd, Data, Decoder, Exit, FileErrorKind, Files, FromRunner, Heard, Identity, Interpreter, Key, Landlock,
+    Area, Cwd, Data, Decoder, Exit, FileErrorKind, Files, FromRunner, Identity, Incoming, Interpreter, Key, Landlock,
     Language, Limits, OwnerLink, Program, Ready, Run, RunResult, StagedFile, Start, ToRunner, Watch,
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -287,8 +287,8 @@ impl Runner {
                 let length = line.len() as u64 + 1;
                 self.logged += length + length.div_ceil(16 << 10) * 48;
                 let frame = match self.link.read(line) {
-                    Heard::Frame(frame) => frame,
-                    Heard::Unproven(frame) => {
+                    Incoming::Frame(frame) => frame,
+                    Incoming::Unproven(frame) => {
                         told.unproven.push(frame);
                         continue;
                     }

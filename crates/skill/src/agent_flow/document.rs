@@ -141,8 +141,8 @@ pub fn read(name: &str, frontmatter: Frontmatter) -> (AgentFlowSkill, Vec<Findin
     let user_id = fields.text("user_id", MAX_ID_CHARS);
     let model = fields.model();
     let mut findings = fields.findings;
-    let (inputs, told) = inputs::read(frontmatter.members.get("inputs").unwrap_or(&Value::Null));
-    findings.extend(told);
+    let (inputs, problems) = inputs::read(frontmatter.members.get("inputs").unwrap_or(&Value::Null));
+    findings.extend(problems);
     let skill = AgentFlowSkill {
         name: name.to_owned(),
         description: description.unwrap_or_else(|| name.to_owned()),

@@ -73,7 +73,7 @@ impl Patterns {
         for at in 0..bytes.len() {
             let rest = &bytes[at..];
             if let Some(place) = rest.first().and_then(|byte| self.singles.get(byte)) {
-                self.tell(*place, rest, &mut found);
+                self.visit(*place, rest, &mut found);
             }
             let head = rest.first_chunk::<2>().and_then(|head| self.heads.get(head));
             let Some((start, end)) = head.copied() else { continue };
@@ -83,13 +83,13 @@ impl Patterns {
             // Every pattern that begins `rest` is the last one not after it, or begins that one: they differ in length only.
             let after = group.partition_point(|(text, _)| **text <= *rest);
             if let Some(before) = after.checked_sub(1) {
-                self.tell(start + u32::try_from(before).unwrap_or(0), rest, &mut found);
+                self.visit(start + u32::try_from(before).unwrap_or(0), rest, &mut found);
             }
         }
     }
 
     /// Walks from a pattern to its shorter and shorter prefixes, and reports those that begin `rest`.
-    fn tell(&self, mut place: u32, rest: &[u8], found: &mut impl FnMut(u32) -> bool) {
+    fn visit(&self, mut place: u32, rest: &[u8], found: &mut impl FnMut(u32) -> bool) {
         while let Some((text, number)) = self.sorted.get(place as usize) {
             // When a pattern was reported before, all its prefixes were reported with it.
             if rest.starts_with(text) && !found(*number) {

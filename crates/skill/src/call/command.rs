@@ -1,6 +1,6 @@
 //! `run_code`'s command line: words and quotes, no shell.
 
-/// Words that only a shell gives a meaning to. As words of their own they are refused, so that a model learns that nothing interprets them.
+/// Words that only a shell interprets. As separate words they are refused, so that a model sees that there is no shell.
 const SHELL_WORDS: [&str; 10] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"];
 
 /// Splits a command line into program and arguments: blanks separate, quotes group, a backslash takes the next character as it is

@@ -131,7 +131,7 @@ fn record(entry: &CatalogEntry, path: Option<String>, inputs: BTreeMap<String, S
 }
 
 /// Makes the text of a remembered load again: byte-equal to the first time, or a line that says that the skill changed or is gone.
-/// `plan` only gives the name under which `run_skill_tool` stands in this request.
+/// `plan` only gives the name of `run_skill_tool` in this request.
 pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
     let entry = entry_of(record, catalog).filter(|entry| entry.skill.digest == record.digest);
     let Some(entry) = entry else {

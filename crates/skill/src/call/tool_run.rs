@@ -43,7 +43,7 @@ impl ToolRun {
     }
 
     /// Gives it the values of its configuration: what is known here, to be added to its environment. The variables that a
-    /// cluster fills stand among the names that it asks for, and no others of configuration do.
+    /// cluster fills are among the names that it asks for, and no others of configuration do.
     ///
     /// Errors: why it is not run, without a mark of an error. The rules that are broken are for whoever gives the values.
     pub fn configure(&mut self, entries: &[ConfigEntry]) -> Result<BTreeMap<String, String>, String> {

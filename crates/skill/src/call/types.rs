@@ -187,7 +187,7 @@ pub struct Outcome {
     pub file_errors: Vec<String>,
 }
 
-/// How a run of an earlier turn ended, as far as the client's form of it tells.
+/// How a run of an earlier turn ended, as far as the client's form of it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenEnd {
     /// It exited; 128 and the number for a signal.

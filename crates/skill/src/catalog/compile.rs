@@ -178,7 +178,7 @@ fn by_id(entries: &[CatalogEntry], clashes: &mut Vec<Clash>) -> HashMap<String, 
     places
 }
 
-/// The tools that lack values of their configuration. Values that no tool declares are reported with them.
+/// The tools without the required values of their configuration. Values that no tool declares are reported with them.
 fn withheld(skill: &Skill, values: &ConfigValues, clashes: &mut Vec<Clash>) -> BTreeSet<String> {
     let ConfigValues::Here(configs) = values else {
         return skill.withheld.iter().cloned().collect();
@@ -188,18 +188,18 @@ fn withheld(skill: &Skill, values: &ConfigValues, clashes: &mut Vec<Clash>) -> B
         .tools
         .iter()
         .map(|tool| (tool.name.as_str(), tool.config.as_slice()));
-    let mut tell = |names: Vec<&str>, clash: fn(SkillRef, Vec<String>) -> Clash| {
+    let mut report = |names: Vec<&str>, clash: fn(SkillRef, Vec<String>) -> Clash| {
         if !names.is_empty() {
             clashes.push(clash(skill.id.clone(), names.into_iter().map(str::to_owned).collect()));
         }
     };
-    tell(config::undeclared(&tools, &entries), |skill, names| {
+    report(config::undeclared(&tools, &entries), |skill, names| {
         Clash::ConfigUnknown { skill, names }
     });
-    tell(config::plain_secrets(&tools, &entries), |skill, names| {
+    report(config::plain_secrets(&tools, &entries), |skill, names| {
         Clash::ConfigPlain { skill, names }
     });
-    tell(config::elsewhere(&tools, &entries), |skill, names| {
+    report(config::elsewhere(&tools, &entries), |skill, names| {
         Clash::ConfigElsewhere { skill, names }
     });
     let mut withheld = BTreeSet::new();

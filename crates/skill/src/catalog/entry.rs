@@ -56,7 +56,7 @@ impl CatalogEntry {
     }
 
     /// Its declared tools whose risk is within the runtime's limit and whose configuration has values: the others are not
-    /// run here, so no model is told of them.
+    /// run here, so they are not offered to models.
     pub fn offered(&self) -> impl Iterator<Item = &Tool> {
         let is_offered = |tool: &&Tool| tool.risk <= self.max_risk && !self.withheld.contains(&tool.name);
         self.skill.tools.iter().filter(is_offered)

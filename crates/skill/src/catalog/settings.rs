@@ -50,7 +50,7 @@ pub struct CatalogSettings {
     pub node: Node,
     /// Size of the Listed block in tokens (bytes / 4, rounded up); [`MAX_LISTING_TOKENS`](knack_vocabulary::defaults::MAX_LISTING_TOKENS) unless the runtime says otherwise.
     pub max_listing_tokens: usize,
-    /// Models that skills are injected for, `*` standing for any run of characters. Empty: every model.
+    /// Models that skills are injected for, `*` matches any run of characters. Empty: every model.
     pub models: Vec<String>,
     /// A request whose `max_tokens` is below this is not changed; [`MIN_MAX_TOKENS`](knack_vocabulary::defaults::MIN_MAX_TOKENS) unless the runtime sets a
     /// value.
@@ -66,6 +66,6 @@ pub struct CatalogSettings {
 pub enum ConfigValues {
     /// This process.
     Here(Vec<SkillConfig>),
-    /// The hub, which also says which tools lack some ([`Skill::withheld`](crate::model::Skill::withheld)).
+    /// The hub, which also reports the tools without them ([`Skill::withheld`](crate::model::Skill::withheld)).
     AtHub,
 }

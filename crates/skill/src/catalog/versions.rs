@@ -140,7 +140,7 @@ mod tests {
     fn a_reference_names_the_newest_version_that_satisfies_it() {
         let catalog = catalog();
         for (reference, expected) in [
-            // Namespaces tell the numbers: `uploads` is version 2.
+            // Namespaces show the numbers: `uploads` is version 2.
             ("word@1.0.0", "uploads-1"),
             ("word@^1", "uploads-10"),
             ("word@~1.2", "uploads-10"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_told_apart_from_a_skill_without_such_a_version() {
+    fn what_is_not_here_is_distinguished_from_a_skill_without_such_a_version() {
         let catalog = catalog();
         for reference in [
             "word",

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_honoured_in_a_declaration_is_told() {
+    fn what_is_not_honoured_in_a_declaration_is_reported() {
         for (declared, expected) in [
             (json!({"default": "x"}), None),
             (json!({"type": "number", "default": 0, "min": 0}), None),

@@ -17,7 +17,7 @@ pub struct ConfigParam {
     /// Help text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The value where nobody gives one; `None`: somebody has to.
+    /// The value where none is given; `None`: a value is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
     /// Lowest number.
@@ -75,7 +75,7 @@ const KINDS: [(&str, ParamKind); 8] = [
 ];
 /// The words of types whose values are texts.
 const TEXTS: [&str; 6] = ["string", "text", "path", "url", "code", SECRET];
-/// The type of a value that nobody may read.
+/// The type of a value that must not be shown.
 const SECRET: &str = "secret";
 
 impl ConfigParam {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_does_not_fit_is_told_by_name_without_a_value() {
+    fn what_is_missing_or_does_not_fit_is_reported_by_name_without_a_value() {
         for (entries, expected) in [
             (vec![], Some("maxCost has no value")),
             (vec![value("maxCost", "99")], Some("maxCost must be at most 50")),
@@ -261,8 +261,8 @@ mod tests {
             assert_eq!(problems("t", &params(), &entries).as_deref(), expected);
         }
         let long: Vec<ConfigParam> = serde_json::from_value(json!([{"name": "a", "type": "text"}])).unwrap();
-        let told = problems("t", &long, &[value("a", &"k".repeat(VALUES_MAX_BYTES))]).unwrap();
-        assert!(told.contains("98304 are possible"), "{told}");
+        let text = problems("t", &long, &[value("a", &"k".repeat(VALUES_MAX_BYTES))]).unwrap();
+        assert!(text.contains("98304 are possible"), "{text}");
     }
 
     #[test]
@@ -276,10 +276,10 @@ mod tests {
         assert_eq!(environment["KNACK_CONFIG_key"], "top-secret");
         assert!(!environment[CONFIG_VARIABLE].contains("top-secret"));
         assert!(!format!("{config:?}").contains("top-secret"));
-        let told: Value = serde_json::from_str(&environment[CONFIG_VARIABLE]).unwrap();
-        assert_eq!(told["values"], json!({"quality": "draft"}));
-        assert_eq!(told["secrets"]["maxCost"]["variable"], "KNACK_CONFIG_maxCost");
-        assert_eq!(told["secrets"]["maxCost"]["param"]["max"], 50);
+        let text: Value = serde_json::from_str(&environment[CONFIG_VARIABLE]).unwrap();
+        assert_eq!(text["values"], json!({"quality": "draft"}));
+        assert_eq!(text["secrets"]["maxCost"]["variable"], "KNACK_CONFIG_maxCost");
+        assert_eq!(text["secrets"]["maxCost"]["param"]["max"], 50);
     }
 
     #[test]

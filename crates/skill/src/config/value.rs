@@ -167,8 +167,8 @@ mod tests {
             match expected {
                 Ok(value) => assert_eq!(read, Ok(value), "{declared} {text}"),
                 Err(rule) => {
-                    let told = read.unwrap_err();
-                    assert!(told.contains(rule), "{declared} {text}: {told}");
+                    let message = read.unwrap_err();
+                    assert!(message.contains(rule), "{declared} {text}: {message}");
                 }
             }
         }

@@ -15,14 +15,14 @@ pub fn path(written: &str) -> String {
 /// The members that say what the functions say themselves: each as a field, with a message and its help.
 pub(crate) fn ignored(index: usize, members: &Map<String, Value>) -> Vec<(String, String, &'static str)> {
     let others = members.keys().filter(|member| !MEMBERS.contains(&member.as_str()));
-    let told = others.map(|member| {
+    let lines = others.map(|member| {
         let member = shortened(member);
         let message =
             format!("tools[{index}] has `python`, so its `{member}` has no effect: each function declares it");
         let help = "remove it, or write an entry with a command";
         (format!(".{member}"), message, help)
     });
-    told.collect()
+    lines.collect()
 }
 
 /// Why a path names no file with functions, and what to do.

@@ -6,10 +6,10 @@ use super::Function;
 use crate::digest::sha256;
 use crate::model::SkillFile;
 
-/// The file's name; it stands beside `requirements.lock`.
+/// The file's name; it is beside `requirements.lock`.
 pub const LOCK_FILE: &str = "python-tools.lock";
 
-/// Said at the head of the file, for who opens it.
+/// The head of the file, for its readers.
 const ABOUT: &str = "Written by knack skill lock from the Python files below. Do not edit.";
 
 /// The form of the file that is written and read.

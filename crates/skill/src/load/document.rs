@@ -9,7 +9,7 @@ use crate::husk;
 use crate::model::{Dialect, SkillFile};
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
 use crate::tree::{self, DOCUMENT_NAMES, MAX_SKILL_MD_BYTES};
-use crate::yaml::{self, Node};
+use crate::yaml::{self, Node, YamlError};
 
 /// The field of problems about the text as a whole, in the Agent Flow dialect.
 const WHOLE_FILE: &str = "content";
@@ -57,6 +57,33 @@ impl Document {
     }
 }
 
+/// The problem of a file without frontmatter.
+fn without_frontmatter(demanded: Severity) -> Problem {
+    let message = "the file has no frontmatter, so name and description are taken from the folder's name";
+    let help = "begin the file with ---, name: and description: lines, and ---";
+    Problem::new(demanded, ProblemKind::FrontmatterMissing, message, help).at_line(1)
+}
+
+/// The problem of a frontmatter that is not YAML.
+fn yaml_problem(error: &YamlError) -> Problem {
+    let message = format!("the frontmatter is not valid YAML: {}", error.message);
+    let help = if error.is_bound {
+        "make the frontmatter smaller and flatter"
+    } else {
+        "put texts that hold a colon, # or brackets in quotes"
+    };
+    let line = error.line.map_or(0, |line| line.saturating_add(YAML_LINE_OFFSET));
+    Problem::new(Severity::Error, ProblemKind::YamlInvalid, message, help).at_line(line)
+}
+
+/// The problem of a key that appears twice, if one does.
+fn repeated_key(node: &Node, demanded: Severity) -> Option<Problem> {
+    let (key, line) = node.repeated_key()?;
+    let message = format!("key {key} appears twice; the last one is used");
+    let problem = Problem::new(demanded, ProblemKind::KeyRepeated, message, "remove one of the two");
+    Some(problem.at_line(line.saturating_add(YAML_LINE_OFFSET)).on(key))
+}
+
 /// Reads the document, or reports why it cannot be read.
 pub(super) fn read(
     files: &BTreeMap<String, SkillFile>,
@@ -82,26 +109,11 @@ pub(super) fn read(
             ));
         }
         Split::Absent { body } => {
-            let message = "the file has no frontmatter, so name and description are taken from the folder's name";
-            let help = "begin the file with ---, name: and description: lines, and ---";
-            let problem = Problem::new(demanded, ProblemKind::FrontmatterMissing, message, help).in_file(file.as_str());
-            return Ok((plain(&file, &text, body), vec![problem.at_line(1)]));
+            let problem = without_frontmatter(demanded).in_file(file.as_str());
+            return Ok((plain(&file, &text, body), vec![problem]));
         }
     };
-    let node = yaml::parse(yaml).map_err(|error| {
-        let message = format!("the frontmatter is not valid YAML: {}", error.message);
-        let help = if error.is_bound {
-            "make the frontmatter smaller and flatter"
-        } else {
-            "put texts that hold a colon, # or brackets in quotes"
-        };
-        let line = error.line.map_or(0, |line| line.saturating_add(YAML_LINE_OFFSET));
-        vec![
-            Problem::new(Severity::Error, ProblemKind::YamlInvalid, message, help)
-                .in_file(file.as_str())
-                .at_line(line),
-        ]
-    })?;
+    let node = yaml::parse(yaml).map_err(|error| vec![yaml_problem(&error).in_file(file.as_str())])?;
     let mut problems = Vec::new();
     let members = match node.to_json() {
         Value::Object(members) => members,
@@ -125,16 +137,7 @@ pub(super) fn read(
             ));
         }
     };
-    if let Some((key, line)) = node.repeated_key() {
-        let message = format!("key {key} appears twice; the last one is used");
-        let problem = Problem::new(demanded, ProblemKind::KeyRepeated, message, "remove one of the two");
-        problems.push(
-            problem
-                .in_file(file.as_str())
-                .at_line(line.saturating_add(YAML_LINE_OFFSET))
-                .on(key),
-        );
-    }
+    problems.extend(repeated_key(&node, demanded).map(|problem| problem.in_file(file.as_str())));
     let dialect = recognise(&members);
     let document = Document {
         yaml: yaml.to_owned(),

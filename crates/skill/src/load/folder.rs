@@ -26,16 +26,16 @@ pub fn load_with(input: LoadInput, read: Option<ReadFunctions>) -> Loaded {
     let mut functions = BTreeMap::new();
     problems.extend(tree::check(&input.files));
     let skill = match document::read(&input.files, input.profile) {
-        Ok((document, told)) => {
-            problems.extend(told);
+        Ok((document, found)) => {
+            problems.extend(found);
             problems.extend(strict::check(&document, &input));
             let fields = fields::read(document, input, read);
             problems.extend(fields.problems);
             functions = fields.functions;
             Some(fields.skill)
         }
-        Err(told) => {
-            problems.extend(told);
+        Err(found) => {
+            problems.extend(found);
             None
         }
     };

@@ -72,12 +72,12 @@ impl Fields<'_> {
     /// Reports what of the configuration parameters of a function cannot be given or is not honoured.
     fn check_config(&mut self, path: &str, field: &str, function: &Function) {
         let name = shortened(&function.function);
-        let mut told = |severity, message, help: &str, member: &str| {
+        let mut report = |severity, message, help: &str, member: &str| {
             let problem = Problem::new(severity, ProblemKind::ToolInvalid, message, help).in_file(path);
             self.problems.push(problem.on(format!("{field}.config{member}")));
         };
         if let Some(why) = config::refusal(&function.config) {
-            told(
+            report(
                 Severity::Error,
                 format!("{name} {why}"),
                 "correct its config_params",
@@ -89,7 +89,7 @@ impl Fields<'_> {
             for (number, note) in config::notes(param).into_iter().enumerate() {
                 let message = format!("{name}: config parameter {}: {note}", param.name);
                 let help = "correct its declaration, if that is not meant";
-                told(Severity::Warning, message, help, &format!(".{}[{number}]", param.name));
+                report(Severity::Warning, message, help, &format!(".{}[{number}]", param.name));
             }
         }
     }
@@ -119,7 +119,7 @@ impl Fields<'_> {
         Ok(functions)
     }
 
-    /// Reads the text. What is wrong in it is told with its line; an error leaves no function of the file.
+    /// Reads the text. A problem is reported with its line; an error leaves no function of the file.
     fn read_text(
         &mut self,
         path: &str,
@@ -140,10 +140,10 @@ impl Fields<'_> {
             self.problems.push(problem.in_file(LOCK_FILE).on(field));
         }
         let mut refused = None;
-        for (number, told) in found.problems.into_iter().enumerate() {
-            let problem = Problem::new(told.severity, ProblemKind::ToolInvalid, told.message, told.help)
+        for (number, report) in found.problems.into_iter().enumerate() {
+            let problem = Problem::new(report.severity, ProblemKind::ToolInvalid, report.message, report.help)
                 .in_file(path)
-                .at_line(told.line);
+                .at_line(report.line);
             if refused.is_none() && problem.is_error() {
                 refused = Some(problem);
             } else {
@@ -172,7 +172,7 @@ fn tool(entry: &ToolDeclaration, path: &str, function: &Function) -> ToolDeclara
     }
 }
 
-/// What somebody read and locked.
+/// The locked result of an earlier reading.
 fn locked(path: &str, file: &SkillFile, files: &BTreeMap<String, SkillFile>) -> Result<Vec<Function>, Problem> {
     if let Some(functions) = in_lock(path, file, files) {
         return functions.map_err(|why| error(ProblemKind::ToolInvalid, why, LOCK).in_file(LOCK_FILE));

@@ -27,9 +27,9 @@ pub enum RunCode {
     /// Not besides.
     #[default]
     WithFiles,
-    /// If the request attaches a skill that is ours: it stands for the tool that the skill is attached to.
+    /// If the request attaches a skill that is ours: it replaces the tool that the skill is attached to.
     WithAttached,
-    /// Always: it stands for a tool of the client's.
+    /// Always: it replaces a tool of the client's.
     Always,
 }
 

@@ -63,7 +63,7 @@ pub fn body_section(title: &str, body: &str, files: &str) -> String {
     format!("## Skill: {title}\n\n{body}{gap}{files}")
 }
 
-/// Makes the section of an active template that lacks required inputs. `call` says which call takes them:
+/// Makes the section of an active template without its required inputs. `call` says which call takes them:
 /// [`load_with_inputs`] or [`call_with_inputs`]. `given` are values that the request gave already.
 pub fn inputs_wanted<'a>(
     title: &str,
@@ -180,8 +180,8 @@ pub fn run_code_description(packages: &[(&str, &[String])]) -> String {
         .to_owned();
     if !packages.is_empty() {
         text.push_str(" Python packages besides the standard library, for runs that name the skill:");
-        let told = packages.iter().take(MAX_SKILLS_WITH_PACKAGES);
-        let lists: Vec<String> = told
+        let listed = packages.iter().take(MAX_SKILLS_WITH_PACKAGES);
+        let lists: Vec<String> = listed
             .map(|(handle, names)| format!(" {handle}: {}", packages_line(names)))
             .collect();
         text.push_str(&lists.join(";"));
@@ -197,7 +197,7 @@ pub fn run_code_description(packages: &[(&str, &[String])]) -> String {
     text
 }
 
-/// Skills whose packages stand in one description; the list of skills itself has a budget of its own.
+/// Most skills whose packages are named in one description; the list of skills itself has a budget of its own.
 const MAX_SKILLS_WITH_PACKAGES: usize = 20;
 
 /// Packages named of one skill: as many as the standard environment has by name, and some.

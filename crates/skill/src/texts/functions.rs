@@ -7,7 +7,7 @@ use crate::call::{End, Outcome};
 const REPEATABLE: &str = "Calling it again with the same arguments is safe.";
 
 /// Reports the outcome of a function of a Python file: what it returned, or the text of its error. What it printed is
-/// for its author, and is told only where something else than an error of the function ended the program.
+/// for its author, and is shown only if the program ended by something else than an error of the function.
 pub fn function_result(outcome: &Outcome, retryable: bool) -> String {
     let error = outcome.stdout.trim();
     let raised = matches!(outcome.end, End::Exit(code) if code != 0) && !error.is_empty();
@@ -17,7 +17,7 @@ pub fn function_result(outcome: &Outcome, retryable: bool) -> String {
         } else {
             String::new()
         };
-        // Files that were written before the error are told as for every tool.
+        // Files that were written before the error are reported as for every tool.
         declared_result(&Outcome {
             end: End::Exit(0),
             stdout: format!("Error: {error}{repeat}"),

@@ -1,7 +1,7 @@
 //! Every text of Knack's that a model reads, and nothing else (docs/design/conversation.md#system-text).
 //!
 //! A change here voids users' prompt caches, so each text has a golden in `texts/tests.rs` and a changed one gets a CHANGELOG line.
-//! `declared` holds what stands in requests, `results` and `functions` what answers calls.
+//! `declared` has the texts of requests, `results` and `functions` the answers to calls.
 
 mod declared;
 mod functions;

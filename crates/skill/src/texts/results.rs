@@ -402,7 +402,7 @@ fn missing_in_python(stderr: &str) -> Option<&str> {
 fn missing_in_node(stderr: &str) -> Option<&str> {
     /// Lines of the error that node shows last: the stack, of ten frames, and the files that led there.
     const LINES: usize = 60;
-    const SAID: [&str; 2] = [
+    const KNOWN: [&str; 2] = [
         "Error: Cannot find module '",
         "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '",
     ];
@@ -410,7 +410,7 @@ fn missing_in_node(stderr: &str) -> Option<&str> {
     // Node's word for an error that nothing has caught.
     lines.next()?.strip_prefix("Node.js v")?;
     let name = |line: &str| {
-        let rest = SAID.iter().find_map(|said| line.strip_prefix(said))?;
+        let rest = KNOWN.iter().find_map(|prefix| line.strip_prefix(prefix))?;
         Some(line.len() - rest.len())
     };
     let (line, at) = lines.take(LINES).find_map(|line| Some((line, name(line)?)))?;

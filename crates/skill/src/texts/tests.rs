@@ -268,7 +268,7 @@ fn file_lists_are_bounded() {
 }
 
 #[test]
-fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
+fn packages_are_reported_with_the_code_runner_and_when_a_module_is_missing() {
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let (chart, many) = (names(&["matplotlib", "numpy"]), vec!["p".to_owned(); 41]);
     let described = run_code_description(&[("chart", &chart), ("other", &many)]);
@@ -332,7 +332,7 @@ fn packages_are_told_with_the_code_runner_and_when_a_module_is_missing() {
 }
 
 #[test]
-fn a_package_of_node_that_is_missing_is_told_with_those_of_node() {
+fn a_package_of_node_that_is_missing_is_reported_with_those_of_node() {
     let charts = Packages {
         python: vec!["matplotlib".to_owned()],
         node: vec!["docx".to_owned()],

@@ -116,14 +116,14 @@ impl Drive {
         settings: DriveSettings,
     ) -> Result<Self, Fault> {
         if view.candidates > 1 && !injection.tools().is_empty() {
-            let (param, said) = if request.format() == Format::Gemini {
+            let (param, name) = if request.format() == Format::Gemini {
                 ("generationConfig.candidateCount", "candidateCount")
             } else {
                 ("n", "n")
             };
             return Err(Fault::bad(
                 param,
-                format!("\"{said}\" must be 1 while skills are active; send x-knack-skills: none to switch them off."),
+                format!("\"{name}\" must be 1 while skills are active; send x-knack-skills: none to switch them off."),
             ));
         }
         let options = CodecOptions {

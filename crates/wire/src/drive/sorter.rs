@@ -88,7 +88,7 @@ impl Sorter {
                 }
             }
         }
-        // In a body a unit that waits for the next one stands in the same frame.
+        // In a body a unit that waits for the next one is in the same frame.
         for at in 0..frame.parts.len() {
             if let (true, Some(id)) = (waits[at], unit_of(&frame.parts[at])) {
                 waits[at] = false;

@@ -219,7 +219,7 @@ pub enum HiddenEntry {
 /// What happened, for logs and metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriveSummary {
-    /// Upstream rounds begun, retries not counted.
+    /// Upstream rounds started, retries not counted.
     pub rounds: u32,
     /// Calls of ours that were run.
     pub calls: u32,

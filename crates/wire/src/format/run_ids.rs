@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// Longest id of a call that OpenAI's API takes, and Bedrock's, which may stand behind Messages; in bytes.
+/// Longest id of a call that OpenAI's API takes, and Bedrock's, which may be behind Messages; in bytes.
 const MAX_ID: usize = 64;
 
 /// Makes the ids of the runs of one answer, and has those whose results are still to come.

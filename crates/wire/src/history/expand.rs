@@ -198,12 +198,12 @@ impl HistoryWriter<'_> {
     /// Items of ours, each by itself: a provider without a shell knows none.
     fn items(&mut self, elements: &[Span], mode: InjectionMode<'_>, words: &mut dyn ResultTexts) {
         for span in elements {
-            let mut told = |seen: &SeenRun| {
-                let told = words.run(seen);
-                self.files.extend(told.files);
-                told.text
+            let mut run_text = |seen: &SeenRun| {
+                let run_text = words.run(seen);
+                self.files.extend(run_text.files);
+                run_text.text
             };
-            if let Some(item) = shell::upstream(self.request.raw(), *span, run_tool(mode), &mut told) {
+            if let Some(item) = shell::upstream(self.request.raw(), *span, run_tool(mode), &mut run_text) {
                 self.edits.replace(*span, item);
             }
         }

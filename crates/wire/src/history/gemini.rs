@@ -65,8 +65,8 @@ impl OpenTurn {
             }
         }
         // Ids of runs are optional too, and a client may leave an empty output out.
-        if let Some((what, said)) = runs::canonical(&part) {
-            return self.canon.other(&json::quoted(&format!("{what} {said}")));
+        if let Some((what, text)) = runs::canonical(&part) {
+            return self.canon.other(&json::quoted(&format!("{what} {text}")));
         }
         for key in ["inlineData", "inline_data"] {
             let data = part.text_of(key, "data");

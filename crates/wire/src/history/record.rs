@@ -47,7 +47,7 @@ pub struct TurnRecord {
     /// Upstream messages of the whole loop in order, including our results. They replace the visible assistant message.
     pub messages: Vec<RecordedMessage>,
     /// Results of ours that belong into the client's next message, before its own results (Messages
-    /// and Gemini, where all results of a turn share one message). In Responses they stand in `messages` too, and are needed
+    /// and Gemini, where all results of a turn share one message). In Responses they are in `messages` too, and are needed
     /// alone where the upstream keeps the turn. Empty in Chat.
     pub open_results: Vec<RecordedMessage>,
     /// Ids of the calls that the client has to answer.

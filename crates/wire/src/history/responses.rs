@@ -1,7 +1,7 @@
 //! The turns of a Responses history.
 //!
 //! An answer is several items: neighbours that the model made are one turn. What the upstream keeps (a response by its
-//! id, a conversation) stands before them as a turn without elements, so that two conversations that go on from
+//! id, a conversation) precedes them as a turn without elements, so that two conversations that go on from
 //! different states are different; a bare string is one message of the user.
 
 use super::canon::Canon;
@@ -12,7 +12,7 @@ use crate::format::responses::shell;
 use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 
-/// What stands before the items of a request: the state that it goes on from, and an input that is a bare string.
+/// The parts before the items of a request: the state that it continues, and an input that is a bare string.
 pub(crate) fn leading(request: &Request) -> Vec<Turn> {
     let src = request.raw();
     let mut turns = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn leading(request: &Request) -> Vec<Turn> {
     turns
 }
 
-/// The turns that the upstream keeps, told apart by the value that names them.
+/// The turns that the upstream keeps, distinguished by the value that names them.
 fn kept(request: &Request, name: Span, response: Option<String>) -> Turn {
     let src = request.raw();
     let mut canon = Canon::new(Speaker::Assistant);

@@ -158,13 +158,15 @@ impl RunWriter {
             run::DEADLINE => ("error", SeenEnd::Timeout),
             _ => ("error", SeenEnd::Failed),
         };
-        let told = words.run(&SeenRun {
+        let run_text = words.run(&SeenRun {
             stdout: result.text("output").into_owned(),
             unnamed_files: images,
             ..SeenRun::new(end)
         });
-        self.change.open_results.push(answer(&id, run_tool, key, &told.text));
-        self.change.files.extend(told.files);
+        self.change
+            .open_results
+            .push(answer(&id, run_tool, key, &run_text.text));
+        self.change.files.extend(run_text.files);
     }
 
     fn close(mut self, run_tool: &str) -> ReplacedTurn {

@@ -74,7 +74,7 @@ pub fn opening(request: &Request) -> Option<Link> {
 }
 
 /// The first element of a conversation that is in the chain, as a turn of its own: where several elements make a turn, the
-/// first of them stands for the beginning.
+/// first of them is the beginning.
 fn first_element(request: &Request) -> Option<Turn> {
     let (format, src) = (request.format(), request.raw());
     request.each_element().find_map(|element| {

@@ -34,7 +34,7 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> Re
     let elements = json::elements(&visible, Span::new(0, visible.len())).unwrap_or_default();
     let turns = scan::turns(request.format, &visible, &elements);
     let link = turns.iter().fold(request.end, Link::then);
-    // Where the client said nothing, the answer is the first turn of the next request.
+    // Without a message of the client, the answer is the first turn of the next request.
     let first = || turns.first().map(|turn| Link::origin(request.format).then(turn));
     let opening = request.opening.or_else(first).unwrap_or(link);
     // An answer that reads as several turns cannot be put back in place of one (Responses, outputs of hosted tools).

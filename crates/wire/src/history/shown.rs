@@ -52,10 +52,10 @@ pub(super) fn expand(
                 // A result without its call has nothing to answer.
                 if let Some(name) = name {
                     let seen = seen(src, *span, name == tool);
-                    let told = words.run(&seen);
+                    let run_text = words.run(&seen);
                     let is_error = seen.end != SeenEnd::Exit(0);
-                    change.open_results.push(result_block(&id, &told.text, is_error));
-                    change.files.extend(told.files);
+                    change.open_results.push(result_block(&id, &run_text.text, is_error));
+                    change.files.extend(run_text.files);
                 }
             }
             (block, _) => {

@@ -434,7 +434,7 @@ fn native_input_goes_back_to_the_call_that_the_model_made() {
 }
 
 #[test]
-fn a_run_that_ended_badly_is_told_so_whatever_its_form_has_of_it() {
+fn a_run_that_ended_badly_is_reported_as_failed_whatever_its_form_has_of_it() {
     let user = r#"{"role":"user","content":"q"}"#;
     for (content, told) in [
         (

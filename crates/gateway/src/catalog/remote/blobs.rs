@@ -27,7 +27,7 @@ impl Blobs {
         }
     }
 
-    /// What they may take.
+    /// Their bound, bytes.
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
     }

@@ -11,6 +11,7 @@ use knack_skill::model::SkillFile;
 use knack_skill::tree;
 
 use super::blobs::Blobs;
+use crate::file_url::encode_path;
 
 /// Requests at once: enough to hide a round trip of about a millisecond, few enough for one hub to bear a hundred
 /// gateways that start together.
@@ -174,27 +175,9 @@ async fn fetch_file(
     Ok(blobs.keep(hash, Arc::from(&bytes[..]), room))
 }
 
-/// A path in a URL: everything but unreserved characters and `/` is escaped (RFC 3986).
-fn encode_path(path: &str) -> String {
-    path.bytes().fold(String::with_capacity(path.len()), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_are_escaped_segment_by_segment() {
-        assert_eq!(encode_path("a/b c%?#.txt"), "a/b%20c%25%3F%23.txt");
-        assert_eq!(encode_path("é"), "%C3%A9");
-    }
 
     #[test]
     fn an_index_beyond_the_bounds_of_a_skill_is_not_followed() {

@@ -13,9 +13,9 @@ use knack_skill::model::SkillRef;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::age::CatalogAge;
 use super::blobs::Blobs;
 use super::content::{Content, Missing};
-use super::heard::CatalogAge;
 use super::known::{KnownSource, origin};
 use super::mirror::{Mirror, Taken};
 use super::saved::{Identity, SavedPlace, Saver, Unsaved};
@@ -135,7 +135,7 @@ struct Follower {
     serving: Arc<Serving>,
     mirror: Mirror,
     content: Content,
-    /// What pays for the compiled catalog, beside the contents of files.
+    /// The memory budget of the compiled catalog, without the contents of files.
     budget: MemoryBudget,
     held: Option<MemoryShare>,
     /// The sources of the last snapshot, so that a skill whose new content is missing stays as it was.
@@ -215,7 +215,7 @@ impl Follower {
             let taken = self.mirror.take(line);
             is_served |= taken == Taken::Complete;
             if is_served {
-                self.serving.age.hear();
+                self.serving.age.confirm();
             }
             match taken {
                 Taken::Noted => {}

@@ -18,7 +18,7 @@ pub(super) struct KnownSource {
 }
 
 impl KnownSource {
-    /// What the hub says of a skill now; the source of `before`, which is judged already, where that is the same.
+    /// The source for the hub's line of a skill; the already judged source of `before`, where it is the same.
     pub(super) fn new(
         id: &SkillRef,
         line: &SkillLine,
@@ -52,7 +52,7 @@ impl KnownSource {
         }
     }
 
-    /// The same skill, with what requests may name it by now.
+    /// The same skill, with the current names for requests.
     pub(super) fn with(mut self, object: ObjectIds) -> Self {
         if self.source.object != object {
             let mut changed = SkillSource::clone(&self.source);

@@ -22,7 +22,7 @@ pub struct Mirror {
     index: Option<MirroredIndex>,
     /// The namespace of the client that the catalog was asked for.
     client_namespace: Option<String>,
-    /// What is served differs from what it was when [`Mirror::take_changed`] was called last.
+    /// Whether the served lines differ from those at the last call of [`Mirror::take_changed`].
     changed: bool,
 }
 
@@ -42,18 +42,18 @@ impl MirroredIndex {
     }
 }
 
-/// What a mirror knows, as it is saved: a process that starts with it takes nothing from a replica that lags, either.
+/// The state of a mirror, as it is saved: a process that starts with it takes nothing from a replica that lags, either.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct MirrorState {
     /// The settings.
     pub(super) runtime: RuntimeLine,
-    /// What is served.
+    /// The served lines.
     pub(super) skills: Vec<SkillLine>,
     /// uids of removed skills and the resourceVersion at which they went, oldest first.
     pub(super) gone: VecDeque<(String, String)>,
 }
 
-/// What a line did.
+/// The effect of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     /// Nothing to act on yet.
@@ -73,7 +73,7 @@ impl Mirror {
         }
     }
 
-    /// What it knows, with those of the skills that are served and that `has_content` is true for; `None` before the
+    /// Its state, with those of the skills that are served and that `has_content` is true for; `None` before the
     /// settings are known.
     pub(super) fn state(&self, has_content: impl Fn(&SkillLine) -> bool) -> Option<MirrorState> {
         let served = self.served().map(|(_, line)| line);
@@ -84,7 +84,7 @@ impl Mirror {
         })
     }
 
-    /// Whether what is served, or a setting, has changed since this was called last. A hub that starts again, one that lags,
+    /// Whether the served lines, or a setting, have changed since the last call. A hub that starts again, one that lags,
     /// and one that follows writes of statuses sends much that is known.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
@@ -128,7 +128,7 @@ impl Mirror {
         self.runtime.as_ref()
     }
 
-    /// What is served, by identity. Nothing while the runtime is suspended.
+    /// The served lines, by identity. Empty while the runtime is suspended.
     pub fn served(&self) -> impl Iterator<Item = (&SkillRef, &SkillLine)> + Clone {
         let suspended = self.runtime.as_ref().is_none_or(|runtime| runtime.suspend);
         self.skills.iter().filter(move |_| !suspended)

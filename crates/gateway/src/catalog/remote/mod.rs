@@ -9,10 +9,10 @@
 //! nothing is injected. A gateway with a folder for it saves what the hub sent, and begins with it when it is started again.
 //! [`mirror`] and [`settings`] are functions of values; [`follow`] and [`content`] call the hub, and [`saved`] the disk.
 
+mod age;
 mod blobs;
 mod content;
 mod follow;
-mod heard;
 mod known;
 pub mod mirror;
 mod names;
@@ -22,7 +22,7 @@ mod saved;
 mod serving;
 mod settings;
 
+pub use age::CatalogAge;
 pub use blobs::Blobs;
 pub use follow::{Following, follow};
-pub use heard::CatalogAge;
 pub use one::{FetchError, fetch_skill};

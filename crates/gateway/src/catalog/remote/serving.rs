@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::heard::CatalogAge;
+use super::age::CatalogAge;
 use crate::catalog::{LiveCatalog, Snapshot};
 
 /// How often the age of the snapshot is checked.
@@ -12,7 +12,7 @@ const AGE_CHECK: Duration = Duration::from_secs(1);
 /// Why there is no catalog any more.
 const TOO_OLD: &str = "the hub has not confirmed it for too long";
 
-/// What requests get, and who is told about it.
+/// The catalog that requests get, and its observers.
 pub(super) struct Serving {
     pub(super) live: Arc<LiveCatalog>,
     pub(super) age: CatalogAge,
@@ -49,7 +49,7 @@ impl Serving {
     /// Says why there is no catalog, where there is none.
     pub(super) fn explain_absence(&self, why: &str) {
         let current = self.live.current();
-        if current.absent.as_deref().is_some_and(|told| told != why) {
+        if current.absent.as_deref().is_some_and(|known| known != why) {
             self.serve(Snapshot::without_catalog(current.runtime.clone(), why));
         }
     }

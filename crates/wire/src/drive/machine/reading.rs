@@ -196,7 +196,7 @@ impl Drive {
 
     /// An error answer is complete: it is passed on, unless it names a call that the state which the request goes on from
     /// left open. In a conversation, which cannot be left, the call is answered once; a response can be left, so the
-    /// client hears what to send instead of its id.
+    /// client gets an error that says what to send instead of its id.
     pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<DriveAction>) {
         if std::mem::take(&mut self.may_answer_lost) && self.round == 1 {
             let dialect = dialect(self.request.format());

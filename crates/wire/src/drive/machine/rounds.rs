@@ -209,7 +209,7 @@ impl Drive {
 
     /// A forced choice was met in round 1 if the forced tool was ours, or if only our tools can meet it.
     pub(super) fn relaxes(&self) -> bool {
-        // A tool of the client's that ours stands for.
+        // A tool of the client's that ours replaces.
         let code_tool = self.view.code_tool.as_ref();
         let code_tool = code_tool.filter(|_| self.injection.code_tool.is_some());
         let is_ours = |name: &String| code_tool.is_some_and(|tool| tool.name == *name);

@@ -35,7 +35,7 @@ pub(crate) struct GeminiCodec {
     moved: bool,
     visible: Vec<Vec<u8>>,
     shown_calls: Vec<String>,
-    /// The round has begun.
+    /// The round has started.
     started: bool,
     /// The frame that ended the turn, or the body: its other members go out with the end.
     end: Bytes,
@@ -44,7 +44,7 @@ pub(crate) struct GeminiCodec {
     runs: ShownRuns,
 }
 
-/// Stands in a frame whose parts are all hidden: a client drops an answer from its history if a frame has none.
+/// The content of a frame whose parts are all hidden: a client drops an answer from its history if a frame has none.
 const NOTHING: &[u8] = br#"{"text":""}"#;
 
 impl GeminiCodec {
@@ -382,7 +382,7 @@ impl Codec for GeminiCodec {
             Ending::Limit => Some(&br#""TOO_MANY_TOOL_CALLS""#[..]),
             Ending::AsCame | Ending::ClientCalls => self.finish_reason.as_deref(),
         };
-        // What was streamed is not said again; a body says everything at once.
+        // Streamed parts are not repeated; a body has everything at once.
         let mut parts = if self.streaming {
             std::mem::take(&mut self.ending)
         } else {

@@ -178,7 +178,7 @@ fn client_tools(request: &Request) -> Vec<String> {
         .unwrap_or_default();
     list.iter()
         .filter_map(|tool| {
-            // A hosted tool has no name: its type stands for it.
+            // A hosted tool has no name: its type is its name.
             let name = json::get_text(src, *tool, "name").or_else(|| json::get_text(src, *tool, "type"));
             name.map(Cow::into_owned)
         })

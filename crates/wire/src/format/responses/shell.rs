@@ -14,7 +14,7 @@ use crate::seen::{SeenEnd, SeenRun};
 
 /// Call ids of our shell items begin with this; they are recognised by it when the client sends them back.
 pub(crate) const OWN_CALL: &str = "call_knack_";
-/// The tool's type, which stands for its name.
+/// The tool's type, which is its name.
 const SHELL: &str = "shell";
 
 /// The environment of a tool that may be ours.
@@ -136,7 +136,7 @@ pub(super) fn kept(src: &[u8], tool: Span, injection: &Injection) -> Option<Vec<
     Some(changed[tool.start..end].to_vec())
 }
 
-/// A forced shell that is ours is the forced tool that stands for it.
+/// A forced shell that is ours is the forced tool that replaces it.
 pub(super) fn choose(request: &Request, injection: &Injection, edits: &mut Edits) {
     if let (Some(name), Some(choice)) = (&injection.code_tool, forces(request)) {
         let mut value = br#"{"type":"function","name":"#.to_vec();
@@ -257,12 +257,12 @@ pub(crate) fn is_own_item(kind: &str, call_id: &str) -> bool {
     matches!(kind, "shell_call" | "shell_call_output") && call_id.starts_with(OWN_CALL)
 }
 
-/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result, of which `told` gives the words.
+/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result, whose text `run_text` returns.
 pub(crate) fn upstream(
     src: &[u8],
     item: Span,
     run_tool: &str,
-    told: &mut dyn FnMut(&SeenRun) -> String,
+    run_text: &mut dyn FnMut(&SeenRun) -> String,
 ) -> Option<Vec<u8>> {
     let text = |key| json::get_text(src, item, key).unwrap_or_default();
     let (kind, call_id) = (text("type"), text("call_id"));
@@ -295,7 +295,7 @@ pub(crate) fn upstream(
             &mut out,
             &outputs
                 .iter()
-                .map(|span| told(&seen(src, *span)))
+                .map(|span| run_text(&seen(src, *span)))
                 .collect::<Vec<_>>()
                 .join("\n"),
         );

@@ -4,13 +4,13 @@ use super::request;
 use crate::json::{self, Edits, Span};
 use crate::request::Request;
 
-/// What a snapshot echoes of the request, as the client said it, and what must not be shown to it.
+/// What a snapshot echoes of the request, as the client sent them, and what must not be shown to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestEcho {
     instructions: Option<Vec<u8>>,
     tools: Option<Vec<u8>>,
     tool_choice: Option<Vec<u8>>,
-    /// The client's own, where the upstream was told the id that it knows the state under.
+    /// The client's own id, where the upstream got the id under which it knows the state.
     previous: Option<Vec<u8>>,
     /// Reasoning was asked for by the gateway only: its encrypted content is taken out.
     pub(super) hide_encrypted: bool,

@@ -1,4 +1,4 @@
-//! What is in the file, where it is, and its bounds.
+//! The form of the file, its place, and its bounds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,13 +15,13 @@ pub(super) const SAVED_MAX_BYTES: u64 = 32 << 20;
 pub(super) const HEAD_MAX_BYTES: u64 = 4 << 10;
 /// Formats that are understood; the last one is written. Members of the lines follow the rules of the protocol.
 pub(super) const FORMATS: ProtocolRange = ProtocolRange::new(1, 1);
-/// How far a clock may have been set back without making the age of a file unknown.
+/// The largest set-back of a clock that leaves the age of a file known.
 pub(super) const CLOCK_SLACK: Duration = Duration::from_mins(1);
 /// The file, and the one that is being written.
 pub(super) const NAME: &str = "catalog";
 pub(super) const NAME_NEW: &str = "catalog.new";
 
-/// What a catalog is for: one of another runtime, hub or namespace is not used.
+/// The origin of a catalog: one of another runtime, hub or namespace is not used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::catalog::remote) struct Identity {
     pub(in crate::catalog::remote) runtime: RuntimeName,

@@ -58,7 +58,7 @@ pub(super) enum Unusable {
 }
 
 impl SavedPlace {
-    /// What is there, if something is. Contents take their room from the budget of `blobs`.
+    /// The saved catalog, if there is one. Contents take their room from the budget of `blobs`.
     pub(super) fn read(&self, blobs: &Blobs, now: SystemTime) -> Result<Option<Restored>, Unusable> {
         let path = self.file();
         let found = match fs::symlink_metadata(&path) {

@@ -9,8 +9,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::format::SavedPlace;
 use super::read::{Restored, Unusable};
 use super::write::{Fingerprint, NotSaved, Unsaved};
+use crate::catalog::remote::age::CatalogAge;
 use crate::catalog::remote::blobs::Blobs;
-use crate::catalog::remote::heard::CatalogAge;
 
 /// Longest reading at the start. 32 MiB take a fraction of a second; a disk that hangs must not keep applications waiting.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub(in crate::catalog::remote) struct Saver {
     _task: AbortOnDropHandle<()>,
 }
 
-/// What the disk should have and does not have yet.
+/// The catalog that the disk should have and does not have yet.
 #[derive(Debug)]
 enum SaveRequest {
     Catalog(Box<Unsaved>),
@@ -112,9 +112,9 @@ impl NextSave {
 struct Saving {
     place: SavedPlace,
     age: CatalogAge,
-    /// What the disk has.
+    /// The catalog on the disk.
     written: Option<Fingerprint>,
-    /// What a full disk refused, among others.
+    /// The last catalog that could not be written, such as to a full disk.
     failed: Option<Arc<SaveRequest>>,
     /// The last failure, which is reported once and not with every try.
     logged: String,
@@ -138,9 +138,9 @@ impl Saving {
     }
 
     async fn perform(&mut self, request: Arc<SaveRequest>) {
-        let (place, heard, written) = (self.place.clone(), self.heard_at(), self.written);
+        let (place, confirmed_at, written) = (self.place.clone(), self.confirmation(), self.written);
         let requested = Arc::clone(&request);
-        let done = tokio::task::spawn_blocking(move || perform(&place, &requested, heard, written)).await;
+        let done = tokio::task::spawn_blocking(move || perform(&place, &requested, confirmed_at, written)).await;
         let done = done.unwrap_or_else(|error| Err(NotSaved::Write("the task", std::io::Error::other(error))));
         self.written = *done.as_ref().unwrap_or(&None);
         // One that is too large is so until it changes.
@@ -152,15 +152,15 @@ impl Saving {
     }
 
     async fn confirm(&mut self) {
-        let (place, heard) = (self.place.clone(), self.heard_at());
-        let done = tokio::task::spawn_blocking(move || place.confirm(heard)).await;
+        let (place, confirmed_at) = (self.place.clone(), self.confirmation());
+        let done = tokio::task::spawn_blocking(move || place.confirm(confirmed_at)).await;
         if let Err(error) = done.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
             self.written = None;
             self.report(&error.to_string());
         }
     }
 
-    fn heard_at(&self) -> SystemTime {
+    fn confirmation(&self) -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(self.age.get()).unwrap_or(SystemTime::UNIX_EPOCH)
     }
@@ -178,12 +178,12 @@ impl Saving {
 fn perform(
     place: &SavedPlace,
     request: &SaveRequest,
-    heard: SystemTime,
+    confirmed_at: SystemTime,
     written: Option<Fingerprint>,
 ) -> Result<Option<Fingerprint>, NotSaved> {
     let done = match request {
         SaveRequest::Nothing => Ok(None),
-        SaveRequest::Catalog(catalog) => save(place, catalog, heard, written).map(Some),
+        SaveRequest::Catalog(catalog) => save(place, catalog, confirmed_at, written).map(Some),
     };
     if matches!(done, Ok(Some(_))) {
         return done;
@@ -198,13 +198,13 @@ fn perform(
 fn save(
     place: &SavedPlace,
     catalog: &Unsaved,
-    heard: SystemTime,
+    confirmed_at: SystemTime,
     written: Option<Fingerprint>,
 ) -> Result<Fingerprint, NotSaved> {
     let fingerprint = catalog.state.fingerprint();
     let fingerprint = fingerprint.map_err(|error| NotSaved::Write("the index", error))?;
-    if written != Some(fingerprint) || place.confirm(heard).is_err() {
-        place.save(catalog, heard)?;
+    if written != Some(fingerprint) || place.confirm(confirmed_at).is_err() {
+        place.save(catalog, confirmed_at)?;
     }
     Ok(fingerprint)
 }

@@ -17,9 +17,9 @@ use super::format::{Identity, NAME_NEW, SAVED_MAX_BYTES, SavedPlace};
 use super::read::Restored;
 use super::saver::Saver;
 use super::write::{NotSaved, Unsaved};
+use crate::catalog::remote::age::CatalogAge;
 use crate::catalog::remote::blobs::Blobs;
 use crate::catalog::remote::content::Tree;
-use crate::catalog::remote::heard::CatalogAge;
 use crate::catalog::remote::mirror::MirrorState;
 
 fn place(folder: &Path) -> SavedPlace {
@@ -93,17 +93,17 @@ fn saved() -> (tempfile::TempDir, SavedPlace) {
 }
 
 #[test]
-fn what_was_saved_is_read_back_with_its_age_and_nobody_else_reads_it() {
+fn what_was_saved_is_read_back_with_its_age_and_no_other_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     // A folder that is not there yet, and what a process that was killed left in it.
     let place = place(&folder.path().join("made"));
     assert!(read(&place).unwrap().is_none());
-    let heard = SystemTime::now() - Duration::from_secs(500);
-    place.save(&small(), heard).unwrap();
+    let confirmed_at = SystemTime::now() - Duration::from_secs(500);
+    place.save(&small(), confirmed_at).unwrap();
     let target = folder.path().join("target");
     fs::write(&target, "kept").unwrap();
     symlink(&target, place.folder.join(NAME_NEW)).unwrap();
-    place.save(&small(), heard).unwrap();
+    place.save(&small(), confirmed_at).unwrap();
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept", "the link is not followed");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&place.folder), mode(&place.file())), (0o700, 0o600));
@@ -280,7 +280,7 @@ async fn the_newest_catalog_is_saved_and_the_same_one_is_only_confirmed() {
     })
     .await;
     assert_eq!(file().ino(), before, "not written again");
-    age.hear();
+    age.confirm();
     until("the hub's next message", || {
         file().modified().unwrap() > SystemTime::now() - Duration::from_mins(1)
     })

@@ -37,7 +37,7 @@ pub(super) enum NotSaved {
 pub(super) type Fingerprint = [u8; 32];
 
 impl MirrorState {
-    /// Digests stand for the contents.
+    /// Digests represent the contents.
     pub(super) fn fingerprint(&self) -> io::Result<Fingerprint> {
         let mut hash = Sha256::new();
         hash.update(serde_json::to_vec(self)?);
@@ -46,8 +46,8 @@ impl MirrorState {
 }
 
 impl SavedPlace {
-    /// Replaces what is there; `heard` is when the hub confirmed it last.
-    pub(super) fn save(&self, catalog: &Unsaved, heard: SystemTime) -> Result<(), NotSaved> {
+    /// Replaces what is there; `confirmed_at` is when the hub confirmed it last.
+    pub(super) fn save(&self, catalog: &Unsaved, confirmed_at: SystemTime) -> Result<(), NotSaved> {
         let (index, contents) = catalog.parts();
         let index = serde_json::to_vec(&index).map_err(|error| NotSaved::Write("the index", error.into()))?;
         let bytes =
@@ -63,7 +63,7 @@ impl SavedPlace {
             index_bytes: index.len() as u64,
         };
         let new = self.folder.join(NAME_NEW);
-        let written = self.write(&new, &head, &index, &contents, heard);
+        let written = self.write(&new, &head, &index, &contents, confirmed_at);
         if written.is_err() {
             let _ = fs::remove_file(&new);
         }
@@ -76,13 +76,13 @@ impl SavedPlace {
         head: &SavedHead,
         index: &[u8],
         contents: &[&[u8]],
-        heard: SystemTime,
+        confirmed_at: SystemTime,
     ) -> Result<(), NotSaved> {
         let step = |what: &'static str| move |error: io::Error| NotSaved::Write(what, error);
         let mut folder = DirBuilder::new();
         folder.recursive(true).mode(0o700);
         folder.create(&self.folder).map_err(step("the folder"))?;
-        // What a process that was killed left. The new file is never one that somebody else made, a link among others.
+        // Left by a process that was killed. The new file is never one that somebody else made, a link among others.
         let _ = fs::remove_file(new);
         let file = OpenOptions::new()
             .write(true)
@@ -101,15 +101,18 @@ impl SavedPlace {
             }
             writeln!(out, "{}", hex(&hash.finalize()))?;
             out.flush()?;
-            file.set_modified(heard)
+            file.set_modified(confirmed_at)
         };
         write().map_err(step("the new file"))?;
         fs::rename(new, self.file()).map_err(step("the file"))
     }
 
     /// The hub confirmed again what is there.
-    pub(super) fn confirm(&self, heard: SystemTime) -> io::Result<()> {
-        OpenOptions::new().write(true).open(self.file())?.set_modified(heard)
+    pub(super) fn confirm(&self, confirmed_at: SystemTime) -> io::Result<()> {
+        OpenOptions::new()
+            .write(true)
+            .open(self.file())?
+            .set_modified(confirmed_at)
     }
 
     /// Removes what is there, so that a restart brings nothing back that is no longer served.

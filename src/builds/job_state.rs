@@ -1,4 +1,4 @@
-//! How a builder Job stands, by what the API server says of it and its pod. Pure.
+//! The state of a builder Job, by its status and that of its pod. Pure.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
@@ -7,8 +7,8 @@ use knack_packages::State;
 use super::decide::Build;
 use super::outcome::Outcome;
 
-/// The standing of a Job. What a builder says counts only if it names an image of the repository.
-pub(super) fn standing(job: &Job, pod: Option<&Pod>, repository: &str) -> Build {
+/// The state of a Job. The message of a builder counts only if it names an image of the repository.
+pub(super) fn job_state(job: &Job, pod: Option<&Pod>, repository: &str) -> Build {
     let condition = |kind: &str| {
         let conditions = job.status.as_ref()?.conditions.as_ref()?;
         conditions
@@ -16,8 +16,8 @@ pub(super) fn standing(job: &Job, pod: Option<&Pod>, repository: &str) -> Build 
             .find(|found| found.type_ == kind && found.status == "True")
     };
     let terminated = pod.and_then(terminated);
-    let said = terminated.and_then(|ended| Outcome::read(ended.message.as_deref()?, repository));
-    if let Some(outcome) = said {
+    let message = terminated.and_then(|ended| Outcome::read(ended.message.as_deref()?, repository));
+    if let Some(outcome) = message {
         return Build::Ended(outcome);
     }
     let status = pod.and_then(|pod| pod.status.as_ref());
@@ -29,17 +29,17 @@ pub(super) fn standing(job: &Job, pod: Option<&Pod>, repository: &str) -> Build 
             "the builder ran out of memory; declare fewer or smaller packages".to_owned(),
         )
     } else if is_evicted {
-        let said = status.and_then(|status| status.message.clone()).unwrap_or_default();
-        (State::TooLarge, format!("the builder was evicted: {said}"))
+        let message = status.and_then(|status| status.message.clone()).unwrap_or_default();
+        (State::TooLarge, format!("the builder was evicted: {message}"))
     } else if let Some(failed) = failed.filter(|failed| failed.reason.as_deref() == Some("DeadlineExceeded")) {
         let waits = waiting(pod).unwrap_or_else(|| failed.message.clone().unwrap_or_default());
         (State::TimedOut, format!("the builder was not done in time: {waits}"))
     } else if failed.is_some() || condition("Complete").is_some() || terminated.is_some() {
-        let said = terminated.map(|ended| format!("exit code {}", ended.exit_code));
-        let said = said.unwrap_or_else(|| "its pod is gone".to_owned());
+        let message = terminated.map(|ended| format!("exit code {}", ended.exit_code));
+        let message = message.unwrap_or_else(|| "its pod is gone".to_owned());
         (
             State::Failed,
-            format!("the builder ended without a result ({said}); its log says more"),
+            format!("the builder ended without a result ({message}); its log says more"),
         )
     } else {
         return Build::Running;
@@ -47,7 +47,7 @@ pub(super) fn standing(job: &Job, pod: Option<&Pod>, repository: &str) -> Build 
     Build::Ended(Outcome::failed(state, why))
 }
 
-/// How long a build took, from the start of its Job to the end of its container.
+/// The duration of a build, from the start of its Job to the end of its container, in seconds.
 pub(super) fn seconds(job: &Job, pod: &Pod) -> Option<f64> {
     let (start, end) = (
         job.status.as_ref()?.start_time.as_ref()?,
@@ -62,7 +62,7 @@ fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     statuses.first()?.state.as_ref()?.terminated.as_ref()
 }
 
-/// What a pod waits for, such as its image.
+/// Why a pod waits, such as for its image.
 fn waiting(pod: Option<&Pod>) -> Option<String> {
     let statuses = pod?.status.as_ref()?.container_statuses.as_ref()?;
     let waiting = statuses.first()?.state.as_ref()?.waiting.as_ref()?;
@@ -160,7 +160,7 @@ mod tests {
                 serde_json::from_value(json!({"metadata": {}, "status": {"conditions": conditions}})).unwrap();
             let pod: Option<Pod> =
                 (!pod.is_null()).then(|| serde_json::from_value(json!({"metadata": {}, "status": pod})).unwrap());
-            match (standing(&job, pod.as_ref(), "r/e"), expected) {
+            match (job_state(&job, pod.as_ref(), "r/e"), expected) {
                 (Build::Running, None) => {}
                 (Build::Ended(outcome), Some((state, part))) => {
                     assert_eq!(outcome.state, state, "{what}");

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 /// How old a catalog is, and whether a hub has confirmed it since the start. Clones share it.
 #[derive(Debug, Clone)]
-pub struct CatalogAge(Arc<Mutex<Heard>>);
+pub struct CatalogAge(Arc<Mutex<LastContact>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Heard {
+struct LastContact {
     /// The last message of a hub that is followed; before the first one, the start.
     at: Instant,
     /// Age that the catalog had at `at`: that of a saved one. A clock of this process cannot say when the one before it
@@ -18,14 +18,14 @@ struct Heard {
     before: Duration,
     /// `maxSnapshotAgeSeconds` of the runtime.
     max_age: Duration,
-    /// What is served was read from the disk.
+    /// Whether the served catalog was read from the disk.
     is_saved: bool,
 }
 
 impl CatalogAge {
     /// That of a process that starts.
     pub(super) fn starting() -> Self {
-        Self(Arc::new(Mutex::new(Heard {
+        Self(Arc::new(Mutex::new(LastContact {
             at: Instant::now(),
             before: Duration::ZERO,
             max_age: Duration::from_secs(knack_vocabulary::defaults::MAX_SNAPSHOT_AGE_SECONDS),
@@ -45,28 +45,28 @@ impl CatalogAge {
 
     /// The age, if it is beyond what the runtime allows.
     pub(super) fn too_old(&self) -> Option<Duration> {
-        let heard = *self.lock();
-        Some(heard.age()).filter(|age| *age > heard.max_age)
+        let last = *self.lock();
+        Some(last.age()).filter(|age| *age > last.max_age)
     }
 
-    /// What the runtime allows.
+    /// Sets the greatest age that the runtime allows.
     pub(super) fn set_limit(&self, max_age: Duration) {
         self.lock().max_age = max_age;
     }
 
     /// The hub sent the whole catalog, or something after it: it is as the hub has it.
-    pub(super) fn hear(&self) {
-        let mut heard = self.lock();
-        heard.at = Instant::now();
-        heard.before = Duration::ZERO;
+    pub(super) fn confirm(&self) {
+        let mut last = self.lock();
+        last.at = Instant::now();
+        last.before = Duration::ZERO;
     }
 
     /// A saved catalog of this age is served from now on.
     pub(super) fn restored(&self, age: Duration) {
-        let mut heard = self.lock();
-        heard.at = Instant::now();
-        heard.before = age;
-        heard.is_saved = true;
+        let mut last = self.lock();
+        last.at = Instant::now();
+        last.before = age;
+        last.is_saved = true;
     }
 
     /// A catalog of the hub's is served from now on.
@@ -74,12 +74,12 @@ impl CatalogAge {
         self.lock().is_saved = false;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
+    fn lock(&self) -> MutexGuard<'_, LastContact> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Heard {
+impl LastContact {
     fn age(&self) -> Duration {
         self.before.saturating_add(self.at.elapsed())
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((age.too_old(), age.is_saved()), (None, true));
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(age.too_old(), Some(Duration::from_secs(610)));
-        age.hear();
+        age.confirm();
         assert_eq!((age.get(), age.too_old(), age.is_saved()), (Duration::ZERO, None, true));
         age.confirmed();
         assert!(!age.is_saved());

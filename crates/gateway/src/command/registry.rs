@@ -1,0 +1,69 @@
+//! The links of `knack gateway` to the registry: Skills APIs, history, uploads and containers.
+
+use std::sync::Arc;
+
+use super::args::ServeArgs;
+use crate::Gateway;
+use crate::budget::Requests;
+use crate::caller::CallerSecret;
+use crate::catalog::LiveCatalog;
+use crate::registry_relay::Relay;
+use crate::replicas::Replicas;
+use crate::reports::{Reporting, Reports};
+use crate::user_files::{RemoteFiles, UserFiles};
+
+/// The gateway's links to the registry of its cluster.
+pub(super) struct RegistryLinks {
+    /// `--registry`.
+    pub(super) relay: Option<Arc<Relay>>,
+    /// `--history`.
+    pub(super) reports: Option<Arc<Reports>>,
+    reporting: Option<Reporting>,
+}
+
+impl RegistryLinks {
+    /// Opens the links that flags ask for.
+    pub(super) fn open(
+        args: &ServeArgs,
+        catalog: &Arc<LiveCatalog>,
+        secret: &Arc<CallerSecret>,
+    ) -> anyhow::Result<Self> {
+        let history = args.registry_client("--history", args.history.as_ref())?;
+        let (reports, reporting) = history.map(Reports::start).unzip();
+        let registry = args.registry_client("--registry", args.registry.as_ref())?;
+        let relay = registry.map(|registry| {
+            let relay = Relay::new(registry, Arc::clone(catalog), Arc::clone(secret), reports.clone());
+            Arc::new(relay)
+        });
+        Ok(Self {
+            relay,
+            reports,
+            reporting,
+        })
+    }
+
+    /// Gives the relay its gateway.
+    pub(super) fn run_by(&self, gateway: &Arc<Gateway>) {
+        if let Some(relay) = &self.relay {
+            relay.run_by(gateway);
+        }
+    }
+
+    /// Sends the last reports.
+    pub(super) async fn close(self) {
+        if let Some(reporting) = self.reporting {
+            reporting.close().await;
+        }
+    }
+}
+
+/// Uploads and containers that a registry keeps, if one is named for it.
+pub(super) fn files_of_registry(
+    args: &ServeArgs,
+    replicas: &Arc<Replicas>,
+    requests: &Requests,
+) -> anyhow::Result<Option<Arc<UserFiles>>> {
+    let client = args.registry_client("--files-registry", args.files_registry.as_ref())?;
+    let files = |client| RemoteFiles::new(client, Some(Arc::clone(replicas)), requests.process());
+    Ok(client.map(|client| UserFiles::of(files(client))))
+}

@@ -1,0 +1,43 @@
+//! The headers of a provider's answer that the exchange reads.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+
+/// The coding of a compressed body; `None` if it is as it is.
+pub(super) fn coding(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(http::header::CONTENT_ENCODING)?.to_str().ok()?.trim();
+    (!value.is_empty() && !value.eq_ignore_ascii_case("identity")).then(|| value.chars().take(CODING_SHOWN).collect())
+}
+
+/// Characters of a content coding that an error repeats: the registered ones are shorter.
+const CODING_SHOWN: usize = 20;
+
+/// The error for a compressed answer.
+pub(super) fn compressed(coding: &str) -> String {
+    format!(
+        "The upstream compressed its answer (content-encoding: {coding}) although it was asked for none, so skills cannot be \
+         served; switch compression off between the gateway and the provider."
+    )
+}
+
+/// The content type, if it is text.
+pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+}
+
+/// `retry-after-ms` or `retry-after` in seconds; dates are rare and are taken as absent.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.trim().parse::<f64>().ok())
+    };
+    let seconds = number("retry-after-ms")
+        .map(|millis| millis / 1000.0)
+        .or_else(|| number("retry-after"))?;
+    Duration::try_from_secs_f64(seconds).ok()
+}

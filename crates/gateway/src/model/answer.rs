@@ -1,0 +1,121 @@
+//! The response to a model call: the answer of its exchange, or a refusal.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::Stream;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use knack_skill::plan::Plan;
+use knack_vocabulary::HEADER_KNACK;
+use knack_wire::drive::{BodyKind, ClientHead};
+use knack_wire::{Fault, Format};
+use tokio::time::Instant;
+
+use super::describe::word;
+use crate::catalog::Snapshot;
+use crate::exchange::{AnswerPiece, Exchange};
+use crate::fault::{REQUEST_ID, RETRY_AFTER_SECONDS, fault, fault_of};
+use crate::log::RequestLog;
+use crate::state::Gateway;
+use crate::trace::RequestTrace;
+
+/// The header with the id that the log and the spans of a request have; answers and refusals carry it.
+const HEADER_REQUEST_ID: &str = "x-knack-request-id";
+
+/// The answer, from its head on.
+pub(super) async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue, format: Format) -> Response {
+    match exchange.next().await {
+        Some(AnswerPiece::Head(head)) => answer(exchange, head, knack_header),
+        // The loop always begins with a head; without one there is nothing left to say.
+        Some(AnswerPiece::Bytes(_) | AnswerPiece::Broken) | None => {
+            fault(&Fault::new(500, "The gateway could not begin its answer."), format)
+        }
+    }
+}
+
+/// The response of an exchange whose head is known; its body is the rest.
+fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderValue) -> Response {
+    let mut headers = if head.upstream_headers {
+        exchange.take_headers()
+    } else {
+        HeaderMap::new()
+    };
+    match head.body {
+        BodyKind::AsUpstream => {}
+        BodyKind::Stream => {
+            headers.insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("text/event-stream; charset=utf-8"),
+            );
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        }
+        BodyKind::Json => {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+    }
+    if head.status == 503 && !head.upstream_headers && !head.no_retry {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
+    if head.no_retry {
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
+    if let Ok(id) = HeaderValue::from_str(&exchange.log().request_id) {
+        // An answer of ours has no id of the provider.
+        if exchange.log().format == word(Format::Messages) && !head.upstream_headers {
+            headers.insert(REQUEST_ID, id.clone());
+        }
+        headers.insert(HEADER_REQUEST_ID, id);
+    }
+    let mut response = Response::new(Body::from_stream(body(exchange)));
+    *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    *response.headers_mut() = headers;
+    response
+}
+
+/// The rest of an answer as a stream.
+fn body(exchange: Box<Exchange>) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
+    futures::stream::unfold(exchange, |mut exchange| async move {
+        loop {
+            match exchange.next().await? {
+                AnswerPiece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
+                AnswerPiece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
+                AnswerPiece::Head(_) => {}
+            }
+        }
+    })
+}
+
+/// `x-knack`: what was done to this request, for a person with curl.
+pub(super) fn knack_header(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
+    let skills: Vec<&str> = plan.active.iter().map(|active| &*active.handle).collect();
+    let text = format!(
+        "revision={}; skills={}; added-tokens={}",
+        snapshot.revision,
+        skills.join(","),
+        plan.added_tokens
+    );
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("revision=?"))
+}
+
+/// Logs the end of a request that is refused, and answers with the fault.
+pub(super) fn refuse(
+    gateway: &Gateway,
+    (mut log, mut trace): (RequestLog, RequestTrace),
+    begun: Instant,
+    error: &Fault,
+    format: Format,
+) -> Response {
+    let request_id = HeaderValue::from_str(&log.request_id);
+    log.status = error.status;
+    log.end = Some(error.message.clone());
+    log.duration = begun.elapsed();
+    log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
+    trace.finish(&log, false);
+    let mut response = fault_of(error, format, &log.request_id);
+    if let Ok(id) = request_id {
+        response.headers_mut().insert(HEADER_REQUEST_ID, id);
+    }
+    response
+}

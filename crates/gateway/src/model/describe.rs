@@ -1,0 +1,75 @@
+//! The log of a request, as far as its plan decides it.
+
+use knack_skill::plan::{Active, Plan, Why};
+use knack_wire::{Format, View};
+
+use crate::catalog::Snapshot;
+use crate::log::RequestLog;
+use crate::skill_metrics::{SkillUse, Use};
+
+/// The log of a request that begins now. Its id is a UUIDv7: log lines and recordings sort by time.
+pub(super) fn new_log(format: Format) -> RequestLog {
+    RequestLog {
+        request_id: uuid::Uuid::now_v7().to_string(),
+        begun: jiff::Timestamp::now(),
+        format: word(format),
+        ..RequestLog::default()
+    }
+}
+
+/// Adds the plan of a request to its log.
+pub(super) fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
+    log.revision.clone_from(&snapshot.revision);
+    log.model.clone_from(&view.model);
+    log.stream = view.stream;
+    log.skills = plan
+        .active
+        .iter()
+        .map(|active| format!("{} ({})", active.handle, why(active.why)))
+        .collect();
+    log.uses = plan.active.iter().map(carried).collect();
+    if !plan.off {
+        log.listed = snapshot.listed;
+    }
+    log.added_tokens = plan.added_tokens;
+    log.notes = plan
+        .notes
+        .iter()
+        .map(|note| {
+            note.skill.as_ref().map_or_else(
+                || note.text.clone(),
+                |skill| format!("skill {}: {}", skill.name, note.text),
+            )
+        })
+        .collect();
+    log
+}
+
+fn carried(active: &Active) -> SkillUse {
+    SkillUse {
+        skill: format!("{}/{}", active.skill.id.namespace, active.skill.id.name),
+        what: Use::Carried,
+        tokens: knack_skill::texts::tokens(active.skill.body.len()),
+        call: None,
+    }
+}
+
+const fn why(why: Why) -> &'static str {
+    match why {
+        Why::Always => "always",
+        Why::Mention => "@mention",
+        Why::Header => "header",
+        Why::Container | Why::Litellm => "container",
+        Why::Auto => "auto",
+    }
+}
+
+/// The word for a format in logs.
+pub(super) const fn word(format: Format) -> &'static str {
+    match format {
+        Format::Chat => "chat",
+        Format::Messages => "messages",
+        Format::Responses => "responses",
+        Format::Gemini => "gemini",
+    }
+}

@@ -1,0 +1,182 @@
+//! The tasks of the leader: watches, reconcilers, certificates, reports.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use knack_vocabulary::FIELD_MANAGER;
+use kube::core::PartialObjectMeta;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::authorities::Sharing;
+use super::context::{Context, Memory};
+use super::error::ControllerError;
+use super::http::Phase;
+use super::metrics::Metrics;
+use super::pending_changes::PendingChanges;
+use super::realm_watches::{Triggers, prepare};
+use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
+use super::streams::{WatchedStore, config, drain, object_of};
+use super::world::World;
+use super::{census, environments, pace, realm_controllers, runtime, sidecars};
+use crate::certificates::{self, CertificateTask, Publication};
+use crate::sources::fetch::Fetcher;
+
+type Tasks = JoinSet<Result<(), ControllerError>>;
+type NamespaceStore = WatchedStore<PartialObjectMeta<Namespace>>;
+
+/// Reconciles until `stop`. Errors: a task ended.
+pub(super) async fn reconcile(
+    client: Client,
+    settings: ControllerSettings,
+    owner: Option<OwnerReference>,
+    metrics: Arc<Metrics>,
+    phase: watch::Sender<Phase>,
+    stop: CancellationToken,
+) -> Result<(), ControllerError> {
+    let labels = NamespaceStore::new();
+    let (realms, triggers, world) = prepare(&settings, &labels);
+    let context = Arc::new(new_context(client.clone(), settings, metrics, triggers, world)?);
+    let mut tasks = Tasks::new();
+    share_authorities(&mut tasks, &context, labels);
+    let kept = certificate_tasks(&context.settings, &context.metrics, owner.as_ref());
+    spawn(&mut tasks, certificates::run(client.clone(), kept, stop.clone()));
+    let pacing = Arc::clone(&context);
+    spawn(&mut tasks, async move { pace::pace(&pacing).await });
+    report(&mut tasks, &context);
+    for watches in realms {
+        realm_controllers::start(&mut tasks, &client, &context, watches, &stop);
+    }
+    announce(&mut tasks, &context, phase);
+    tokio::select! {
+        // First: the controllers end with it too, which then is no failure.
+        biased;
+        () = stop.cancelled() => Ok(()),
+        Some(ended) = tasks.join_next() => match ended {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) => Err(ControllerError::Stopped("a watch ended".to_owned())),
+            Err(error) => Err(ControllerError::Stopped(error.to_string())),
+        },
+    }
+}
+
+/// Spawns a task without a result of its own.
+fn spawn(tasks: &mut Tasks, task: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(async move {
+        task.await;
+        Ok(())
+    });
+}
+
+/// The state that reconcilers share. Errors: there is no client for archives.
+fn new_context(
+    client: Client,
+    settings: ControllerSettings,
+    metrics: Arc<Metrics>,
+    (skill_triggers, runtime_triggers): Triggers,
+    world: World,
+) -> Result<Context, ControllerError> {
+    let fetcher = Fetcher::new(settings.allow_archive_networks.clone(), &settings.roots)
+        .map_err(|error| ControllerError::Stopped(format!("the client for archives: {error}")))?;
+    let reporter = Reporter {
+        controller: format!("{FIELD_MANAGER}-controller"),
+        instance: Some(settings.identity.clone()),
+    };
+    Ok(Context {
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+        settings,
+        world,
+        metrics,
+        fetcher,
+        unpacking: Arc::new(Semaphore::new(ARCHIVES_AT_ONCE)),
+        changes: Arc::new(PendingChanges::default()),
+        skill_triggers,
+        runtime_triggers,
+        memory: Memory::default(),
+        looks: runtime::Looks::default(),
+        environments: ArcSwap::default(),
+    })
+}
+
+/// Watches the labels of namespaces, and publishes the hub's authorities in the namespaces of gateways.
+fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: NamespaceStore) {
+    let relabelled = Arc::new(Notify::new());
+    let sharing = Sharing {
+        client: context.client.clone(),
+        settings: context.settings.clone(),
+        namespaces: labels.store.clone(),
+        changed: Arc::clone(&relabelled),
+    };
+    let (cached_labels, changes) = (context.world.labels.clone(), Arc::clone(&context.changes));
+    let namespace_events = labels.events(
+        Api::all(context.client.clone()),
+        config(),
+        |_| {},
+        move |event| {
+            cached_labels.clear();
+            relabelled.notify_one();
+            if let Some(namespace) = object_of(event) {
+                changes.labels_of(namespace.name_any());
+            }
+        },
+    );
+    tasks.spawn(drain(namespace_events));
+    spawn(tasks, sharing.run());
+}
+
+/// Sets the phase once all first lists are read.
+fn announce(tasks: &mut Tasks, context: &Arc<Context>, phase: watch::Sender<Phase>) {
+    let announced = Arc::clone(context);
+    tasks.spawn(async move {
+        announced.world.ready().await;
+        debug_assert!(announced.world.is_ready(), "ready() waits for all");
+        phase.send_replace(Phase::Leading);
+        info!(
+            skills = announced.world.skills().len(),
+            runtimes = announced.world.runtimes().len(),
+            "leading"
+        );
+        std::future::pending().await
+    });
+}
+
+/// The certificates that the leader looks after: the hub's, and those of registry and webhook if there are these.
+fn certificate_tasks(
+    settings: &ControllerSettings,
+    metrics: &Metrics,
+    owner: Option<&OwnerReference>,
+) -> Vec<CertificateTask> {
+    let task = |publication: Publication, extra_names: &[String]| CertificateTask {
+        namespace: settings.namespace.clone(),
+        expiry: metrics.certificate(publication.secret()),
+        publication,
+        extra_names: extra_names.to_vec(),
+        owner: owner.cloned(),
+    };
+    let webhook = settings.webhook.as_ref();
+    let webhook = webhook.map(|own| task(Publication::Webhook(own.configuration.clone()), &own.names));
+    let registry = settings.registry_names.as_ref();
+    let registry = registry.map(|names| task(Publication::Registry, names));
+    [Some(task(Publication::Hub, &settings.hub_names)), registry, webhook]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Counts objects for metrics, and reports pods without the sidecar that they ask for, if this installation injects any.
+fn report(tasks: &mut Tasks, context: &Arc<Context>) {
+    spawn(tasks, census::run(Arc::clone(context)));
+    if context.settings.packages {
+        spawn(tasks, environments::follow(Arc::clone(context)));
+    }
+    if let Some(default) = context.settings.injection_runtime.clone() {
+        spawn(tasks, sidecars::run(Arc::clone(context), default));
+    }
+}

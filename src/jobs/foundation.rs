@@ -1,0 +1,49 @@
+//! The parts of a term that recovery needs before the pool starts.
+
+use std::sync::Arc;
+
+use knack_execution::records::{RecordSettings, Records};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::cluster::Cluster;
+use super::keys::Keys;
+use super::launch::Launcher;
+use super::pods::PodIndex;
+use super::settings::{JobClients, JobSettings};
+use super::view::RuntimeView;
+
+/// See the module.
+pub(super) struct Foundation {
+    pub(super) launcher: Launcher,
+    pub(super) records: Arc<Records>,
+    /// The watch of the pods.
+    pub(super) watch: AbortOnDropHandle<()>,
+}
+
+impl Foundation {
+    /// Starts the watch of the pods and waits for the first list.
+    pub(super) async fn start(clients: &JobClients, view: &RuntimeView, settings: &JobSettings) -> Self {
+        let cluster = Cluster::new(clients, &view.namespace);
+        let (index, watch) = PodIndex::start(cluster.pods.clone(), &view.name);
+        index.wait_until_synced().await;
+        Self {
+            launcher: Launcher::new(
+                cluster,
+                index,
+                Keys::new(settings.secret),
+                settings.replica.clone(),
+                settings.start_timeout,
+                settings.memory.as_ref().map(|memory| memory.all.clone()),
+            ),
+            records: Records::sharing(
+                RecordSettings {
+                    retention: view.ttl,
+                    admission: view.admission,
+                    ..settings.records.clone()
+                },
+                settings.memory.as_ref().map(|memory| memory.kept.clone()),
+            ),
+            watch,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The first frames between an owner and a runner: the claim, the protocol, and the locks that the runner reports.
+
+use std::time::Duration;
+
+use knack_execution::conversation::NO_LANDLOCK;
+use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
+use knack_runner::protocol::{FromRunner, Incoming, PROTOCOL, PROTOCOL_MIN, Ready, common_protocol};
+
+use super::attach::Attached;
+use super::failure::failure;
+
+/// How long a runner may take to answer `claim`: it answers in a millisecond, on a node without CPU to give in seconds.
+/// A container that dies meanwhile ends the stream, and its pod says why.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
+/// The error for a stream that ended between claim and run: kubelet or containerd went away. Another pod may be tried.
+pub(super) const STREAM_ENDED: &str = "StreamEnded";
+
+/// The error of a conversation whose stream ended before the run began.
+pub(super) fn stream_ended(error: &ExecutionError) -> ExecutionError {
+    let message = format!("before the run began: {error}");
+    failure(ClusterFailureKind::ApiUnavailable, STREAM_ENDED, &message, false)
+}
+
+/// Sends `claim` and waits for its answer. `false`: the stream ended before anything came.
+pub(super) async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
+    if attached.claim().await.is_err() {
+        return Ok(false);
+    }
+    let answer = async {
+        loop {
+            match attached.receive().await {
+                Ok(Incoming::Frame(FromRunner::Claimed(_))) => return Ok(true),
+                Ok(Incoming::Unproven(FromRunner::Claimed(_))) => {
+                    return Err(failure(
+                        ClusterFailureKind::ContainerFailed,
+                        "ClaimedByAnother",
+                        "the runner was claimed with a key that is not this hub's",
+                        false,
+                    ));
+                }
+                Ok(Incoming::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
+                // An old runner answers like this to a claim that it does not support.
+                Ok(Incoming::Unproven(FromRunner::Rejected(rejected))) => {
+                    return Err(failure(
+                        ClusterFailureKind::RunnerTooOld,
+                        "Rejected",
+                        &rejected.message,
+                        false,
+                    ));
+                }
+                Ok(_) => {}
+                Err(_) => return Ok(false),
+            }
+        }
+    };
+    tokio::time::timeout(CLAIM_TIMEOUT, answer).await.unwrap_or_else(|_| {
+        Err(failure(
+            ClusterFailureKind::RunnerTooOld,
+            "NoAnswer",
+            "the program in the container does not answer as knack-runner",
+            false,
+        ))
+    })
+}
+
+/// Errors: this owner and the runner have no protocol in common.
+fn check_version(ready: &Ready) -> Result<(), ExecutionError> {
+    let (oldest, newest) = ready.protocols();
+    if common_protocol((PROTOCOL_MIN, PROTOCOL), (oldest, newest)).is_some() {
+        return Ok(());
+    }
+    Err(failure(
+        ClusterFailureKind::RunnerTooOld,
+        "ProtocolMismatch",
+        &format!(
+            "runner {} speaks protocol {oldest} to {newest}, this knack {PROTOCOL_MIN} to {PROTOCOL}; use a sandbox image of \
+             this release",
+            ready.version
+        ),
+        false,
+    ))
+}
+
+/// The required lock that a runner does not report, as a message; `None`: all are on.
+pub(super) fn missing_lock(locks: Option<&LockReport>, requires_landlock: bool) -> Option<&'static str> {
+    let Some(locks) = locks else {
+        return Some("the runner does not report its locks; use a sandbox image of this release");
+    };
+    if !locks.seccomp {
+        return Some("the runner reports no seccomp filter; use a sandbox image of this release");
+    }
+    (requires_landlock && locks.landlock == NO_LANDLOCK).then_some(
+        "the node's kernel does not enforce Landlock and spec.sandbox.landlock is Required; use nodes with Linux 5.13 or later and lsm=landlock,...",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_without_a_promised_lock_is_not_used() {
+        let report = |seccomp, landlock: &str| {
+            Some(LockReport {
+                seccomp,
+                landlock: landlock.to_owned(),
+                landlock_abi: 0,
+            })
+        };
+        for (locks, required, refused) in [
+            (None, false, Some("does not report")),
+            (report(false, "FullyEnforced"), false, Some("no seccomp")),
+            (report(true, "FullyEnforced"), true, None),
+            (report(true, "PartiallyEnforced"), true, None),
+            (report(true, "NotEnforced"), false, None),
+            (report(true, "NotEnforced"), true, Some("Landlock")),
+        ] {
+            let found = missing_lock(locks.as_ref(), required);
+            assert_eq!(found.is_some(), refused.is_some(), "{locks:?} {required}");
+            assert!(
+                found.unwrap_or_default().contains(refused.unwrap_or_default()),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_runner_of_another_protocol_is_refused_by_name() {
+        let ready = |oldest, newest| Ready {
+            protocol_min: oldest,
+            protocol: newest,
+            version: "0.0.9".to_owned(),
+            locks: None,
+        };
+        for known in [
+            ready(None, PROTOCOL),
+            ready(Some(1), PROTOCOL_MIN),
+            ready(Some(PROTOCOL), PROTOCOL + 9),
+        ] {
+            assert!(check_version(&known).is_ok(), "{known:?}");
+        }
+        for strange in [
+            ready(None, PROTOCOL_MIN - 1),
+            ready(None, PROTOCOL + 1),
+            ready(Some(PROTOCOL + 1), PROTOCOL + 2),
+            ready(Some(1), PROTOCOL_MIN - 1),
+        ] {
+            let error = check_version(&strange).unwrap_err();
+            assert_eq!(error.metric_label(), "runner_too_old");
+            assert!(error.to_string().contains("0.0.9"), "{error}");
+        }
+    }
+}
