@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of every fuzz target from the vectors and the wire examples. Standard library only."""
+"""seed.py [FOLDER]: writes the seeds of every fuzz target, from the vectors and the wire examples, into a folder of its name
+below FOLDER (fuzz/corpus). Standard library only."""
 
 import hashlib
 import io
 import json
 import pathlib
+import sys
 import tarfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CORPUS = ROOT / "fuzz" / "corpus"
+CORPUS = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "fuzz" / "corpus"
 FIXTURES = ROOT / "crates" / "wire" / "tests" / "fixtures"
 VECTORS = ROOT / "tests" / "vectors" / "cases"
 
@@ -206,6 +208,22 @@ def archives():
         put("archive", f"zip-{method}", packed.getvalue())
 
 
+def packages():
+    """What skills declare of packages, in every file that is read for it."""
+    for name in ("SKILL.md", "requirements.txt", "requirements.lock", "package.json", "package-lock.json", "*.py"):
+        for path in sorted((ROOT / "examples").rglob(name)):
+            put("packages_declare", "-".join(path.relative_to(ROOT / "examples").parts), path.read_bytes())
+    lock = {"name": "x", "version": "1.0.0", "lockfileVersion": 3, "packages": {
+        "": {"name": "x", "dependencies": {"left-pad": "1.3.0"}},
+        "node_modules/left-pad": {"version": "1.3.0", "resolved": "https://registry.npmjs.org/left-pad/-/left-pad-1.3.0.tgz",
+                                  "integrity": "sha512-" + "A" * 86 + "=="}}}
+    put("packages_declare", "package-lock", text(lock))
+    put("packages_declare", "package", text({"name": "x", "dependencies": {"left-pad": "1.3.0", "@a/b": "^2", "c": "npm:d@1"}}))
+    put("packages_declare", "requirements",
+        "# c\nPillow>=10,<12; python_version >= '3.9'\nrequests[socks]==2.32.3 \\\n  --hash=sha256:" + "0" * 64 + "\n-r b.txt\n-e .\na @ https://x/y.whl\n")
+    put("packages_declare", "pep723", "# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\"rich\", \"a<2\"]\n# ///\nimport rich\n")
+
+
 def cluster():
     """Manifests, artifacts, and what hub and gateway say."""
     for path in sorted((ROOT / "examples").rglob("*.yaml")):
@@ -252,6 +270,7 @@ if __name__ == "__main__":
     skills()
     runner()
     archives()
+    packages()
     cluster()
     for folder in sorted(CORPUS.iterdir()):
         print(f"seeds {folder.name} {sum(1 for seed in folder.iterdir() if seed.name.startswith('seed-'))}")
