@@ -1,4 +1,4 @@
-//! The process: from what is watched to Jobs, and from their results to what controller and hub are told.
+//! The process: from watched objects to builder Jobs, and from their results to the records for controller and hub.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ const EVENT_ACTION: &str = "Build";
 /// The settings of the process.
 #[derive(Debug, Clone)]
 pub struct ServeSettings {
-    /// What is watched.
+    /// The watched objects.
     pub watching: Watching,
     /// The cluster default.
     pub default_runtime: Option<RuntimeName>,
@@ -87,9 +87,9 @@ pub async fn serve(
         }
     };
     let _watches = watch::spawn(&client, &settings.watching, &shared, on_skill);
-    let told = Arc::new(BuildMetrics::default());
+    let metrics = Arc::new(BuildMetrics::default());
     let probing = tokio::spawn(probes::serve(
-        told.clone(),
+        metrics.clone(),
         axum::Router::new(),
         listener,
         stop.clone().cancelled_owned(),
@@ -105,7 +105,7 @@ pub async fn serve(
         shared,
         artifacts,
         events,
-        told,
+        metrics,
     };
     tokio::select! {
         () = server.run() => {}
@@ -115,10 +115,10 @@ pub async fn serve(
     Ok(())
 }
 
-/// What was told last.
+/// The records that were written last.
 struct WrittenRecords {
     records: Records,
-    /// The same as the ConfigMap has it, with the names of what the hub may run.
+    /// The lines of the ConfigMap, with the names of the images that the hub may run.
     lines: BTreeMap<String, String>,
 }
 
@@ -144,7 +144,7 @@ struct Server {
     shared: Arc<Shared>,
     artifacts: Artifacts,
     events: Events,
-    told: Arc<BuildMetrics>,
+    metrics: Arc<BuildMetrics>,
 }
 
 impl Server {
@@ -173,7 +173,7 @@ impl Server {
             tracing::debug!(what, "waiting for the first list");
             return Ok(true);
         }
-        let (before, told) = if let Some(known) = known {
+        let (before, written) = if let Some(known) = known {
             (known.records.clone(), known.lines.clone())
         } else {
             let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
@@ -195,11 +195,11 @@ impl Server {
         }
         // Before their Jobs go: what they said would be lost.
         let mut lines = decision.records.lines();
-        lines.extend(admitted(&decision.records, &wanted, &told, now));
+        lines.extend(admitted(&decision.records, &wanted, &written, now));
         // Before the hub hears of them: it would be refused what it then asks for.
         self.admit(&lines).await?;
         if known.as_ref().is_none_or(|known| known.lines != lines) {
-            self.tell(&lines).await?;
+            self.write_records(&lines).await?;
             self.report(&before, &decision.records, &wanted).await;
         }
         for key in &decision.remove {
@@ -211,12 +211,12 @@ impl Server {
                 return Err(error);
             }
             if let Some(Build::Ended(outcome)) = builds.get(key) {
-                self.told.built(outcome.state, seconds.get(key).copied());
+                self.metrics.built(outcome.state, seconds.get(key).copied());
             }
         }
         let is_busy = decision.records.0.values().any(|record| record.state.is_pending())
             || builds.values().any(|build| *build == Build::Running);
-        self.told.know(&decision.records);
+        self.metrics.know(&decision.records);
         *known = Some(WrittenRecords {
             records: decision.records,
             lines,
@@ -291,7 +291,7 @@ impl Server {
         }
     }
 
-    /// What a builder is to install. `None`: it is not known yet, and its end is a change. The inner error: why there is nothing.
+    /// The input of a build. `None`: it is not known yet, and a change will follow. The inner error: why there is none.
     async fn input(&self, wanted: &Wanted) -> Option<Result<Input, EnvironmentRecord>> {
         // No content says so of a skill that declares nothing.
         let standard = given::standard_environment().map(|declared| Input::of(&declared));
@@ -355,7 +355,7 @@ impl Server {
         Ok(Ok(()))
     }
 
-    /// What ended, in the log and as an Event of a skill that asks for it.
+    /// Reports ended builds, in the log and as an Event of a skill that needs the environment.
     async fn report(&self, before: &Records, after: &Records, wanted: &BTreeMap<String, Wanted>) {
         for (key, record) in &after.0 {
             if before.get(key).map(|known| known.state) == Some(record.state) {
@@ -405,8 +405,8 @@ impl Server {
         Ok(())
     }
 
-    /// Tells controller and hub.
-    async fn tell(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
+    /// Writes the records for controller and hub.
+    async fn write_records(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": CONFIG_MAP_PACKAGES},

@@ -1,7 +1,7 @@
 use futures::FutureExt as _;
 
 use super::*;
-use crate::{Exit, LockReport, StartKind, Stream, Timings};
+use crate::{ExecutionResult, Exit, LockReport, StartKind, Stream, Timings};
 
 const START: Duration = Duration::from_secs(1_763_770_000);
 
