@@ -15,7 +15,12 @@ use std::sync::OnceLock;
 extern crate self as knack_fuzz;
 extern crate self as libfuzzer_sys;
 
-#[allow(unreachable_pub, missing_docs, clippy::pedantic, reason = "checked in the workspace of the targets")]
+#[allow(
+    unreachable_pub,
+    missing_docs,
+    clippy::pedantic,
+    reason = "checked in the workspace of the targets"
+)]
 #[path = "../fuzz/src/lib.rs"]
 mod shared;
 pub use shared::*;
@@ -36,7 +41,7 @@ macro_rules! targets {
     ($($name:ident = $path:literal,)*) => {
         const TARGETS: &[&str] = &[$(stringify!($name)),*];
         $(
-            #[allow(unused_attributes, clippy::pedantic, reason = "main is the fuzzer's; checked in the workspace of the targets")]
+            #[allow(unused_attributes, unused_imports, clippy::pedantic, reason = "main is the fuzzer's; checked in the workspace of the targets")]
             #[path = $path]
             mod $name;
         )*
@@ -118,7 +123,15 @@ fn every_target_is_listed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets");
     let files: BTreeSet<String> = std::fs::read_dir(folder)
         .unwrap()
-        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     assert_eq!(files, TARGETS.iter().map(|name| (*name).to_owned()).collect());
 }

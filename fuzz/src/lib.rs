@@ -1,13 +1,18 @@
 //! What several fuzz targets share: requests, exchanges and the checks on them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a fuzz target reports")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a panic is how a fuzz target reports"
+)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_wire::drive::{CallOutcome, Drive, EndKind, AnswerHead, DriveAction};
+use knack_wire::drive::{AnswerHead, CallOutcome, Drive, DriveAction, EndKind};
 use knack_wire::json::{self, Edits};
-use knack_wire::{Format, DriveInput, Injection, CallKind, ModelRoute, Request, DriveSettings, Tool};
+use knack_wire::{CallKind, DriveInput, DriveSettings, Format, Injection, ModelRoute, Request, Tool};
 
 /// Inputs of this process, and those of them that the product read to their end.
 static INPUTS: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +29,13 @@ fn count(whole: bool) {
 
 /// A request of a format, if the bytes are one. `stream` is what Gemini's path says; the other formats say it in the body.
 pub fn request(format: Format, stream: bool, body: &[u8]) -> Option<Request> {
-    let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream, vertex: false };
+    let route = ModelRoute {
+        format,
+        kind: CallKind::Generate,
+        model: None,
+        stream,
+        vertex: false,
+    };
     Request::parse(route, Bytes::copy_from_slice(body)).ok()
 }
 
@@ -35,7 +46,10 @@ pub fn injection() -> Injection {
         description: "d".to_owned(),
         schema: r#"{"type":"object"}"#.to_owned(),
     };
-    Injection::new("# Skills\n\"x\"".to_owned(), vec![tool("skill_run"), tool("get_weather_2")])
+    Injection::new(
+        "# Skills\n\"x\"".to_owned(),
+        vec![tool("skill_run"), tool("get_weather_2")],
+    )
 }
 
 /// Reads everything of a request and injects into it: what goes upstream is JSON again, and without an injection it is
@@ -76,7 +90,9 @@ pub fn check_answer(format: Format, request_body: &str, input: &[u8]) {
 }
 
 fn check_exchange(format: Format, stream: bool, request_body: &str, input: &[u8]) {
-    let Some((size, rounds)) = input.split_first() else { return };
+    let Some((size, rounds)) = input.split_first() else {
+        return;
+    };
     let size = usize::from(*size).max(1);
     let request = request(format, stream, request_body.as_bytes()).expect("the request is fixed");
     let mut drive = Drive::new(request, injection(), DriveSettings::default()).expect("nothing forbids it");
@@ -95,19 +111,37 @@ fn check_exchange(format: Format, stream: bool, request_body: &str, input: &[u8]
             match action {
                 DriveAction::Send { .. } => {
                     let round = rounds.next().unwrap_or_default();
-                    drive.feed(DriveInput::Head(AnswerHead { status: 200, stream, retry_after: None }), now, &mut out);
+                    drive.feed(
+                        DriveInput::Head(AnswerHead {
+                            status: 200,
+                            stream,
+                            retry_after: None,
+                        }),
+                        now,
+                        &mut out,
+                    );
                     for piece in round.chunks(size) {
                         drive.feed(DriveInput::Body(Bytes::copy_from_slice(piece)), now, &mut out);
-                        if out.iter().any(|action| matches!(action, DriveAction::Send { .. } | DriveAction::Finish(_))) {
+                        if out
+                            .iter()
+                            .any(|action| matches!(action, DriveAction::Send { .. } | DriveAction::Finish(_)))
+                        {
                             break;
                         }
                     }
-                    if !out.iter().any(|action| matches!(action, DriveAction::Send { .. } | DriveAction::Finish(_))) {
+                    if !out
+                        .iter()
+                        .any(|action| matches!(action, DriveAction::Send { .. } | DriveAction::Finish(_)))
+                    {
                         drive.feed(DriveInput::End, now, &mut out);
                     }
                 }
                 DriveAction::Run(call) => {
-                    let outcome = CallOutcome { token: call.token, text: "r".to_owned(), ..CallOutcome::default() };
+                    let outcome = CallOutcome {
+                        token: call.token,
+                        text: "r".to_owned(),
+                        ..CallOutcome::default()
+                    };
                     drive.feed(DriveInput::Result(outcome), now, &mut out);
                 }
                 DriveAction::Finish(summary) => whole = summary.end == EndKind::Answer,

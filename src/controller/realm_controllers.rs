@@ -138,7 +138,7 @@ fn requested<K: Send + 'static>(triggers: mpsc::Receiver<K>) -> impl Stream<Item
 }
 
 /// The keys of the ConfigMaps that a skill names as its source.
-fn sources_of(skill: &WatchedSkill) -> Vec<String> {
+pub(super) fn sources_of(skill: &WatchedSkill) -> Vec<String> {
     let (Ok(object), Some(namespace)) = (&skill.0, &skill.meta().namespace) else {
         return Vec::new();
     };

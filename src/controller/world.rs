@@ -263,7 +263,7 @@ mod tests {
             .unwrap();
             let event = watcher::Event::Apply(DeserializeGuard(Ok(skill)));
             by_namespace.see(&event, kube::ResourceExt::namespace);
-            by_source.see(&event, super::super::process::sources_of);
+            by_source.see(&event, super::super::realm_controllers::sources_of);
             writer.apply_watcher_event(&event);
         }
         let world = World {

@@ -154,7 +154,7 @@ async fn a_follower_gets_existing_values_and_new_ones() {
     store.put(&shelf("b", "run/default"), value(1, &[3]), bytes(1)).unwrap();
     assert_eq!(*told.recv().await.unwrap(), value(1, &[2]));
     assert!(told.try_recv().is_err());
-    for n in 0..=TOLD_WAITING {
+    for n in 0..=NEWS_WAITING {
         store.put(&mine, value(1, &[n]), bytes(1)).unwrap();
     }
     assert!(
