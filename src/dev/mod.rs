@@ -9,6 +9,7 @@ mod folder;
 mod history;
 mod judged;
 mod local;
+mod printing;
 mod runtime;
 mod search;
 mod uploads;
@@ -29,6 +30,7 @@ pub use discover::{
 use discovery::Site;
 use judged::ReadySkills;
 pub(crate) use local::executor as local_executor;
+use printing::{announce, greet, print_snapshot};
 pub(crate) use runtime::{config_values, package_rules};
 pub use search::Search;
 use uploads::DevUploads;
@@ -226,19 +228,6 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints how code runs here, and where generated files are written.
-fn announce(capabilities: &Capabilities, files_folder: Option<&Path>) {
-    for note in &capabilities.notes {
-        terminal::line(note);
-    }
-    if let Some(missing) = &capabilities.missing {
-        terminal::line(&format!("code is not run here: {missing}"));
-    }
-    if let Some(folder) = files_folder {
-        terminal::line(&format!("generated files are written to {}", folder.display()));
-    }
-}
-
 /// Writes the port to the file of `--print-port-file`, if it is given. Errors: the file cannot be written.
 async fn print_port(args: &DevArgs, address: SocketAddr) -> anyhow::Result<()> {
     let Some(file) = &args.print_port_file else {
@@ -346,7 +335,7 @@ async fn watch(
     };
     let (skills, broken) = (metrics.skills.clone(), metrics.broken_sources.clone());
     let on_change = move |snapshot: &Snapshot| {
-        tell_snapshot(snapshot);
+        print_snapshot(snapshot);
         judged.files(snapshot.skills.clone());
         skills.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
         let errors = snapshot
@@ -426,33 +415,6 @@ async fn executor(args: &DevArgs, runtime: &RuntimeSettings, environments: &Envi
         return Arc::new(knack_execution::Disabled::by_flag());
     }
     local::executor(runtime, environments).await
-}
-
-fn tell_snapshot(snapshot: &Snapshot) {
-    for report in &snapshot.reports {
-        terminal::line(&report.to_string());
-    }
-    let names: Vec<&str> = snapshot.skills.iter().map(|skill| skill.id.name.as_str()).collect();
-    terminal::line(&format!(
-        "{} skills at revision {}: {}",
-        names.len(),
-        snapshot.revision,
-        names.join(", ")
-    ));
-}
-
-/// How to point each SDK here: the only thing that a person must do.
-fn greet(address: SocketAddr, mock: bool) {
-    terminal::line(&format!(
-        "knack serves http://{address}{}",
-        if mock { " with a scripted model behind it" } else { "" }
-    ));
-    terminal::line(&format!("  OpenAI SDKs     export OPENAI_BASE_URL=http://{address}/v1"));
-    terminal::line(&format!("  Anthropic SDKs  export ANTHROPIC_BASE_URL=http://{address}"));
-    terminal::line(&format!(
-        "  Google Gen AI   export GOOGLE_GEMINI_BASE_URL=http://{address}"
-    ));
-    terminal::line(&format!("  MCP clients     http://{address}{}", knack_mcp::PATH));
 }
 
 async fn stop_signal() {

@@ -13,7 +13,7 @@ pub(crate) fn view() -> RuntimeView {
         image: "registry.example/knack/sandbox-python@sha256:aa".to_owned(),
         images: Vec::new(),
         image_pull_policy: ImagePullPolicy::IfNotPresent,
-        runner: RunnerSource::EnvironmentImage,
+        runner: RunnerSource::InImage,
         languages: vec![Language::Python],
         resources: PodResources::default(),
         timeout: Duration::from_secs(10),

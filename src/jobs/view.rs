@@ -172,7 +172,7 @@ impl ImagePullPolicy {
 pub enum RunnerSource {
     /// The sandbox image has it.
     #[default]
-    EnvironmentImage,
+    InImage,
     /// An image volume (servers 1.35 and later), mounted at `/knack`.
     ImageVolume {
         /// The image that holds `knack-runner` in its root.
