@@ -203,6 +203,10 @@ pub(crate) trait Codec: Debug + Send {
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage>;
     /// A call of the current turn.
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>>;
+    /// Whether the upstream has answered a call of the current turn itself, so that the client does not.
+    fn is_answered(&self, _unit: u32) -> bool {
+        false
+    }
     /// The arguments of a call so far: text of a JSON object, or `""`.
     fn arguments(&self, unit: u32) -> String;
     /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.
