@@ -77,8 +77,9 @@ pub(crate) trait AnswerDialect {
     fn error_body(&self, fault: &Fault) -> Vec<u8>;
     /// A stream error frame.
     fn error_frame(&self, fault: &Fault) -> Vec<u8>;
-    /// An upstream error body as a stream error frame.
-    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8>;
+    /// An upstream error body as a stream error frame; one that has no error of the format in it becomes one of ours, of the
+    /// request with this name.
+    fn upstream_error_frame(&self, status: u16, body: &[u8], request_id: Option<&str>) -> Vec<u8>;
     /// What keeps an idle stream open.
     fn keep_alive(&self) -> &'static [u8];
 }
