@@ -48,5 +48,6 @@ mod talk;
 #[path = "../support/tls.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod tls;
+mod traffic;
 mod upstreams;
 mod user_files;
