@@ -16,6 +16,7 @@ mod cgroup;
 mod clients;
 mod code_limits;
 mod code_tools;
+mod compatible;
 mod containers;
 mod files;
 mod floods;
