@@ -18,6 +18,8 @@ bench() {
 only=${1:-}
 KNACK_RUNNER=$(realpath -m "$target/release/knack-runner")
 export KNACK_RUNNER
+# 10,000 streams are as many connections to the provider.
+ulimit -n "$(ulimit -Hn)"
 # The features of `make build`: what is measured is what ships.
 cargo build -q --release --features otel --example floor_proxy
 bench gateway cargo bench -q --features otel --bench gateway

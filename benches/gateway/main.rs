@@ -12,6 +12,7 @@
 )]
 
 mod bodies;
+mod load;
 mod measure;
 mod processes;
 #[path = "../support/report.rs"]
@@ -48,6 +49,9 @@ async fn main() -> ExitCode {
             rows::request_cost(&mut report, &upstream, &floor, &knack, &body, wire.suffix()).await;
             rows::first_byte(&mut report, &floor, &knack, &body, wire.suffix()).await;
         }
+        for body in [bodies::small(wire), bodies::medium(wire)] {
+            load::full_load(&mut report, &floor, &knack, &body, wire.suffix()).await;
+        }
     }
     let full = Knack::start(&upstream.url, processes::Records::Full).await;
     upstream.fill_records(&full.url).await;
@@ -56,5 +60,8 @@ async fn main() -> ExitCode {
     rows::first_byte(&mut report, &floor, &full, &body, "_full_records").await;
     rows::memory(&mut report, &knack, "").await;
     rows::memory(&mut report, &full, "_full_records").await;
+    // Of a process that has done nothing else.
+    let idle = Knack::start(&upstream.url, processes::Records::Empty).await;
+    load::idle_streams(&mut report, &idle).await;
     report.finish()
 }

@@ -20,6 +20,8 @@ pub(crate) struct Upstream {
     last: Arc<Mutex<Bytes>>,
 }
 
+/// A request with this text is answered by the beginning of a stream that does not go on.
+pub(crate) const WAIT: &str = "say one word and wait";
 /// A request with this text is answered by a call of `load_skill` first, so that the gateway has something to remember.
 const FILL: &str = "fill the record store";
 /// Bytes of one remembered turn: near the cap of a record, so that few requests fill the store.
@@ -91,6 +93,9 @@ async fn answer(State(last): State<Arc<Mutex<Bytes>>>, uri: http::Uri, body: Byt
     let streams =
         uri.path().ends_with(":streamGenerateContent") || memchr::memmem::find(&body, b"\"stream\":true").is_some();
     let fills = body.len() < 64 << 10 && memchr::memmem::find(&body, FILL.as_bytes()).is_some();
+    if body.len() < 64 << 10 && memchr::memmem::find(&body, WAIT.as_bytes()).is_some() {
+        return waiting_answer(wire);
+    }
     if fills && memchr::memmem::find(&body, b"\"role\":\"tool\"").is_none() {
         return json_answer(&fill_turn());
     }
@@ -114,6 +119,14 @@ fn fill_turn() -> String {
 
 fn json_answer(text: &str) -> Response {
     ([(http::header::CONTENT_TYPE, "application/json")], text.to_owned()).into_response()
+}
+
+/// The first events of a stream, and nothing behind them.
+fn waiting_answer(wire: Wire) -> Response {
+    let events = wire.stream(&["word".to_owned()]).into_iter().take(2).map(Bytes::from);
+    let begun = futures::stream::iter(events.map(Ok::<_, std::convert::Infallible>));
+    let body = Body::from_stream(futures::StreamExt::chain(begun, futures::stream::pending()));
+    ([(http::header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], body).into_response()
 }
 
 /// A short stream of eight pieces of text, each event as one provider write.

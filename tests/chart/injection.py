@@ -17,6 +17,8 @@ import yaml
 
 from bed import PATIENCE, wait_until
 from harness import BED, ROOT, assert_equal, run
+from mesh import LABEL as MESHED
+from mesh import Mesh
 from render import documents, render
 from server import Server, message
 
@@ -378,6 +380,43 @@ class Table:
 
         assert_equal(wait_until("the type check", SECONDS_UNTIL_ACTIVE, checked).get("typeChecking", {}).get("expressionWarnings", []), [], "warnings")
 
+    def later(self):
+        """`kubectl debug` and another label change nothing of a pod that is there."""
+        pod = labelled(next(rows())[1], None)
+        pod["metadata"]["name"] = "later"
+        # It need not start.
+        pod["spec"]["schedulerName"] = "nobody"
+        path = "/api/v1/namespaces/%s/pods" % self.asking
+        status, text = self.server.ask("POST", path, pod)
+        assert_equal(status, 201, message(text))
+        try:
+            before = json.loads(text)["spec"]
+            assert_equal(before["initContainers"][0]["name"], "knack-gateway", "the sidecar")
+            debugger = {"spec": {"ephemeralContainers": [{"name": "debugger", "image": "busybox", "targetContainerName": "app"}]}}
+            for what, place, change in (("kubectl debug", "/later/ephemeralcontainers", debugger), ("a label", "/later", {"metadata": {"labels": {LABEL: "disabled"}}})):
+                status, text = self.server.ask("PATCH", path + place, change, content="application/strategic-merge-patch+json")
+                assert_equal(status, 200, "%s: %s" % (what, message(text)))
+                after = json.loads(text)["spec"]
+                [debugged] = after.pop("ephemeralContainers")
+                assert_equal((debugged["name"], debugged.get("env")), ("debugger", None), "the container of kubectl debug")
+                same(after, before, what)
+        finally:
+            self.server.ask("DELETE", path + "/later", gracePeriodSeconds=0)
+
+    def beside_a_mesh(self):
+        """A webhook that puts its containers before all others, called before ours and after it: the pod has both, each once."""
+        pod = next(rows())[1]
+        pod["metadata"]["labels"][MESHED] = "true"
+        for name in ("a-mesh-", "zz-mesh-"):
+            with Mesh(self.server, name + self.release):
+                wait_until("the mesh", SECONDS_UNTIL_ACTIVE, lambda: "mesh-init" in self.create(labelled(pod, None), self.plain)[1])
+                made = self.taken(pod, self.plain)
+                names = [one["name"] for one in made["spec"]["initContainers"]]
+                assert_equal(sorted(names), ["knack-gateway", "mesh-init", "mesh-proxy"], name)
+                assert_equal(made["metadata"]["annotations"][ANNOTATION], "injected", name)
+                given = {one["name"]: one["value"] for one in made["spec"]["containers"][0]["env"]}
+                assert_equal(given["OPENAI_BASE_URL"], "http://127.0.0.1:4141/v1", name)
+
     def warned(self):
         """Who creates a pod that asks and gets no sidecar, or not for every API, is told; nobody else is."""
         found = dict(rows())
@@ -429,6 +468,8 @@ def tests(report):
             report.check("injection: pods that did not ask are what they were", table.untouched)
             report.check("injection: the restricted standard", table.restricted)
             report.check("injection: a LimitRange and a ResourceQuota", table.counted)
+            report.check("injection: a pod that is there stays as it is", table.later)
+            report.check("injection: beside the webhook of a mesh", table.beside_a_mesh)
             report.check("injection: no expression failed", table.no_error)
             report.check("injection: the expressions fit the types", table.types_fit)
             report.check("injection: a pod without its sidecar is told of", table.warned)

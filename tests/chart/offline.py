@@ -337,6 +337,15 @@ def the_registry_reaches_its_catalog():
         assert_equal([one["port"] for one in policy["spec"]["egress"][0]["ports"]], ports, "ports")
 
 
+def the_hub_reaches_its_collector():
+    """The port of the collector is let out to, once."""
+    for endpoint, ports in (("", [53, 53, 443, 6443]), ("http://collector.tools:4318", [53, 53, 443, 6443, 4318]),
+                            ("https://collector.example.org:443/otlp", [53, 53, 443, 6443])):
+        made = documents(render({"crds": {"enabled": False}, "monitoring": {"otlpEndpoint": endpoint}}))
+        policy = next(d for d in made if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "knack-hub")
+        assert_equal([one["port"] for one in policy["spec"]["egress"][0]["ports"]], ports, "ports with %r" % endpoint)
+
+
 def namespaced_install_has_no_rights_elsewhere():
     """With watchNamespaces, nothing but callers' identity and the labels of namespaces is read in the whole cluster."""
     made = documents(render({"watchNamespaces": ["team-a"]}))
@@ -397,6 +406,7 @@ def tests(report):
     report.check("restarts come with their right", restarts_come_with_their_right)
     report.check("the registry comes with its rights", the_registry_comes_with_its_rights)
     report.check("the registry reaches its catalog", the_registry_reaches_its_catalog)
+    report.check("the hub reaches its collector", the_hub_reaches_its_collector)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)
     report.check("the image list is complete", pinned_images_everywhere)
     report.check("manifests of examples/cluster are fresh", example_manifests_are_fresh)

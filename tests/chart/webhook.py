@@ -223,6 +223,8 @@ def table(report, server, kubeconfig):
         check("pods that did not ask are what they were", asked.untouched)
         check("the restricted standard", asked.restricted)
         check("a LimitRange", lambda: asked.bounded() and None)
+        check("a pod that is there stays as it is", asked.later)
+        check("beside the webhook of a mesh", asked.beside_a_mesh)
         check("every call was answered", asked.no_error)
         check("metrics of alerts are there", asked.alerted)
         check("bodies that are no reviews", asked.bad_bodies)

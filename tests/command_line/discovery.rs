@@ -134,7 +134,7 @@ async fn the_index_is_that_of_the_discovery_schema_and_its_files_have_types_tags
             header(&response, "etag").to_owned(),
             response.headers().get_all("vary").iter().count(),
         );
-        assert_eq!(vary, 4, "headers of credentials");
+        assert_eq!(vary, 5, "headers of credentials");
         let bytes = response.bytes().await.unwrap();
         let digest = knack_skill::digest::sha256(&bytes);
         assert_eq!(

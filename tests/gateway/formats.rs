@@ -92,6 +92,10 @@ async fn what_is_closed_goes_untouched() {
             Format::Responses,
             r#"{"model":"m", "tool_choice":"none", "input":"hi"}"#.to_owned(),
         ),
+        (
+            Format::Chat,
+            r#"{"model":"m", "functions": [{"name":"f","parameters":{"type":"object","properties":{}}}], "function_call":"auto", "messages":[{"role":"user","content":"hi"}]}"#.to_owned(),
+        ),
     ] {
         let one = Talk::new((format, false));
         let answer = knack
@@ -195,6 +199,19 @@ async fn a_stored_response_is_gone_on_from_by_the_id_that_was_shown() {
         );
         let items = knack.send(get(format!("{url}/input_items"))).await;
         assert!(items.text.contains("please add"), "{}", items.text);
+        let cancel = client().post(format!("{url}/cancel")).bearer_auth("key-a");
+        let refused = knack.send(cancel).await;
+        assert!(refused.text.contains("Cannot cancel"), "{}", refused.text);
+        let asked = knack.mock.handle.requests().pop().unwrap().path;
+        let last = asked
+            .strip_prefix("/v1/responses/")
+            .unwrap()
+            .strip_suffix("/cancel")
+            .unwrap();
+        assert_ne!(
+            last, added["id"],
+            "the provider keeps the loop under the last round's id"
+        );
         let another = knack.send(client().get(&url).bearer_auth("key-b")).await;
         assert!(!another.text.contains("The sum:"), "{}", another.text);
         let gone = knack.send(client().delete(&url).bearer_auth("key-a")).await.json();

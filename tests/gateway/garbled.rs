@@ -139,6 +139,16 @@ fn is_error(talk: &Talk, what: &str, answer: &Answer) {
     for ours in ["load_skill", "plover", "127.0.0.1"] {
         assert!(!answer.text.contains(ours), "{} {what}: {message}", talk.row());
     }
+    is_named(talk, what, answer, &value);
+}
+
+/// Asserts that an error of ours has the name of its request, also inside where the format has a place for it.
+fn is_named(talk: &Talk, what: &str, answer: &Answer, error: &Value) {
+    let id = answer.headers["x-knack-request-id"].to_str().unwrap();
+    assert!(!id.is_empty(), "{} {what}", talk.row());
+    if talk.format == Format::Messages {
+        assert_eq!(error["request_id"], id, "{} {what}: {error}", talk.row());
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod client_tokens;
 mod clients;
 mod code_limits;
 mod code_tools;
+mod compatible;
 mod containers;
 mod files;
 mod floods;
@@ -49,5 +50,6 @@ mod talk;
 #[path = "../support/tls.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod tls;
+mod traffic;
 mod upstreams;
 mod user_files;

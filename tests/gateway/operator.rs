@@ -139,10 +139,49 @@ async fn with_the_clients_key_everything_is_passed_on_but_dot_segments() {
             .await
             .starts_with("HTTP/1.1 200")
     );
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0].0, "GET /tenant-a/v1/files?limit=2");
-    assert_eq!(seen[0].1["openai-organization"], "mine");
+    {
+        let mut seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen[0].0, "GET /tenant-a/v1/files?limit=2");
+        assert_eq!(seen[0].1["openai-organization"], "mine");
+        seen.clear();
+    }
+    // What is no question to a model that takes skills goes as it came, with models and conversations in it.
+    let body = r#"{ "model" : "m","messages":[{"role":"user","content":"h\u0069"}],"input":"x", "contents":[],"requests":[] }"#;
+    for path in [
+        "/v1/embeddings",
+        "/v1/completions",
+        "/v1/moderations",
+        "/v1/images/generations",
+        "/v1/audio/speech",
+        "/v1/audio/transcriptions",
+        "/v1/realtime/client_secrets",
+        "/v1/batches",
+        "/v1/responses/compact",
+        "/v1/responses/resp_1/cancel",
+        "/v1/messages/batches",
+        "/v1/threads/t/messages",
+        "/v1beta/models/m:embedContent",
+        "/v1beta/models/m:batchGenerateContent",
+        "/v1beta/models/m:predict",
+        "/v1beta/cachedContents",
+    ] {
+        let post = client()
+            .post(format!("{}{path}?a=b", knack.url))
+            .bearer_auth("sk-client");
+        let answer = post
+            .header("content-type", "application/json")
+            .body(body)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        let (line, _, sent) = seen.lock().unwrap().pop().unwrap();
+        assert_eq!(
+            (line, &sent[..]),
+            (format!("POST /tenant-a{path}?a=b"), body.as_bytes())
+        );
+    }
 }
 
 #[tokio::test]

@@ -93,6 +93,10 @@ async fn a_stream_that_dies_or_turns_to_garbage_ends_as_an_error_never_as_a_norm
                 .pop()
                 .unwrap_or_else(|| panic!("{row:?} {text}: {answer:?}"));
             assert!(last["error"]["message"].is_string(), "{row:?} {text}: {}", answer.text);
+            if row.0 == Format::Messages {
+                let id = answer.headers["x-knack-request-id"].to_str().unwrap();
+                assert_eq!(last["request_id"], id, "{text}: {}", answer.text);
+            }
         }
     }
 }

@@ -174,6 +174,20 @@ def test_files_are_served_and_come_back():
     equal(create(messages).choices[0].message.content, "It says what the first run wrote.")
 
 
+def test_the_client_of_azure():
+    """It has the deployment in the path, the version of the API in the query, and the key in a header of its own."""
+    azure = openai.AzureOpenAI(azure_endpoint=f"http://127.0.0.1:{PORT}", api_key=KEY, api_version="2026-10-01", max_retries=0, timeout=60)
+    with azure.chat.completions.stream(model="gpt-x", messages=asked("add two numbers")) as stream:
+        streamed = stream.get_final_completion().choices[0].message
+    for message in (azure.chat.completions.create(model="gpt-x", messages=asked("add two numbers")).choices[0].message, streamed):
+        equal((message.content, message.tool_calls or []), ("Let me compute.\n\nThe sum is 5.", []))
+    response = azure.responses.create(model="gpt-x", instructions="Be brief.", input="write a file")
+    equal(response.output_text, "The note is written.")
+    path = f"/knack/v1/responses/{response.id}/files/Note.TXT"
+    equal(raw("GET", path, headers={"authorization": "", "api-key": KEY})[0], 200)
+    equal(raw("GET", path, headers={"authorization": "", "api-key": "another"})[0], 404)
+
+
 def test_errors_keep_status_and_shape():
     try:
         create(asked("too busy"))

@@ -1,6 +1,6 @@
 """An application that knows nothing of Knack: it asks a model again and again by an official SDK, and prints what came.
 
-    app.py openai|anthropic [once]
+    app.py openai|responses|anthropic|google [once]
 """
 
 import json
@@ -19,6 +19,18 @@ def asker():
         def ask(words):
             answer = client.chat.completions.create(model="knack-demo", messages=[{"role": "user", "content": words}])
             return answer.choices[0].message.content
+    elif KIND == "responses":
+        import openai
+        client = openai.OpenAI(max_retries=0)
+
+        def ask(words):
+            return client.responses.create(model="knack-demo", input=words).output_text
+    elif KIND == "google":
+        from google import genai
+        client = genai.Client()
+
+        def ask(words):
+            return client.models.generate_content(model="knack-demo", contents=words).text
     else:
         import anthropic
         client = anthropic.Anthropic(max_retries=0)

@@ -22,7 +22,8 @@ from bed import apply, get, wait_until
 from harness import assert_equal, helm, kubectl
 from server import Server
 
-SDKS = ("openai", "anthropic")
+# The application's containers: one for each API, of three official SDKs.
+SDKS = ("openai", "responses", "anthropic", "google")
 # How long a step may take on an idle machine; `wait_until` has patience with loaded ones.
 SECONDS = 120
 CHANGES = int(os.environ.get("CHANGES", "100"))
@@ -78,14 +79,14 @@ def pod_of(name):
 
 
 def install():
-    step("helm install; a provider; an application with two official SDKs")
+    step("helm install; a provider; an application with three official SDKs")
     helm("install", "knack", os.path.join(ROOT, "charts", "knack"), "--namespace", "knack-system", "--create-namespace",
          "--values", os.path.join(ROOT, "tests", "cluster_demo", "values.yaml"), "--wait", "--timeout", "900s")
 
 
 def application(options):
     with open(os.path.join(HERE, "objects.yaml"), encoding="utf-8") as file:
-        objects = file.read().replace("OPENAI_SDK", options.openai).replace("ANTHROPIC_SDK", options.anthropic)
+        objects = file.read().replace("OPENAI_SDK", options.openai).replace("ANTHROPIC_SDK", options.anthropic).replace("GOOGLE_SDK", options.google)
     with open(os.path.join(HERE, "app.py"), encoding="utf-8") as file:
         app = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "app", "namespace": "team-a"}, "data": {"app.py": file.read()}}
     apply(objects + "\n---\n" + json.dumps(app))
@@ -114,7 +115,7 @@ def label():
 
 
 def changes(server, said):
-    """Times from the request of a change to the first answer with it, both SDKs, ms."""
+    """Times from the request of a change to the first answer with it, of each API, ms."""
     times = []
     for edition in range(2, CHANGES + 2):
         begun = time.time()
@@ -135,7 +136,7 @@ def life(server, pod):
         for one in said:
             one.wait("edition 1", begun)
             one.wait("The sum is 42.", begun)
-        print("   both SDKs after %.1f s, with the runs" % (time.time() - begun))
+        print("   all APIs after %.1f s, with the runs" % (time.time() - begun))
         jobs = wait_until("Jobs of the skill", SECONDS, lambda: get("jobs", "-n", "knack-sandboxes", "-l", "knack.dev/skill=adder")["items"])
         print("   Jobs: " + ", ".join(job["metadata"]["name"] for job in jobs))
         step("%d changes of the Skill" % CHANGES)
@@ -191,7 +192,7 @@ def without_hub(server, pod):
         since = time.time()
         for one in said:
             one.wait(text, since)
-        print("   both SDKs have the skill; restarts of the sidecar: %d, hubs: 0" % sidecar()["restartCount"])
+        print("   all APIs have the skill; restarts of the sidecar: %d, hubs: 0" % sidecar()["restartCount"])
     finally:
         kubectl("scale", "-n", "knack-system", "deployment/knack-hub", "--replicas=1")
         for one in said:
@@ -230,6 +231,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--openai", required=True, help="folder with the OpenAI SDK")
     parser.add_argument("--anthropic", required=True, help="folder with the Anthropic SDK")
+    parser.add_argument("--google", required=True, help="folder with the Google SDK")
     options = parser.parse_args()
     begun = time.monotonic()
     try:

@@ -14,9 +14,10 @@ sdk() {
 }
 openai=$(sdk openai)
 anthropic=$(sdk anthropic-2)
+google=$(sdk google)
 . tests/cluster/demo.sh
 release=--release
 [ "${DEBUG:-}" != 1 ] || release=
 # shellcheck disable=SC2086
 tests/cluster/images/load.sh $release
-$bed shell python3 -B tests/sidecar_demo/demo.py --openai "$openai" --anthropic "$anthropic"
+$bed shell python3 -B tests/sidecar_demo/demo.py --openai "$openai" --anthropic "$anthropic" --google "$google"

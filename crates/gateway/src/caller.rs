@@ -7,7 +7,7 @@ use http::{HeaderMap, Uri};
 use knack_vocabulary::HEADER_CLIENT;
 use knack_wire::history::{Caller, HistorySecret};
 
-use super::forwarded_headers::CREDENTIAL_HEADERS;
+use super::forwarded_headers::{CREDENTIAL_HEADERS, credential_parameter};
 
 /// The scheme before a key.
 const SCHEME: &[u8] = b"bearer";
@@ -34,7 +34,7 @@ impl CallerSecret {
     }
 }
 
-/// The caller of a request: every credential header it has, and the `key` query parameter of raw Gemini callers.
+/// The caller of a request: every credential header it has, and the query parameters of raw Gemini callers.
 /// Requests without any credential share one identity.
 pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Caller {
     let mut credential = Vec::with_capacity(96);
@@ -49,11 +49,9 @@ pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Calle
             credential.extend_from_slice(value);
         }
     }
-    for pair in uri.query().unwrap_or_default().split('&') {
-        if let Some(key) = pair.strip_prefix("key=") {
-            credential.extend_from_slice(&(key.len() as u64).to_be_bytes());
-            credential.extend_from_slice(key.as_bytes());
-        }
+    for key in parameters(uri) {
+        credential.extend_from_slice(&(key.len() as u64).to_be_bytes());
+        credential.extend_from_slice(key.as_bytes());
     }
     Caller::new(secret, &credential)
 }
@@ -65,8 +63,16 @@ pub fn has_credential(headers: &HeaderMap, uri: &Uri) -> bool {
             .get(*name)
             .is_some_and(|value| !strip_bearer(value.as_bytes()).is_empty())
     };
-    let key = |pair: &str| pair.strip_prefix("key=").is_some_and(|key| !key.is_empty());
-    CREDENTIAL_HEADERS.iter().any(given) || uri.query().unwrap_or_default().split('&').any(key)
+    CREDENTIAL_HEADERS.iter().any(given) || parameters(uri).next().is_some()
+}
+
+/// The credentials in a query.
+fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
+    uri.query()
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(credential_parameter)
+        .filter(|key| !key.is_empty())
 }
 
 /// One key is one caller, in whatever header an SDK sends it. Blanks at the end of a header do not arrive: `Bearer` alone is
@@ -109,7 +115,10 @@ mod tests {
             ("authorization", "Bearers", "/", true),
             ("x-api-key", "", "/", false),
             ("x-goog-api-key", "a", "/", true),
+            ("api-key", "a", "/", true),
+            ("api-key", "", "/?api-version=2026-10-01", false),
             ("user-agent", "a", "/?key=a", true),
+            ("user-agent", "a", "/?alt=sse&access_token=a", true),
             ("user-agent", "a", "/?key=&page=2", false),
         ] {
             let headers = [(
@@ -134,6 +143,9 @@ mod tests {
             identity(&[("authorization", "Bearer b")], "/"),
             identity(&[], "/"),
             identity(&[("authorization", "Bearer a"), ("x-api-key", "b")], "/"),
+            // As clients of Azure OpenAI send it.
+            identity(&[("api-key", "b")], "/?api-version=2026-10-01"),
+            identity(&[], "/?access_token=b"),
         ] {
             assert_ne!(a, other);
         }

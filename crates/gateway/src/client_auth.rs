@@ -1,6 +1,6 @@
 //! Authentication of a shared gateway's clients: they send a ServiceAccount token, and the hub reviews it.
 //!
-//! The token comes in `x-knack-token`, or as the API key (`Authorization`, `x-api-key`, `x-goog-api-key`), where an
+//! The token comes in `x-knack-token`, or as the API key (`Authorization`, `x-api-key`, `x-goog-api-key`, `api-key`), where an
 //! unchanged SDK sends it. It never goes upstream. Behind this layer the client is identified by its account, so that
 //! its hidden turns and files outlive its tokens, and it is served what its namespace sees.
 
@@ -282,6 +282,7 @@ mod tests {
                 &["accept"][..],
             ),
             (&[("x-api-key", "t")], Some("t"), &[]),
+            (&[("api-key", "t")], Some("t"), &[]),
             (
                 &[("x-goog-api-key", "t"), ("authorization", "Bearer u")],
                 Some("u"),

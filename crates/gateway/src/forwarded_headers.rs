@@ -2,8 +2,17 @@
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// Headers that carry a credential: hashed for identity, never logged.
-pub const CREDENTIAL_HEADERS: [&str; 3] = ["authorization", "x-api-key", "x-goog-api-key"];
+/// Headers that carry a credential: hashed for identity, never logged. `api-key` is that of Azure OpenAI.
+pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
+
+/// Parameters of the query that carry a credential: those of Google's APIs.
+const CREDENTIAL_PARAMETERS: [&str; 3] = ["key", "access_token", "oauth_token"];
+
+/// The credential in a pair of the query, as `key=abc`; `None` if it holds none.
+pub fn credential_parameter(pair: &str) -> Option<&str> {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    CREDENTIAL_PARAMETERS.contains(&name).then_some(value)
+}
 
 /// Hop-by-hop headers (RFC 9110 section 7.6.1), and those that describe a body which the gateway may change.
 const NOT_FORWARDED: [&str; 12] = [

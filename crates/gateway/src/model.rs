@@ -71,6 +71,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let mut target = target(&parts, format);
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
     let mut settings = settings(&view, (&plan, &injection), &snapshot, kind);
+    settings.request_id = Some(log.request_id.clone());
     let allowed = named.container.as_ref().and_then(named::memory_bytes);
     let asked = (&view, &*plan, &injection);
     let container = container(&gateway, asked, (format, kind), (&hidden, &log), named.container).await;
@@ -197,6 +198,7 @@ fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snap
         container: None,
         litellm: plan.litellm,
         array: false,
+        request_id: None,
     }
 }
 

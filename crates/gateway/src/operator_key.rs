@@ -6,6 +6,7 @@
 
 use http::{HeaderMap, Method};
 
+use super::forwarded_headers::credential_parameter;
 use super::provider::Api;
 
 /// The requests for which callers may use the operator's keys.
@@ -19,15 +20,14 @@ pub enum KeyScope {
 }
 
 /// Headers that select an account, a project or another method: with the operator's key that is the operator's choice.
-const CHOOSING: [&str; 9] = [
+const CHOOSING: [&str; 8] = [
     "openai-organization",
     "openai-project",
     "x-goog-user-project",
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
-    // Credentials of other products and of browsers.
-    "api-key",
+    // A credential of browsers.
     "cookie",
     "anthropic-workspace-id",
 ];
@@ -46,10 +46,7 @@ pub fn strip_query(path_and_query: &str) -> String {
     };
     let kept: Vec<&str> = query
         .split('&')
-        .filter(|pair| {
-            let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
-            !matches!(name, "key" | "access_token" | "oauth_token")
-        })
+        .filter(|pair| credential_parameter(pair).is_none())
         .collect();
     if kept.is_empty() {
         path.to_owned()
@@ -189,6 +186,7 @@ mod tests {
         for (path, expected) in [
             ("/v1beta/models?key=k&alt=sse", "/v1beta/models?alt=sse"),
             ("/v1beta/models?key=k", "/v1beta/models"),
+            ("/v1beta/models?access_token=k&key", "/v1beta/models"),
             ("/v1/messages?beta=true", "/v1/messages?beta=true"),
             ("/v1/messages", "/v1/messages"),
         ] {

@@ -27,7 +27,7 @@ use super::reports::Reports;
 use super::state::Gateway;
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::fault::RETRY_AFTER_SECONDS;
-use crate::forwarded_headers::forward_response_headers;
+use crate::forwarded_headers::{credential_parameter, forward_response_headers};
 use crate::uploads::Uploads;
 
 /// How long the answer to a change waits until the catalog has it, so that the client's next request finds the skill. What
@@ -221,7 +221,7 @@ fn forwarded(headers: &HeaderMap) -> HeaderMap {
 fn path_and_query(uri: &Uri) -> String {
     let pairs = uri.query().unwrap_or_default().split('&');
     let pairs: Vec<&str> = pairs
-        .filter(|pair| !pair.is_empty() && !pair.starts_with("key="))
+        .filter(|pair| !pair.is_empty() && credential_parameter(pair).is_none())
         .collect();
     if pairs.is_empty() {
         return uri.path().to_owned();
@@ -278,6 +278,7 @@ mod tests {
             ("/v1/skills", "/v1/skills"),
             ("/v1/skills?key=sk-1", "/v1/skills"),
             ("/v1/skills?limit=2&key=sk-1&after=a", "/v1/skills?limit=2&after=a"),
+            ("/v1/skills?access_token=sk-1", "/v1/skills"),
             (
                 "/namespaces/team/v1/skills/x/content?",
                 "/namespaces/team/v1/skills/x/content",

@@ -73,13 +73,15 @@ impl BaseUrl {
     }
 
     /// The address of a request. A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second
-    /// one.
-    fn join(&self, path_and_query: &str) -> reqwest::Url {
+    /// one, nor does one of a server that is compatible to OpenAI's and has its version elsewhere, as `/v1beta/openai`. The
+    /// SDKs of the other APIs have the version in the path of the request, whatever the base.
+    fn join(&self, api: Api, path_and_query: &str) -> reqwest::Url {
         let (path, query) = match path_and_query.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (path_and_query, None),
         };
-        let path = if self.prefix.ends_with("/v1") {
+        let is_versioned = api == Api::OpenAi && self.prefix.split('/').any(is_version);
+        let path = if is_versioned || self.prefix.ends_with("/v1") {
             path.strip_prefix("/v1").unwrap_or(path)
         } else {
             path
@@ -238,9 +240,9 @@ impl Upstreams {
         }
         let url = if restricted {
             operator_key::strip(&mut headers);
-            base.url.join(&operator_key::strip_query(path_and_query))
+            base.url.join(api, &operator_key::strip_query(path_and_query))
         } else {
-            base.url.join(path_and_query)
+            base.url.join(api, path_and_query)
         };
         self.client.request(method, url).headers(headers)
     }
@@ -261,6 +263,14 @@ pub fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
             502,
             format!("The gateway does not accept the provider's certificate, which {refusal}."),
         )
+    })
+}
+
+/// Whether a segment of a path names a version, as `v1`, `v1beta` and `v4`.
+fn is_version(segment: &str) -> bool {
+    segment.strip_prefix('v').is_some_and(|rest| {
+        let name = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        name.len() < rest.len() && (name.is_empty() || name.starts_with("alpha") || name.starts_with("beta"))
     })
 }
 
@@ -336,8 +346,49 @@ mod tests {
             ("http://a/v1", "/v1/files/%2E%2Fx", "http://a/v1/files/%2E%2Fx"),
             ("http://name:word@a", "/", "http://name:word@a/"),
         ] {
-            assert_eq!(url(base).join(path).as_str(), expected);
+            for api in Api::ALL {
+                assert_eq!(url(base).join(api, path).as_str(), expected);
+            }
         }
+    }
+
+    #[test]
+    fn bases_of_compatible_servers_are_what_comes_before_the_path_of_openais_sdk() {
+        for (base, expected) in [
+            // DeepSeek and others without a version take it.
+            (
+                "https://api.deepseek.com",
+                "https://api.deepseek.com/v1/chat/completions",
+            ),
+            (
+                "https://openrouter.ai/api/v1",
+                "https://openrouter.ai/api/v1/chat/completions",
+            ),
+            (
+                "https://generativelanguage.googleapis.com/v1beta/openai/",
+                "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions",
+            ),
+            (
+                "https://a.openai.azure.com/openai/v1",
+                "https://a.openai.azure.com/openai/v1/chat/completions",
+            ),
+            ("http://a/api/paas/v4", "http://a/api/paas/v4/chat/completions"),
+            (
+                "http://a/v1/account/gw/openai",
+                "http://a/v1/account/gw/openai/chat/completions",
+            ),
+            (
+                "http://a/v/vllm/version1",
+                "http://a/v/vllm/version1/v1/chat/completions",
+            ),
+        ] {
+            assert_eq!(url(base).join(Api::OpenAi, "/v1/chat/completions").as_str(), expected);
+        }
+        let other = url("http://a/v1/account/gw/anthropic");
+        assert_eq!(
+            other.join(Api::Anthropic, "/v1/messages").as_str(),
+            "http://a/v1/account/gw/anthropic/v1/messages"
+        );
     }
 
     #[test]
@@ -412,8 +463,10 @@ mod tests {
     fn an_operators_key_replaces_the_clients() {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", HeaderValue::from_static("Bearer client"));
+        headers.insert("api-key", HeaderValue::from_static("client"));
         replace_key(Api::OpenAi, &mut headers, &HeaderValue::from_static("own"));
         assert_eq!(headers["authorization"], "Bearer own");
+        assert!(!headers.contains_key("api-key"));
         replace_key(Api::Anthropic, &mut headers, &HeaderValue::from_static("own"));
         assert!(!headers.contains_key("authorization"));
         assert_eq!(headers["x-api-key"], "own");

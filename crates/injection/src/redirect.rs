@@ -9,14 +9,17 @@ use super::env::{self, entry, is_referred, name, value};
 use super::names::{BASE_URL, LOOPBACK, NO_PROXIES, PROXIES};
 use super::parameters::{Api, Parameters};
 
+/// What base URLs of OpenAI's SDKs end in.
+const VERSION: &str = "/v1";
+
 #[expect(clippy::unwrap_used, reason = "a constant, which every test compiles")]
 static PLAIN_URL: LazyLock<Regex> = LazyLock::new(|| Regex::new(BASE_URL).unwrap());
 
 /// What becomes of each API, and what the sidecar gets.
 #[derive(Debug)]
 pub(crate) struct Redirect<'a> {
-    /// APIs whose calls go through the sidecar.
-    apis: Vec<&'a Api>,
+    /// APIs whose calls go through the sidecar, and the base URL of each that the application gets.
+    apis: Vec<(&'a Api, &'a str)>,
     /// APIs that stay as they are, and why.
     pub(crate) kept: Vec<(&'a str, &'static str)>,
     /// Variables for the sidecar: upstreams, then proxies.
@@ -41,13 +44,14 @@ impl<'a> Redirect<'a> {
                 .iter()
                 .copied()
                 .filter(|entry| api.variables.iter().any(|one| one == name(entry)))
-                .filter(|entry| is_referred(entry) || value(entry) != api.url)
+                .filter(|entry| is_referred(entry) || ![api.url.as_str(), bare(api)].contains(&value(entry)))
                 .collect();
             if let Some(why) = why_kept(&had, proxies_move) {
                 redirect.kept.push((&api.name, why));
                 continue;
             }
-            redirect.apis.push(api);
+            let url = had.first().map_or(api.url.as_str(), |had| base_url(api, value(had)));
+            redirect.apis.push((api, url));
             let had = had.first().map(|had| entry(&api.upstream, value(had)));
             redirect.variables.extend(had);
         }
@@ -67,11 +71,9 @@ impl<'a> Redirect<'a> {
             return env::items(container, "env").to_vec();
         }
         let ours = || {
-            self.apis.iter().flat_map(|api| {
-                api.variables
-                    .iter()
-                    .map(|variable| (variable.as_str(), api.url.as_str()))
-            })
+            self.apis
+                .iter()
+                .flat_map(|(api, url)| api.variables.iter().map(|variable| (variable.as_str(), *url)))
         };
         let set = env::items(container, "env");
         let has = |wanted: &str| set.iter().any(|entry| name(entry) == wanted);
@@ -94,6 +96,21 @@ impl<'a> Redirect<'a> {
         }
         env
     }
+}
+
+/// The sidecar's base URL for an application that had another one. An SDK appends to its base what is below it at the
+/// provider: without `/v1` at the end of the one there is none at the end of the other, so every call arrives where it did.
+fn base_url<'a>(api: &'a Api, had: &str) -> &'a str {
+    if had.trim_end_matches('/').ends_with(VERSION) {
+        &api.url
+    } else {
+        bare(api)
+    }
+}
+
+/// The sidecar's base URL without a version.
+fn bare(api: &Api) -> &str {
+    api.url.strip_suffix(VERSION).unwrap_or(&api.url)
 }
 
 /// Why an API is not led to the sidecar, by what containers had set for it.

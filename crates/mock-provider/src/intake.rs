@@ -51,6 +51,8 @@ pub(super) fn authorized(
         (name == "authorization" && *value == bearer)
             || (format == FormatName::Messages && name == "x-api-key" && value == key)
             || (format == FormatName::Gemini && name == "x-goog-api-key" && value == key)
+            // As clients of Azure OpenAI send it.
+            || (matches!(format, FormatName::Chat | FormatName::Responses) && name == "api-key" && value == key)
     });
     let holds =
         holds || (format == FormatName::Gemini && query.split('&').any(|pair| pair.strip_prefix("key=") == Some(key)));

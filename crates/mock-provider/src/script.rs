@@ -33,7 +33,7 @@ pub struct Script {
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of a script")]
 pub struct Provider {
-    /// Credential that every request must carry (bearer token or `x-api-key`); absent: none is required.
+    /// Credential that every request must carry, in a header that clients of its API send it in; absent: none is required.
     pub api_key: Option<String>,
     /// Accepts a last message of role `assistant` in Messages. Newer models refuse it.
     pub prefill: bool,

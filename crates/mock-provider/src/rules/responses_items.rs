@@ -17,6 +17,17 @@ const PREFIXES: [(&str, &str); 4] = [
     ("custom_tool_call", "ctc"),
 ];
 
+/// Types of calls that the client answers. A shell has [rules](super::responses_shell) of its own, since it may be hosted.
+const OF_CLIENT: [&str; 5] = [
+    "function_call",
+    "custom_tool_call",
+    "apply_patch_call",
+    "local_shell_call",
+    "computer_call",
+];
+/// Those that are called by name, whose outputs have one form.
+const NAMED: [&str; 2] = ["function_call", "custom_tool_call"];
+
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "input_given",
@@ -163,11 +174,16 @@ fn call_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 fn calls<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    input(subject).filter(|(_, item)| ["function_call", "custom_tool_call"].contains(&kind(item)))
+    input(subject).filter(|(_, item)| OF_CLIENT.contains(&kind(item)))
 }
 
 fn outputs<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    input(subject).filter(|(_, item)| ["function_call_output", "custom_tool_call_output"].contains(&kind(item)))
+    input(subject).filter(|(_, item)| answered(item).is_some_and(|call| OF_CLIENT.contains(&call)))
+}
+
+/// The type of the calls that an item answers.
+fn answered(item: &Value) -> Option<&str> {
+    kind(item).strip_suffix("_output")
 }
 
 fn call_id_once(subject: &Subject<'_>) -> Result<(), Refusal> {
@@ -182,7 +198,7 @@ fn call_id_once(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 fn output_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in outputs(subject) {
+    for (at, item) in outputs(subject).filter(|(_, item)| answered(item).is_some_and(|call| NAMED.contains(&call))) {
         let output = &item["output"];
         let listed = output.as_array().is_some_and(|parts| {
             parts
@@ -224,10 +240,15 @@ fn output_of_call(subject: &Subject<'_>) -> Result<(), Refusal> {
 fn call_output(subject: &Subject<'_>) -> Result<(), Refusal> {
     for (_, call) in calls(subject) {
         if !outputs(subject).any(|(_, output)| output["call_id"] == call["call_id"]) {
+            let what = if NAMED.contains(&kind(call)) {
+                "function call"
+            } else {
+                kind(call)
+            };
             return Err(Refusal::at(
                 "input",
                 "invalid_value",
-                format!("No tool output found for function call {}.", text(&call["call_id"])),
+                format!("No tool output found for {what} {}.", text(&call["call_id"])),
             ));
         }
     }

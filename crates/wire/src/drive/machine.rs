@@ -242,7 +242,7 @@ impl Drive {
                 self.finish_with(end, out);
             }
             (DriveState::Passing { stream, .. }, DriveInput::Failed(_)) => {
-                let fault = Fault::new(502, "The upstream broke off in the middle of its answer.");
+                let fault = self.named(&Fault::new(502, "The upstream broke off in the middle of its answer."));
                 if stream {
                     out.push(DriveAction::ClientBytes(fault.frame(self.request.format()).into()));
                 }
@@ -332,6 +332,7 @@ impl Drive {
 
     fn fault(&mut self, fault: &Fault, out: &mut Vec<DriveAction>) {
         let format = self.request.format();
+        let fault = &self.named(fault);
         if self.head_sent {
             out.push(DriveAction::ClientBytes(fault.frame(format).into()));
         } else {
@@ -345,6 +346,14 @@ impl Drive {
             out.push(DriveAction::ClientBytes(fault.body(format).into()));
         }
         self.finish_with(EndKind::Fault(fault.message.clone()), out);
+    }
+
+    /// A fault with the request's name.
+    fn named(&self, fault: &Fault) -> Fault {
+        Fault {
+            request_id: self.settings.request_id.clone(),
+            ..fault.clone()
+        }
     }
 
     fn finish_with(&mut self, end: EndKind, out: &mut Vec<DriveAction>) {

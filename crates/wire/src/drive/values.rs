@@ -274,6 +274,8 @@ pub struct DriveSettings {
     pub litellm: bool,
     /// The client reads a stream as one JSON array (Gemini without `alt=sse`), while the upstream is asked for events.
     pub array: bool,
+    /// The request's name, for errors of ours in formats that have a place for it.
+    pub request_id: Option<String>,
 }
 
 impl Default for DriveSettings {
@@ -291,6 +293,7 @@ impl Default for DriveSettings {
             container: None,
             litellm: false,
             array: false,
+            request_id: None,
         }
     }
 }

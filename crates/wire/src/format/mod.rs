@@ -77,8 +77,9 @@ pub(crate) trait AnswerDialect {
     fn error_body(&self, fault: &Fault) -> Vec<u8>;
     /// A stream error frame.
     fn error_frame(&self, fault: &Fault) -> Vec<u8>;
-    /// An upstream error body as a stream error frame.
-    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8>;
+    /// An upstream error body as a stream error frame; one that has no error of the format in it becomes one of ours, of the
+    /// request with this name.
+    fn upstream_error_frame(&self, status: u16, body: &[u8], request_id: Option<&str>) -> Vec<u8>;
     /// What keeps an idle stream open.
     fn keep_alive(&self) -> &'static [u8];
 }
@@ -203,6 +204,10 @@ pub(crate) trait Codec: Debug + Send {
     fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage>;
     /// A call of the current turn.
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>>;
+    /// Whether the upstream has answered a call of the current turn itself, so that the client does not.
+    fn is_answered(&self, _unit: u32) -> bool {
+        false
+    }
     /// The arguments of a call so far: text of a JSON object, or `""`.
     fn arguments(&self, unit: u32) -> String;
     /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.

@@ -8,7 +8,7 @@ use super::canon::Canon;
 use super::read::{self, Fields};
 use super::turn::Speaker;
 use super::turn::{Turn, UpstreamHistory};
-use crate::format::responses::shell;
+use crate::format::responses::{is_call, is_output, shell};
 use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 
@@ -55,11 +55,6 @@ fn kept(request: &Request, name: Span, response: Option<String>) -> Turn {
     }
 }
 
-/// True for the items by which a client answers a call.
-fn is_output(kind: &str) -> bool {
-    matches!(kind, "function_call_output" | "custom_tool_call_output")
-}
-
 /// The turns of a list of items.
 pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
     let mut turns: Vec<Turn> = Vec::new();
@@ -90,7 +85,7 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
                 }
                 one(index, Speaker::User, canon)
             }
-            (kind, _) if is_output(kind) || kind.ends_with("_call_output") => {
+            (kind, _) if is_output(kind) => {
                 let mut canon = Canon::new(Speaker::Tool);
                 read::result(&mut canon, &item.text("call_id"), src, item.span("output"), false);
                 one(index, Speaker::Tool, canon)
@@ -146,7 +141,13 @@ impl OpenAnswer {
             }
             "function_call" => item.text("arguments"),
             "custom_tool_call" => item.text("input"),
-            _ => return self.canon.other(span.of(src)),
+            _ => {
+                let id = item.text("call_id");
+                if is_call(kind) && !id.is_empty() {
+                    self.calls.push(id.into_owned());
+                }
+                return self.canon.other(span.of(src));
+            }
         };
         let id = item.text("call_id").into_owned();
         self.canon.call(&id, &item.text("name"), arguments.as_bytes());

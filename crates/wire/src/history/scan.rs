@@ -89,13 +89,8 @@ pub fn may_hold_calls(request: &Request) -> bool {
     let names: &[&str] = match request.format() {
         Format::Chat => &["\"tool_calls\"", "\"function_call\""],
         Format::Messages => &["\"tool_use\""],
-        Format::Responses => &[
-            "\"function_call\"",
-            "\"custom_tool_call\"",
-            "\"function_call_output\"",
-            "\"custom_tool_call_output\"",
-            "\"previous_response_id\"",
-        ],
+        // The ends of the types of all calls and of their answers.
+        Format::Responses => &["_call\"", "_call_output\"", "\"previous_response_id\""],
         Format::Gemini => &["\"functionCall\"", "\"function_call\""],
     };
     let has = |name: &&str| memchr::memmem::find(request.raw(), name.as_bytes()).is_some();

@@ -157,6 +157,15 @@ fn responses_rules_accept_and_refuse() {
             "No tool output found",
         ),
         (
+            "call_output",
+            input(&[
+                patch("c1"),
+                json!({"type": "apply_patch_call_output", "call_id": "c1", "status": "completed"}),
+            ]),
+            input(&[patch("c1"), call("c2"), output("c2")]),
+            "No tool output found for apply_patch_call c1",
+        ),
+        (
             "reasoning_pair",
             pair.clone(),
             input(&[behind, output("c1")]),
@@ -208,6 +217,10 @@ fn responses_rules_accept_and_refuse() {
     let alone = input(&[reasoning("rs_1"), user]);
     let refused = refusal(FormatName::Responses, &base, &alone, None).unwrap();
     assert!(refused.message.contains("without its required following item"));
+}
+
+fn patch(id: &str) -> Value {
+    json!({"type": "apply_patch_call", "call_id": id, "status": "completed", "operation": {"type": "delete_file", "path": "a"}})
 }
 
 fn shell(environment: &Value) -> Value {

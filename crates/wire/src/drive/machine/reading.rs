@@ -216,7 +216,8 @@ impl Drive {
     pub(super) fn pass_late_error(&mut self, status: u16, out: &mut Vec<DriveAction>) {
         let body = self.buffer.split().freeze();
         if self.head_sent {
-            let frame = dialect(self.request.format()).upstream_error_frame(status, &body);
+            let dialect = dialect(self.request.format());
+            let frame = dialect.upstream_error_frame(status, &body, self.settings.request_id.as_deref());
             out.push(DriveAction::ClientBytes(frame.into()));
         } else {
             self.head_sent = true;

@@ -19,7 +19,8 @@ impl Drive {
         let own = self.sorter.own_calls();
         let runs = !own.is_empty() && self.sorter.stop.unwrap_or(true);
         self.sorter.settle_text(!runs, self.codec.as_mut(), &mut shown);
-        self.mixed = !self.sorter.client_calls().is_empty();
+        let of_client = self.sorter.client_calls();
+        self.mixed = of_client.into_iter().any(|unit| !self.codec.is_answered(unit));
         if !runs {
             self.flush(&mut shown, now, out);
             return self.finish(Ending::AsCame, out);

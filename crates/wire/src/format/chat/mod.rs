@@ -49,7 +49,7 @@ impl AnswerDialect for Chat {
         out
     }
 
-    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
+    fn upstream_error_frame(&self, status: u16, body: &[u8], _: Option<&str>) -> Vec<u8> {
         let mut out = Vec::new();
         push_data(&mut out, &openai_error::from_upstream(status, body));
         out

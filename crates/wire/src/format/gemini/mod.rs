@@ -77,7 +77,7 @@ impl AnswerDialect for Gemini {
         out
     }
 
-    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
+    fn upstream_error_frame(&self, status: u16, body: &[u8], _: Option<&str>) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(span) = error_object(body) {
             push_data_crlf(&mut out, span.of(body));

@@ -286,7 +286,7 @@ fn errors_have_the_shape_of_the_examples() {
             (&want["error"]["code"], &want["error"]["status"])
         );
         for upstream in [line.to_owned(), format!("[{line}]")] {
-            let frame = String::from_utf8(Gemini.upstream_error_frame(code, upstream.as_bytes())).unwrap();
+            let frame = String::from_utf8(Gemini.upstream_error_frame(code, upstream.as_bytes(), None)).unwrap();
             assert_eq!(frame, format!("data: {line}\r\n\r\n"));
         }
     }

@@ -53,7 +53,7 @@ impl AnswerDialect for Messages {
         out
     }
 
-    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
+    fn upstream_error_frame(&self, status: u16, body: &[u8], request_id: Option<&str>) -> Vec<u8> {
         let mut line = Vec::new();
         let known = json::document(body).ok().filter(|span| {
             json::get(body, *span, "error").is_some_and(|error| json::kind(body, error) == Some(ValueKind::Object))
@@ -64,7 +64,7 @@ impl AnswerDialect for Messages {
                 line = error(
                     status,
                     &format!("The upstream answered with status {status} in a later round."),
-                    None,
+                    request_id,
                 );
             }
         }

@@ -124,7 +124,7 @@ impl ResponsesCodec {
         self.end = Bytes::copy_from_slice(snapshot.of(src));
         self.state_id = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
         let completed = json::get_text(src, snapshot, "status").is_none_or(|status| status == "completed");
-        let calls = self.items.iter().filter(|item| !item.call_id.is_empty());
+        let calls = self.items.iter().filter(|item| item.is_named());
         parts.push(FramePart::Stop {
             runnable: completed && calls.into_iter().all(OutputItem::is_complete),
         });
@@ -173,6 +173,7 @@ impl ResponsesCodec {
                     });
                     self.items.push(item);
                 }
+                self.drop_answered(index);
                 parts.push(FramePart::UnitEnd { id: index });
             }
             (_, Some(index)) if self.item(index).is_some() => {
@@ -192,6 +193,21 @@ impl ResponsesCodec {
         Ok(parts)
     }
 
+    /// The client does not answer a call that the upstream has answered by this item.
+    fn drop_answered(&mut self, index: u32) {
+        let answers = self.item(index).map(|item| item.answers.clone()).unwrap_or_default();
+        if !answers.is_empty() {
+            self.shown_calls.retain(|id| *id != answers);
+        }
+    }
+
+    /// Whether the upstream has answered this call in the same response, as it does those of a hosted shell.
+    fn has_answer(&self, call_id: &str) -> bool {
+        self.items
+            .iter()
+            .any(|item| !item.answers.is_empty() && item.answers == call_id)
+    }
+
     /// Records that an item is shown, and returns its index in the client's view.
     fn place(&mut self, index: u32) -> Option<u32> {
         let next = self.next_index;
@@ -202,7 +218,7 @@ impl ResponsesCodec {
         item.shown_as = Some(next);
         let call_id = item.call_id.clone();
         self.next_index += 1;
-        if !call_id.is_empty() {
+        if !call_id.is_empty() && !self.has_answer(&call_id) {
             self.shown_calls.push(call_id);
         }
         Some(next)
@@ -325,12 +341,16 @@ impl Codec for ResponsesCodec {
     }
 
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>> {
-        let item = self.item(unit).filter(|item| !item.call_id.is_empty())?;
+        let item = self.item(unit).filter(|item| item.kind == UnitKind::Call)?;
         Some(CallSoFar {
             name: &item.name,
             named: true,
             id: &item.call_id,
         })
+    }
+
+    fn is_answered(&self, unit: u32) -> bool {
+        self.item(unit).is_some_and(|item| self.has_answer(&item.call_id))
     }
 
     fn arguments(&self, unit: u32) -> String {

@@ -13,7 +13,11 @@ pub(super) struct OutputItem {
     pub(super) raw: Vec<u8>,
     /// True if `raw` is the final form.
     pub(super) done: bool,
+    /// Of a call that the client may have to answer.
     pub(super) call_id: String,
+    /// Of an item that answers a call: that call.
+    pub(super) answers: String,
+    /// Of a function or a custom tool; other calls are known by their type.
     pub(super) name: String,
     /// Arguments of a function call, or the input of a custom one.
     pub(super) arguments: String,
@@ -26,20 +30,20 @@ impl OutputItem {
     pub(super) fn new(index: u32, raw: &[u8], done: bool) -> Self {
         let span = Span::new(0, raw.len());
         let text = |key| json::get_text(raw, span, key).unwrap_or_default().into_owned();
-        let (kind, arguments) = match text("type").as_str() {
+        let (item, id) = (text("type"), text("call_id"));
+        let (kind, arguments) = match item.as_str() {
             "message" => (UnitKind::Text, String::new()),
             "function_call" => (UnitKind::Call, text("arguments")),
             "custom_tool_call" => (UnitKind::Call, text("input")),
             "reasoning" => (UnitKind::Paired, String::new()),
+            other if is_call(other) && !id.is_empty() => (UnitKind::Call, String::new()),
             _ => (UnitKind::Live, String::new()),
         };
-        let call_id = if kind == UnitKind::Call {
-            text("call_id")
-        } else {
-            String::new()
-        };
+        let answers = if is_output(&item) { id.clone() } else { String::new() };
+        let call_id = if kind == UnitKind::Call { id } else { String::new() };
         // A tool in a namespace is the client's, whatever it is called.
         let name = match text("namespace") {
+            _ if !is_named(&item) => String::new(),
             space if space.is_empty() => text("name"),
             space => format!("{space}.{}", text("name")),
         };
@@ -49,6 +53,7 @@ impl OutputItem {
             raw: raw.to_vec(),
             done,
             call_id,
+            answers,
             name,
             arguments,
             shown_as: None,
@@ -62,6 +67,11 @@ impl OutputItem {
             shown_as,
             ..Self::new(self.index, raw, true)
         };
+    }
+
+    /// True for a call that is known by its name, as ours are.
+    pub(super) fn is_named(&self) -> bool {
+        is_named(&json::get_text(&self.raw, Span::new(0, self.raw.len()), "type").unwrap_or_default())
     }
 
     /// True for a call that may run: `status` is absent or `completed`.
@@ -78,6 +88,22 @@ impl OutputItem {
         }
         edits.apply(&self.raw)
     }
+}
+
+/// True for the type of an item that calls something. With a `call_id` it is the client that answers it, as
+/// `apply_patch_call` and `local_shell_call`, unless the upstream has done so in the same response; hosted tools have none.
+pub(crate) fn is_call(kind: &str) -> bool {
+    kind.ends_with("_call")
+}
+
+/// True for the type of an item that answers a call.
+pub(crate) fn is_output(kind: &str) -> bool {
+    kind.ends_with("_call_output")
+}
+
+/// True for the types of calls that are told apart by name.
+fn is_named(kind: &str) -> bool {
+    matches!(kind, "function_call" | "custom_tool_call")
 }
 
 /// True for a reasoning item that holds its encrypted content.

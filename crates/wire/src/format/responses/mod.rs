@@ -9,6 +9,7 @@ mod snapshot;
 mod tests;
 
 use bytes::Bytes;
+pub(crate) use item::{is_call, is_output};
 
 use super::{AnswerDialect, Codec, CodecOptions, openai_error, splice};
 use crate::drive::CallResult;
@@ -101,7 +102,7 @@ impl AnswerDialect for Responses {
         frame_of(&openai_error::body(fault))
     }
 
-    fn upstream_error_frame(&self, status: u16, body: &[u8]) -> Vec<u8> {
+    fn upstream_error_frame(&self, status: u16, body: &[u8], _: Option<&str>) -> Vec<u8> {
         frame_of(&openai_error::from_upstream(status, body))
     }
 

@@ -285,7 +285,7 @@ fn a_fault_is_a_nested_error_event() {
         (&got["type"], &got["error"]["message"]),
         (&json!("error"), &json!("Skill execution is unavailable."))
     );
-    let frame = Responses.upstream_error_frame(429, br#"{"error":{"message":"m","type":"requests"}}"#);
+    let frame = Responses.upstream_error_frame(429, br#"{"error":{"message":"m","type":"requests"}}"#, None);
     assert!(
         String::from_utf8(frame)
             .unwrap()
