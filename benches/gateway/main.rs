@@ -19,6 +19,7 @@ mod report;
 mod rows;
 #[path = "../support/statistics.rs"]
 mod statistics;
+mod uploads;
 mod upstream;
 mod wire;
 
@@ -56,5 +57,6 @@ async fn main() -> ExitCode {
     rows::first_byte(&mut report, &floor, &full, &body, "_full_records").await;
     rows::memory(&mut report, &knack, "").await;
     rows::memory(&mut report, &full, "_full_records").await;
+    uploads::served(&mut report, &knack).await;
     report.finish()
 }
