@@ -20,6 +20,7 @@ mod report;
 mod rows;
 #[path = "../support/statistics.rs"]
 mod statistics;
+mod uploads;
 mod upstream;
 mod wire;
 
@@ -63,5 +64,6 @@ async fn main() -> ExitCode {
     // Of a process that has done nothing else.
     let idle = Knack::start(&upstream.url, processes::Records::Empty).await;
     load::idle_streams(&mut report, &idle).await;
+    uploads::served(&mut report, &knack).await;
     report.finish()
 }

@@ -126,7 +126,9 @@ impl Knack {
                 upstream,
                 "--print-port-file",
             ])
-            .arg(&port);
+            .arg(&port)
+            .arg("--registry")
+            .arg(folder.path().join("registry"));
         if records == Records::Full {
             command.args(["--record-store-mib", "4"]);
         }

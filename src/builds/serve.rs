@@ -16,7 +16,8 @@ use knack_serving::probes;
 use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, LABEL_ENVIRONMENT, ROLE_ENVIRONMENTS};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -395,14 +396,7 @@ impl Server {
             "metadata": {"name": ROLE_ENVIRONMENTS},
             "rules": rules,
         });
-        let what = || format!("apply Role {ROLE_ENVIRONMENTS}");
-        let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
-        call(
-            what,
-            self.roles.patch(ROLE_ENVIRONMENTS, &manager, &Patch::Apply(&object)),
-        )
-        .await?;
-        Ok(())
+        apply(&self.roles, "Role", &object).await
     }
 
     /// Writes the records for controller and hub.
@@ -412,16 +406,20 @@ impl Server {
             "metadata": {"name": CONFIG_MAP_PACKAGES},
             "data": lines,
         });
-        let what = || format!("apply ConfigMap {CONFIG_MAP_PACKAGES}");
-        let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
-        call(
-            what,
-            self.records
-                .patch(CONFIG_MAP_PACKAGES, &manager, &Patch::Apply(&object)),
-        )
-        .await?;
-        Ok(())
+        apply(&self.records, "ConfigMap", &object).await
     }
+}
+
+/// Makes an object of a kind as it is given, whoever has changed it.
+async fn apply<K>(api: &Api<K>, kind: &str, object: &Value) -> Result<(), CallError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
+    let object = Patch::Apply(object);
+    let applied = api.patch(name, &manager, &object);
+    call(|| format!("apply {kind} {name}"), applied).await.map(drop)
 }
 
 fn failed(state: State, message: &str) -> EnvironmentRecord {

@@ -117,7 +117,11 @@ impl Builder {
         if let Some(finding) = declared.findings.iter().find(|finding| finding.is_error()) {
             return Err(BuildError::new(State::Refused, Finding::to_string(finding)));
         }
-        if let Some(broken) = declared.versions().and_then(|versions| self.rules.violation(versions)) {
+        let python = Some(self.base.version.as_str());
+        let broken = declared
+            .versions()
+            .and_then(|versions| self.rules.violation(versions, python));
+        if let Some(broken) = broken {
             return Err(BuildError::new(broken.state, broken.text));
         }
         declared

@@ -33,6 +33,7 @@ pub(super) fn denied(call: &ApiCall, problem: &Problem) -> Response<Bytes> {
         ProblemCode::Throttled | ProblemCode::TooManyRequests => Denial::Throttled,
         ProblemCode::Forbidden => Denial::Forbidden,
         ProblemCode::TooLarge => Denial::TooLarge,
+        ProblemCode::TooSlow => Denial::Late,
         ProblemCode::Unavailable => Denial::Unavailable,
         _ => Denial::Invalid,
     };

@@ -25,11 +25,7 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
 /// The same of any declaration.
 pub(super) fn packages_status(declared: &Declaration) -> PackagesStatus {
     let lines: Vec<String> = match &declared.lock {
-        Some(lock) => lock
-            .packages()
-            .iter()
-            .map(|(name, version)| format!("{name}=={version}"))
-            .collect(),
+        Some(lock) => lock.shown(),
         None => declared.python.iter().map(ToString::to_string).collect(),
     };
     let listed = |lines: Vec<String>| -> Vec<String> {
@@ -73,6 +69,24 @@ mod tests {
     use knack_skill::model::SkillFile;
 
     use super::*;
+
+    /// What other systems install of a lock is left out; of a package with a version for each Python, each has its marker.
+    #[test]
+    fn a_status_lists_what_a_lock_may_install_in_a_sandbox() {
+        let status = packages_status(&knack_packages::given::standard_environment().unwrap());
+        let of = |name: &str| -> Vec<&str> {
+            let lines = status.python.iter().map(String::as_str);
+            lines.filter(|line| line.split("==").next() == Some(name)).collect()
+        };
+        let is_marked = |line: &&&str| line.contains(" ; python_full_version ");
+        assert_eq!(of("numpy").len(), of("numpy").iter().filter(is_marked).count());
+        assert!(of("numpy").len() > 1, "{:?}", of("numpy"));
+        assert!(
+            of("cffi").len() == 1 && !of("cffi")[0].contains(';'),
+            "{:?}",
+            of("cffi")
+        );
+    }
 
     /// As many as the definition of a Skill allows; all of them decide about the digest.
     #[test]

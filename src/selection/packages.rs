@@ -208,7 +208,9 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
         None => sandbox.own_image().or(scope.default_image)?,
     };
     let spec = runtime.spec.packages.clone().unwrap_or_default();
-    let key = key(declared.digest.as_deref()?, declared.locked, &rules(&spec).ok()?, base);
+    let rules = rules(&spec).ok()?;
+    let is_fixed = declared.locked && !rules.exclude_any(&requirements(declared));
+    let key = key(declared.digest.as_deref()?, is_fixed, &rules, base);
     Some(Asked {
         key,
         base: base.to_owned(),
@@ -299,23 +301,21 @@ fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<RuleViola
             });
         }
     };
-    if declared.locked {
-        let pins = declared.python.iter().filter_map(|line| line.split_once("=="));
-        let pins: Vec<(String, String)> = pins
-            .map(|(name, version)| (name.to_owned(), version.to_owned()))
-            .collect();
-        return rules.violation(Versions::Locked(&pins));
-    }
-    let open: Vec<Requirement> = declared
-        .python
-        .iter()
-        .filter_map(|line| Requirement::parse(line).ok())
-        .collect();
-    // Nothing is asked for, so there is nothing to lock.
-    if open.is_empty() {
-        return None;
-    }
-    rules.violation(Versions::Open(&open))
+    let read = requirements(declared);
+    let versions = match declared.locked {
+        true => Versions::Locked(&read),
+        // Nothing is asked for, so there is nothing to lock.
+        false if read.is_empty() => return None,
+        false => Versions::Open(&read),
+    };
+    // Only a builder knows the Python of the image.
+    rules.violation(versions, None)
+}
+
+/// Requirements, or the exact versions of a lock with their markers, as a status has them.
+fn requirements(declared: &PackagesStatus) -> Vec<Requirement> {
+    let lines = declared.python.iter();
+    lines.filter_map(|line| Requirement::parse(line).ok()).collect()
 }
 
 /// The rules of a manifest. The error names the field.

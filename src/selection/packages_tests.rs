@@ -360,6 +360,16 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
             ),
         ),
         (
+            "constraints leave a version for some Pythons, and a builder knows which one it is",
+            (
+                json!(null),
+                json!({"packages": {"standard": true, "constraints": ["numpy>=2.3"]}}),
+                Some(State::Ready),
+                "PackagesMissing: its code",
+                Some("Resolving"),
+            ),
+        ),
+        (
             "what is declared wins",
             (
                 declares,

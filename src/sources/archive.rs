@@ -132,6 +132,10 @@ fn unpack_tar(stream: impl Read) -> Result<Files, SourceError> {
 
 fn unpack_zip(bytes: &[u8]) -> Result<Files, SourceError> {
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| bad(format!("broken zip: {error}")))?;
+    // The library keeps the last of two, other readers the first.
+    if archive.has_duplicate_names() {
+        return Err(bad("an entry of the zip appears twice"));
+    }
     let mut collector = Collector::default();
     for number in 0..archive.len() {
         let mut entry = archive

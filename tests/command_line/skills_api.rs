@@ -4,11 +4,33 @@ mod catalogs;
 mod executions;
 mod litellm;
 mod omniroute;
+mod uploads;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::program::{Program, folder};
+
+/// Between the parts of a form.
+const BOUNDARY: &str = "knack-test-boundary";
+
+/// A form with these fields and perhaps a file.
+fn form(fields: &[(&str, &str)], file: Option<(&str, &[u8])>) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, text) in fields {
+        let part = format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n");
+        body.extend_from_slice(part.as_bytes());
+    }
+    if let Some((name, bytes)) = file {
+        let head = format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"files\"; filename=\"{name}\"\r\n");
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(b"content-type: application/zip\r\n\r\n");
+        body.extend_from_slice(bytes);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
+    body
+}
 
 /// One program with a scripted model, files beside the registry, and a client.
 struct Served {
@@ -62,6 +84,15 @@ impl Served {
         let text = response.text().await.unwrap();
         let body = serde_json::from_str(&text).unwrap_or_else(|_| panic!("not JSON: {text}"));
         (status, body)
+    }
+
+    /// Sends what [`form`] made.
+    async fn send_form(&self, path: &str, body: Vec<u8>, key: &str) -> (u16, Value) {
+        let request = self.client.post(format!("{}{path}", self.program.url));
+        let request = request
+            .header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"))
+            .body(body);
+        self.send(request, key).await
     }
 
     async fn call(&self, method: &str, path: &str, body: &Value, key: &str) -> (u16, Value) {

@@ -159,3 +159,49 @@ async fn readers_that_stop_are_closed_and_their_answers_end() {
     assert_eq!(knack.gateway.requests.process().held_bytes(), 0);
     serving.abort();
 }
+
+/// More than the buffers of a connection hold, so that the server is not done before somebody reads.
+const LARGE_FILE_BYTES: usize = 7 << 20;
+
+/// An MCP client that asks and never reads is closed, and holds up nobody meanwhile.
+#[tokio::test]
+async fn mcp_clients_that_never_read_are_closed_and_delay_nobody() {
+    let large: &'static str = "x".repeat(LARGE_FILE_BYTES).leak();
+    let knack = start(Start {
+        skills: vec![
+            ("big/SKILL.md", "---\nname: big\ndescription: d\n---\nx\n"),
+            ("big/large.txt", large),
+        ],
+        bounds: Bounds {
+            stalled: Duration::from_millis(500),
+            ..BOUNDS
+        },
+        ..Start::default()
+    })
+    .await;
+    let asked = |method: &str, params: serde_json::Value| {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let more = "accept: application/json, text/event-stream\r\ncontent-type: application/json\r\n\
+                    mcp-protocol-version: 2025-06-18\r\n\r\n";
+        head("/mcp", body.len()).trim_end().to_owned() + "\r\n" + more + &body
+    };
+    let read = asked("resources/read", json!({"uri": "skill://big/large.txt"}));
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(connect(&knack, &read).await);
+    }
+    // One more client of the same identity, which is served meanwhile.
+    let mut other = connect(
+        &knack,
+        &asked("skills/list", json!({})).replacen("\r\n", "\r\nconnection: close\r\n", 1),
+    )
+    .await;
+    let text = rest(&mut other).await;
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("big"), "{text}");
+    until("all are closed", || {
+        knack.gateway.metrics.connections.closed(Closed::Stalled) == 8
+    })
+    .await;
+    assert_eq!(knack.gateway.requests.process().held_bytes(), 0);
+    drop(silent);
+}

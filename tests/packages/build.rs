@@ -276,6 +276,11 @@ async fn modules_are_compiled_when_they_are_installed_and_tests_of_packages_are_
 async fn a_runtime_constrains_versions_and_demands_locks() {
     let (old, new) = (good(), wheel("good", "2.0", "", &[("good.py", "")]));
     let lock = format!("good==1.0 --hash=sha256:{}\n", sha256(&old.1));
+    let lock_for_all = format!(
+        "good==1.0 ; python_full_version < '3' --hash=sha256:{}\ngood==2.0 ; python_full_version >= '3' --hash=sha256:{}\n",
+        sha256(&old.1),
+        sha256(&new.1)
+    );
     let (world, _index) = World::with(vec![old, new]).await;
     let under = async |constraints: &[&str], require_lock, files: &[(&str, &str)]| {
         let constraints: Vec<String> = constraints.iter().map(|text| (*text).to_owned()).collect();
@@ -293,6 +298,9 @@ async fn a_runtime_constrains_versions_and_demands_locks() {
     assert_eq!(under(&["good<2"], false, &open).await.unwrap(), "1.0");
     assert_eq!(under(&[], false, &open).await.unwrap(), "2.0");
     assert_eq!(under(&["good<2", "absent>9"], true, &locked).await.unwrap(), "1.0");
+    // Of a lock for several Pythons the version for this one counts.
+    let for_all = [("requirements.lock", lock_for_all.as_str())];
+    assert_eq!(under(&["good>=2"], true, &for_all).await.unwrap(), "2.0");
     for (constraints, require_lock, files, state, part) in [
         (
             &["good>=2"][..],
@@ -301,6 +309,7 @@ async fn a_runtime_constrains_versions_and_demands_locks() {
             State::Conflict,
             "good==1.0 is fixed",
         ),
+        (&["good<2"], false, &for_all[..], State::Conflict, "good==2.0 is fixed"),
         (&["good>=3"], false, &open[..], State::PackageNotFound, "good"),
         (&[], true, &open, State::Refused, "knack skill lock"),
     ] {

@@ -7,7 +7,8 @@ set -euo pipefail
 knack=$(readlink -e "${1:?usage: run.sh PATH/TO/knack}") || { echo "sdk: there is no file $1; build it first"; exit 1; }
 cd "$(dirname "$0")"
 what=${2:-sdks}
-export KNACK=$knack NO_PROXY=127.0.0.1 no_proxy=127.0.0.1 PYTHONDONTWRITEBYTECODE=1
+KNACK_EXAMPLES=$(realpath ../../examples/skills)
+export KNACK_EXAMPLES KNACK=$knack NO_PROXY=127.0.0.1 no_proxy=127.0.0.1 PYTHONDONTWRITEBYTECODE=1
 
 work=$(mktemp -d)
 pid=
@@ -63,7 +64,7 @@ node_suites() {
   mkdir "$work/node"
   cp node/*.mjs "$work/node"
   ln -s "$home" "$work/node/node_modules"
-  for test in openai anthropic google ai openai_files anthropic_files; do
+  for test in openai anthropic google ai openai_files anthropic_files mcp installer; do
     counted "$home/.bin/node" "$work/node/test_$test.mjs"
   done
 }

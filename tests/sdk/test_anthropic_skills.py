@@ -4,7 +4,7 @@ import json
 
 import anthropic
 from checks import KEY, PORT, equal, raw, refused, run, tests_of
-from uploads import folder, unzipped, zipped
+from uploads import folder, linked, unzipped, zipped
 
 URL = f"http://127.0.0.1:{PORT}"
 client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=60)
@@ -151,8 +151,17 @@ def test_bad_uploads_are_refused_with_their_field():
         (good + [(f"{name('bad')}/../x", b"")], ".."),
         (many, "500 files"),
         (good + [(f"{name('bad')}/large.bin", b"x" * (9 << 20))], "8 MiB"),
+        (good + [(f"{name('bad')}/larger.bin", b"x" * 31_000_000)], "8 MiB"),
+        (good + [("second/SKILL.md", document)], "top-level folder"),
+        (good + [(f"{name('bad')}/skill.md", document)], "both SKILL.md and skill.md"),
         ([("a.zip", b"PK\x03\x04 broken")], "broken zip"),
         ([("a.zip", zipped(good)[:-30])], "zip"),
+        ([("a.zip", zipped(good + [(f"{name('bad')}/../x", b"")]))], ".."),
+        ([("a.zip", zipped(good + [("/etc/x", b"")]))], "absolute"),
+        ([("a.zip", zipped(good + [good[1]]))], "appears twice"),
+        ([("a.zip", zipped(good + [("second/SKILL.md", document)]))], "top-level folder"),
+        ([("a.zip", linked(f"{name('bad')}/x", "/etc/passwd"))], "link"),
+        ([("a.zip", zipped([(f"{name('bad')}/{number}.txt", b"") for number in range(501)]))], "500 files"),
         ([(f"{name('bad')}/SKILL.md", b"---\nname: " + name("bad").encode() + b"\n---\nNo description.")], "description"),
         ([(f"{name('bad')}/SKILL.md", b"---\nname: \xff\n---\n")], "UTF-8"),
         ([("claude-x/SKILL.md", document.replace(name("bad").encode(), b"claude-x"))], "reserved word"),
@@ -160,6 +169,11 @@ def test_bad_uploads_are_refused_with_their_field():
         error = refused(anthropic.BadRequestError, lambda: client.skills.create(files=files))
         equal(error.body["error"]["type"], "invalid_request_error")
         assert said in error.body["error"]["message"], (said, error.body)
+    # Packed they are small: what is told of a bomb is what it would take.
+    bomb = zipped(good + [(f"{name('bad')}/zeros", bytes(65 << 20))])
+    much = refused(anthropic.APIStatusError, lambda: client.skills.create(files=[("a.zip", bomb)]))
+    equal((much.status_code, much.body["error"]["type"], len(bomb) < 1 << 20), (413, "request_too_large", True))
+    assert "64 MiB unpacked" in str(much), much
     long = refused(anthropic.BadRequestError, lambda: client.skills.create(files=good, display_name="x" * 256))
     assert "display_name" in str(long), long
     equal([skill.id for skill in client.skills.list(limit=1000) if name("bad") in skill.display_name], [], "nothing is left")

@@ -1,6 +1,7 @@
 """Skills to upload, and the same checks for every vendor's client."""
 
 import io
+import warnings
 import zipfile
 
 DOCUMENT = "---\nname: {name}\ndescription: {description}\n{metadata}---\n{body}\n"
@@ -18,9 +19,19 @@ def folder(name, description="Says the word. Use when somebody asks for it.", bo
 
 def zipped(files):
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in files:
             archive.writestr(path, content)
+    return out.getvalue()
+
+
+def linked(path, target):
+    """An archive with a link in it."""
+    entry = zipfile.ZipInfo(path)
+    entry.create_system, entry.external_attr = 3, 0o120777 << 16
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(entry, target)
     return out.getvalue()
 
 

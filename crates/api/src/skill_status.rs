@@ -256,7 +256,8 @@ pub struct PackagesStatus {
     /// Whether locks fix all their versions.
     #[serde(default)]
     pub locked: bool,
-    /// Of Python: names and versions of the lock, or requirements without one.
+    /// Of Python: names and versions of the lock, or requirements without one. What a lock has for other systems is left out; of a
+    /// package whose version depends on the Python of the image each version stands with its marker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub python: Vec<String>,

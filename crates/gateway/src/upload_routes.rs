@@ -1,12 +1,16 @@
 //! Requests to the APIs of uploaded skills.
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
+use http::request::Parts;
+use knack_registry::{Denial, deny, route};
+use knack_wire::Format;
 
+use super::budget::BodyError;
 use super::caller;
-use super::fault::{body_fault, error_format, fault};
-
+use super::fault::{RETRY_AFTER_SECONDS, body_fault, error_format, fault};
 use super::state::Gateway;
 use super::uploads::Uploads;
 
@@ -22,6 +26,22 @@ pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -
     match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
         // Its part of the budget is held until the answer is there.
         Ok(held) => uploads.answer(&parts, held.bytes.clone(), base).await,
-        Err(error) => fault(&body_fault(error), format),
+        Err(error) => refused(&parts, error, format),
     }
+}
+
+/// A body that was not taken, told in the shape of the API that was asked: none of them is that of a model API, by whose
+/// `format` the same is told elsewhere.
+fn refused(parts: &Parts, error: BodyError, format: Format) -> Response {
+    let told = body_fault(error);
+    let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
+        return fault(&told, format);
+    };
+    let (denial, after) = match error {
+        BodyError::TooLarge => (Denial::TooLarge, None),
+        BodyError::Busy(_) => (Denial::Unavailable, RETRY_AFTER_SECONDS.parse().ok()),
+        BodyError::Late => (Denial::Late, None),
+        BodyError::Broken => (Denial::Invalid, None),
+    };
+    deny(&call, denial, told.message, after).map(Body::from)
 }

@@ -157,7 +157,7 @@ impl Declaration {
     pub fn versions(&self) -> Option<Versions<'_>> {
         match &self.lock {
             _ if self.is_refused() => None,
-            Some(lock) => Some(Versions::Locked(lock.packages())),
+            Some(lock) => Some(Versions::Locked(lock.pins())),
             None if self.python.is_empty() => None,
             None => Some(Versions::Open(&self.python)),
         }

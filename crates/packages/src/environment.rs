@@ -125,14 +125,18 @@ impl Request {
     /// The key. Errors: the constraints cannot be read.
     pub fn key(&self) -> Result<String, String> {
         let rules = Rules::read(&self.constraints, false)?;
-        Ok(key(&self.input.digest(), self.input.is_locked(), &rules, &self.base))
+        let lock = self.input.lock.as_deref().filter(|text| !text.is_empty());
+        let lock = lock.and_then(|text| Lock::read("lock", text.as_bytes()).ok());
+        let is_fixed = self.input.is_locked() && !lock.is_some_and(|lock| rules.exclude_any(lock.pins()));
+        Ok(key(&self.input.digest(), is_fixed, &rules, &self.base))
     }
 }
 
-/// The key of an environment of a cluster: 32 hex digits over the declared packages, the base image and, where no lock
-/// fixes versions, the runtime's constraints. Equal for two skills with equal locks at runtimes of one image.
-pub fn key(digest: &str, is_locked: bool, rules: &Rules, base: &str) -> String {
-    let constraints = if is_locked {
+/// The key of an environment of a cluster: 32 hex digits over the declared packages, the base image and, unless locks fix all
+/// versions and the runtime excludes none of them (`is_fixed`), what the runtime allows. Equal for two skills with equal locks at
+/// runtimes of one image.
+pub fn key(digest: &str, is_fixed: bool, rules: &Rules, base: &str) -> String {
+    let constraints = if is_fixed {
         String::new()
     } else {
         rules.constraints_text()

@@ -84,6 +84,11 @@ fn a_key_changes_with_what_decides_and_with_nothing_else() {
             key(&locked, &["six<2"], "img@sha256:a"),
         ),
         (
+            "a constraint that excludes a version of the lock",
+            false,
+            key(&locked, &["six<1"], "img@sha256:a"),
+        ),
+        (
             "another version",
             false,
             key(&[("requirements.lock", &other)], &[], "img@sha256:a"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::finding::{Finding, FindingKind};
+use crate::requirement::Requirement;
 use crate::requirements_txt::{self, Line};
 
 /// The file that `knack skill lock` writes and that wins over everything else that is declared.
@@ -15,6 +16,8 @@ pub struct Lock {
     text: String,
     /// Name and version of each line, sorted; a name is there twice where versions differ by marker.
     packages: Vec<(String, String)>,
+    /// The lines without hashes, sorted.
+    pins: Vec<Requirement>,
 }
 
 impl Lock {
@@ -61,6 +64,7 @@ impl Lock {
         Self {
             text: String::new(),
             packages: Vec::new(),
+            pins: Vec::new(),
         }
     }
 
@@ -75,6 +79,12 @@ impl Lock {
         }
         packages.sort();
         packages.dedup();
+        let mut pins: Vec<(String, Requirement)> = lines
+            .iter()
+            .map(|line| (line.requirement.to_string(), line.requirement.clone()))
+            .collect();
+        pins.sort_by(|(one, _), (other, _)| one.cmp(other));
+        pins.dedup_by(|(one, _), (other, _)| one == other);
         let mut text = String::new();
         for (requirement, mut hashes) in by_text {
             hashes.sort();
@@ -86,7 +96,8 @@ impl Lock {
             }
             text.push('\n');
         }
-        Self { text, packages }
+        let pins = pins.into_iter().map(|(_, pin)| pin).collect();
+        Self { text, packages, pins }
     }
 
     /// The text for an installer; equal locks have equal texts.
@@ -97,6 +108,31 @@ impl Lock {
     /// Name and version of every package, sorted.
     pub fn packages(&self) -> &[(String, String)] {
         &self.packages
+    }
+
+    /// Exact versions with the markers under which they are chosen, sorted: a name stands once for each version of it.
+    pub fn pins(&self) -> &[Requirement] {
+        &self.pins
+    }
+
+    /// What of it may be installed in a sandbox whose Python is not known, for people, sorted: a line for each package, with its
+    /// marker where other versions of it are for other Pythons or machines.
+    pub fn shown(&self) -> Vec<String> {
+        let all: Vec<&Requirement> = self.pins.iter().filter(|pin| pin.may_apply(None)).collect();
+        let line = |pin: &Requirement| {
+            let fixed = format!("{}=={}", pin.name, pin.pinned().unwrap_or_default());
+            let is_only = all
+                .iter()
+                .all(|other| other.name != pin.name || other.pinned() == pin.pinned());
+            match &pin.marker {
+                Some(marker) if !is_only => format!("{fixed} ; {marker}"),
+                _ => fixed,
+            }
+        };
+        let mut lines: Vec<String> = all.iter().map(|pin| line(pin)).collect();
+        lines.sort();
+        lines.dedup();
+        lines
     }
 
     /// Whether a normalized name is in it.
@@ -127,6 +163,35 @@ mod tests {
         assert_eq!(Lock::read("again", first.text().as_bytes()).unwrap(), first);
         assert_eq!(first.packages()[0], ("pillow".to_owned(), "10.1".to_owned()));
         assert!(first.has("zlib-ng") && !first.has("zlib"));
+    }
+
+    #[test]
+    fn what_other_systems_install_is_not_shown_and_what_depends_on_python_says_so() {
+        let hash = format!("--hash=sha256:{}", "a".repeat(64));
+        let lines = [
+            "numpy==2.5.5 ; python_full_version >= '3.12'",
+            "numpy==2.4.6 ; python_full_version == '3.11.*'",
+            "colorama==0.4.6 ; sys_platform == 'win32'",
+            "pycparser==3.12 ; implementation_name != 'PyPy'",
+            "six==1.17.0 ; python_full_version < '3.11'",
+            "tzdata==1 ; sys_platform == 'linux'",
+            "tzdata==2 ; sys_platform == 'win32'",
+            "greenlet==3 ; platform_machine == 'x86_64'",
+            "greenlet==3 ; platform_machine == 'aarch64'",
+        ];
+        let text: String = lines.iter().map(|line| format!("{line} {hash}\n")).collect();
+        let lock = Lock::read("requirements.lock", text.as_bytes()).unwrap();
+        assert_eq!(
+            lock.shown(),
+            [
+                "greenlet==3",
+                "numpy==2.4.6 ; python_full_version == \"3.11.*\"",
+                "numpy==2.5.5 ; python_full_version >= \"3.12\"",
+                "pycparser==3.12",
+                "six==1.17.0",
+                "tzdata==1",
+            ]
+        );
     }
 
     #[test]

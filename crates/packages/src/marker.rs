@@ -55,6 +55,67 @@ impl Marker {
             Err("there is text after it".to_owned())
         }
     }
+
+    /// Whether it holds in a sandbox: under Linux and CPython, of a version (`3.11.2`) if one is known. `None`: what decides
+    /// is not known.
+    pub fn holds(&self, python: Option<&str>) -> Option<bool> {
+        match self {
+            Self::Compare(left, operator, right) => compared(left, operator, right, python),
+            Self::And(parts) => {
+                let all = || parts.iter().map(|part| part.holds(python));
+                if all().any(|part| part == Some(false)) {
+                    return Some(false);
+                }
+                all().all(|part| part == Some(true)).then_some(true)
+            }
+            Self::Or(parts) => {
+                let all = || parts.iter().map(|part| part.holds(python));
+                if all().any(|part| part == Some(true)) {
+                    return Some(true);
+                }
+                all().all(|part| part == Some(false)).then_some(false)
+            }
+        }
+    }
+}
+
+/// The value of a variable in a sandbox, as far as it is the same in all of them.
+fn value(name: &str, python: Option<&str>) -> Option<String> {
+    let fixed = match name {
+        "os_name" => "posix",
+        "sys_platform" => "linux",
+        "platform_system" => "Linux",
+        "platform_python_implementation" => "CPython",
+        "implementation_name" => "cpython",
+        "python_full_version" => python?,
+        "python_version" => {
+            let mut numbers = python?.split('.');
+            return Some(format!("{}.{}", numbers.next()?, numbers.next()?));
+        }
+        _ => return None,
+    };
+    Some(fixed.to_owned())
+}
+
+/// A comparison of a variable with a text, in either order.
+fn compared(left: &Operand, operator: &'static str, right: &Operand, python: Option<&str>) -> Option<bool> {
+    let (name, text, is_turned) = match (left, right) {
+        (Operand::Variable(name), Operand::Text(text)) => (*name, text, false),
+        (Operand::Text(text), Operand::Variable(name)) => (*name, text, true),
+        _ => return None,
+    };
+    let value = value(name, python)?;
+    let (left, right) = if is_turned { (text, &value) } else { (&value, text) };
+    match operator {
+        "in" => Some(right.contains(left.as_str())),
+        "not in" => Some(!right.contains(left.as_str())),
+        // A pattern stands on the right.
+        _ if is_turned && text.contains('*') => None,
+        _ if name.starts_with("python") => Some(compare(left, operator, right)),
+        "==" | "===" => Some(left == right),
+        "!=" => Some(left != right),
+        _ => None,
+    }
 }
 
 /// Whether a Python of a version (`3.11.2`) is among those that clauses such as `>=3.10,<4` allow.
@@ -256,6 +317,42 @@ mod tests {
             let marker = Marker::parse(text).unwrap();
             assert_eq!(marker.to_string(), written);
             assert_eq!(Marker::parse(written).unwrap(), marker);
+        }
+    }
+
+    #[test]
+    fn a_marker_holds_in_a_sandbox_or_not_or_depends_on_what_is_not_known() {
+        for (text, unknown, known) in [
+            ("sys_platform == 'linux'", Some(true), Some(true)),
+            ("sys_platform == 'win32'", Some(false), Some(false)),
+            ("'linux' in sys_platform", Some(true), Some(true)),
+            ("os_name not in 'nt java'", Some(true), Some(true)),
+            ("implementation_name != 'PyPy'", Some(true), Some(true)),
+            ("python_full_version < '3.11'", None, Some(false)),
+            ("python_full_version == '3.11.*'", None, Some(true)),
+            ("python_full_version >= '3.11.5'", None, Some(false)),
+            ("python_version == '3.11'", None, Some(true)),
+            ("'3.10' < python_version", None, Some(true)),
+            ("'3.12' <= python_version", None, Some(false)),
+            ("platform_machine == 'x86_64'", None, None),
+            ("extra == 'x'", None, None),
+            ("sys_platform < 'm'", None, None),
+            (
+                "python_version < '3.12' and sys_platform == 'win32'",
+                Some(false),
+                Some(false),
+            ),
+            ("python_version < '3.12' and os_name == 'posix'", None, Some(true)),
+            ("python_version < '3.11' or os_name == 'posix'", Some(true), Some(true)),
+            ("python_version < '3.11' or os_name == 'nt'", None, Some(false)),
+            ("python_version < '3.11' or platform_machine == 'x86_64'", None, None),
+        ] {
+            let marker = Marker::parse(text).unwrap();
+            assert_eq!(
+                (marker.holds(None), marker.holds(Some("3.11.2"))),
+                (unknown, known),
+                "{text}"
+            );
         }
     }
 

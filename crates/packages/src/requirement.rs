@@ -90,6 +90,13 @@ impl Requirement {
             _ => None,
         }
     }
+
+    /// Whether it may count in a sandbox, of a Python (`3.11.2`) if it is known.
+    pub fn may_apply(&self, python: Option<&str>) -> bool {
+        self.marker
+            .as_ref()
+            .is_none_or(|marker| marker.holds(python) != Some(false))
+    }
 }
 
 impl fmt::Display for Requirement {

@@ -20,8 +20,8 @@ pub struct Rules {
 /// The part of a declaration that rules apply to.
 #[derive(Debug, Clone, Copy)]
 pub enum Versions<'a> {
-    /// Exact versions of a lock: name and version.
-    Locked(&'a [(String, String)]),
+    /// Exact versions of a lock, each with the marker under which it is chosen.
+    Locked(&'a [Requirement]),
     /// Requirements without a lock.
     Open(&'a [Requirement]),
 }
@@ -82,8 +82,9 @@ impl Rules {
         lines.concat()
     }
 
-    /// The rule that a declaration breaks, if any. A conflict that only an index can show is left to the installer.
-    pub fn violation(&self, versions: Versions<'_>) -> Option<RuleViolation> {
+    /// The rule that a declaration breaks, if any. A conflict that only an index can show is left to the installer, and so is one that
+    /// depends on the Python of the sandbox (`3.11.2`) where that is not known.
+    pub fn violation(&self, versions: Versions<'_>, python: Option<&str>) -> Option<RuleViolation> {
         match versions {
             Versions::Open(_) if self.require_lock => Some(RuleViolation {
                 state: State::Refused,
@@ -95,8 +96,30 @@ impl Rules {
             Versions::Open(requirements) => requirements
                 .iter()
                 .find_map(|requirement| self.conflict(&requirement.name, requirement.pinned()?)),
-            Versions::Locked(packages) => packages.iter().find_map(|(name, version)| self.conflict(name, version)),
+            Versions::Locked(pins) => self.excluded(pins, python),
         }
+    }
+
+    /// Whether a constraint excludes one of these versions of a lock. Then it depends on the Python of the sandbox whether the lock
+    /// may be installed, so what is built under these rules is another environment than without them.
+    pub fn exclude_any(&self, pins: &[Requirement]) -> bool {
+        let mut pins = pins.iter().filter(|pin| pin.may_apply(None));
+        pins.any(|pin| self.conflict(&pin.name, pin.pinned().unwrap_or_default()).is_some())
+    }
+
+    /// A package of a lock that has no version which may be chosen in the sandbox and a constraint allows.
+    fn excluded(&self, pins: &[Requirement], python: Option<&str>) -> Option<RuleViolation> {
+        let mut found: Option<(&str, Option<RuleViolation>)> = None;
+        // Versions of one name stand together.
+        for pin in pins.iter().filter(|pin| pin.may_apply(python)) {
+            let conflict = self.conflict(&pin.name, pin.pinned().unwrap_or_default());
+            found = match found {
+                Some((name, broken)) if name == pin.name => Some((name, broken.and(conflict))),
+                Some((_, Some(broken))) => return Some(broken),
+                _ => Some((&pin.name, conflict)),
+            };
+        }
+        found.and_then(|(_, broken)| broken)
     }
 
     /// A constraint under a marker may hold elsewhere only; it is left to the installer.
@@ -146,10 +169,10 @@ mod tests {
 
     #[test]
     fn what_breaks_a_rule_is_reported_with_the_rule() {
-        let locked = vec![
-            ("mcp".to_owned(), "1.9.4".to_owned()),
-            ("six".to_owned(), "1.16".to_owned()),
-        ];
+        let locked: Vec<Requirement> = ["mcp==1.9.4", "six==1.16"]
+            .iter()
+            .map(|line| Requirement::parse(line).unwrap())
+            .collect();
         let open = |text: &str| vec![Requirement::parse(text).unwrap()];
         for (constraints, lock, declared, broken) in [
             (&[][..], false, None, None),
@@ -170,13 +193,45 @@ mod tests {
             let rules = rules(constraints, lock).unwrap();
             let asked: Option<Vec<Requirement>> = declared.map(open);
             let versions = asked.as_deref().map_or(Versions::Locked(&locked), Versions::Open);
-            let found = rules.violation(versions);
+            let found = rules.violation(versions, None);
             match (found, broken) {
                 (None, None) => {}
                 (Some(found), Some((state, part))) => {
                     assert!(found.state == state && found.text.contains(part), "{found:?}");
                 }
                 (found, broken) => panic!("{constraints:?} {declared:?}: {found:?}, {broken:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_lock_with_a_version_for_each_python_the_one_of_the_sandbox_counts() {
+        let lock: Vec<Requirement> = [
+            "numpy==2.2.6 ; python_full_version < '3.11'",
+            "numpy==2.4.6 ; python_full_version == '3.11.*'",
+            "numpy==2.5.5 ; python_full_version >= '3.12'",
+            "pywin==1 ; sys_platform == 'win32'",
+        ]
+        .iter()
+        .map(|line| Requirement::parse(line).unwrap())
+        .collect();
+        for (constraint, unknown, known) in [
+            ("numpy>=2.3", None, None),
+            ("numpy<2.5", None, None),
+            ("numpy<2.3", None, Some("numpy==2.4.6")),
+            ("numpy>=2.5", None, Some("numpy==2.4.6")),
+            ("numpy<2", Some("numpy==2."), Some("numpy==2.4.6")),
+            ("pywin<1", None, None),
+        ] {
+            let rules = rules(&[constraint], false).unwrap();
+            assert_eq!(rules.exclude_any(&lock), constraint != "pywin<1", "{constraint}");
+            for (python, part) in [(None, unknown), (Some("3.11.2"), known)] {
+                let told = rules.violation(Versions::Locked(&lock), python);
+                match (&told, part) {
+                    (None, None) => {}
+                    (Some(told), Some(part)) => assert!(told.text.contains(part), "{constraint}: {told}"),
+                    _ => panic!("{constraint} {python:?}: {told:?}, {part:?}"),
+                }
             }
         }
     }

@@ -35,6 +35,8 @@ pub(crate) enum RefusalKind {
     NotAllowed,
     /// 409.
     Conflict,
+    /// 408: the body of the request did not arrive in time.
+    Late,
     /// 409: it was asked before and is being done.
     InProgress,
     /// 413.
@@ -61,6 +63,7 @@ impl RefusalKind {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::NotAllowed => 405,
+            Self::Late => 408,
             Self::Conflict | Self::InProgress => 409,
             Self::TooLarge => 413,
             Self::Throttled => 429,

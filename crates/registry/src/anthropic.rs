@@ -134,7 +134,7 @@ fn version(record: &Record, version: &Version, beta: bool) -> Value {
 
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
-        RefusalKind::Invalid | RefusalKind::NotAllowed => "invalid_request_error",
+        RefusalKind::Invalid | RefusalKind::NotAllowed | RefusalKind::Late => "invalid_request_error",
         RefusalKind::Conflict | RefusalKind::InProgress => "conflict_error",
         RefusalKind::Forbidden => "permission_error",
         RefusalKind::Throttled => "rate_limit_error",
@@ -188,6 +188,7 @@ mod tests {
             (RefusalKind::Forbidden, "permission_error"),
             (RefusalKind::NotFound, "not_found_error"),
             (RefusalKind::NotAllowed, "invalid_request_error"),
+            (RefusalKind::Late, "invalid_request_error"),
             (RefusalKind::Conflict, "conflict_error"),
             (RefusalKind::InProgress, "conflict_error"),
             (RefusalKind::TooLarge, "request_too_large"),

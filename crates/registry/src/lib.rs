@@ -55,6 +55,7 @@ pub use omniroute::{
     search_limit, visible,
 };
 pub use page::{Page, Paged};
+pub use query::parameters;
 pub use reader::Reader;
 pub use report::{CLAIM_EVERY, CLAIM_PATH, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
 pub use response::{Denial, deny};

@@ -6,8 +6,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::answer::Refusal;
 
-/// The parameters of a query in order, decoded.
-pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (String, String)> {
+/// The parameters of a query in order, decoded. A word without `=` is none.
+pub fn parameters(query: Option<&str>) -> impl Iterator<Item = (String, String)> {
     let pairs = query
         .unwrap_or_default()
         .split('&')
@@ -39,10 +39,18 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded() {
-        let pairs: Vec<(String, String)> =
-            parameters(Some("apiKeyId=team%2Fapp%2311&q=Two+w%C3%B6rds&a%5B%5D=%2B&flag&b=")).collect();
+        let pairs: Vec<(String, String)> = parameters(Some(
+            "apiKeyId=team%2Fapp%2311&q=Two+w%C3%B6rds&a%5B%5D=%2B&a[]=x%20y&flag&b=",
+        ))
+        .collect();
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
-        let expected = [("apiKeyId", "team/app#11"), ("q", "Two wörds"), ("a[]", "+"), ("b", "")];
+        let expected = [
+            ("apiKeyId", "team/app#11"),
+            ("q", "Two wörds"),
+            ("a[]", "+"),
+            ("a[]", "x y"),
+            ("b", ""),
+        ];
         assert_eq!(pairs, expected);
     }
 }

@@ -20,6 +20,8 @@ pub enum Denial {
     NoCredential,
     /// The caller may not do this: 403.
     Forbidden,
+    /// The body of the request did not arrive in time: 408.
+    Late,
     /// 413.
     TooLarge,
     /// Too many requests: 429.
@@ -34,6 +36,7 @@ pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u6
         Denial::Invalid => (RefusalKind::Invalid, ""),
         Denial::NoCredential => (RefusalKind::NoCredential, "authorization"),
         Denial::Forbidden => (RefusalKind::Forbidden, ""),
+        Denial::Late => (RefusalKind::Late, ""),
         Denial::TooLarge => (RefusalKind::TooLarge, ""),
         Denial::Throttled => (RefusalKind::Throttled, ""),
         Denial::Unavailable => (RefusalKind::Unavailable, ""),
@@ -99,7 +102,7 @@ fn refused(refusal: &Refusal, body: &Value) -> Response<Bytes> {
     let mut response = response(refusal.kind.status(), JSON, json(body));
     if !matches!(
         refusal.kind,
-        RefusalKind::Failed | RefusalKind::Throttled | RefusalKind::Unavailable
+        RefusalKind::Failed | RefusalKind::Late | RefusalKind::Throttled | RefusalKind::Unavailable
     ) {
         let headers = response.headers_mut();
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
@@ -130,6 +133,59 @@ impl Dialect {
         match self {
             Self::Anthropic { .. } => "request-id",
             Self::OpenAi => "x-request-id",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method};
+
+    use super::*;
+    use crate::route::route;
+
+    /// Whoever refuses a request before an API reads it says so in the shape of that API.
+    #[test]
+    fn a_denial_has_the_shape_of_its_api_and_says_whether_to_try_again() {
+        let mut anthropic = HeaderMap::new();
+        anthropic.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+        let plain = HeaderMap::new();
+        for (path, query, headers, text_at, id) in [
+            ("/v1/skills", None, &plain, "/error/message", "x-request-id"),
+            ("/v1/skills", None, &anthropic, "/error/message", "request-id"),
+            (
+                "/v1/skills",
+                Some("custom_llm_provider=litellm_proxy"),
+                &plain,
+                "/error/message",
+                "x-request-id",
+            ),
+            ("/api/v1/skills", None, &plain, "/detail/message", "x-request-id"),
+            ("/api/skills/install", None, &plain, "/error", "x-request-id"),
+        ] {
+            let call = route(&Method::POST, path, query, headers).unwrap();
+            for (denial, status, is_final) in [
+                (Denial::Invalid, 400, true),
+                (Denial::NoCredential, 401, true),
+                (Denial::Forbidden, 403, true),
+                (Denial::Late, 408, false),
+                (Denial::TooLarge, 413, true),
+                (Denial::Throttled, 429, false),
+                (Denial::Unavailable, 503, false),
+            ] {
+                let answer = deny(&call, denial, "why".to_owned(), Some(2));
+                let body: Value = serde_json::from_slice(answer.body()).unwrap();
+                let text = body.pointer(text_at).and_then(Value::as_str).unwrap_or_default();
+                assert!(text.ends_with("why"), "{path} {denial:?}: {body}");
+                assert_eq!(answer.status(), status, "{path} {denial:?}");
+                assert_eq!(
+                    answer.headers().contains_key("x-should-retry"),
+                    is_final,
+                    "{path} {denial:?}"
+                );
+                assert!(answer.headers().contains_key(id), "{path} {denial:?}");
+                assert_eq!(answer.headers()[header::RETRY_AFTER], "2");
+            }
         }
     }
 }

@@ -37,6 +37,8 @@ const TITLE_MAX_CHARS: usize = 255;
 const FILE_PARTS: [&str; 3] = ["files[]", "files", "file"];
 /// The message for a folder without its document, in the words of Anthropic's API.
 const NO_DOCUMENT: &str = "SKILL.md file must be exactly in the top-level folder.";
+/// Said of a folder with a document under each of its names: which one counts differs between readers.
+const TWO_DOCUMENTS: &str = "The folder has both SKILL.md and skill.md; send one of them.";
 
 /// A form as it came.
 #[derive(Debug, Default)]
@@ -189,6 +191,9 @@ fn top_folder(files: Files) -> Result<Folder, Refusal> {
         }
         inside.insert(rest.to_owned(), file);
     }
+    if tree::DOCUMENT_NAMES.iter().all(|name| inside.contains_key(*name)) {
+        return Err(Refusal::invalid("files", TWO_DOCUMENTS));
+    }
     match name {
         Some(name) if inside.contains_key(tree::DOCUMENT_NAMES[0]) => Ok(Folder { name, files: inside }),
         _ => Err(Refusal::invalid("files", NO_DOCUMENT)),
@@ -244,6 +249,8 @@ mod tests {
             (&["SKILL.md"][..], NO_DOCUMENT),
             (&["a/b/SKILL.md"], NO_DOCUMENT),
             (&["a/SKILL.md", "b/x"], "\"b/x\" is not"),
+            (&["a/SKILL.md", "b/SKILL.md"], "\"b/SKILL.md\" is not"),
+            (&["a/SKILL.md", "a/skill.md"], TWO_DOCUMENTS),
             (&["a/skill.txt"], NO_DOCUMENT),
             (&["a/SKILL.md", "a/../x"], ". or .."),
             (&["/a/SKILL.md"], "absolute"),

@@ -27,6 +27,17 @@ fn zipped(entries: &[(&str, u32, &[u8])]) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
+/// Two entries of one name, which no writer here makes: the names of both headers are of one length.
+fn zipped_twice() -> Vec<u8> {
+    let mut bytes = zipped(&[("a/x", 0o644, b"1"), ("b/x", 0o644, b"2")]);
+    let names: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"b/x")).collect();
+    assert_eq!(names.len(), 2);
+    for at in names {
+        bytes[at] = b'a';
+    }
+    bytes
+}
+
 fn zipped_link(path: &str, target: &str) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let options = zip::write::SimpleFileOptions::default();
@@ -71,6 +82,7 @@ fn what_leaves_the_folder_or_is_no_file_is_refused() {
         (zipped(&[("../evil", 0o644, b"x")]), "holds . or .."),
         (zipped(&[("/evil", 0o644, b"x")]), "the path is absolute"),
         (zipped_link("a", "/etc/passwd"), "is a link or a special file"),
+        (zipped_twice(), "appears twice"),
         (b"<!DOCTYPE html>".to_vec(), "begins with \"<!DOCTYPE html>\""),
         (b"".to_vec(), "begins with \"\""),
         (gz(b"no tar in here"), "broken tar"),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
+use futures::StreamExt as _;
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
@@ -47,10 +48,19 @@ async fn answer(State(asked): State<Asked>, uri: Uri, headers: http::HeaderMap) 
         "/api/search?q=page&limit=20" => "<html>busy</html>".into_response(),
         "/files/acme/skills/main/skills/word/SKILL.md" => DOCUMENT.into_response(),
         "/files/acme/skills/main/skills/page/SKILL.md" => "<html>sign in</html>".into_response(),
+        "/files/acme/skills/main/skills/endless/SKILL.md" | "/api/search?q=endless&limit=20" => endless(),
         // A loopback address that nobody named, of another family.
         "/files/acme/skills/main/skills/inside/SKILL.md" => Redirect::temporary("http://127.0.0.2:1/").into_response(),
         _ => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+/// An answer that begins well and never ends.
+fn endless() -> Response {
+    let begin = futures::stream::once(async { bytes::Bytes::from_static(DOCUMENT.as_bytes()) });
+    let more = futures::stream::repeat_with(|| bytes::Bytes::from_static(&[b' '; 1 << 13]));
+    let parts = begin.chain(more).map(Ok::<_, std::convert::Infallible>);
+    axum::body::Body::from_stream(parts).into_response()
 }
 
 /// A gateway whose catalog is a server of this test, with a variable of its environment.
@@ -139,6 +149,7 @@ async fn what_a_catalog_must_not_do_is_refused_and_nothing_is_installed() {
     for (member, value, status, says) in [
         ("skillId", json!("gone"), 404, "acme/skills has no skills/gone/SKILL.md"),
         ("skillId", json!("inside"), 502, "did not answer as it should"),
+        ("skillId", json!("endless"), 502, "did not answer as it should"),
         ("skillId", json!("page"), 400, "SKILL.md: it is none"),
         ("skillId", json!("../word"), 400, "skillId"),
         ("source", json!("http://127.0.0.1/x"), 400, "source"),
@@ -156,10 +167,11 @@ async fn what_a_catalog_must_not_do_is_refused_and_nothing_is_installed() {
     let (status, body) = served.call("POST", "/api/skills/marketplace/install", &mp, "one").await;
     let told = body["error"].as_str().unwrap();
     assert!(status == 409 && told.contains("--catalog skillsmp"), "{status} {told}");
-    let page = served
-        .call("GET", "/api/skills/skillssh?q=page", &Value::Null, "one")
-        .await;
-    assert_eq!(page.0, 502, "{}", page.1);
+    for asked in ["page", "endless"] {
+        let path = format!("/api/skills/skillssh?q={asked}");
+        let page = served.call("GET", &path, &Value::Null, "one").await;
+        assert_eq!(page.0, 502, "{asked}: {}", page.1);
+    }
     // SkillsMP asks for a key, and the one that is there is the active catalog's.
     let other = served
         .call("GET", "/api/skills/marketplace?q=word", &Value::Null, "one")

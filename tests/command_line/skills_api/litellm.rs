@@ -3,7 +3,7 @@
 use knack_registry::{Files, zipped};
 use serde_json::{Value, json};
 
-use super::Served;
+use super::{Served, form};
 
 const SCRIPT: &str = r###"
 turns:
@@ -17,34 +17,7 @@ turns:
 "###;
 
 const DOCUMENT: &str = "---\nname: word\ndescription: Says a word.\n---\nThe word is plover-1.\n";
-const BOUNDARY: &str = "knack-test-boundary";
 const RECORDS: &str = "/v1/skills?custom_llm_provider=litellm_proxy";
-
-/// A form with these fields and perhaps a file.
-fn form(fields: &[(&str, &str)], file: Option<(&str, &[u8])>) -> Vec<u8> {
-    let mut body = Vec::new();
-    for (name, text) in fields {
-        let part = format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n");
-        body.extend_from_slice(part.as_bytes());
-    }
-    if let Some((name, bytes)) = file {
-        let head = format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"files\"; filename=\"{name}\"\r\n");
-        body.extend_from_slice(head.as_bytes());
-        body.extend_from_slice(b"content-type: application/zip\r\n\r\n");
-        body.extend_from_slice(bytes);
-        body.extend_from_slice(b"\r\n");
-    }
-    body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
-    body
-}
-
-async fn create(served: &Served, path: &str, body: Vec<u8>, key: &str) -> (u16, Value) {
-    let request = served.client.post(format!("{}{path}", served.program.url));
-    let request = request
-        .header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"))
-        .body(body);
-    served.send(request, key).await
-}
 
 fn archive() -> Vec<u8> {
     let file = knack_skill::model::SkillFile {
@@ -73,7 +46,9 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
         ("description", "A word."),
         ("metadata", r#"{"team": "a"}"#),
     ];
-    let (status, record) = create(&served, RECORDS, form(&fields, Some(("word.zip", &archive()))), "one").await;
+    let (status, record) = served
+        .send_form(RECORDS, form(&fields, Some(("word.zip", &archive()))), "one")
+        .await;
     assert_eq!(status, 200, "{record}");
     let id = record["id"].as_str().unwrap();
     assert!(id.starts_with("litellm_skill_") && id.len() == 50, "{id}");
@@ -102,7 +77,7 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
         ("instructions", "Say plover-2 always."),
         ("custom_llm_provider", "litellm_proxy"),
     ];
-    let (status, bare) = create(&served, "/v1/skills", form(&fields, None), "one").await;
+    let (status, bare) = served.send_form("/v1/skills", form(&fields, None), "one").await;
     assert_eq!(
         (status, &bare["instructions"]),
         (200, &json!("Say plover-2 always.")),
@@ -150,13 +125,13 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
 async fn anothers_record_is_missing_and_bad_input_is_refused_by_its_field() {
     let served = Served::start(SCRIPT, &[]).await;
     let body = form(&[("display_title", "My Word")], Some(("word.zip", &archive())));
-    let (status, refused) = create(&served, RECORDS, body.clone(), "").await;
+    let (status, refused) = served.send_form(RECORDS, body.clone(), "").await;
     assert_eq!(
         (status, &refused["error"]["code"]),
         (401, &json!("401")),
         "no owner: {refused}"
     );
-    let (_, record) = create(&served, RECORDS, body.clone(), "one").await;
+    let (_, record) = served.send_form(RECORDS, body.clone(), "one").await;
     let id = record["id"].as_str().unwrap();
     let none = "litellm_skill_6e0b9a52-6a3e-4d83-b0a5-8b8c6b1f1c77";
     for (method, id, key) in [
@@ -187,7 +162,7 @@ async fn anothers_record_is_missing_and_bad_input_is_refused_by_its_field() {
         (vec![], Some(archive()), 409, "name"),
     ] {
         let file = file.as_ref().map(|bytes| ("word.zip", bytes.as_slice()));
-        let (found, refused) = create(&served, RECORDS, form(&fields, file), "one").await;
+        let (found, refused) = served.send_form(RECORDS, form(&fields, file), "one").await;
         assert_eq!(
             (found, &refused["error"]["param"]),
             (status, &json!(field)),

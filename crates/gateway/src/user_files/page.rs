@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
-use knack_registry::Paged;
+use knack_registry::{Paged, parameters};
 
 use super::op::Gone;
 use super::refusal::Refusal;
@@ -86,19 +86,6 @@ impl Page {
     }
 }
 
-/// The parameters of a query in order, decoded.
-pub(super) fn parameters(query: Option<&str>) -> Vec<(String, String)> {
-    let url = reqwest::Url::parse(&format!("http://query/?{}", query.unwrap_or_default()));
-    url.map_or_else(
-        |_| Vec::new(),
-        |url| {
-            url.query_pairs()
-                .map(|(key, value)| (key.into(), value.into()))
-                .collect()
-        },
-    )
-}
-
 /// The `limit` of a page.
 pub(super) fn limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<usize, Refusal> {
     let number = value.parse().ok().filter(|number| bounds.contains(number));
@@ -174,12 +161,5 @@ mod tests {
                 (found, expected) => panic!("{found:?} {expected:?}"),
             }
         }
-    }
-
-    #[test]
-    fn parameters_are_decoded() {
-        let pairs = parameters(Some("ids%5B%5D=a&ids[]=b&name=x%20y&flag"));
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
-        assert_eq!(pairs, [("ids[]", "a"), ("ids[]", "b"), ("name", "x y"), ("flag", "")]);
     }
 }

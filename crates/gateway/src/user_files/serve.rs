@@ -7,11 +7,11 @@ use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
-use knack_registry::Dialect;
+use knack_registry::{Dialect, parameters};
 
 use super::asked::FilesRequest;
 use super::objects::{FileInfo, NewFile};
-use super::page::{Page, limit, order, parameters};
+use super::page::{Page, limit, order};
 use super::refusal::Refusal;
 use super::route::FilesCall;
 use super::{UserFiles, containers, form, shapes};

@@ -1,0 +1,90 @@
+//! Uploads to the registry of a gateway that serves a hundred skills from files.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::processes::Knack;
+use super::report::{Budget, Measured, Report};
+
+/// Uploads that are measured: the 99th of them is the budget's.
+const UPLOADS: usize = 100;
+/// Bytes of each.
+const UPLOAD_BYTES: usize = 1_000_000;
+/// From the first byte of an upload to the end of the answer to a model request that names it, milliseconds.
+const SERVED_LIMIT_MS: f64 = 1_000.0;
+const BOUNDARY: &str = "knack-bench";
+/// Their caller has no part in the other rows.
+const KEY: &str = "uploads";
+
+/// A skill with a script and data that no compression makes small.
+fn form(name: &str) -> Vec<u8> {
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        u8::try_from(state >> 56).unwrap_or_default()
+    });
+    let document = format!("---\nname: {name}\ndescription: Handles uploads. Use when asked for them.\n---\nDo it.\n");
+    let mut body = Vec::new();
+    for (path, content) in [
+        ("SKILL.md", document.into_bytes()),
+        ("data.bin", noise.take(UPLOAD_BYTES).collect()),
+    ] {
+        let mut head = format!("--{BOUNDARY}\r\n");
+        let _ = write!(
+            head,
+            "content-disposition: form-data; name=\"files[]\"; filename=\"{name}/{path}\"\r\n\r\n"
+        );
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(&content);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
+    body
+}
+
+/// An upload of 1 MB until it is served: a model request that names it, and is refused as long as it is not there, is answered.
+pub(crate) async fn served(report: &mut Report, knack: &Knack) {
+    let client = reqwest::Client::builder().tcp_nodelay(true).build().expect("a client");
+    let asked = json!({"model": "bench", "messages": [{"role": "user", "content": "hello"}]}).to_string();
+    let mut times = Vec::with_capacity(UPLOADS);
+    for number in 0..UPLOADS {
+        let body = form(&format!("upload-{number}"));
+        let begun = Instant::now();
+        let made = client
+            .post(format!("{}/v1/skills", knack.url))
+            .bearer_auth(KEY)
+            .header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"))
+            .body(body);
+        let made = made.send().await.expect("the gateway answers");
+        let made: Value = serde_json::from_str(&made.text().await.expect("a whole answer")).expect("JSON");
+        let id = made["id"].as_str().unwrap_or_else(|| panic!("not taken: {made}"));
+        let answer = client
+            .post(format!("{}/v1/chat/completions", knack.url))
+            .bearer_auth(KEY)
+            .header("content-type", "application/json")
+            .header("x-knack-skills", id)
+            .body(asked.clone());
+        let answer = answer.send().await.expect("the gateway answers");
+        assert!(answer.status().is_success(), "not served: {}", answer.status());
+        answer.bytes().await.expect("a whole answer");
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    let (half, most) = (times[UPLOADS / 2], times[UPLOADS * 99 / 100 - 1]);
+    Report::note(&format!("  an upload of 1 MB until it is served: p50 {half:.1} ms"));
+    let budget = Budget {
+        name: "upload_1m_served_p99_ms",
+        limit: SERVED_LIMIT_MS,
+    };
+    let sample = async || {
+        [Measured {
+            value: most,
+            spread: 0.0,
+        }]
+    };
+    report.steady([budget], sample).await;
+}

@@ -1,0 +1,264 @@
+//! Uploads under load and against their bounds: none is lost, and each refusal has the shape of the API that was asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::join_all;
+use knack_registry::{Files, zipped};
+use knack_skill::model::SkillFile;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::{Served, form};
+
+const SCRIPT: &str = "turns:\n  - rounds:\n      - reply: {text: hi}\n";
+/// Over the bound of a request body.
+const TOO_MANY_BYTES: usize = 33 << 20;
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn archive(name: &str, text: &str) -> Vec<u8> {
+    let document = format!("---\nname: {name}\ndescription: Says a word. Use when asked for it.\n---\n{text}\n");
+    let file = SkillFile {
+        bytes: document.into_bytes().into(),
+        executable: false,
+    };
+    zipped(name, &Files::from([("SKILL.md".to_owned(), file)])).unwrap()
+}
+
+/// Sends a zip to a path of OpenAI's API.
+async fn send(served: &Served, path: &str, zip: Vec<u8>) -> (u16, Value) {
+    served
+        .send_form(path, form(&[], Some(("skill.zip", &zip))), "one")
+        .await
+}
+
+/// Every skill of the caller by its id, over pages.
+async fn listed(served: &Served, limit: usize) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let mut after = String::new();
+    loop {
+        let path = format!("/v1/skills?limit={limit}{after}");
+        let (status, page) = served.call("GET", &path, &Value::Null, "one").await;
+        assert_eq!(status, 200, "{page}");
+        for skill in page["data"].as_array().unwrap() {
+            let text = |member: &str| skill[member].as_str().unwrap().to_owned();
+            assert_eq!(all.insert(text("id"), text("name")), None, "once");
+        }
+        if page["has_more"] == false {
+            return all;
+        }
+        after = format!("&after={}", page["last_id"].as_str().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn of_a_hundred_uploads_at_once_none_is_lost() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let names: Vec<String> = (0..100).map(|number| format!("word-{number}")).collect();
+    let sent = names
+        .iter()
+        .map(|name| send(&served, "/v1/skills", archive(name, name)));
+    let mut made = BTreeMap::new();
+    for ((status, skill), name) in join_all(sent).await.into_iter().zip(&names) {
+        assert_eq!((status, &skill["name"]), (200, &json!(name)), "{skill}");
+        made.insert(skill["id"].as_str().unwrap().to_owned(), name.clone());
+    }
+    assert_eq!(listed(&served, 30).await, made);
+
+    // What was answered is on the disk: without any warning, as a machine ends.
+    let Served {
+        mut program,
+        client,
+        registry,
+    } = served;
+    program.kill().await;
+    let program = Served::program(SCRIPT, &[], &registry, (&[], &[])).await;
+    let served = Served {
+        program,
+        client,
+        registry,
+    };
+    assert_eq!(listed(&served, 100).await, made);
+    for (id, name) in &made {
+        let request = served
+            .client
+            .get(format!("{}/v1/skills/{id}/content", served.program.url));
+        let content = request.bearer_auth("one").send().await.unwrap().bytes().await.unwrap();
+        assert_eq!(content, archive(name, name), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn of_many_writers_of_one_skill_each_gets_a_number_or_is_told_who_was_first() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let sent = (0..10).map(|number| send(&served, "/v1/skills", archive("word", &format!("{number}"))));
+    let answers = join_all(sent).await;
+    let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(status, _)| *status == 200);
+    assert_eq!((made.len(), refused.len()), (1, 9));
+    let id = made[0].1["id"].as_str().unwrap();
+    for (status, body) in refused {
+        assert_eq!((status, &body["error"]["param"]), (409, &json!("name")), "{body}");
+        assert!(body["error"]["message"].as_str().unwrap().contains(id), "{body}");
+    }
+    let path = format!("/v1/skills/{id}/versions");
+    let sent = (0..10).map(|number| send(&served, &path, archive("word", &format!("more {number}"))));
+    let numbers: BTreeSet<String> = join_all(sent)
+        .await
+        .into_iter()
+        .map(|(status, version)| {
+            assert_eq!(status, 200, "{version}");
+            version["version"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    let expected: BTreeSet<String> = (2..12).map(|number: u32| number.to_string()).collect();
+    assert_eq!(numbers, expected);
+}
+
+/// A token of a page names an item, which may be gone when the next page is asked for.
+#[tokio::test]
+async fn pages_go_on_behind_a_skill_that_is_gone() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let mut ids = Vec::new();
+    for number in 0..5 {
+        let name = format!("word-{number}");
+        let (_, skill) = send(&served, "/v1/skills", archive(&name, &name)).await;
+        ids.push(skill["id"].as_str().unwrap().to_owned());
+    }
+    let page = async |query: &str, version: Option<&str>| {
+        let mut request = served
+            .client
+            .get(format!("{}/v1/skills?limit=2{query}", served.program.url));
+        if let Some(version) = version {
+            request = request.header("anthropic-version", version);
+        }
+        let (status, page) = served.send(request, "one").await;
+        assert_eq!(status, 200, "{page}");
+        let data = page["data"].as_array().unwrap();
+        let ids: Vec<String> = data
+            .iter()
+            .map(|skill| skill["id"].as_str().unwrap().to_owned())
+            .collect();
+        (ids, page)
+    };
+    for version in [None, Some("2023-06-01")] {
+        let (first, body) = page("", version).await;
+        assert_eq!(first, [ids[ids.len() - 1].clone(), ids[ids.len() - 2].clone()]);
+        let next = match version {
+            None => format!("&after={}", first[1]),
+            Some(_) => format!("&page={}", body["next_page"].as_str().unwrap()),
+        };
+        let (status, _) = served
+            .call("DELETE", &format!("/v1/skills/{}", first[1]), &Value::Null, "one")
+            .await;
+        assert_eq!(status, 200);
+        ids.remove(ids.len() - 2);
+        let (second, _) = page(&next, version).await;
+        assert_eq!(second[0], ids[ids.len() - 2], "{next}");
+    }
+}
+
+/// What of an answer says the shape of its API.
+fn told(api: &str, body: &Value) -> bool {
+    match api {
+        "agent flow" => body["detail"]["message"].is_string() && body["detail"]["field"].is_string(),
+        "omniroute" => body["error"].is_string(),
+        "anthropic" => body["type"] == "error" && body["request_id"].is_string(),
+        _ => body["error"]["message"].is_string() && body["error"]["type"].is_string(),
+    }
+}
+
+/// Sends a request by hand, of whose body no more comes than this, and reads the answer: an SDK would still be sending.
+async fn by_hand(served: &Served, path: &str, headers: &str, (length, body): (usize, &str)) -> (String, Value) {
+    let address = served.program.url.trim_start_matches("http://");
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer one\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server waits for more of the body before it closes the connection, so the end of the answer counts.
+    let whole = async {
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}") && stream.read_buf(&mut answer).await.is_ok_and(|count| count > 0) {}
+        answer
+    };
+    let answer = tokio::time::timeout(PATIENCE, whole).await.expect("an answer");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer: {answer}"));
+    let body = serde_json::from_str(body).unwrap_or_else(|_| panic!("not JSON: {body}"));
+    (head.to_ascii_lowercase(), body)
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_taken_is_told_in_the_shape_of_its_api() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let of_forms = "content-type: multipart/form-data; boundary=B\r\n";
+    let anthropic = format!("{of_forms}anthropic-version: 2023-06-01\r\n");
+    for (api, path, headers) in [
+        ("openai", "/v1/skills", of_forms),
+        ("anthropic", "/v1/skills", &anthropic),
+        ("litellm", "/v1/skills?custom_llm_provider=litellm_proxy", of_forms),
+        ("agent flow", "/api/v1/skills", "content-type: application/json\r\n"),
+        ("omniroute", "/api/skills/install", "content-type: application/json\r\n"),
+    ] {
+        let (head, body) = by_hand(&served, path, headers, (TOO_MANY_BYTES, "")).await;
+        assert!(head.starts_with("http/1.1 413 "), "{api}: {head}");
+        assert!(told(api, &body), "{api}: {body}");
+        assert!(body.to_string().contains("32 MiB"), "{api}: {body}");
+        let named = if api == "anthropic" {
+            "\r\nrequest-id: req_"
+        } else {
+            "\r\nx-request-id: req_"
+        };
+        assert!(head.contains(named), "{api}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn json_that_nests_without_end_is_refused_by_every_api_that_takes_some() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let (_, skill) = send(&served, "/v1/skills", archive("word", "x")).await;
+    let default = format!("/v1/skills/{}", skill["id"].as_str().unwrap());
+    for depth in [200, 100_000] {
+        let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        for (api, path, body) in [
+            ("openai", default.as_str(), format!("{{\"default_version\": {deep}}}")),
+            (
+                "agent flow",
+                "/api/v1/skills",
+                format!("{{\"name\": \"ok\", \"content\": {deep}}}"),
+            ),
+            (
+                "omniroute",
+                "/api/skills/install",
+                format!("{{\"name\": \"ok\", \"schema\": {deep}}}"),
+            ),
+            (
+                "omniroute",
+                "/api/skills/executions",
+                format!("{{\"skillName\": \"word\", \"input\": {deep}}}"),
+            ),
+        ] {
+            let request = served.client.post(format!("{}{path}", served.program.url));
+            let request = request.header("content-type", "application/json").body(body);
+            let (status, body) = served.send(request, "one").await;
+            assert_eq!(status, 400, "{path} {depth}: {body}");
+            assert!(told(api, &body), "{path} {depth}: {body}");
+        }
+        let fields = [
+            ("display_title", "x"),
+            ("instructions", "x"),
+            ("metadata", deep.as_str()),
+        ];
+        let path = "/v1/skills?custom_llm_provider=litellm_proxy";
+        let (status, body) = served.send_form(path, form(&fields, None), "one").await;
+        assert_eq!((status, told("litellm", &body)), (400, true), "{depth}: {body}");
+    }
+    assert_eq!(
+        listed(&served, 100).await.len(),
+        1,
+        "nothing is left of what was refused"
+    );
+}
