@@ -54,7 +54,8 @@ except ImportError:
 work, home = (os.path.realpath(os.environ[name]) for name in ('KNACK_WORK_DIR', 'HOME'))
 print('home', sorted(os.listdir(home)))
 print('data', open(work + '/inputs/data.txt').read())
-print('named', sorted(name for name in os.environ if name.startswith('PYTHON')))
+ours = {'PYTHONDONTWRITEBYTECODE', 'PYTHONNOUSERSITE'}
+print('named', sorted(name for name in os.environ if name.startswith('PYTHON') and name not in ours))
 ",
     },
     Tool {
