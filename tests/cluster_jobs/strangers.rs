@@ -1,6 +1,6 @@
 //! Somebody who may attach to sandboxes, beside the hub.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -64,45 +64,51 @@ fn forged() -> Vec<u8> {
     lines.concat()
 }
 
+/// How long a runner may take to answer a stranger's claim on a busy machine. A pod whose run has just ended never does.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// A stream to a pod that stays open: a stdin that ends is another case.
+type OpenStream = (AttachedProcess, Box<dyn AsyncWrite + Send + Unpin>);
+
 /// A stranger's streams to the pods that run.
 struct Stranger {
-    pods: BTreeSet<String>,
-    /// They stay open: a stdin that ends is another case.
-    _streams: Vec<(AttachedProcess, Box<dyn AsyncWrite + Send + Unpin>)>,
+    streams: BTreeMap<String, OpenStream>,
 }
 
 impl Stranger {
-    /// Attaches to every pod that runs, and writes. `answers`: how often a runner then says that it has an owner, which shows that
-    /// it has read the lines before.
-    async fn writes(fixture: &Fixture, bytes: &[u8], answers: usize) -> Self {
+    /// Attaches to every pod that runs but `others`, and writes. `answers`: how often a runner then says that it has an owner, which
+    /// shows that it has read the lines before; a pod that does not is not counted.
+    async fn writes(fixture: &Fixture, others: &[&Self], bytes: &[u8], answers: usize) -> Self {
         let api: Api<Pod> = Api::namespaced(fixture.cluster.client().await, &fixture.namespace);
         let running = ListParams::default().fields("status.phase=Running");
-        let (mut pods, mut streams) = (BTreeSet::new(), Vec::new());
-        for pod in api.list(&running).await.unwrap() {
-            let name = pod.metadata.name.unwrap();
-            let parameters = AttachParams::default().container("sandbox").stdin(true).stderr(false);
-            let mut process = api.attach(&name, &parameters).await.unwrap();
-            let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout().unwrap());
-            stdin.write_all(bytes).await.unwrap();
-            stdin.flush().await.unwrap();
-            let (mut told, mut piece) = (String::new(), [0; 4096]);
-            within(10, async {
-                while told.matches(r#""type":"claimed""#).count() < answers {
-                    let count = stdout.read(&mut piece).await.unwrap();
-                    assert_ne!(count, 0, "{name} ended: {told}");
-                    told.push_str(&String::from_utf8_lossy(&piece[..count]));
-                }
-            })
-            .await;
-            pods.insert(name);
-            streams.push((process, Box::new(stdin) as Box<dyn AsyncWrite + Send + Unpin>));
-        }
-        assert!(!pods.is_empty());
-        Self {
-            pods,
-            _streams: streams,
+        let pods = api.list(&running).await.unwrap();
+        let names = pods.into_iter().filter_map(|pod| pod.metadata.name);
+        let names = names.filter(|name| others.iter().all(|other| !other.streams.contains_key(name)));
+        let written = names.map(async |name| {
+            let asked = tokio::time::timeout(ANSWER_WITHIN, write(&api, &name, bytes, answers)).await;
+            Some((name, asked.ok()??))
+        });
+        let streams: BTreeMap<_, _> = futures::future::join_all(written).await.into_iter().flatten().collect();
+        assert!(!streams.is_empty());
+        Self { streams }
+    }
+}
+
+/// Attaches to a pod and writes, until the runner has answered so often; `None` if the pod ends.
+async fn write(api: &Api<Pod>, pod: &str, bytes: &[u8], answers: usize) -> Option<OpenStream> {
+    let parameters = AttachParams::default().container("sandbox").stdin(true).stderr(false);
+    let mut process = api.attach(pod, &parameters).await.ok()?;
+    let (mut stdin, mut stdout) = (process.stdin()?, process.stdout()?);
+    stdin.write_all(bytes).await.ok()?;
+    stdin.flush().await.ok()?;
+    let (mut told, mut piece) = (String::new(), [0; 4096]);
+    while told.matches(r#""type":"claimed""#).count() < answers {
+        match stdout.read(&mut piece).await {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => told.push_str(&String::from_utf8_lossy(&piece[..count])),
         }
     }
+    Some((process, Box::new(stdin)))
 }
 
 /// Whoever may attach writes into the same stdin as the hub. Whole lines change nothing; half a line may cost a run, which is told,
@@ -117,11 +123,11 @@ fn frames_that_a_second_attacher_forges_run_nothing() {
         let said = |pod: &str| format!("ours False {pod}\n");
 
         stands().await;
-        let stranger = Stranger::writes(&fixture, &forged(), 2).await;
+        let stranger = Stranger::writes(&fixture, &[], &forged(), 2).await;
         let result = within(60, executor.execute(python(OURS), CancellationToken::new()))
             .await
             .unwrap();
-        let expected: Vec<String> = stranger.pods.iter().map(|pod| said(pod)).collect();
+        let expected: Vec<String> = stranger.streams.keys().map(|pod| said(pod)).collect();
         assert_eq!(
             *expected,
             [result.stdout.text().into_owned()],
@@ -137,20 +143,20 @@ fn frames_that_a_second_attacher_forges_run_nothing() {
                 record.is_ok_and(|record| record.status == ExecutionStatus::Running)
             })
             .await;
-            Stranger::writes(&fixture, &forged(), 2).await
+            Stranger::writes(&fixture, &[&stranger], &forged(), 2).await
         };
-        let (outcome, stranger) = tokio::join!(executor.execute(request, CancellationToken::new()), forge);
+        let (outcome, second) = tokio::join!(executor.execute(request, CancellationToken::new()), forge);
         let result = outcome.unwrap();
         let text = result.stdout.text();
         assert!(
-            stranger.pods.iter().any(|pod| said(pod) == text),
+            second.streams.keys().any(|pod| said(pod) == text),
             "{text} {:?}",
-            stranger.pods
+            second.streams.keys()
         );
         assert_eq!(result.exit, Exit::Code(0));
 
         stands().await;
-        let _stranger = Stranger::writes(&fixture, br#"{"type":"files","area":"#, 0).await;
+        let _stranger = Stranger::writes(&fixture, &[&stranger, &second], br#"{"type":"files","area":"#, 0).await;
         // What is on its way has no answer to wait for.
         tokio::time::sleep(Duration::from_millis(500)).await;
         match within(60, executor.execute(python(OURS), CancellationToken::new())).await {
