@@ -88,6 +88,13 @@ fn a_run_with_everything_set() {
             ..Toleration::default()
         }],
         image_pull_secrets: vec!["registry".to_owned()],
+        own_users: true,
+        labels: BTreeMap::from([
+            ("example.org/team".to_owned(), "weather".to_owned()),
+            // The API refuses it in a SkillRuntime; here it replaces nothing either.
+            (knack_vocabulary::LABEL_ROLE.to_owned(), "gateway".to_owned()),
+        ]),
+        annotations: BTreeMap::from([("example.org/inject".to_owned(), "false".to_owned())]),
         ..view()
     };
     let identity = JobIdentity {
@@ -161,6 +168,18 @@ fn pods_of_one_pool_are_interchangeable() {
         },
         RuntimeView {
             max_timeout: Duration::from_mins(2),
+            ..view()
+        },
+        RuntimeView {
+            own_users: true,
+            ..view()
+        },
+        RuntimeView {
+            labels: BTreeMap::from([("example.org/team".to_owned(), "weather".to_owned())]),
+            ..view()
+        },
+        RuntimeView {
+            annotations: BTreeMap::from([("example.org/inject".to_owned(), "false".to_owned())]),
             ..view()
         },
         RuntimeView {

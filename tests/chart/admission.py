@@ -36,11 +36,8 @@ CONDITION = {"status": "True", "reason": "Test", "message": "", "lastTransitionT
 
 
 def register():
-    """The annotations by runtime, as a golden of the controller's. Some with labels and annotations, which no field of a
-    SkillRuntime gives its sandboxes yet."""
-    entries = jobs.snapshot(REGISTER)
-    entries["admitted.knack.dev/everything"] += "\nlabel example.org/team=weather\nannotation example.org/inject=false"
-    return entries
+    """The annotations by runtime, as a golden of the controller's."""
+    return jobs.snapshot(REGISTER)
 
 
 def chart_values(sandboxes, empty):

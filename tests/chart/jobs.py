@@ -137,8 +137,6 @@ CASES = [
     ("a run that keeps off a node", "job_defaults", in_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}]}]}}}), None),
     ("a uid that the platform chooses", "job_defaults", lambda job: [pod(job)["securityContext"].pop(key) for key in ("runAsUser", "runAsGroup")] and None, None),
-    ("a label that the SkillRuntime gives its sandboxes", "job_everything", on_pod("labels", "example.org/team", "weather"), None),
-    ("an annotation that the SkillRuntime gives its sandboxes", "job_everything", on_pod("annotations", "example.org/inject", "false"), None),
     # Whose it is.
     ("no label of a runtime", "job_defaults", lambda job: metadata(job)["labels"].pop("knack.dev/runtime"), OWNER),
     ("no label of a sandbox", "job_defaults", lambda job: metadata(job)["labels"].pop("knack.dev/role"), OWNER),
@@ -166,6 +164,9 @@ CASES = [
     ("a pod without labels", "job_defaults", lambda job: template(job).pop("metadata"), "the NetworkPolicy selects by them"),
     ("a label that opens somebody's NetworkPolicy", "job_defaults", on_pod("labels", "egress", "allowed"), LABELS),
     ("a label of another runtime's sandboxes", "job_defaults", on_pod("labels", "example.org/team", "weather"), LABELS),
+    ("a label of the SkillRuntime's with another value", "job_everything", on_pod("labels", "example.org/team", "prices"), LABELS),
+    ("an annotation of the SkillRuntime's with another value", "job_everything", on_pod("annotations", "example.org/inject", "true"), LABELS),
+    ("an annotation of another runtime's sandboxes", "job_defaults", on_pod("annotations", "example.org/inject", "false"), LABELS),
     ("a label that asks for an injection", "job_defaults", on_pod("labels", "knack.dev/inject", "enabled"), LABELS),
     ("an annotation that attaches a network", "job_defaults", on_pod("annotations", "k8s.v1.cni.cncf.io/networks", "cluster"), LABELS),
     ("an annotation that takes AppArmor off", "job_defaults", on_pod("annotations", "container.apparmor.security.beta.kubernetes.io/sandbox", "unconfined"), LABELS),

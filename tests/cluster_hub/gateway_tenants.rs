@@ -1,17 +1,27 @@
-//! Two tenants behind one shared gateway: each is shown, and may run, what its own namespace sees.
+//! Two tenants behind one shared gateway: each is shown, and may run, what its own namespace sees, and neither waits for all that the
+//! other asks for.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use cluster_support::run;
+use cluster_support::{progress, run};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{CatalogLine, ContentIndex, ProblemCode};
+use knack_hub_api::client::{HubClient, HubError, Lines};
+use knack_hub_api::{CatalogLine, ContentIndex, ProblemCode, SkillLine};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::chat::{chat_with, content};
-use super::support::{Process, SOON, World, free_port, fresh_id, listening};
+use super::support::{Plan, Process, SOON, World, free_port, fresh_id, listening};
+
+/// Runs that wait at a runtime where one runs at once.
+const WAITING: usize = 8;
+/// How often something without a signal is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A model that lists the skills of its request, and runs the script of one when asked to.
 const SCRIPT: &str = r#"
@@ -84,6 +94,7 @@ async fn gateway(world: &World) -> (Process, Process, u16) {
     (mock, gateway, port)
 }
 
+#[derive(Clone)]
 struct Client {
     port: u16,
     token: String,
@@ -253,6 +264,135 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
             }
             let odd = shared.for_namespace("not a namespace");
             assert_eq!(code(names(&odd, &catalog).await), ProblemCode::Invalid);
+        },
+    );
+}
+
+/// A runtime where one run at a time has a place, and [`WAITING`] wait.
+async fn narrow(cluster: &'static cluster_support::Cluster) -> World {
+    let concurrency = json!({"maxRuns": 1, "maxQueued": WAITING, "queueTimeoutSeconds": 300});
+    World::install(cluster, Plan::of(2, json!({"concurrency": concurrency}))).await
+}
+
+/// Waits until a hub counts so many runs that wait.
+async fn queued(metrics: u16, count: usize) {
+    let counted = async {
+        loop {
+            let answer = reqwest::get(format!("http://127.0.0.1:{metrics}/metrics"))
+                .await
+                .unwrap();
+            let text = answer.text().await.unwrap();
+            let line = text.lines().find(|line| line.starts_with("knack_hub_queued{"));
+            if line.is_some_and(|line| line.ends_with(&format!(" {count}"))) {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    let counted = tokio::time::timeout(SOON, counted).await;
+    counted.expect("the queue is full");
+}
+
+/// The hub shares its places between the clients of a gateway, which is one caller to it.
+#[test]
+fn a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run() {
+    run(
+        "a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run",
+        async |cluster| {
+            let world = narrow(cluster).await;
+            let metrics = free_port();
+            let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+            words.retain(|word| !word.starts_with("--metrics-listen"));
+            words.push(format!("--metrics-listen=127.0.0.1:{metrics}"));
+            let _hub = Process::start(world.cluster, world.folder.path(), "hub", &words);
+            world.wait_for_hub_at(&world.url()).await;
+            allow(&world, &["use", "use-for"]).await;
+            let (_mock, _gateway, port) = gateway(&world).await;
+            let (a, b) = (Client::of(&world, 0, port).await, Client::of(&world, 1, port).await);
+            for (tenant, client, script) in [
+                (0, &a, "import time; time.sleep(1); print('of a')"),
+                (1, &b, "print('of b')"),
+            ] {
+                world.skill(&world.tenants[tenant], "own", script).await;
+                client
+                    .until("which skills", "a client sees its skill", |text| {
+                        text.contains("name=\"own\"")
+                    })
+                    .await;
+            }
+
+            let (mut flood, ended) = (JoinSet::new(), Arc::<AtomicUsize>::default());
+            for _ in 0..=WAITING {
+                let (a, ended) = (a.clone(), Arc::clone(&ended));
+                flood.spawn(async move {
+                    let answer = a.ask("run own", None).await;
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    progress("one of the flood has ended");
+                    answer
+                });
+            }
+            queued(metrics, WAITING).await;
+            let before = ended.load(Ordering::SeqCst);
+            let (status, body) = b.ask("run own", None).await;
+            let during = ended.load(Ordering::SeqCst) - before;
+            assert_eq!(status, 200, "{body}");
+            assert!(content(&body).contains("of b"), "{body}");
+            // The one that ran, the one that gave its seat to b, and what ended between b's run and its answer.
+            assert!(during <= WAITING / 2, "{during} of a's runs ended before that of b");
+            println!("{during} of the other client's runs ended before this one's");
+            let Some(first) = flood.join_next().await else { panic!() };
+            let (status, body) = first.unwrap();
+            assert_eq!(status, 200, "{body}");
+        },
+    );
+}
+
+/// Posts a run in the name of a client, and gives what the hub says of it once it has a place or waits.
+async fn post_for(world: &World, caller: &HubClient, skill: &SkillLine, client: &str) -> Result<Lines, HubError> {
+    let mut post = world.post(
+        skill,
+        &fresh_id().to_string(),
+        &["python3", "skills/slow/scripts/run.py"],
+    );
+    post["client"] = json!(client);
+    caller
+        .post_stream(None, "/v1/executions", post.to_string().into())
+        .await
+}
+
+/// A caller that may not act for others has one share of the queue, whatever clients it names; one that may has theirs.
+#[test]
+fn clients_that_a_caller_names_without_the_right_are_one_sharer() {
+    run(
+        "clients_that_a_caller_names_without_the_right_are_one_sharer",
+        async |cluster| {
+            let mut world = narrow(cluster).await;
+            world.restart_hub().await;
+            allow(&world, &["use", "use-for"]).await;
+            let tenant = world.tenants[0].name();
+            world.skill(tenant, "slow", "import time; time.sleep(60)").await;
+            let own = world.tenant(0).await;
+            let line = world.served(&own, "slow").await;
+            let shared = world.hub_client(&world.token(world.system.name(), "default", "knack").await);
+            let shared = shared.for_namespace(tenant);
+
+            // One runs, and all seats are taken by a caller without the right.
+            let posts = (0..=WAITING).map(|_| post_for(&world, &own, &line, "one"));
+            let mut streams = futures::future::try_join_all(posts).await.unwrap();
+            progress("one runs, the others wait");
+            assert_eq!(
+                code(post_for(&world, &own, &line, "two").await),
+                ProblemCode::TooManyRequests
+            );
+            // The same of one that has it: each client is a sharer, and the longest line gives a seat up.
+            for client in ["one", "two", "three"] {
+                streams.push(post_for(&world, &shared, &line, client).await.unwrap());
+                progress("a run waits");
+            }
+            assert_eq!(
+                code(post_for(&world, &own, &line, "three").await),
+                ProblemCode::TooManyRequests
+            );
         },
     );
 }

@@ -27,6 +27,7 @@ mod limits;
 mod metrics;
 mod named_images;
 mod outage;
+mod planted;
 #[path = "../support/port.rs"]
 mod port;
 mod propagation;

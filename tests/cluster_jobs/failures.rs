@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cluster_support::Cluster;
 use k8s_openapi::api::core::v1::Pod;
 use knack::jobs::{JobClients, JobExecutor, JobSettings};
-use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit};
+use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit, StartKind};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -342,6 +342,76 @@ fn a_pool_that_cannot_start_says_so_in_a_condition() {
         .await;
         executor.update(good);
         eventually(90, "the condition is True", async || condition() == "True Started").await;
+        executor.shutdown().await;
+    });
+}
+
+/// A label of the cluster's node, taken away when dropped.
+struct NodeLabel {
+    cluster: &'static Cluster,
+    node: String,
+    key: String,
+}
+
+impl NodeLabel {
+    fn set(cluster: &'static Cluster, key: &str) -> Self {
+        let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
+        cluster.kubectl(&["label", "node", &node, &format!("{key}=true")]);
+        Self {
+            cluster,
+            node,
+            key: key.to_owned(),
+        }
+    }
+}
+
+impl Drop for NodeLabel {
+    fn drop(&mut self) {
+        // Not `kubectl`, which panics: the test may fail already.
+        let removed = format!("{}-", self.key);
+        let _ = self.cluster.try_kubectl(&["label", "node", &self.node, &removed]);
+    }
+}
+
+/// No node fits until one comes, as where nodes are added on demand: the pool waits for it with the pod that it has made, and a
+/// caller meanwhile is told why.
+#[test]
+fn a_pool_waits_for_a_late_node_with_the_same_pod() {
+    cluster_support::run("a_pool_waits_for_a_late_node_with_the_same_pod", async |cluster| {
+        let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 1}})).await;
+        let key = format!("{}.knack.test/late", &*fixture.namespace);
+        fixture.view.node_selector = BTreeMap::from([(key.clone(), "true".to_owned())]);
+        let executor = fixture.owner().await;
+        let uid_of = |job: &str| {
+            let path = "jsonpath={.metadata.uid}";
+            cluster.kubectl(&["get", job, "-n", &fixture.namespace, "-o", path])
+        };
+        let jobs = ["get", "jobs", "-n", &fixture.namespace, "-o", "name"];
+        eventually(30, "the pool has made its pod", async || {
+            !cluster.kubectl(&jobs).is_empty()
+        })
+        .await;
+        let pooled = uid_of(cluster.kubectl(&jobs).trim());
+
+        let found = failure(&executor, 40).await;
+        assert_eq!(found, (Kind::Unschedulable, "Unschedulable".to_owned(), false));
+        assert_eq!(executor.counts().ready, 0);
+        let _label = NodeLabel::set(cluster, &key);
+        eventually(60, "the pod stands", async || executor.counts().ready == 1).await;
+        let result = within(
+            60,
+            executor.execute(
+                python("import os; print(os.uname().nodename)"),
+                CancellationToken::new(),
+            ),
+        )
+        .await
+        .unwrap();
+        assert_eq!(result.timings.start, StartKind::Warm);
+        // A pod's host name is its own name, and begins with its Job's.
+        let pod = result.stdout.text().trim().to_owned();
+        let job = format!("job/{}", pod.rsplit_once('-').unwrap().0);
+        assert_eq!(uid_of(&job), pooled, "{pod}");
         executor.shutdown().await;
     });
 }

@@ -13,4 +13,5 @@ mod isolation;
 mod liar;
 mod restarted;
 mod runs;
+mod strangers;
 mod support;

@@ -151,6 +151,10 @@ mod tests {
                     "tolerations": [{"key": "sandboxes", "operator": "Exists", "effect": "NoSchedule"}],
                     "imagePullSecrets": [{"name": "registry"}],
                     "maxResources": {"memory": "2Gi", "example.org/gpu": "1"},
+                    "podMetadata": {
+                        "labels": {"example.org/team": "weather"},
+                        "annotations": {"example.org/inject": "false"},
+                    },
                 },
                 "env": [grant("API_KEY", "weather"), grant("OTHER", "of-everything")],
                 "skillSelector": {"skills": [{"name": "prices", "config": [
