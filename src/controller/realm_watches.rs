@@ -12,6 +12,7 @@ use super::world::{Cached, ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, W
 
 /// The indexes over the skills of a realm.
 #[derive(Default)]
+#[expect(clippy::struct_field_names, reason = "each is read as `skills by name`")]
 pub(super) struct SkillIndexes {
     pub(super) by_name: Index,
     pub(super) by_namespace: Index,

@@ -139,26 +139,22 @@ impl ClientAuth {
             (Err(error), _) => return Err(cannot_tell(&error)),
         };
         let fresh = Duration::from_secs(answer.valid_seconds);
-        match (answer.allowed, answer.client) {
-            (true, Some(account)) => {
-                let client = Client {
-                    account,
-                    sees_all: answer.sees_all,
-                };
-                let accepted = Accepted {
-                    client: client.clone(),
-                    fresh_until: Instant::now() + fresh,
-                };
-                self.accepted.put(key, accepted, fresh + STALE_FOR);
-                Ok(client)
-            }
-            _ => {
-                let reason = answer.reason.unwrap_or_else(|| "the hub refuses it".to_owned());
-                self.accepted.remove(&key);
-                self.refused.put(key, reason.clone(), fresh);
-                Err(refused(&reason))
-            }
-        }
+        let Some(account) = answer.client.filter(|_| answer.allowed) else {
+            let reason = answer.reason.unwrap_or_else(|| "the hub refuses it".to_owned());
+            self.accepted.remove(&key);
+            self.refused.put(key, reason.clone(), fresh);
+            return Err(refused(&reason));
+        };
+        let client = Client {
+            account,
+            sees_all: answer.sees_all,
+        };
+        let accepted = Accepted {
+            client: client.clone(),
+            fresh_until: Instant::now() + fresh,
+        };
+        self.accepted.put(key, accepted, fresh + STALE_FOR);
+        Ok(client)
     }
 }
 

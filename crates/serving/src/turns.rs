@@ -81,7 +81,7 @@ impl<K: Hash + Eq> Drop for Registered<K> {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test(start_paused = true)]
     async fn one_key_is_asked_for_by_one_at_a_time_and_others_go_on() {
