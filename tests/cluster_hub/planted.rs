@@ -161,7 +161,11 @@ async fn install(world: &World) {
              tools:\n  - {{name: tell, description: d, command: {}}}\n---\nx\n",
             tool.skill, tool.command
         );
-        let sandbox = tool.image.map_or_else(|| json!({}), |name| json!({"imageName": name}));
+        // An interpreter that starts beside other tests takes seconds; how long is not what is asked here.
+        let mut sandbox = json!({"timeoutSeconds": 60});
+        if let Some(name) = tool.image {
+            sandbox["imageName"] = json!(name);
+        }
         let body = json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": tool.skill},
             "spec": {"source": {"inline": {"files": {"SKILL.md": document, tool.file: tool.script}}}, "sandbox": sandbox},
@@ -203,7 +207,12 @@ fn check(tool: &Tool, result: &ExecutionResult) {
         "data of the conversation\n".to_owned(),
         "named []\n".to_owned(),
     ] {
-        assert!(said.contains(&line), "{}: {line:?} in {said}", tool.skill);
+        assert!(
+            said.contains(&line),
+            "{}: {line:?} in {said:?}, which ended with {:?}",
+            tool.skill,
+            result.exit
+        );
     }
     assert!(
         !said.contains(PLANTED),
