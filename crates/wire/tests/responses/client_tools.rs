@@ -1,6 +1,9 @@
 //! Calls beside ours that somebody else answers: the client's own tools, as Codex has them, and the provider's hosted ones.
 
-use super::*;
+use serde_json::{Value, json as value};
+
+use super::support::settings;
+use super::{ASK, answer, call, go_on, message, play_with, response, stored};
 
 /// Items of tools that the client runs itself, as Codex has them, with the client's answers.
 fn of_clients() -> Vec<(Value, Value)> {
