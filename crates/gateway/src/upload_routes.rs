@@ -30,8 +30,8 @@ pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -
     }
 }
 
-/// A body that was not taken, told in the shape of the API that was asked: none of them is that of a model API, by whose
-/// `format` the same is told elsewhere.
+/// The refusal of a body, in the shape of the Skills API that was asked; of a path that none of them has, in the `format` of
+/// the model API.
 fn refused(parts: &Parts, error: BodyError, format: Format) -> Response {
     let told = body_fault(error);
     let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
