@@ -5,10 +5,16 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell uname -m)-unknown-linux-gnu
-RELEASE := $(TARGET_DIR)/release
+# Which programs are built, demonstrated and tested: `release`, or `dev`, the profile in which tests are compiled. `make test` takes dev,
+# since every crate is compiled once for programs and tests then, half an hour of two cores less; `make test PROFILE=release` takes those of a release.
+PROFILE ?= release
+PROGRAMS := $(TARGET_DIR)/$(PROFILE:dev=debug)
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
+FEATURES := knack/otel,knack-gateway-program/otel
+# What tests and images take instead of building programs of their own.
+THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGRAM=$(abspath $(PROGRAMS))/knack-gateway KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER))
 # What tests/cluster_packages takes: the images as archives, and knack.
-OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images KNACK_PROGRAM=$(abspath $(RELEASE))/knack
+OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
 .PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
@@ -22,19 +28,23 @@ setup: ## Installs what building and testing need (as root on Debian), or names 
 runner: setup ## Builds the static sandbox runner
 	@tools/progress.sh "sandbox runner" env RUSTFLAGS='-C target-feature=+crt-static' cargo build -p knack-runner --profile runner --target $(HOST)
 
-build: runner ## Builds the release binary, the runner beside it
-	@tools/progress.sh "knack" cargo build --release -p knack -p knack-gateway-program --features knack/otel,knack-gateway-program/otel --bin knack --bin knack-gateway
-	@install -m 755 $(RUNNER) $(RELEASE)/knack-runner
+build: runner ## Builds the programs of a release, the runner beside them (PROFILE=dev: those of the tests, and the tests)
+ifeq ($(PROFILE),dev)
+	@tools/progress.sh "knack and its tests" cargo build --workspace --features $(FEATURES) --bins --tests --examples
+else
+	@tools/progress.sh "knack" cargo build --release -p knack -p knack-gateway-program --features $(FEATURES) --bin knack --bin knack-gateway
+endif
+	@install -m 755 $(RUNNER) $(PROGRAMS)/knack-runner
 
 # Wheels come from the index that uv is configured for; what is there already is not asked for again.
 demo-packages: build
-	@said=$$(KNACK_UV=$$(tools/uv.sh) $(RELEASE)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
+	@said=$$(KNACK_UV=$$(tools/uv.sh) $(PROGRAMS)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
 
 demo: demo-packages ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|responses|anthropic|gemini for a real one)
-	@python3 tests/demo/demo.py --knack $(RELEASE)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
+	@python3 tests/demo/demo.py --knack $(PROGRAMS)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
 
 recording: demo-packages ## Records the demo as docs/demo.svg, the animated picture of the README
-	@tools/recording.py --knack $(RELEASE)/knack
+	@tools/recording.py --knack $(PROGRAMS)/knack
 
 cluster-demo: build cluster-setup ## Shows the main job on a real cluster: helm install, kubectl apply, a chat that runs skill code in a Job (root)
 	@tests/cluster_demo/run.sh
@@ -50,10 +60,10 @@ dist: build ## A release in dist/: charts, images, list, sums, bill of materials
 	@tools/dist.sh $(PLATFORMS)
 
 test-dist: build cluster-of-tests ## The release: made for this machine, and installed with stock values from a local registry
-	@tools/summary.sh run dist tests/dist/run.sh
+	@$(THESE_PROGRAMS) tools/summary.sh run dist tests/dist/run.sh
 
 test-chart: setup cluster-of-tests ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
-	@tools/summary.sh run chart tests/chart/run.sh
+	@$(THESE_PROGRAMS) tools/summary.sh run chart tests/chart/run.sh
 
 charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
@@ -66,33 +76,34 @@ every-test: build audit test-tools vectors test-rust test-examples test-sdk test
 lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations
 	@tools/summary.sh run lint tools/lint.sh
 
-vectors: setup ## Runs the behaviour vectors (folder: KNACK_VECTORS)
-	@tools/summary.sh run vectors cargo run -q -p vectors
+# Where tests are built anyway, by that build: alone it would compile what it depends on with features of its own.
+vectors: $(if $(filter dev,$(PROFILE)),build,setup) ## Runs the behaviour vectors (folder: KNACK_VECTORS)
+	@tools/summary.sh run vectors $(if $(filter dev,$(PROFILE)),$(PROGRAMS)/vectors,cargo run -q -p vectors)
 
 # The first start builds Kubernetes (several minutes); it says how far it is.
 cluster-of-tests: build
-	@tests/cluster/for_tests.sh begin
+	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh begin
 
 test-rust: runner cluster-of-tests
 	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner KNACK_PROGRAM=$(abspath $(RELEASE))/knack KNACK_GATEWAY_PROGRAM=$(abspath $(RELEASE))/knack-gateway KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) cargo test --workspace --features knack/otel --no-fail-fast
+	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast
 
 test-examples: demo-packages
-	@tools/summary.sh run examples env KNACK_UV=$$(tools/uv.sh) KNACK_PROGRAM=$(abspath $(RELEASE))/knack tests/examples/run.sh
+	@tools/summary.sh run examples env KNACK_UV=$$(tools/uv.sh) KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack tests/examples/run.sh
 
 real-skills: build ## Accepts a folder of skills: loads, lists, packages, does every import in the sandbox (REAL_SKILLS=DIR CONSTRAINTS="mcp<2")
 	@[ -n "$(REAL_SKILLS)" ] || { echo "name a folder of skills: make real-skills REAL_SKILLS=DIR" >&2; exit 1; }
-	@KNACK_UV=$$(tools/uv.sh) python3 tools/real_skills/main.py --knack $(RELEASE)/knack "$(REAL_SKILLS)" $(foreach constraint,$(CONSTRAINTS),--constraint "$(constraint)")
+	@KNACK_UV=$$(tools/uv.sh) python3 tools/real_skills/main.py --knack $(PROGRAMS)/knack "$(REAL_SKILLS)" $(foreach constraint,$(CONSTRAINTS),--constraint "$(constraint)")
 
 test-sdk: build
 	@tools/setup.sh sdk
-	@tools/summary.sh run sdk tests/sdk/run.sh $(RELEASE)/knack
+	@tools/summary.sh run sdk tests/sdk/run.sh $(PROGRAMS)/knack
 
 test-packages: runner cluster-of-tests
 	@$(OF_PACKAGES) tools/summary.sh run packages tests/cluster_packages/run.sh
 
 test-frameworks: build ## LangChain and LiteLLM, and its proxy in the chain, against a running gateway (much to download; not part of make test)
-	@tests/sdk/run.sh $(RELEASE)/knack frameworks
+	@tests/sdk/run.sh $(PROGRAMS)/knack frameworks
 
 test-standard: build ## The standard environment on the test cluster: 45 packages built once, imported in pods, given by a runtime (root; 120 MB to download; not part of make test)
 	@$(OF_PACKAGES) tests/cluster/for_tests.sh around tools/summary.sh run standard tests/cluster_packages/run.sh standard

@@ -3,22 +3,23 @@
 # A script of its own: in a recipe that names $(MAKE), `make -n test` would do all of it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+# Programs of the profile in which tests are compiled, so that every crate is compiled once.
+export PROFILE=${PROFILE:-dev}
 run() { "${MAKE:-make}" --no-print-directory "$@"; }
 
 run setup || exit
 # What builds and what lints both need the toolchain of rust-toolchain.toml, which the first command to name cargo installs.
 cargo --version >/dev/null || exit
 status=0
-# The release is linked by one core for minutes; lint takes the other.
-run lint & lint=$!
-# So do the programs of the test cluster, in the order in which they are asked for, the last of them while tests wait for the
-# cluster. Whoever needs one builds it, or waits for this: a failure is reported there.
+# The last crates are compiled and linked by one core at a time; the other builds the programs of the test cluster, in the order in
+# which they are asked for, the last of them while tests wait for the cluster. Whoever needs one builds it, or waits for this: a
+# failure is reported there.
 programs=
 if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && tools/setup.sh cluster; then
   nice -n 10 tests/cluster/binaries/build.sh kubernetes containerd coredns pause helm registry oldest >/dev/null & programs=$!
 fi
 run build || status=$?
-wait "$lint" || status=$?
+run lint || status=$?
 run --keep-going every-test || status=$?
 [ -z "$programs" ] || wait "$programs" || true
 tests/cluster/for_tests.sh end

@@ -3,6 +3,7 @@
 #
 # A folder is $KNACK_CACHE/cluster/MODULE-<hash of the module's files and of the Go version>: built once, whole or not at
 # all, and found again by every checkout that pins the same versions. Go's own caches may be thrown away afterwards.
+# The modules ask for the same versions of what they share (align.sh): what the first of them compiles is there for the others.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${KNACK_CACHE:-$HOME/.cache/knack}/cluster

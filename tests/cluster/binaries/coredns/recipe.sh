@@ -1,2 +1,2 @@
-minutes=2
+minutes=1
 flags=(-ldflags "-s -w" .)

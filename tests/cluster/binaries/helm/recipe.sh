@@ -1,2 +1,2 @@
-minutes=3
+minutes=1
 flags=(-ldflags "-s -w" tool ./helm-renderings)
