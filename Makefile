@@ -73,8 +73,9 @@ test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 
 every-test: build audit test-tools vectors test-rust test-examples test-sdk test-chart test-packages test-dist
 
+# In a folder of its own: a build does not wait for clippy, and it does not wait for a build.
 lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations
-	@tools/summary.sh run lint tools/lint.sh
+	@tools/summary.sh run lint env CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/lint tools/lint.sh
 
 # Where tests are built anyway, by that build: alone it would compile what it depends on with features of its own.
 vectors: $(if $(filter dev,$(PROFILE)),build,setup) ## Runs the behaviour vectors (folder: KNACK_VECTORS)

@@ -2,7 +2,7 @@
 # align.sh: the modules beside this file require the same version of what they share, the newest that any of them asks for. Go compiles
 # a package once for all of them then: four tenths less than with versions of their own. Run it after a change of a version.
 # k8s.io stays at what a module replaces it with. So does what would not compile: etcd and its parts are of one version, and the oldest
-# Kubernetes has older ones of three modules.
+# Kubernetes has older ones of four modules.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 modules=(containerd coredns helm kubernetes registry)
@@ -16,7 +16,7 @@ packages() { # module: what its recipe builds
   case $1 in coredns | registry) echo . ;; helm) echo tool ./helm-renderings ;; *) echo tool ;; esac
 }
 stays() { # module, path
-  [[ $2 = go.etcd.io/* ]] || { [ "$1" = oldest ] && [[ $2 =~ ^(k8s\.io/|github\.com/google/(cel-go|gnostic-models)$|sigs\.k8s\.io/structured) ]]; }
+  [[ $2 = go.etcd.io/* ]] || { [ "$1" = oldest ] && [[ $2 =~ ^(k8s\.io/|github\.com/google/(cel-go|gnostic-models)$|sigs\.k8s\.io/structured|.*/otelgrpc$) ]]; }
 }
 
 for module in "${modules[@]}" oldest; do
