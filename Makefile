@@ -5,9 +5,10 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell uname -m)-unknown-linux-gnu
-# Which programs are built, demonstrated and tested: `release`, or `dev`, the profile in which tests are compiled. `make test` takes dev,
-# since every crate is compiled once for programs and tests then, half an hour of two cores less; `make test PROFILE=release` takes those of a release.
+# Which programs are built and tested: `release`, or `dev`, the profile in which tests are compiled. `make test` takes dev,
+# since every crate is compiled once for programs and tests then; `make test PROFILE=release` takes those of a release.
 PROFILE ?= release
+$(if $(filter-out dev release,$(PROFILE)),$(error PROFILE is dev or release, not $(PROFILE)))
 PROGRAMS := $(TARGET_DIR)/$(PROFILE:dev=debug)
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 FEATURES := knack/otel,knack-gateway-program/otel

@@ -5,9 +5,9 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 # Programs of the profile in which tests are compiled, so that every crate is compiled once.
 export PROFILE=${PROFILE:-dev}
-run() { "${MAKE:-make}" --no-print-directory "$@"; }
+make=("${MAKE:-make}" --no-print-directory)
 
-run setup || exit
+"${make[@]}" setup || exit
 # What builds and what lints both need the toolchain of rust-toolchain.toml, which the first command to name cargo installs.
 cargo --version >/dev/null || exit
 status=0
@@ -18,12 +18,12 @@ programs=
 if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && tools/setup.sh cluster; then
   nice -n 10 tests/cluster/binaries/build.sh kubernetes containerd coredns pause helm registry oldest >/dev/null & programs=$!
 fi
-run build || status=$?
+"${make[@]}" build || status=$?
 # Lint takes what is left while tests wait for the cluster: no test waits for it, or is slower for it.
 idle=(nice -n 19)
 ! chrt --idle 0 true 2>/dev/null || idle=(chrt --idle 0)
-"${idle[@]}" "${MAKE:-make}" --no-print-directory lint & lint=$!
-run --keep-going every-test || status=$?
+"${idle[@]}" "${make[@]}" lint & lint=$!
+"${make[@]}" --keep-going every-test || status=$?
 wait "$lint" || status=$?
 [ -z "$programs" ] || wait "$programs" || true
 tests/cluster/for_tests.sh end

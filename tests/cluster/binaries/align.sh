@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # align.sh: the modules beside this file require the same version of what they share, the newest that any of them asks for. Go compiles
-# a package once for all of them then: four tenths less than with versions of their own. Run it after a change of a version.
+# a package once for all of them then. Run it after a change of a version.
 # k8s.io stays at what a module replaces it with. So does what would not compile: etcd and its parts are of one version, and the oldest
 # Kubernetes has older ones of four modules.
 set -euo pipefail
@@ -12,17 +12,15 @@ trap 'rm -rf "$work"' EXIT
 (cd "$work" && go work init "${modules[@]/#/$here/}")
 (cd "$here" && GOWORK=$work/go.work go list -m -f '{{if not (or .Main .Replace)}}{{.Path}} {{.Version}}{{end}}' all) >"$work/newest"
 
-packages() { # module: what its recipe builds
-  case $1 in coredns | registry) echo . ;; helm) echo tool ./helm-renderings ;; *) echo tool ;; esac
-}
 stays() { # module, path
   [[ $2 = go.etcd.io/* ]] || { [ "$1" = oldest ] && [[ $2 =~ ^(k8s\.io/|github\.com/google/(cel-go|gnostic-models)$|sigs\.k8s\.io/structured|.*/otelgrpc$) ]]; }
 }
 
 for module in "${modules[@]}" oldest; do
   cd "$here/$module"
-  # shellcheck disable=SC2046
-  go list -mod=mod -deps -f '{{with .Module}}{{.Path}}{{end}}' $(packages "$module") | sort -u >"$work/used"
+  # shellcheck source=/dev/null
+  . ./recipe.sh
+  go list -mod=mod -deps -f '{{with .Module}}{{.Path}}{{end}}' "${flags[@]}" | sort -u >"$work/used"
   required=()
   while read -r path version; do
     if grep -qxF "$path" "$work/used" && ! stays "$module" "$path"; then required+=("-require=$path@$version"); fi
