@@ -40,13 +40,16 @@ const READERS: usize = 20;
 /// Output and files of each of these runs, bytes: together more than half of what all results may take.
 const OUTPUT_BYTES: usize = 1_000_000;
 const FILE_BYTES: usize = 3_000_000;
+/// Of these results, those that must be in the hub at once. Not all: sockets take an answer of 7 MB whole now and then, and
+/// on a slow machine the hub closes the first readers before the last run has ended.
+const HELD_RESULTS: usize = READERS / 4 * 3;
 /// The part of the budget that outcomes may take which are only kept for who asks again.
 const KEPT_PART: usize = 4;
 /// Senders of forged tokens.
 const FORGERS: usize = 4;
 /// Requests of the other caller that are measured at least.
 const MEASURED: usize = 300;
-/// What the process may hold when all of it is over, MiB: the half of the limit that no budget counts.
+/// What the process may hold besides kept results when all of it is over, MiB: the half of the limit that no budget counts.
 const REST_MIB: usize = 256;
 /// How often something without a signal is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -346,11 +349,16 @@ async fn unread(world: &World, tenant: usize, sender: &Sender, skill: &SkillLine
     futures::future::join_all(asked).await
 }
 
-/// Waits until all their results are in the hub.
+/// Waits until [`HELD_RESULTS`] of them are in the hub.
 async fn held(hub: &Limited, before: usize) {
     let begun = Instant::now();
-    while hub.metric("knack_hub_memory_held_bytes").await < before + READERS * (OUTPUT_BYTES + FILE_BYTES) {
-        assert!(begun.elapsed() < SOON, "the results are in the hub");
+    let full = before + HELD_RESULTS * (OUTPUT_BYTES + FILE_BYTES);
+    loop {
+        let holds = hub.metric("knack_hub_memory_held_bytes").await;
+        if holds >= full {
+            break;
+        }
+        assert!(begun.elapsed() < SOON, "{holds} bytes are in the hub, not {full}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
     progress("nobody reads the results");
@@ -487,7 +495,7 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             given_back(&hub, before + kept).await;
             let rest = resident_mib(hub.process.id());
             println!("afterwards: {rest} MiB");
-            assert!(rest < REST_MIB, "{rest} MiB stay");
+            assert!(rest < REST_MIB + kept / MIB, "{rest} MiB stay");
             // Who tries again later is taken.
             let answer = senders[0].post(&posts[0].next(), large).await.unwrap();
             assert_eq!(answer.status(), 200);
