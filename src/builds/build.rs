@@ -278,3 +278,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "push_tests.rs"]
+mod push_tests;

@@ -19,7 +19,7 @@ const SKILLS: u32 = 100;
 const IDLE: Duration = Duration::from_secs(20);
 /// Calls of controller and hub together, per idle runtime and second. By their periods it is about 0.3: a Lease each 5 s,
 /// looks at fence and quota each minute, and both processes' own Leases over five runtimes.
-const CALLS_PER_SECOND: f64 = 1.0;
+const CALLS_PER_SECOND: f64 = 0.5;
 /// Calls for one Skill's change: reads of the Skill, its ConfigMaps, status and Event, and for each runtime that serves it a
 /// status at most.
 const CALLS_PER_CHANGE: f64 = 40.0;

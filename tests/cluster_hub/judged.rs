@@ -1,6 +1,6 @@
 //! The hub serves what the controller has judged: content by the Skill's status, runtimes by their conditions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster_support::run;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -8,12 +8,15 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{ExecutionFrame, Problem, ProblemCode};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
 use super::support::{SOON, World, fresh_id};
+
+/// How long a run goes on after its first line: its Skill is deleted meanwhile, with its ConfigMaps.
+const RUNS_ON: Duration = Duration::from_secs(15);
 
 async fn soon<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asked = async {
@@ -144,6 +147,70 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
             set(json!({"sandbox": {"enforcement": "Required"}})).await;
             let refused = soon("it stops", async || refusal(&client, &post()).await).await;
             assert!(refused.message.contains("spec.sandbox.enforcement"), "{refused}");
+        },
+    );
+}
+
+/// A version that is deleted is one object that goes: what runs of it ends as it began, and the next request is refused.
+#[test]
+fn a_run_whose_skill_is_deleted_meanwhile_ends_as_it_began() {
+    run(
+        "a_run_whose_skill_is_deleted_meanwhile_ends_as_it_began",
+        async |cluster| {
+            let world = World::start(cluster, 1, json!({})).await;
+            let client = world.tenant(0).await;
+            let namespace = world.tenants[0].name().to_owned();
+            let script = format!(
+                "import time\nprint('begun', flush=True)\ntime.sleep({})\nprint(open('skills/short/SKILL.md').read())\n",
+                RUNS_ON.as_secs()
+            );
+            world.skill(&namespace, "short", &script).await;
+            let skill = world.served(&client, "short").await;
+            let post = || {
+                let words = ["python3", "skills/short/scripts/run.py"];
+                let mut post = world.post(&skill, &fresh_id().to_string(), &words);
+                post["live"] = json!(true);
+                post["limits"] = json!({"timeout_ms": 60_000});
+                post.to_string()
+            };
+            let begun = client.post_stream(None, "/v1/executions", post().into()).await;
+            let mut lines = begun.unwrap();
+            loop {
+                match lines.next_value::<ExecutionFrame>().await.unwrap() {
+                    Some(ExecutionFrame::Output(_)) => break,
+                    Some(ExecutionFrame::Error(problem)) => panic!("{problem}"),
+                    Some(_) => {}
+                    None => panic!("the stream ended"),
+                }
+            }
+
+            let skills: Api<Skill> = Api::namespaced(world.client.clone(), &namespace);
+            let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &namespace);
+            let map = &skills.get("short").await.unwrap().status.unwrap().config_maps[0].name;
+            skills.delete("short", &DeleteParams::default()).await.unwrap();
+            soon("its content is deleted", async || {
+                maps.get_opt(map).await.unwrap().is_none().then_some(())
+            })
+            .await;
+            let problem = soon("the next request is refused", async || refusal(&client, &post()).await).await;
+            assert_eq!(problem.code, ProblemCode::NotFound, "{problem:?}");
+
+            let deleted = Instant::now();
+            let end = loop {
+                match lines.next_value::<ExecutionFrame>().await.unwrap() {
+                    Some(ExecutionFrame::Result(result)) => break result,
+                    Some(ExecutionFrame::Error(problem)) => panic!("{problem}"),
+                    Some(_) => {}
+                    None => panic!("the stream ended"),
+                }
+            };
+            assert!(
+                deleted.elapsed() > Duration::from_millis(100),
+                "the run was over before its skill was deleted"
+            );
+            let [stdout, stderr] =
+                [&end.stdout, &end.stderr].map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
+            assert!(stdout.starts_with("begun\n---\nname: short\n"), "{stdout}{stderr}");
         },
     );
 }

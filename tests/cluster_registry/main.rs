@@ -10,6 +10,7 @@ mod catalogs;
 mod claims;
 mod files;
 mod installation;
+mod large;
 mod litellm;
 #[path = "../support/port.rs"]
 mod port;

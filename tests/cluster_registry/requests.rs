@@ -23,18 +23,23 @@ impl From<Value> for Sent {
     }
 }
 
-/// The form of a skill's folder.
+/// The form of a small skill's folder, which takes more than one ConfigMap.
 pub(crate) fn folder(name: &str, text: &str) -> Sent {
-    let boundary = "a-boundary".to_owned();
     let document = format!("---\nname: {name}\ndescription: About {name}.\n---\n{text}\n");
+    let data = "x".repeat(1_500_000);
+    form(name, [("SKILL.md", document.as_bytes()), ("data.txt", data.as_bytes())])
+}
+
+/// The form of the files of a folder.
+pub(crate) fn form<'a>(folder: &str, files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Sent {
+    let boundary = "a-boundary".to_owned();
     let mut body = Vec::new();
-    // One that takes more than one ConfigMap.
-    for (path, content) in [("SKILL.md", document), ("data.txt", "x".repeat(1_500_000))] {
+    for (path, content) in files {
         let head = format!(
-            "--{boundary}\r\nContent-Disposition: form-data; name=\"files[]\"; filename=\"{name}/{path}\"\r\nContent-Type: text/plain\r\n\r\n"
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"files[]\"; filename=\"{folder}/{path}\"\r\nContent-Type: text/plain\r\n\r\n"
         );
         body.extend_from_slice(head.as_bytes());
-        body.extend_from_slice(content.as_bytes());
+        body.extend_from_slice(content);
         body.extend_from_slice(b"\r\n");
     }
     body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
