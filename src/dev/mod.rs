@@ -232,7 +232,7 @@ fn upstreams(
     Ok(Upstreams::new(&bases, roots)?.with_key_scope(KeyScope::Account))
 }
 
-/// Writes what still waits for it: recordings, the history of executions, and spans.
+/// Waits until recordings, the history of executions and spans are written.
 async fn write_out(recorder: Option<&Recorder>, uploads: Option<&DevUploads>, tracer: &Tracer) {
     if let Some(recorder) = recorder {
         recorder.flush().await;
