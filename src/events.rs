@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const BURST: u32 = 5;
 /// A further one every so often. At 5 and 30 s a runtime that fails 50 times a second writes 2 Events a minute.
 const REFILL: Duration = Duration::from_secs(30);
-/// Objects and reasons remembered, at about 100 bytes each. What has a full bucket is forgotten first.
+/// Objects and reasons remembered, at about 100 bytes each. Those with a full bucket are forgotten first.
 const REMEMBERED: usize = 4096;
 /// Longest note that the API takes.
 pub(crate) const NOTE_MAX_CHARS: usize = 1_000;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api_call::{CallError, call};
 
-/// What the API server answers, with 500, to server-side apply where the object does not fit its definition
+/// The error of the API server, with status 500, for a server-side apply of an object that does not fit its definition
 /// (`typed` in k8s.io/apimachinery/pkg/util/managedfields).
 const UNTYPED: &str = "failed to create typed";
 

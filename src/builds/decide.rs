@@ -50,13 +50,11 @@ pub(super) fn decide(
     builds: &BTreeMap<String, Build>,
     now: i64,
 ) -> Decision {
-    let mut decision = Decision::default();
+    let mut decision = Decision {
+        records: unused(wanted, known, now),
+        ..Decision::default()
+    };
     let mut running = builds.values().filter(|build| **build == Build::Running).count();
-    for (key, record) in &known.0 {
-        if !wanted.contains_key(key) && now - record.used < UNUSED_SECONDS && record.state == State::Ready {
-            decision.records.0.insert(key.clone(), record.clone());
-        }
-    }
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
             decision.remove.push(key.clone());
@@ -67,19 +65,11 @@ pub(super) fn decide(
         // Nothing is built for replaced revisions; their existing environments stay.
         if asked.is_earlier && !builds.contains_key(key) {
             if let Some(record) = before.filter(|record| !record.state.is_pending()) {
-                let used = if now - record.used >= USED_STEP_SECONDS {
-                    now
-                } else {
-                    record.used
-                };
-                decision
-                    .records
-                    .0
-                    .insert(key.clone(), EnvironmentRecord { used, ..record.clone() });
+                decision.records.0.insert(key.clone(), used(record.clone(), now));
             }
             continue;
         }
-        let mut record = match (before, builds.get(key)) {
+        let record = match (before, builds.get(key)) {
             (_, Some(Build::Ended(outcome))) => of(outcome, now),
             // An earlier failure stays in the record until there is a new result.
             (Some(record), Some(Build::Running)) if !record.state.is_pending() => record.clone(),
@@ -98,15 +88,28 @@ pub(super) fn decide(
                 }
             }
         };
-        if now - record.used >= USED_STEP_SECONDS {
-            record.used = now;
-        }
-        decision.records.0.insert(key.clone(), record);
+        decision.records.0.insert(key.clone(), used(record, now));
     }
     bound(&mut decision.records, wanted);
     let kept = &decision.records;
     decision.start.retain(|key| kept.get(key).is_some());
     decision
+}
+
+/// Records of environments that nothing asks for, but that are kept for a while.
+fn unused(wanted: &BTreeMap<String, Wanted>, known: &Records, now: i64) -> Records {
+    let kept = known.0.iter().filter(|(key, record)| {
+        !wanted.contains_key(*key) && now - record.used < UNUSED_SECONDS && record.state == State::Ready
+    });
+    Records(kept.map(|(key, record)| (key.clone(), record.clone())).collect())
+}
+
+/// A record with the time of its last request, in steps of [`USED_STEP_SECONDS`].
+fn used(mut record: EnvironmentRecord, now: i64) -> EnvironmentRecord {
+    if now - record.used >= USED_STEP_SECONDS {
+        record.used = now;
+    }
+    record
 }
 
 /// Whether a build is to be started for a record without one.

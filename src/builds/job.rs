@@ -178,55 +178,12 @@ fn pod(settings: &BuilderSettings, key: &str) -> PodSpec {
 }
 
 fn container(settings: &BuilderSettings, key: &str) -> Container {
-    let mut args = vec![
-        "packages".to_owned(),
-        "build".to_owned(),
-        format!("--key={key}"),
-        format!("--request={REQUEST_FOLDER}/{REQUEST_FILE}"),
-        format!("--repository={}", settings.repository),
-        format!("--store={STORE}"),
-    ];
-    if settings.registry_secret.is_some() {
-        args.push(format!(
-            "--registry-credentials={REGISTRY_CREDENTIALS}/.dockerconfigjson"
-        ));
-    }
-    if settings.authorities.is_some() {
-        args.push(format!("--ca-file={REQUEST_FOLDER}/{AUTHORITIES_FILE}"));
-    }
-    args.extend(settings.plain_http.then(|| "--plain-http".to_owned()));
-    let mut env = vec![("HOME", WORK.to_owned()), ("TMPDIR", WORK.to_owned())];
-    env.extend(settings.index.iter().map(|index| ("UV_DEFAULT_INDEX", index.clone())));
-    let netrc = settings
-        .index_secret
-        .as_ref()
-        .map(|_| format!("{INDEX_CREDENTIALS}/netrc"));
-    env.extend(netrc.map(|path| ("NETRC", path)));
-    let npm = settings.npm_index.iter();
-    env.extend(npm.map(|index| (NPM_INDEX_VARIABLE, index.clone())));
-    let npmrc = settings.npm_index_secret.as_ref();
-    env.extend(npmrc.map(|_| (NPMRC_VARIABLE, format!("{NPM_CREDENTIALS}/npmrc"))));
-    let env = env.into_iter().map(|(name, value)| EnvVar {
-        name: name.to_owned(),
-        value: Some(value),
-        value_from: None,
-    });
-    let quantities = |list: [(&str, &str); 3]| {
-        Some(
-            list.map(|(name, value)| (name.to_owned(), Quantity(value.to_owned())))
-                .into(),
-        )
-    };
     Container {
         name: ROLE_BUILDER.to_owned(),
         image: Some(settings.image.clone()),
-        args: Some(args),
-        env: Some(env.collect()),
-        resources: Some(ResourceRequirements {
-            requests: quantities([("cpu", "100m"), ("memory", "256Mi"), ("ephemeral-storage", "1Gi")]),
-            limits: quantities([("cpu", "2"), ("memory", "2Gi"), ("ephemeral-storage", "8Gi")]),
-            ..ResourceRequirements::default()
-        }),
+        args: Some(args(settings, key)),
+        env: Some(env(settings)),
+        resources: Some(resources()),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             capabilities: Some(Capabilities {
@@ -248,6 +205,63 @@ fn container(settings: &BuilderSettings, key: &str) -> Container {
                 .collect(),
         ),
         ..Container::default()
+    }
+}
+
+/// The command line of `knack packages build`.
+fn args(settings: &BuilderSettings, key: &str) -> Vec<String> {
+    let mut args = vec![
+        "packages".to_owned(),
+        "build".to_owned(),
+        format!("--key={key}"),
+        format!("--request={REQUEST_FOLDER}/{REQUEST_FILE}"),
+        format!("--repository={}", settings.repository),
+        format!("--store={STORE}"),
+    ];
+    if settings.registry_secret.is_some() {
+        args.push(format!(
+            "--registry-credentials={REGISTRY_CREDENTIALS}/.dockerconfigjson"
+        ));
+    }
+    if settings.authorities.is_some() {
+        args.push(format!("--ca-file={REQUEST_FOLDER}/{AUTHORITIES_FILE}"));
+    }
+    args.extend(settings.plain_http.then(|| "--plain-http".to_owned()));
+    args
+}
+
+/// The indexes and their credentials, for uv and npm.
+fn env(settings: &BuilderSettings) -> Vec<EnvVar> {
+    let mut env = vec![("HOME", WORK.to_owned()), ("TMPDIR", WORK.to_owned())];
+    env.extend(settings.index.iter().map(|index| ("UV_DEFAULT_INDEX", index.clone())));
+    let netrc = settings
+        .index_secret
+        .as_ref()
+        .map(|_| format!("{INDEX_CREDENTIALS}/netrc"));
+    env.extend(netrc.map(|path| ("NETRC", path)));
+    let npm = settings.npm_index.iter();
+    env.extend(npm.map(|index| (NPM_INDEX_VARIABLE, index.clone())));
+    let npmrc = settings.npm_index_secret.as_ref();
+    env.extend(npmrc.map(|_| (NPMRC_VARIABLE, format!("{NPM_CREDENTIALS}/npmrc"))));
+    let env = env.into_iter().map(|(name, value)| EnvVar {
+        name: name.to_owned(),
+        value: Some(value),
+        value_from: None,
+    });
+    env.collect()
+}
+
+fn resources() -> ResourceRequirements {
+    let quantities = |list: [(&str, &str); 3]| {
+        Some(
+            list.map(|(name, value)| (name.to_owned(), Quantity(value.to_owned())))
+                .into(),
+        )
+    };
+    ResourceRequirements {
+        requests: quantities([("cpu", "100m"), ("memory", "256Mi"), ("ephemeral-storage", "1Gi")]),
+        limits: quantities([("cpu", "2"), ("memory", "2Gi"), ("ephemeral-storage", "8Gi")]),
+        ..ResourceRequirements::default()
     }
 }
 

@@ -138,7 +138,7 @@ struct Server {
     requests: Api<ConfigMap>,
     /// Where controller and hub read.
     records: Api<ConfigMap>,
-    /// What the hub may run.
+    /// The Roles of environments, which say what the hub may run.
     roles: Api<Role>,
     lists: usize,
     settings: ServeSettings,

@@ -7,12 +7,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use knack_hub_api::RuntimeName;
-use knack_serving::signals;
 use knack_trust::CaArgs;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::installation::{InstallationArgs, SandboxArgs};
+use super::stop::stop_on_signal;
 use crate::controller::{ControllerSettings, WebhookSettings, run};
 use crate::lease::Keeper;
 use knack_egress::Network;
@@ -132,13 +131,6 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
     let unusable = "the cluster's address or credentials cannot be used";
     let leases = Keeper::start(config.clone()).context(unusable)?;
     let client = kube::Client::try_from(config).context(unusable)?;
-    let shutdown = CancellationToken::new();
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
-        signals::stop().await;
-        tracing::info!("stopping");
-        stop.cancel();
-    });
-    run(client, leases, settings, listener, webhook, shutdown).await?;
+    run(client, leases, settings, listener, webhook, stop_on_signal()).await?;
     Ok(ExitCode::SUCCESS)
 }

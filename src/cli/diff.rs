@@ -95,13 +95,13 @@ struct Version {
     files: Files,
     /// When it reaches the model.
     activation: ActivationMode,
-    /// What every request carries for it: a line of the listing, or its whole text.
+    /// The system text that every request carries for it: a line of the listing, or its whole text.
     system: String,
     /// The tools that every request carries for it.
     tools: String,
-    /// What requests spend on them, which is less than for the text above: they go out without blanks.
+    /// Tokens that requests spend on them, which is less than for the text above: they go out without blanks.
     tool_tokens: usize,
-    /// What `load_skill` answers; nothing if it never reaches a model.
+    /// The answer of `load_skill`; empty if it never reaches a model.
     loaded: String,
 }
 

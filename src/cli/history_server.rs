@@ -102,7 +102,7 @@ async fn client(args: &ServerArgs) -> anyhow::Result<HubClient> {
     .map_err(|error| anyhow::anyhow!("--server: {error}"))
 }
 
-/// Reads what is meant, the newest first. What comes meanwhile moves others to later pages, so one may come twice.
+/// Reads the rows of the filter, the newest first. Rows that come meanwhile move others to later pages, so one may come twice.
 async fn read(
     client: &HubClient,
     filter: &Filter,

@@ -12,7 +12,6 @@ use knack_execution::Language;
 use knack_hub_api::client::replica_host;
 use knack_serving::Stopping;
 use knack_serving::probes;
-use knack_serving::signals;
 use knack_telemetry::Tracer;
 use knack_trust::CaArgs;
 use knack_vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
@@ -21,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::installation::{InstallationArgs, SandboxArgs};
+use super::stop::stop_on_signal;
 use crate::hub::server::Hub;
 use crate::hub::tls::Certificate;
 use crate::hub::{HubSettings, run};
@@ -118,13 +118,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let (client, tracer) = (clients.api.clone(), settings.tracer.clone());
     tracing::info!(replica = %settings.replica, address = %settings.address, "the hub starts");
     let hub = Hub::start(&client, clients, job_settings, settings);
-    let stop = CancellationToken::new();
-    let signal = stop.clone();
-    tokio::spawn(async move {
-        signals::stop().await;
-        tracing::info!("stopping");
-        signal.cancel();
-    });
+    let stop = stop_on_signal();
     let ended = CancellationToken::new();
     let probing = tokio::spawn(probes::serve(
         hub.probes(),

@@ -47,8 +47,8 @@ fn checked(source: &str) -> anyhow::Result<Url> {
     Ok(url.join(INDEX_PATH)?)
 }
 
-/// What is behind an address: a file, or of an index those of `wanted`, or all. Only public addresses are asked, and the host that the
-/// user named, which alone gets `key`.
+/// Fetches the skills behind an address: a file, or those of an index that `wanted` names, or all of it. Only public
+/// addresses are asked, and the host that the user named, which alone gets `key`.
 pub(super) async fn fetch(
     url: &Url,
     wanted: &[String],

@@ -28,6 +28,7 @@ mod run_result;
 pub mod schema;
 mod skill_manifest;
 pub mod skills_api;
+mod stop;
 pub mod terminal;
 pub mod trace;
 mod trace_text;

@@ -166,7 +166,7 @@ fn to_json(shown: &ListedPackages) -> Value {
     })
 }
 
-/// Removes what is not used. What a running knack uses stays.
+/// Removes unused environments. Those that a running knack uses stay.
 pub async fn prune(args: PruneArgs) -> anyhow::Result<ExitCode> {
     let root = default_store()?;
     if !root.exists() {

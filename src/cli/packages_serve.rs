@@ -5,12 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use knack_serving::signals;
 use knack_trust::CaArgs;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::installation::InstallationArgs;
+use super::stop::stop_on_signal;
 use crate::builds::{AUTHORITIES_MAX_BYTES, BuilderSettings, Reference, ServeSettings};
 use crate::hub::watch::Watching;
 
@@ -65,14 +64,7 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let client = kube::Client::try_default()
         .await
         .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
-    let stop = CancellationToken::new();
-    let signal = stop.clone();
-    tokio::spawn(async move {
-        signals::stop().await;
-        tracing::info!("stopping");
-        signal.cancel();
-    });
-    crate::builds::serve(client, settings, probes, stop).await?;
+    crate::builds::serve(client, settings, probes, stop_on_signal()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

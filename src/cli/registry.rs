@@ -8,12 +8,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use knack_registry::HistorySettings;
-use knack_serving::{Stopping, probes, signals};
+use knack_serving::{Stopping, probes};
 use knack_trust::CaArgs;
 use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::stop::stop_on_signal;
 use super::typed::Typed;
 use crate::catalogs::CatalogArgs;
 use crate::hub::tls::Certificate;
@@ -124,13 +125,7 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
     };
     tracing::info!(listen = %args.listen, "the registry starts");
     let registry = Registry::start(&client, settings)?;
-    let stop = CancellationToken::new();
-    let signal = stop.clone();
-    tokio::spawn(async move {
-        signals::stop().await;
-        tracing::info!("stopping");
-        signal.cancel();
-    });
+    let stop = stop_on_signal();
     let ended = CancellationToken::new();
     let probing = tokio::spawn(probes::serve(
         registry.probes(),

@@ -134,7 +134,7 @@ fn check_id(id: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What came of asking: nothing, for a gateway that does not know the request.
+/// The answer of one gateway: `None` if it does not know the request.
 type Lookup = anyhow::Result<Option<String>>;
 
 struct Lookups {

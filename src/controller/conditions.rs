@@ -110,7 +110,7 @@ pub(super) fn cut(text: &str, max: usize) -> String {
     short
 }
 
-/// Whether readiness changed: another status or another reason. What events are for.
+/// Whether readiness changed: another status or another reason. Events report such changes.
 pub(super) fn transition(before: &[Condition], after: &[Condition]) -> bool {
     let ready = |list: &[Condition]| {
         list.iter()

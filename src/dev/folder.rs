@@ -19,7 +19,7 @@ const FOLDER_MAX_DEPTH: usize = 16;
 const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", "node_modules"];
 
 /// Reads every regular file below `root`. Links are not followed: a skill must not carry what its author's
-/// machine happened to hold. They are named in a warning. What runs write is no part of a skill.
+/// machine happened to hold. They are named in a warning. Files that runs write are no part of a skill.
 pub(super) fn read_folder(
     root: &Path,
     origin: &str,

@@ -161,11 +161,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let (search, packages) = packages(search, &capabilities, environments, rules, roots.clone());
     let mock = args.upstream.start_mock().await?;
     let mock_url = mock.as_ref().map(|mock| mock.url.clone());
-    let bases = args
-        .upstream
-        .bases(&runtime, mock_url, |name| std::env::var(name).ok())?;
-    // Only the user of this machine can reach this program, and it runs as that user.
-    let upstreams = Upstreams::new(&bases, &roots)?.with_key_scope(KeyScope::Account);
+    let upstreams = upstreams(&args, &runtime, mock_url, &roots)?;
     let metrics = Metrics::default();
     let tracer = Tracer::from_env("knack-dev", &roots).map_err(anyhow::Error::msg)?;
     let (changed, changes) = tokio::sync::watch::channel(0);
@@ -217,15 +213,34 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         ..server::Service::open(gateway)
     };
     server::serve(service, listener, stop_signal()).await;
-    if let Some(recorder) = &recorder {
+    write_out(recorder.as_ref(), uploads.as_deref(), &tracer).await;
+    terminal::line("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The providers, asked with the keys of the user.
+fn upstreams(
+    args: &DevArgs,
+    runtime: &RuntimeSettings,
+    mock_url: Option<String>,
+    roots: &Roots,
+) -> anyhow::Result<Upstreams> {
+    let bases = args
+        .upstream
+        .bases(runtime, mock_url, |name| std::env::var(name).ok())?;
+    // Only the user of this machine can reach this program, and it runs as that user.
+    Ok(Upstreams::new(&bases, roots)?.with_key_scope(KeyScope::Account))
+}
+
+/// Waits until recordings, the history of executions and spans are written.
+async fn write_out(recorder: Option<&Recorder>, uploads: Option<&DevUploads>, tracer: &Tracer) {
+    if let Some(recorder) = recorder {
         recorder.flush().await;
     }
-    if let Some(uploads) = &uploads {
+    if let Some(uploads) = uploads {
         uploads.flush().await;
     }
     tracer.close().await;
-    terminal::line("stopped");
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the port to the file of `--print-port-file`, if it is given. Errors: the file cannot be written.

@@ -1,4 +1,4 @@
-//! What `knack dev` prints while it starts and when its catalog changes.
+//! The lines that `knack dev` prints while it starts and when its catalog changes.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -111,14 +111,7 @@ impl Hub {
         let mut watches = watch::spawn(client, &watching, &shared, on_skill);
         watches.spawn(peers::follow(client.clone(), settings.namespace.clone(), peers.clone()));
         let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
-        let pruned = (artifacts.clone(), Arc::clone(&kept));
-        watches.spawn(async move {
-            loop {
-                tokio::time::sleep(PRUNE_EVERY).await;
-                pruned.0.prune();
-                pruned.1.prune();
-            }
-        });
+        watches.spawn(prune_regularly(artifacts.clone(), Arc::clone(&kept)));
         let probes = Arc::new(HubProbes {
             shared: Arc::clone(&shared),
             metrics: Arc::clone(&metrics),
@@ -163,6 +156,15 @@ impl Hub {
     /// State that the probes' port reports.
     pub fn probes(&self) -> Arc<HubProbes> {
         Arc::clone(&self.probes)
+    }
+}
+
+/// Removes artifacts of deleted skills and expired values of gateways. Never returns.
+async fn prune_regularly(artifacts: Artifacts, kept: Arc<KeptStore>) {
+    loop {
+        tokio::time::sleep(PRUNE_EVERY).await;
+        artifacts.prune();
+        kept.prune();
     }
 }
 
@@ -216,15 +218,7 @@ pub async fn run(
     tokio::time::sleep(stopping.pause).await;
     catalogs.cancel();
     stops.renew.cancel();
-    if tokio::time::timeout(stopping.drain, state.executors.handed_over())
-        .await
-        .is_err()
-    {
-        tracing::warn!(
-            "runs still under way after {} s are left to the next owners",
-            stopping.drain.as_secs()
-        );
-    }
+    drain(&state.executors, stopping.drain).await;
     ending.cancel();
     let ended = async {
         // The executors hand over first: their callers get the address of the new owner, which ends their streams.
@@ -238,4 +232,14 @@ pub async fn run(
     }
     drop(watches);
     Ok(())
+}
+
+/// Waits until every runtime is handed over, at most `bound`.
+async fn drain(executors: &Executors, bound: Duration) {
+    if tokio::time::timeout(bound, executors.handed_over()).await.is_err() {
+        tracing::warn!(
+            "runs still under way after {} s are left to the next owners",
+            bound.as_secs()
+        );
+    }
 }

@@ -21,7 +21,7 @@ use crate::selection::{Caller, Scope, select};
 pub struct View {
     /// Settings.
     pub runtime: RuntimeLine,
-    /// Skills served, by identity. Empty while the runtime is suspended. What a change leaves alone is shared with the view before it.
+    /// Skills served, by identity. Empty while the runtime is suspended. Unchanged ones are shared with the view before.
     pub skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
     /// The skills of the last changes, at most [`LATEST`]: what gateways ask for next.
     latest: VecDeque<Arc<SkillRef>>,

@@ -25,7 +25,7 @@ const CREATE_PAUSE: Duration = Duration::from_millis(300);
 /// Grace periods of a deleted pod: the second lets its log be read to the end. The pod's own grace period is for
 /// deletions by others.
 const DELETE_GRACE_SECONDS: u32 = 1;
-/// Tries of ending a pod. What is tried again: a conflict, an API server that is overloaded or stops, an answer that is lost.
+/// Tries of ending a pod. Retried are a conflict, an API server that is overloaded or stops, and a lost answer.
 const DELETE_TRIES: u32 = 4;
 /// The pause after the first of them; it doubles.
 const DELETE_PAUSE: Duration = Duration::from_millis(300);

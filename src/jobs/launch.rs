@@ -20,7 +20,7 @@ use super::handshake::{claim, missing_lock, stream_ended};
 use super::keys::Keys;
 use super::pace::Pace;
 use super::plan::{PodPlan, Requester};
-use super::pods::{PodIndex, PodState};
+use super::pods::{PodIndex, PodRef, PodState};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::start::start_frame;
 use super::start_failures::StartFailures;
@@ -62,6 +62,18 @@ pub(super) struct Sandbox {
     pub(super) dies: Instant,
     /// When it became ready.
     pub(super) since: Instant,
+}
+
+impl Sandbox {
+    /// Its pod, without the stream.
+    pub(super) fn pod_ref(&self) -> PodRef {
+        PodRef {
+            job: self.job.clone(),
+            pod: self.pod.clone(),
+            uid: self.uid.clone(),
+            state: self.state.clone(),
+        }
+    }
 }
 
 /// Pods that stay and wait for a node after their callers got an error, at most. They make an autoscaler add one; more
@@ -230,13 +242,7 @@ impl Launcher {
                 Ok(Err(error))
                     if running_since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) || is_forbidden(&error) =>
                 {
-                    let failure_of = api_failure(&error);
-                    return Err(failure(
-                        ClusterFailureKind::AttachRefused,
-                        &failure_of.reason,
-                        &failure_of.message,
-                        false,
-                    ));
+                    return Err(attach_refused(&error));
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
@@ -347,6 +353,11 @@ impl Launcher {
 
 /// The error for a sandbox that is not used: a lock that it must have is not on.
 const LOCKS_MISSING: &str = "LocksMissing";
+
+fn attach_refused(error: &kube::Error) -> ExecutionError {
+    let found = api_failure(error);
+    failure(ClusterFailureKind::AttachRefused, &found.reason, &found.message, false)
+}
 
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))

@@ -1,4 +1,4 @@
-//! What an execution at a runtime is asked with, and what its pool holds.
+//! The request for an execution at a runtime, and the contents of its pool.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::view::PodResources;
 /// An execution at a runtime: the request and its requirements for the pod.
 #[derive(Debug, Clone)]
 pub struct JobRequest {
-    /// What to run.
+    /// The execution to run.
     pub execution: ExecutionRequest,
     /// Namespace of the skill that the run belongs to; with [`JobRequest::skill`] the Job's labels, and nothing else: a right
     /// to values has only `execution.tool`.

@@ -78,12 +78,7 @@ pub(super) async fn run(
 ) -> RunEnd {
     let execution = &request.execution;
     let subject = Subject::of(execution);
-    let pod = PodRef {
-        job: sandbox.job.clone(),
-        pod: sandbox.pod.clone(),
-        uid: sandbox.uid.clone(),
-        state: sandbox.state.clone(),
-    };
+    let pod = sandbox.pod_ref();
     let frames = match frames(launcher, &mut sandbox, request, start) {
         Ok(frames) => frames,
         Err(error) => {
@@ -99,11 +94,7 @@ pub(super) async fn run(
         biased;
         () = bounds.lost.cancelled() => ConversationEnd::Lost,
         () = bounds.cancel.cancelled() => ConversationEnd::Cancelled,
-        outcome = converse(&mut sandbox, execution.id, frames, &mut collected, &mut events) => match outcome {
-            Ok(result) => ConversationEnd::Result(result),
-            Err(error) if collected.is_over() => ConversationEnd::Over(error),
-            Err(error) => ConversationEnd::Broken(error),
-        },
+        end = converse(&mut sandbox, execution.id, frames, &mut collected, &mut events) => end,
         () = in_trouble(&mut state) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
         () = tokio::time::sleep_until(deadline) => ConversationEnd::Broken(ExecutionError::Internal("no result in time".into())),
     };
@@ -184,7 +175,22 @@ fn frames(
     Ok(writes)
 }
 
+/// Sends the frames and reads until the result, or until the stream or the runner fails.
 async fn converse(
+    sandbox: &mut Sandbox,
+    id: ExecutionId,
+    frames: Vec<Vec<u8>>,
+    collected: &mut Collected,
+    events: &mut EventWriter,
+) -> ConversationEnd {
+    match send_and_read(sandbox, id, frames, collected, events).await {
+        Ok(result) => ConversationEnd::Result(result),
+        Err(error) if collected.is_over() => ConversationEnd::Over(error),
+        Err(error) => ConversationEnd::Broken(error),
+    }
+}
+
+async fn send_and_read(
     sandbox: &mut Sandbox,
     id: ExecutionId,
     frames: Vec<Vec<u8>>,
@@ -231,7 +237,7 @@ async fn acknowledge(launcher: Launcher, pod: PodRef, mut sandbox: Sandbox) {
 /// Ends a pod whose runner has answered and does not exit: whatever it still does was not requested.
 pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
     let mut state = pod.state;
-    let over = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
+    let over = state.wait_for(has_ended);
     if tokio::time::timeout(STAY_TIMEOUT, over).await.is_err() {
         tracing::warn!(pod = %pod.pod, "the runner has answered and does not exit; its pod is ended");
         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
@@ -267,10 +273,7 @@ pub(super) async fn determine_end(
     let give_up = deadline + SETTLE_PATIENCE;
     let mut unstarted_since: Option<Instant> = None;
     loop {
-        let is_over = {
-            let state = pod.state.borrow();
-            state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over)
-        };
+        let is_over = has_ended(&pod.state.borrow());
         let until = match (is_over, has_started) {
             (true, _) => Until::Now,
             (false, true) => Until::Result,
@@ -310,18 +313,27 @@ pub(super) async fn determine_end(
         if Instant::now() >= give_up {
             // Long past the runner's own deadline: the pod must not continue.
             launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-            return RunEnd::Failed(failure(
-                ClusterFailureKind::ApiUnavailable,
-                "JournalUnreadable",
-                "could not determine how the run ended from its pod",
-                true,
-            ));
+            return RunEnd::Failed(journal_unreadable());
         }
         if unstarted_since.is_some() && !has_started {
             return end_unstarted(launcher, pod).await;
         }
         tokio::time::sleep(SETTLE_RETRY).await;
     }
+}
+
+/// Whether the pod is deleted, or its container is over.
+fn has_ended(state: &PodState) -> bool {
+    state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over)
+}
+
+fn journal_unreadable() -> ExecutionError {
+    failure(
+        ClusterFailureKind::ApiUnavailable,
+        "JournalUnreadable",
+        "could not determine how the run ended from its pod",
+        true,
+    )
 }
 
 async fn read_journal(

@@ -269,11 +269,7 @@ impl Term {
             } else {
                 None
             };
-            let start = if warm.is_some() {
-                StartKind::Warm
-            } else {
-                StartKind::Cold
-            };
+            let start = warm.as_ref().map_or(StartKind::Cold, |_| StartKind::Warm);
             spool.push(Event::Placed {
                 start,
                 note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
@@ -299,21 +295,13 @@ impl Term {
             self.check_ownership()?;
             let job = sandbox.job.clone();
             let end = run::run(&self.launcher, sandbox, request, start, &bounds, spool).await;
+            self.record(job, request, outcome_of(&end));
             let error = match end {
-                RunEnd::Ended(result) => {
-                    self.record(job, request, Ok(Arc::new(result.clone())));
-                    return Ok(result);
-                }
-                RunEnd::Failed(error) => {
-                    self.record(job, request, Err(error.clone()));
-                    return Err(error);
-                }
+                RunEnd::Ended(result) => return Ok(result),
+                RunEnd::Failed(error) => return Err(error),
                 RunEnd::NotStarted(error) => error,
             };
-            let is_final =
-                matches!(error, ExecutionError::Invalid(_) | ExecutionError::NotOwner { .. }) || tried >= MAX_PODS;
-            self.record(job, request, Err(error.clone()));
-            if is_final {
+            if matches!(error, ExecutionError::Invalid(_) | ExecutionError::NotOwner { .. }) || tried >= MAX_PODS {
                 return Err(error);
             }
             tracing::warn!(%error, "a pod failed before the run started; another one is tried");
@@ -416,6 +404,14 @@ fn plan(view: &RuntimeView, request: &JobRequest) -> PodPlan {
         resources: request.resources.clone().unwrap_or_else(|| view.resources.clone()),
         env: view.grants_of(request.execution.tool.as_deref()),
         language: language.filter(|language: &Language| *language == Language::Python || *language == Language::Node),
+    }
+}
+
+/// The outcome that the record of a run keeps.
+fn outcome_of(end: &RunEnd) -> Outcome {
+    match end {
+        RunEnd::Ended(result) => Ok(Arc::new(result.clone())),
+        RunEnd::Failed(error) | RunEnd::NotStarted(error) => Err(error.clone()),
     }
 }
 

@@ -267,7 +267,7 @@ impl Store {
         Ok(pruned)
     }
 
-    /// What a builder left that was ended.
+    /// Removes the leftovers of a builder that was ended.
     fn remove_left_over(&self, key: &str, path: &Path) -> io::Result<()> {
         let builder = lock_file(&self.root.join(format!("env-{key}.build")))?;
         match flock(&builder, FlockOperation::NonBlockingLockExclusive) {

@@ -19,8 +19,8 @@ const CERTIFICATES: &str = "SSL_CERT_FILE";
 /// Folders of them.
 const CERTIFICATE_FOLDERS: &str = "SSL_CERT_DIR";
 
-/// What it inherits. Its settings for indexes are the person's own; those that choose an interpreter, build from source or
-/// write elsewhere are not passed on.
+/// The variables that it inherits. Its settings for indexes are the person's own; those that choose an interpreter, build
+/// from source or write elsewhere are not passed on.
 const INHERITED: [&str; 35] = [
     "HOME",
     "PATH",

@@ -1,11 +1,11 @@
 //! Why content is not there.
 
-/// What kind of thing went wrong, for the condition's reason.
+/// The kind of an error, for the condition's reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// The object or file that the source names does not exist.
     NotFound,
-    /// What the spec says cannot be followed: base64, keys, paths, several SKILL.md.
+    /// A part of the spec that cannot be followed: base64, keys, paths, several SKILL.md.
     Invalid,
     /// Several SKILL.md and no path.
     Ambiguous,
@@ -25,7 +25,7 @@ pub enum Cause {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// What kind of thing.
+    /// The kind of error.
     pub cause: Cause,
     /// The whole sentence.
     pub message: String,

@@ -59,7 +59,7 @@ struct SiteKey {
 /// Bytes that were fetched, with their share of the room.
 #[derive(Debug)]
 pub struct Fetched {
-    /// What the address gave.
+    /// The bytes of the answer.
     pub bytes: Bytes,
     _room: OwnedSemaphorePermit,
 }
@@ -114,8 +114,8 @@ impl Fetcher {
         fetched.map_err(of_spec)
     }
 
-    /// What an address gives, at most [`ARCHIVE_MAX_BYTES`], or what [`Self::within`] says. Where there is no room for it, it waits before its first byte.
-    /// Errors name no field: an address may be named by a person, too.
+    /// Fetches an address: at most [`ARCHIVE_MAX_BYTES`], or fewer by [`Self::within`]. Waits before the first byte while
+    /// there is no room. Errors name no field: an address may be named by a person, too.
     pub async fn get(&self, url: &str) -> Result<Fetched, SourceError> {
         let mut url = Url::parse(url).map_err(|error| invalid(format!("url {url:?} is not valid: {error}")))?;
         for _ in 0..=REDIRECTS_MAX {

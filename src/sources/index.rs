@@ -16,7 +16,7 @@ const SCHEMA: &str = "https://schemas.agentskills.io/discovery/0.2.0/schema.json
 /// Skills of one index.
 pub const ENTRIES_MAX: usize = 1_000;
 
-/// What kind of file a skill is.
+/// The kind of file that a skill is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkillFileKind {
     /// A lone SKILL.md.
@@ -40,7 +40,7 @@ impl SkillFileKind {
 pub struct OfferedSkill {
     /// Its name.
     pub name: String,
-    /// What is behind the address; `None`: a type that is not known, to be skipped.
+    /// The kind of file behind the address; `None`: a type that is not known, to be skipped.
     pub kind: Option<SkillFileKind>,
     /// Where it is, resolved against the index.
     pub url: Url,
@@ -53,9 +53,9 @@ pub struct OfferedSkill {
 pub struct Offer {
     /// Its name.
     pub name: String,
-    /// What is behind the address.
+    /// The kind of file behind the address.
     pub kind: SkillFileKind,
-    /// What it does.
+    /// The skill's description.
     pub description: String,
     /// Where it is; a path is one of the index's own site.
     pub url: String,

@@ -35,7 +35,7 @@ fn default_namespace() -> String {
 pub struct SkillManifest {
     /// Identity and labels.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired state.
     pub spec: SkillSpec,
 }
 
@@ -45,7 +45,7 @@ pub struct SkillManifest {
 pub struct SkillRuntimeManifest {
     /// Identity and labels.
     pub metadata: ObjectMeta,
-    /// What is wanted.
+    /// The desired state.
     #[serde(default)]
     pub spec: SkillRuntimeSpec,
 }

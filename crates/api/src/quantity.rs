@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// What the CRD accepts: no sign, so that a negative limit is refused at admission.
+/// The pattern that the CRD accepts: no sign, so that a negative limit is refused at admission.
 pub const QUANTITY_PATTERN: &str = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]{1,2}))?$";
 
 /// A non-negative Kubernetes quantity, kept as it was written: `500m`, `256Mi`, `1.5`, `1e3`.

@@ -199,7 +199,7 @@ pub struct Activation {
     pub tags: Option<Vec<String>>,
 }
 
-/// What a skill asks of its sandbox.
+/// A skill's demands on its sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillSandbox {
@@ -288,7 +288,7 @@ pub enum RuntimesFrom {
     Selector,
 }
 
-/// What a spec sets over the frontmatter: everything of it that is served, besides the files.
+/// The fields of a spec that override the frontmatter: everything of it that is served, besides the files.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillOverrides {
@@ -325,7 +325,7 @@ impl Source {
 }
 
 impl SkillSpec {
-    /// What it sets over the frontmatter.
+    /// The fields that override the frontmatter.
     pub fn overrides(&self) -> SkillOverrides {
         SkillOverrides {
             version: self.version.clone(),

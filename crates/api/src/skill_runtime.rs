@@ -105,7 +105,7 @@ pub struct SkillRuntimeSpec {
     pub revision_history_limit: Option<u32>,
 }
 
-/// What a runtime demands of the packages of its skills.
+/// A runtime's rules for the packages of its skills.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimePackages {

@@ -26,7 +26,7 @@ pub enum Refusal {
     NotPublic,
 }
 
-/// What may be connected to. Clones share the list.
+/// Decides which addresses may be connected to. Clones share the list.
 #[derive(Debug, Clone)]
 pub struct Guard {
     allowed: Arc<[Network]>,
@@ -58,7 +58,7 @@ impl Guard {
         !self.hosts.is_empty() && self.hosts.contains(&host::bare(host))
     }
 
-    /// What the text of a URL decides. A name of an inside network is refused before it is looked up, so that answers do not
+    /// Judges a URL by its text. A name of an inside network is refused before it is looked up, so that answers do not
     /// show which of them exist; where a network is allowed, such names have addresses there, which [`Self::admits`] judges.
     pub fn check(&self, url: &Url) -> Result<(), Refusal> {
         if !matches!(url.scheme(), "https" | "http") {

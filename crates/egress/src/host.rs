@@ -1,4 +1,4 @@
-//! What the text of a host says before anything is looked up.
+//! Hosts by their text, before anything is looked up.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

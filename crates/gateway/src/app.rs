@@ -54,8 +54,8 @@ async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
     next.run(request).await
 }
 
-/// All other paths: a model call, or another API of the provider. What is not a model call is boxed, so that model calls, which are
-/// most, do not carry its state.
+/// All other paths: a model call, or another API of the provider. The latter are boxed, so that model calls, which are
+/// most, do not carry their state.
 async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/knack/") {

@@ -118,7 +118,7 @@ impl ClientAuth {
         self.ask(token, key, known).await
     }
 
-    /// What is known of a token and still holds.
+    /// The remembered verdict on a token; `None` if there is none, or it has expired.
     fn verdict(&self, key: &TokenHash) -> Option<Result<Client, Fault>> {
         if let Some(known) = self.accepted.get(key) {
             return (Instant::now() < known.fresh_until).then_some(Ok(known.client));

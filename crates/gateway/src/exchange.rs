@@ -308,40 +308,8 @@ impl Exchange {
         self.late = matches!(event, ExchangeEvent::Tick);
         let at = self.begun.elapsed();
         match event {
-            ExchangeEvent::Head(Ok(response)) => {
-                let headers = response.headers();
-                let head = AnswerHead {
-                    status: response.status().as_u16(),
-                    stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
-                    retry_after: retry_after(headers),
-                };
-                self.trace.head(head.status, head.stream);
-                self.log.timeline.head(head.status, at);
-                if self.head_headers.is_none() {
-                    self.head_headers = Some(forward_response_headers(headers));
-                }
-                if let Some(coding) = coding(headers).filter(|_| self.drive.reads() && response.status().is_success()) {
-                    let fault = Fault::new(502, compressed(&coding));
-                    self.upstream = Upstream::Idle;
-                    self.trace.over(Some(genai::Failure::Broken));
-                    self.log.timeline.over(Some("broken"), at);
-                    return self.input(DriveInput::Refused(fault));
-                }
-                self.upstream = Upstream::Reading(Box::new(response));
-                self.input(DriveInput::Head(head));
-            }
-            ExchangeEvent::Head(Err(error)) => {
-                let refused = certificate_fault(&error);
-                tracing::warn!(
-                    request_id = %self.log.request_id, error = %error.without_url(),
-                    certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
-                );
-                self.upstream = Upstream::Idle;
-                self.trace.over(Some(genai::Failure::Connect));
-                self.log.timeline.over(Some("connect"), at);
-                // Asking again cannot help a certificate.
-                self.input(refused.map_or(DriveInput::Failed(UpstreamFailure::Connect), DriveInput::Refused));
-            }
+            ExchangeEvent::Head(Ok(response)) => self.feed_head(response, at),
+            ExchangeEvent::Head(Err(error)) => self.feed_no_answer(error, at),
             ExchangeEvent::Chunk(Ok(Some(bytes))) => {
                 self.trace.bytes(&bytes);
                 self.log.timeline.bytes(at);
@@ -367,13 +335,51 @@ impl Exchange {
         }
     }
 
+    /// Takes the head of an answer. One in a content coding cannot be read by the loop and is refused.
+    fn feed_head(&mut self, response: reqwest::Response, at: Duration) {
+        let headers = response.headers();
+        let head = AnswerHead {
+            status: response.status().as_u16(),
+            stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
+            retry_after: retry_after(headers),
+        };
+        self.trace.head(head.status, head.stream);
+        self.log.timeline.head(head.status, at);
+        if self.head_headers.is_none() {
+            self.head_headers = Some(forward_response_headers(headers));
+        }
+        if let Some(coding) = coding(headers).filter(|_| self.drive.reads() && response.status().is_success()) {
+            let fault = Fault::new(502, compressed(&coding));
+            self.upstream = Upstream::Idle;
+            self.trace.over(Some(genai::Failure::Broken));
+            self.log.timeline.over(Some("broken"), at);
+            return self.input(DriveInput::Refused(fault));
+        }
+        self.upstream = Upstream::Reading(Box::new(response));
+        self.input(DriveInput::Head(head));
+    }
+
+    /// Takes the error of a request that no provider answered.
+    fn feed_no_answer(&mut self, error: reqwest::Error, at: Duration) {
+        let refused = certificate_fault(&error);
+        tracing::warn!(
+            request_id = %self.log.request_id, error = %error.without_url(),
+            certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
+        );
+        self.upstream = Upstream::Idle;
+        self.trace.over(Some(genai::Failure::Connect));
+        self.log.timeline.over(Some("connect"), at);
+        // Asking again cannot help a certificate.
+        self.input(refused.map_or(DriveInput::Failed(UpstreamFailure::Connect), DriveInput::Refused));
+    }
+
     fn input(&mut self, input: DriveInput) {
         self.drive.feed(input, self.begun.elapsed(), &mut self.scratch);
         self.actions.extend(self.scratch.drain(..));
     }
 
-    /// What the answer's files are kept under: its id, or that of the request (`x-knack-request-id`) where the provider gives
-    /// none, as some Gemini servers do.
+    /// The id that the answer's files are kept under: its own, or that of the request (`x-knack-request-id`) where the
+    /// provider gives none, as some Gemini servers do.
     fn known_id(&self, response_id: &str) -> String {
         let id = if response_id.is_empty() {
             &self.log.request_id

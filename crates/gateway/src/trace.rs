@@ -87,7 +87,7 @@ impl RequestTrace {
         }
     }
 
-    /// A round goes out, after `delay`: its headers carry the round's span from here on. What is still open was left for it.
+    /// A round goes out, after `delay`: its headers carry the round's span from here on. A round that is still open was left for it.
     pub fn send(
         &mut self,
         headers: &mut HeaderMap,

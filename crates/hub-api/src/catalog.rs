@@ -87,7 +87,7 @@ pub struct SkillLine {
     /// When the object was made, seconds since the Unix epoch; 0 if the hub does not say.
     #[serde(default)]
     pub created: i64,
-    /// What the spec sets.
+    /// The fields that the spec sets.
     #[serde(default)]
     pub overrides: Overrides,
     /// The version of an uploaded skill that it is; absent: no version of one, or the hub does not say.
@@ -128,7 +128,7 @@ pub struct UploadLine {
     pub number: u32,
 }
 
-/// What a Skill's spec sets; absent members are left to the frontmatter.
+/// The fields that a Skill's spec sets; absent members are left to the frontmatter.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Overrides {
@@ -247,7 +247,7 @@ pub struct InputLine {
     pub description: Option<String>,
 }
 
-/// What a skill asks of its sandbox.
+/// A skill's demands on its sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxLine {

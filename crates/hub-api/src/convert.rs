@@ -7,7 +7,7 @@ use knack_skill::tools::ToolDeclaration;
 
 use crate::{ActivationName, InputLine, Overrides, ParameterLine, RiskName, SandboxLine, ToolLine};
 
-/// What a spec sets, in wire form.
+/// Writes the fields that a spec sets in wire form.
 pub fn overrides_to_line(overrides: &SpecOverrides) -> Overrides {
     Overrides {
         version: overrides.version.clone(),
@@ -32,7 +32,7 @@ pub fn overrides_to_line(overrides: &SpecOverrides) -> Overrides {
     }
 }
 
-/// What a spec sets, from its wire form.
+/// Reads the fields that a spec sets from their wire form.
 pub fn overrides_from_line(line: &Overrides) -> SpecOverrides {
     SpecOverrides {
         version: line.version.clone(),

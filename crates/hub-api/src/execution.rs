@@ -19,7 +19,7 @@ pub struct ExecutionPost {
     /// model-written code takes. Absent for code that belongs to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill: Option<usize>,
-    /// What runs.
+    /// The program to run.
     pub program: ProgramLine,
     /// Skill folders, each at `skills/<mount>/`.
     #[serde(default)]
@@ -65,7 +65,7 @@ pub enum ProgramLine {
     Tool {
         /// Its name, as declared.
         name: String,
-        /// What the model gave.
+        /// The model's arguments.
         #[serde(default)]
         arguments: Map<String, Value>,
     },

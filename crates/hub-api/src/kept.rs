@@ -1,4 +1,4 @@
-//! What the replicas of one gateway keep for each other: opaque bytes under opaque keys.
+//! Values that the replicas of one gateway keep for each other: opaque bytes under opaque keys.
 
 use std::fmt;
 use std::str::FromStr;

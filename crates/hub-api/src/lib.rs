@@ -1,4 +1,4 @@
-//! What a hub and its clients say to each other: values only, versioned, read leniently.
+//! The protocol between a hub and its clients: values only, versioned, read leniently.
 //!
 //! ```text
 //! GET    /v1/version                             Version
@@ -60,7 +60,7 @@ pub use protocol::ProtocolRange;
 pub const PROTOCOL: u32 = 2;
 /// Oldest version that is still understood: that of the last two minor releases.
 pub const PROTOCOL_MIN: u32 = 1;
-/// What this build understands of its peers, whether they are older or newer.
+/// The protocols that this build understands of its peers, whether they are older or newer.
 pub const PROTOCOLS: ProtocolRange = ProtocolRange::new(PROTOCOL_MIN, PROTOCOL);
 /// Header of a response or request that says which [`PROTOCOL`] its sender speaks.
 pub const HEADER_PROTOCOL: &str = "x-knack-protocol";

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Problem {
-    /// What a program acts on.
+    /// The code that programs act on.
     pub code: ProblemCode,
-    /// What went wrong, which object, what to do. Names no secret and no upstream address.
+    /// The error, the object that it concerns, and its remedy. Names no secret and no upstream address.
     pub message: String,
     /// When to ask again, seconds; also the header `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub struct FailureLine {
     pub kind: String,
     /// The reason in Kubernetes' own word.
     pub reason: String,
-    /// What Kubernetes says, in one line.
+    /// Kubernetes' message, in one line.
     pub message: String,
     /// Whether code may have run; if not, the same id may be tried again.
     #[serde(default = "may_have_run")]

@@ -21,11 +21,11 @@ static RUNTIME_NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(RUNTIME).unwr
 pub struct Injection {
     /// The pod.
     pub pod: Value,
-    /// What was done.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What was done to a pod.
+/// The outcome of an injection into a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It has the sidecar. The text is that of the annotation `knack.dev/injection`.

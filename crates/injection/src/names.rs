@@ -22,7 +22,7 @@ pub const PROXIES: [&str; 8] = [
 ];
 /// Those of [`PROXIES`] that list what is reached without a proxy.
 pub const NO_PROXIES: [&str; 2] = ["NO_PROXY", "no_proxy"];
-/// What is added to them: where the sidecar listens.
+/// The hosts that are added to them: the sidecar listens there.
 pub const LOOPBACK: &str = "127.0.0.1,localhost";
 
 /// A base URL that the gateway takes as an upstream: scheme, host, port, path, and nothing else. A value with credentials, a

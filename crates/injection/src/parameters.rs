@@ -1,4 +1,4 @@
-//! What the sidecar is: plain YAML, made by the chart.
+//! The parameters of the sidecar: plain YAML, made by the chart.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// The chart's defaults in the namespace `knack-system`; a test of the chart compares.
 const DEFAULTS: &str = include_str!("parameters.yaml");
 
-/// What is injected, and how applications are led to it. The chart writes it as `parameters.yaml` into the ConfigMap
+/// The sidecar, and how applications are led to it. The chart writes it as `parameters.yaml` into the ConfigMap
 /// `knack-injection` of its namespace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -30,9 +30,9 @@ pub struct Parameters {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
-    /// What it is scheduled with.
+    /// Its requests, which the scheduler reserves.
     pub requests: Map<String, Value>,
-    /// What it may take. `cpu` is used only in pods whose containers all have limits of CPU and memory.
+    /// Its limits. `cpu` is used only in pods whose containers all have limits of CPU and memory.
     pub limits: Map<String, Value>,
 }
 

@@ -9,13 +9,13 @@ use super::env::{self, entry, is_referred, name, value};
 use super::names::{BASE_URL, LOOPBACK, NO_PROXIES, PROXIES};
 use super::parameters::{Api, Parameters};
 
-/// What base URLs of OpenAI's SDKs end in.
+/// The end of base URLs of OpenAI's SDKs.
 const VERSION: &str = "/v1";
 
 #[expect(clippy::unwrap_used, reason = "a constant, which every test compiles")]
 static PLAIN_URL: LazyLock<Regex> = LazyLock::new(|| Regex::new(BASE_URL).unwrap());
 
-/// What becomes of each API, and what the sidecar gets.
+/// The decision on each API, and the variables of the sidecar.
 #[derive(Debug)]
 pub(crate) struct Redirect<'a> {
     /// APIs whose calls go through the sidecar, and the base URL of each that the application gets.

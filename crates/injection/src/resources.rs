@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::env;
 use super::parameters::Resources;
 
-/// What a class of quality of service is made from.
+/// The resources that determine a class of quality of service.
 const COUNTED: [&str; 2] = ["cpu", "memory"];
 
 /// Resources of the sidecar in a pod of these containers:
@@ -43,7 +43,7 @@ fn is_limited(container: &Value) -> bool {
         .all(|resource| part(container, "limits", resource).is_some())
 }
 
-/// What is not requested is requested as it is limited.
+/// Whether requests equal limits. A resource without a request is requested at its limit.
 fn is_guaranteed(container: &Value) -> bool {
     COUNTED.iter().all(|resource| {
         let limit = part(container, "limits", resource).and_then(quantity);

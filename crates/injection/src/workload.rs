@@ -10,7 +10,7 @@ use super::parameters::Parameters;
 pub struct Injected {
     /// `Kind name` of the object.
     pub object: String,
-    /// What was done.
+    /// The outcome.
     pub outcome: Outcome,
 }
 

@@ -1,4 +1,4 @@
-//! What came of a call, as MCP content.
+//! The outcome of a call, as MCP content.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

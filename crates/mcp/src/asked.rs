@@ -1,4 +1,4 @@
-//! What one request is served from.
+//! The context that one request is served from.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rmcp::{ErrorData, RoleServer};
 
 use crate::offer::Offer;
 
-/// What a request is served from.
+/// The context that a request is served from.
 #[derive(Debug, Clone)]
 pub(crate) struct CallContext {
     pub(crate) caller: Caller,

@@ -31,73 +31,83 @@ pub(crate) fn tools(gateway: &Gateway, parts: &Parts) -> Vec<Tool> {
     if uploads.is_by_credential() && !caller::has_credential(&parts.headers, &parts.uri) {
         return Vec::new();
     }
-    let page = json!({"type": "integer", "minimum": 1});
-    let limit = json!({"type": "integer", "minimum": 1, "maximum": 100});
-    let text = json!({"type": "string"});
-    let list = json!({
+    vec![list_tool(), enable_tool(), execute_tool(), executions_tool()]
+}
+
+fn list_tool() -> Tool {
+    let schema = json!({
         "type": "object", "additionalProperties": false,
         "properties": {
-            "apiKeyId": text, "name": text, "enabled": {"type": "boolean"},
+            "apiKeyId": text(), "name": text(), "enabled": {"type": "boolean"},
             "mode": {"type": "string", "enum": ["on", "off", "auto"]},
-            "page": page, "limit": limit,
+            "page": page(), "limit": limit(),
         },
     });
-    let enable = json!({
+    let description = "Lists the skills of this credential and those from files, with version and mode.";
+    tool(LIST, description, &schema, reads())
+}
+
+fn enable_tool() -> Tool {
+    let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["skillId"],
         "properties": {
-            "skillId": text, "enabled": {"type": "boolean"}, "mode": {"type": "string", "enum": ["on", "off", "auto"]},
+            "skillId": text(), "enabled": {"type": "boolean"}, "mode": {"type": "string", "enum": ["on", "off", "auto"]},
         },
     });
-    let execute = json!({
+    let description =
+        "Sets when an uploaded skill reaches models: mode on, off or auto, or enabled (true is on, false is off).";
+    tool(ENABLE, description, &schema, changes())
+}
+
+fn execute_tool() -> Tool {
+    let schema = json!({
         "type": "object", "additionalProperties": false,
         "properties": {
-            "skillName": {"type": "string", "description": "A name, name@1.0.0 or name@^1"}, "skillId": text,
-            "tool": text, "input": {"type": "object", "description": "The arguments of the tool"}, "sessionId": text,
+            "skillName": {"type": "string", "description": "A name, name@1.0.0 or name@^1"}, "skillId": text(),
+            "tool": text(), "input": {"type": "object", "description": "The arguments of the tool"}, "sessionId": text(),
         },
     });
-    let executions = json!({
+    let description = "Runs the declared tool of a skill once, in the sandbox, and returns its execution.";
+    tool(EXECUTE, description, &schema, changes())
+}
+
+fn executions_tool() -> Tool {
+    let schema = json!({
         "type": "object", "additionalProperties": false,
         "properties": {
-            "apiKeyId": text, "skillId": text, "page": page, "limit": limit,
+            "apiKeyId": text(), "skillId": text(), "page": page(), "limit": limit(),
             "status": {"type": "string", "enum": ["pending", "running", "success", "error", "timeout"]},
         },
     });
-    let reads = || ToolAnnotations::new().read_only(true).open_world(false);
-    let changes = || ToolAnnotations::new().read_only(false).open_world(false);
-    [
-        (
-            LIST,
-            "Lists the skills of this credential and those from files, with version and mode.",
-            list,
-            reads(),
-        ),
-        (
-            ENABLE,
-            "Sets when an uploaded skill reaches models: mode on, off or auto, or enabled (true is on, false is off).",
-            enable,
-            changes(),
-        ),
-        (
-            EXECUTE,
-            "Runs the declared tool of a skill once, in the sandbox, and returns its execution.",
-            execute,
-            changes(),
-        ),
-        (
-            EXECUTIONS,
-            "Lists past executions of this credential, the newest first (50, at most 100).",
-            executions,
-            reads(),
-        ),
-    ]
-    .into_iter()
-    .map(|(name, description, schema, annotations)| {
-        let schema = schema.as_object().cloned().unwrap_or_default();
-        let mut tool = Tool::new(name, description, Arc::new(schema));
-        tool.annotations = Some(annotations);
-        tool
-    })
-    .collect()
+    let description = "Lists past executions of this credential, the newest first (50, at most 100).";
+    tool(EXECUTIONS, description, &schema, reads())
+}
+
+fn tool(name: &'static str, description: &'static str, schema: &Value, annotations: ToolAnnotations) -> Tool {
+    let schema = schema.as_object().cloned().unwrap_or_default();
+    let mut tool = Tool::new(name, description, Arc::new(schema));
+    tool.annotations = Some(annotations);
+    tool
+}
+
+fn reads() -> ToolAnnotations {
+    ToolAnnotations::new().read_only(true).open_world(false)
+}
+
+fn changes() -> ToolAnnotations {
+    ToolAnnotations::new().read_only(false).open_world(false)
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn page() -> Value {
+    json!({"type": "integer", "minimum": 1})
+}
+
+fn limit() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 100})
 }
 
 /// Answers a call of one of these tools. `None`: it is none of them.
@@ -136,7 +146,7 @@ pub(crate) async fn call(
     })
 }
 
-/// What of a request's head says who sends it: all but what describes its body.
+/// The headers that name the sender: all but those that describe the body.
 fn credentials(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     headers.remove(header::CONTENT_LENGTH);

@@ -1,5 +1,5 @@
-//! What a catalog offers to MCP clients: made once per catalog, since hosts ask for lists at every start and the digests
-//! are over all files.
+//! The offer of a catalog to MCP clients: made once per catalog, since hosts ask for lists at every start and the
+//! digests are over all files.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,7 +34,7 @@ const OFFERS_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Offers(Mutex<Vec<Arc<Offer>>>);
 
-/// What one catalog offers.
+/// The offer of one catalog.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) snapshot: Arc<Snapshot>,
@@ -180,7 +180,7 @@ fn skill(entry: &CatalogEntry) -> Option<Skill> {
     skill.validate().is_ok().then_some(skill)
 }
 
-/// What the author wrote; name and description are the skill's where SKILL.md has none.
+/// The author's frontmatter; name and description are the skill's where SKILL.md has none.
 fn frontmatter(skill: &Loaded) -> SkillFrontmatter {
     let mut written = match split(&skill.document, Delimiters::Lenient) {
         Split::Found { yaml, .. } => match yaml::parse(yaml).map(|node| node.to_json()) {

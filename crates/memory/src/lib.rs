@@ -50,7 +50,7 @@ pub struct MemoryShare {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{asked_bytes} bytes do not fit into the memory budget of {total_bytes} bytes now")]
 pub struct OverBudget {
-    /// What was asked for.
+    /// The bytes that were requested.
     pub asked_bytes: usize,
     /// All that the budget has.
     pub total_bytes: usize,
@@ -111,13 +111,13 @@ impl MemoryBudget {
         Arc::strong_count(&self.units) > 1
     }
 
-    /// What is left of this budget now, bytes. Others may take it before the caller does.
+    /// Free bytes of this budget. Others may take them before the caller does.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
         self.units.available_permits() * UNIT_BYTES
     }
 
-    /// What is held of this budget now, bytes.
+    /// Held bytes of this budget.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.total_bytes.saturating_sub(self.free_bytes())

@@ -58,7 +58,7 @@ pub(super) struct Completion {
     pub(super) extra: Map<String, Value>,
 }
 
-/// What an answer needs beside script and request.
+/// Values of an answer that neither script nor request gives.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamp {
     /// The script's number.

@@ -11,7 +11,7 @@ use super::script::{Delivery, LineEnd};
 
 /// Pause before a connection is broken, so that the bytes before the break are on the wire.
 const BEFORE_BREAK: Duration = Duration::from_millis(5);
-/// What `garbage_after_bytes` sends if the script names nothing: no UTF-8, no event, no JSON.
+/// The bytes that `garbage_after_bytes` sends if the script names none: no UTF-8, no event, no JSON.
 const GARBAGE: &[u8] = b"\xff\xfe\x00{]garbage\n\n";
 
 /// One act of a delivery.

@@ -1,4 +1,4 @@
-//! What is read of a request before any rule is asked: its dialect, its headers, its key, its body.
+//! The reading of a request, before any rule is asked: its dialect, its headers, its key, its body.
 
 use axum::http::HeaderMap;
 use serde_json::Value;

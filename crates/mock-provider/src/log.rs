@@ -1,4 +1,4 @@
-//! What tests read back: the requests that came and the failures of `expect`. Bounded, so that a mock can run for days.
+//! The log that tests read back: the requests that came and the failures of `expect`. Bounded, so that a mock can run for days.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -64,7 +64,7 @@ fn gemini(path: &str) -> Option<Route> {
     }
 }
 
-/// What a Gemini path and query ask for.
+/// A Gemini call, as its path and query name it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct GeminiCall {
     pub(super) model: String,

@@ -81,11 +81,11 @@ pub struct Turn {
 pub struct Step {
     /// Chooses this step for requests that meet all conditions, before any step is chosen by its place.
     pub when: Option<Conditions>,
-    /// What the request must hold; if it does not, the answer is a 400 that starts with `script:`.
+    /// Conditions on the request; if it does not meet them, the answer is a 400 that starts with `script:`.
     pub expect: Conditions,
     /// Named pieces of the request, for `{{name}}` in texts and arguments.
     pub pick: BTreeMap<String, Pick>,
-    /// What the model says.
+    /// The model's reply.
     pub reply: Reply,
     /// How the bytes are delivered.
     pub stream: Delivery,
@@ -367,7 +367,7 @@ pub enum ScriptError {
         line: u64,
         /// Column, from 1; 0 if unknown.
         column: u64,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
     /// The YAML has the right shape but says something impossible.
@@ -375,7 +375,7 @@ pub enum ScriptError {
     Meaning {
         /// The object, for instance `turns[0].rounds[2].reply.calls[0]`.
         place: String,
-        /// What is wrong and what to do.
+        /// The error and its remedy.
         message: String,
     },
 }

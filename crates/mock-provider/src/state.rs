@@ -1,4 +1,4 @@
-//! What a mock keeps between requests.
+//! The state that a mock keeps between requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;

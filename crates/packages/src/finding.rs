@@ -70,9 +70,9 @@ pub struct Finding {
     pub file: String,
     /// Line from 1; 0 if it is about the whole file.
     pub line: u32,
-    /// What is wrong: one clause.
+    /// The problem: one clause.
     pub text: String,
-    /// What to do: one clause.
+    /// The remedy: one clause.
     pub help: Cow<'static, str>,
 }
 

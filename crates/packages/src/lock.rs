@@ -115,8 +115,8 @@ impl Lock {
         &self.pins
     }
 
-    /// What of it may be installed in a sandbox whose Python is not known, for people, sorted: a line for each package, with its
-    /// marker where other versions of it are for other Pythons or machines.
+    /// The pins that may be installed in a sandbox whose Python is not known, for people, sorted: a line for each package, with
+    /// its marker where other versions of it are for other Pythons or machines.
     pub fn shown(&self) -> Vec<String> {
         let all: Vec<&Requirement> = self.pins.iter().filter(|pin| pin.may_apply(None)).collect();
         let line = |pin: &Requirement| {

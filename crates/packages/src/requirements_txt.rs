@@ -12,7 +12,7 @@ const MAX_FINDINGS: usize = 20;
 /// One requirement of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// What is required.
+    /// The requirement.
     pub requirement: Requirement,
     /// `--hash` values, as written: `sha256:<hex>`.
     pub hashes: Vec<String>,

@@ -70,16 +70,7 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
         }
     }
     // The person or installation that runs the skill chooses indexes, not the script.
-    if table
-        .get("tool")
-        .and_then(|tool| tool.get("uv"))
-        .and_then(toml::Value::as_table)
-        .is_some_and(|uv| {
-            ["index", "index-url", "extra-index-url", "find-links", "sources"]
-                .iter()
-                .any(|key| uv.contains_key(*key))
-        })
-    {
+    if names_index(&table) {
         findings.push(Finding::new(
             FindingKind::IndexOption,
             file,
@@ -96,6 +87,16 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
     } else {
         Err(findings)
     }
+}
+
+/// Whether `tool.uv` names an index or a source.
+fn names_index(table: &toml::Table) -> bool {
+    let uv = table.get("tool").and_then(|tool| tool.get("uv"));
+    uv.and_then(toml::Value::as_table).is_some_and(|uv| {
+        ["index", "index-url", "extra-index-url", "find-links", "sources"]
+            .iter()
+            .any(|key| uv.contains_key(*key))
+    })
 }
 
 /// A value with its line.

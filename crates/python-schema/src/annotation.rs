@@ -20,7 +20,7 @@ pub(super) enum Annotation {
     Literal(Vec<String>),
     /// `...`
     Ellipsis,
-    /// What is no type, or nested too deeply.
+    /// No type, or one that is nested too deeply.
     Unknown,
 }
 

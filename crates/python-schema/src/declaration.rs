@@ -17,7 +17,7 @@ pub enum Uncallable {
     NeedsContext,
 }
 
-/// What a function declares.
+/// The declaration of a function as a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDeclaration {
     /// Name for the model; the function's name unless the decorator gives one.

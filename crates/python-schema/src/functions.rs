@@ -10,7 +10,7 @@ use super::generate::generate;
 use super::problem::{SchemaProblem, Severity as Bad};
 use super::risk::RiskLevel;
 
-/// What the functions of a Python file declare; the text is never run.
+/// Reads the declarations of the functions in a Python file; the text is never run.
 pub fn read_functions(text: &str) -> FunctionsRead {
     let report = generate(text);
     let mut problems: Vec<FunctionProblem> = report.problems.iter().map(problem).collect();
@@ -108,7 +108,7 @@ fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
     Some(problem_of(Severity::Error, tool.line, message, help))
 }
 
-/// What a function says that it needs and no run has.
+/// Reports a function that requires the network, which no run has.
 fn offline(tool: &ToolDeclaration) -> Option<FunctionProblem> {
     tool.flags.requires_network.then(|| {
         let message = format!("{} requires the network, which no run has", tool.function);

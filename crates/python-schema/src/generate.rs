@@ -35,7 +35,7 @@ const LITERALS_ONLY: &str = "The file is read, not run: write the value itself, 
 pub struct SchemaReport {
     /// One per decorated function that could be read.
     pub tools: Vec<ToolDeclaration>,
-    /// What is wrong, in no particular order.
+    /// The problems, in no particular order.
     pub problems: Vec<SchemaProblem>,
 }
 
@@ -327,7 +327,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a decorator says.
+/// The keywords of a decorator.
 #[derive(Default)]
 struct Keywords {
     texts: BTreeMap<String, String>,

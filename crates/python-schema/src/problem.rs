@@ -1,4 +1,4 @@
-//! What is wrong in a Python file, for a person to read.
+//! Problems in a Python file, for a person to read.
 
 use std::fmt;
 
@@ -22,9 +22,9 @@ pub struct SchemaProblem {
     pub column: usize,
     /// The function it belongs to, if any.
     pub function: Option<String>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: String,
 }
 

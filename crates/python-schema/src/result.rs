@@ -1,4 +1,4 @@
-//! What a chat shows of a value that a decorated function returns.
+//! The text that a chat shows for a value that a decorated function returns.
 
 use serde_json::{Map, Value};
 

@@ -50,7 +50,7 @@ impl RiskLevel {
     }
 }
 
-/// What a function says about itself.
+/// A function's own statements on its safety.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(
     clippy::struct_excessive_bools,

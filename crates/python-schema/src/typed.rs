@@ -5,7 +5,7 @@ use tree_sitter::Node;
 use super::literal::evaluate;
 use super::source::{Decorated, Module, parts, text_of};
 
-/// What a script runs by itself is no tool.
+/// The function that a script runs by itself, which is no tool.
 const ENTRY_POINT: &str = "main";
 
 impl<'t> Module<'t> {

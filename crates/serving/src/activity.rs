@@ -1,4 +1,4 @@
-//! What a connection is doing, and whether it should have done more by now.
+//! The activity of a connection, and whether it should have done more by now.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::answer::DroppableBody;
 use super::{Bounds, Closed};
 
-/// What is known of a connection: a value.
+/// The activity of a connection so far, as a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ActivityState {
     /// Requests that are being answered.

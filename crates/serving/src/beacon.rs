@@ -1,4 +1,4 @@
-//! What the isolation probe dials: it answers open questions, on a port that others use for TLS.
+//! The beacon that the isolation probe dials: it answers open questions, on a port that others use for TLS.
 //!
 //! Each probe has its own question, so that the answer to an older one, or to another program, does not count.
 
@@ -24,7 +24,7 @@ pub struct Beacon(Arc<Mutex<HashMap<String, Open>>>);
 pub struct ProbeTarget {
     /// Its address.
     pub address: SocketAddr,
-    /// What answers there.
+    /// The beacon that answers there.
     pub beacon: Beacon,
 }
 
@@ -38,9 +38,9 @@ struct Open {
 #[derive(Debug)]
 pub struct Question {
     beacon: Beacon,
-    /// What the probe asks.
+    /// The probe's question.
     pub word: String,
-    /// What it must be answered.
+    /// The answer that the probe must get.
     pub answer: String,
 }
 

@@ -31,7 +31,7 @@ const FIRST_BUFFER_BYTES: usize = 64 << 10;
 /// From this many bytes on the announced length of a body is believed, and room is taken for all of it. Less is nothing that it
 /// would take a sender anything to announce.
 const TRUSTED_FROM_BYTES: usize = 256 << 10;
-/// What one caller may take of the large part.
+/// The large part divided by this is the most that one caller may hold.
 const CALLER_DIVISOR: usize = 2;
 
 /// How long a body may take.
@@ -61,7 +61,7 @@ pub struct BodyBudget {
     pub large: MemoryBudget,
     /// Up to this many bytes a request is small.
     pub small_bytes: usize,
-    /// What one caller may take of `large` at least, in bytes, even if that is more than half of it.
+    /// Least bytes of `large` that one caller may hold, even if that is more than half of it.
     pub caller_least_bytes: usize,
 }
 
@@ -74,7 +74,7 @@ pub struct Bodies<K> {
     times: BodyTimes,
 }
 
-/// What one request holds; given back when dropped.
+/// The memory that one request holds; given back when dropped.
 #[derive(Debug)]
 pub struct Holding {
     small: MemoryShare,
@@ -220,7 +220,7 @@ impl<K: Eq + Hash + Clone> Bodies<K> {
     }
 }
 
-/// What a body of an announced length takes when so much of it has arrived, bytes.
+/// The bytes held for a body of an announced length when `arrived` bytes of it are there.
 fn needed(announced: usize, arrived: usize) -> usize {
     if arrived < TRUSTED_FROM_BYTES {
         arrived
@@ -232,7 +232,7 @@ fn needed(announced: usize, arrived: usize) -> usize {
 type Frame = Result<hyper::body::Frame<Bytes>, axum::Error>;
 
 impl Holding {
-    /// Makes it at least `bytes`, if there is room. What is larger stays as it is.
+    /// Grows it to at least `bytes`, if there is room. A larger one stays as it is.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), OverBudget> {
         self.small.grow_to(bytes.min(self.small_bytes))?;
         let Some(above) = bytes.checked_sub(self.small_bytes).filter(|above| *above > 0) else {

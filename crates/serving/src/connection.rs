@@ -25,11 +25,11 @@ use super::io::WatchedSocket;
 use super::{Bounds, Closed, Peer, Serving, Stop, unread};
 use crate::beacon::Beacon;
 
-/// What a connection reads ahead, and what waits in it for a reader; also the longest head of a request.
+/// Most bytes that a connection reads ahead, or that wait in it for a reader; also the longest head of a request.
 const BUFFER_MAX_BYTES: usize = 64 << 10;
 /// Requests of one HTTP/2 connection at once. Proxies that put many clients into one connection open another one.
 const STREAMS_MAX: u32 = 64;
-/// What an HTTP/2 peer may send ahead of what is read: of one body, and of all bodies of a connection.
+/// Most bytes that an HTTP/2 peer may send ahead of the reader: of one body, and of all bodies of a connection.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 /// How often a silent HTTP/2 peer is sent a ping, and how long it may take to answer.

@@ -67,7 +67,7 @@ pub struct Bounds {
     pub http2: bool,
 }
 
-/// What happens after the stop signal, in this order.
+/// The steps after the stop signal, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopping {
     /// How long new connections are still taken, with `/readyz` failing: until load balancers have noticed.

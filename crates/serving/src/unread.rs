@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::bodies::BodyTimes;
 
-/// What is read and thrown away of one body, bytes: two of the largest bodies. What is longer is cut off.
+/// Most bytes of one body that are read and thrown away: two of the largest bodies. A longer one is cut off.
 const DISCARD_MAX_BYTES: usize = 64 << 20;
 
 /// A body that comes back when it is dropped before its end.

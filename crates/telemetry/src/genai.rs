@@ -205,14 +205,14 @@ pub struct ProviderRequest {
     pub round: u32,
 }
 
-/// What came of it.
+/// The outcome of a request to a provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answered {
     /// HTTP status, if a head came.
     pub status: Option<u16>,
     /// From sending to the first bytes of a stream.
     pub first_chunk: Option<Duration>,
-    /// What the answer says of itself.
+    /// Facts that the answer gives about itself.
     pub answer: AnswerFacts,
     /// Why the round failed, if it did.
     pub failure: Option<Failure>,
@@ -288,7 +288,7 @@ pub struct Called {
     pub round: u32,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ran {
     /// Id, if something was to run.
@@ -331,7 +331,7 @@ pub const EXECUTED: &str = "POST /v1/executions";
 pub struct Executed {
     /// `namespace/name` of the SkillRuntime; empty if the request did not come so far.
     pub runtime: String,
-    /// What ran, and how it ended.
+    /// The run, and how it ended.
     pub ran: Ran,
 }
 

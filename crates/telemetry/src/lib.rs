@@ -1,4 +1,4 @@
-//! What happened to a request, as OpenTelemetry spans of the GenAI conventions.
+//! The events of a request, as OpenTelemetry spans of the GenAI conventions.
 //!
 //! ```text
 //! gateway/trace ─▶ genai: what happened ─▶ span: a value ─▶ Tracer ─▶ sink: otlp (cargo feature `otel`)

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::context::TraceContext;
 
-/// What a span is to the process that made it.
+/// The role of a span in the process that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanRole {
     /// A request that came in.
@@ -69,7 +69,7 @@ impl From<bool> for Value {
 /// A name of the conventions, and its value.
 pub type Attribute = (&'static str, Value);
 
-/// What a span says, apart from where and when.
+/// The content of a span, apart from place and time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
     /// Name: few different ones, no ids.
@@ -87,7 +87,7 @@ pub struct Description {
 pub struct Span {
     /// The span itself.
     pub context: TraceContext,
-    /// What it is a part of.
+    /// The trace context that it is a part of.
     pub parent: Option<TraceContext>,
     /// True if another process made the parent.
     pub parent_is_remote: bool,
@@ -95,6 +95,6 @@ pub struct Span {
     pub begun: SystemTime,
     /// End.
     pub ended: SystemTime,
-    /// What it says.
+    /// Its content.
     pub description: Description,
 }

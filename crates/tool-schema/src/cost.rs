@@ -1,4 +1,4 @@
-//! What it costs to check a value against a JSON Schema, before it is checked.
+//! The cost of checking a value against a JSON Schema, counted before it is checked.
 //!
 //! References make small schemas expensive: two references to the next of forty definitions are 2^40 checks. A schema is
 //! written by a skill's author and a value by a model, so neither may hold a thread. This counts the checks that a

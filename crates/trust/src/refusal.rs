@@ -1,4 +1,4 @@
-//! What is wrong with the certificate of a server.
+//! The errors of a server's certificate.
 
 use std::error::Error;
 use std::fmt;

@@ -90,7 +90,7 @@ pub const LABEL_REVISION: &str = "knack.dev/revision";
 pub const LABEL_RUNTIME: &str = "knack.dev/runtime";
 /// Id of an execution.
 pub const LABEL_EXECUTION: &str = "knack.dev/execution";
-/// What a pod is there for; [`ROLE_SANDBOX`] for those that run code.
+/// The role of a pod; [`ROLE_SANDBOX`] for those that run code.
 pub const LABEL_ROLE: &str = "knack.dev/role";
 /// Key of the warm pool that a pod belongs to.
 pub const LABEL_POOL: &str = "knack.dev/pool";

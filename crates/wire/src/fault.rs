@@ -9,7 +9,7 @@ use crate::route::Format;
 pub struct Fault {
     /// HTTP status, if the answer has not started yet.
     pub status: u16,
-    /// What went wrong and what to do, for the caller of the API.
+    /// The error and its remedy, for the caller of the API.
     pub message: String,
     /// The request field that is at fault.
     pub param: Option<String>,

@@ -46,7 +46,7 @@ pub fn is_own_container(id: &str) -> bool {
     id.starts_with(CONTAINER_PREFIX) || id.starts_with(ANSWER_CONTAINER_PREFIX)
 }
 
-/// What a request names of ours.
+/// Reads the files and the container of ours that a request names.
 pub fn read(request: &Request) -> OwnFiles {
     let src = request.raw();
     let mut found = OwnFiles {

@@ -92,7 +92,7 @@ impl Request {
         self.route.format
     }
 
-    /// What kind of request it is.
+    /// The kind of call.
     pub const fn kind(&self) -> CallKind {
         self.route.kind
     }
@@ -201,7 +201,7 @@ impl Request {
     }
 }
 
-/// What decisions about a request depend on.
+/// The facts of a request that decisions about it depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
     /// The model asked for.
@@ -216,7 +216,7 @@ pub struct View {
     pub structured: bool,
     /// Names of the client's own tools, in order.
     pub client_tools: Vec<String>,
-    /// What the client says about tool use.
+    /// The client's choice of tool use.
     pub tool_choice: ToolChoice,
     /// True if nothing may be injected for a reason of the format: legacy `functions`, Gemini `cachedContent`,
     /// Responses `background`.
@@ -234,7 +234,7 @@ pub struct View {
 /// Messages `code_execution_*`, Gemini `codeExecution`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CodeTool {
-    /// What it is called; its entry in [`View::client_tools`], where that has tools of the provider.
+    /// Its name, which is its entry in [`View::client_tools`], where that has tools of the provider.
     pub name: String,
     /// True if the client forces its use.
     pub forced: bool,
@@ -248,7 +248,7 @@ pub struct CodeTool {
     pub closes: bool,
 }
 
-/// What a client says about tool use.
+/// A client's choice of tool use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ToolChoice {
     /// Absent or `auto`.
@@ -295,7 +295,7 @@ pub struct Attachment {
     pub bytes: Vec<u8>,
 }
 
-/// What is added to a request.
+/// The additions to a request.
 #[derive(Debug, Clone, Default)]
 pub struct Injection {
     /// System text and tools.
@@ -373,7 +373,7 @@ impl Material {
 pub struct Tool {
     /// Name, legal in every format and unlike the client's.
     pub name: String,
-    /// What the model reads.
+    /// The description for the model.
     pub description: String,
     /// JSON Schema of the arguments, minified.
     pub schema: String,

@@ -13,7 +13,7 @@ pub enum Format {
     Gemini,
 }
 
-/// What a request asks for.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallKind {
     /// A model answer: injection and the tool loop.
@@ -38,7 +38,7 @@ pub enum Route {
 pub struct ModelRoute {
     /// The wire format.
     pub format: Format,
-    /// What kind of request it is.
+    /// The kind of the call.
     pub kind: CallKind,
     /// The model, where the path names it (Gemini).
     pub model: Option<String>,

@@ -1,4 +1,4 @@
-//! What a client keeps of a run that it was shown.
+//! A run, as far as a client that was shown it keeps it.
 
 /// How a run ended, as far as the client's form of it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

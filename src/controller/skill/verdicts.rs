@@ -66,21 +66,9 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
         }
         if item.accepted.is_ok() {
             accepted_by += 1;
-            history = history.max(Some(
-                runtime
-                    .spec
-                    .revision_history_limit
-                    .unwrap_or(knack_vocabulary::defaults::REVISION_HISTORY),
-            ));
+            history = history.max(Some(history_limit(runtime)));
         }
-        listed.push(RuntimeVerdict {
-            namespace: runtime_namespace,
-            name: runtime_name,
-            accepted: item.accepted.is_ok(),
-            reason: verdict_word(item).to_owned(),
-            serves: item.earlier.map(|earlier| earlier.revision.clone()),
-            packages: packages_status(runtime, item, &scope),
-        });
+        listed.push(runtime_verdict(runtime, item, &scope));
         for (known, earlier) in states.iter_mut().zip(&status.earlier) {
             *known = (*known).max(earlier_state_at(runtime, item, earlier, &scope));
         }
@@ -91,6 +79,23 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
         listed,
         history,
         earlier: retained(status.earlier.iter().cloned().zip(states).collect()),
+    }
+}
+
+/// Superseded revisions that a runtime asks to keep.
+fn history_limit(runtime: &SkillRuntime) -> u32 {
+    let limit = runtime.spec.revision_history_limit;
+    limit.unwrap_or(knack_vocabulary::defaults::REVISION_HISTORY)
+}
+
+fn runtime_verdict(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> RuntimeVerdict {
+    RuntimeVerdict {
+        namespace: runtime.namespace().unwrap_or_default(),
+        name: runtime.name_any(),
+        accepted: item.accepted.is_ok(),
+        reason: verdict_word(item).to_owned(),
+        serves: item.earlier.map(|earlier| earlier.revision.clone()),
+        packages: packages_status(runtime, item, scope),
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum TarEntry<'a> {
         path: &'a str,
         /// Whether its owner may execute it.
         executable: bool,
-        /// What its header promises; the stream decides.
+        /// The size in its header; the stream decides.
         size: u64,
         /// Its bytes.
         content: &'a mut dyn Read,
@@ -82,7 +82,7 @@ fn is_extension(kind: tar::EntryType) -> bool {
         || kind.is_pax_global_extensions()
 }
 
-/// What extension headers say of the entry behind them: its name, by either of the two customs, and its size.
+/// The name and the size that extension headers give to the entry behind them: the name by either of the two customs.
 #[derive(Default)]
 struct LongName {
     gnu: Option<Vec<u8>>,

@@ -13,7 +13,7 @@ pub struct Rule {
     pub at: &'static str,
     /// CEL.
     pub rule: &'static str,
-    /// What a user reads: what is wrong and what to do.
+    /// The message for the user: the error and its remedy.
     pub message: &'static str,
 }
 

@@ -1,7 +1,7 @@
 //! The store in a folder of this machine: of `knack dev`, and of the registry of a cluster.
 //!
 //! A change is made in the table, then on the disk; what the disk refuses is undone. Changes come one after the other, so two
-//! requests that write one container each find the files of the other. What is asked blocks.
+//! requests that write one container each find the files of the other. Calls block.
 
 use std::fmt;
 use std::io;
@@ -99,7 +99,7 @@ impl LocalFiles {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads or changes the table as it is now. What it changes is on the disk when this returns, or undone.
+    /// Reads or changes the table as it is now. Its changes are on the disk when this returns, or undone.
     fn with<T>(&self, action: impl FnOnce(&mut Table, Timestamp) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let now = (self.clock)();
         let mut table = self.lock();

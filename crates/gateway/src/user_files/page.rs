@@ -16,7 +16,7 @@ const CONTAINER_LIMITS: (usize, usize) = (20, 100);
 pub(super) struct Page {
     /// Begins behind the item with this id.
     pub(super) after: Option<String>,
-    /// What the API calls that parameter.
+    /// The API's name of that parameter.
     pub(super) after_name: &'static str,
     /// Ends before the item with this id.
     pub(super) before: Option<String>,
@@ -43,8 +43,8 @@ impl Page {
         self.after.iter().chain(&self.before).cloned().collect()
     }
 
-    /// What the page has of `items`. `key`: when an item was made, and its id. `gone`: where those stood of
-    /// [`Page::places`] that are not there any more, so that a client may delete what it lists.
+    /// The part of `items` that is on this page. `key`: when an item was made, and its id. `gone`: the places of those
+    /// of [`Page::places`] that no longer exist, so that a client may delete what it lists.
     pub(super) fn of<T>(
         &self,
         mut items: Vec<T>,

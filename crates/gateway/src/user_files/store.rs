@@ -24,7 +24,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// The store of uploads and containers: a folder of this machine, or the registry of a cluster.
 #[async_trait]
 pub trait UploadStore: fmt::Debug + Send + Sync {
-    /// Does what is asked for a caller. What it changes is kept when this returns.
+    /// Does an operation for a caller. Its changes are kept when this returns.
     async fn call(&self, caller: &KeyedHash, op: Op, content: Bytes) -> Result<Reply, Refusal>;
 
     /// The time.

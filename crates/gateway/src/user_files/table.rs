@@ -16,7 +16,7 @@ const GONE_MAX: usize = 4096;
 /// Whose an object is, and its id.
 pub(super) type ObjectKey = (FileOwner, String);
 
-/// What is remembered of a file that is gone.
+/// The trace of a deleted or expired file.
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     created: Timestamp,
@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// What changed since the last call.
+    /// Takes the changes since the last call.
     pub(super) fn take_changes(&mut self) -> Vec<TableChange> {
         std::mem::take(&mut self.changes)
     }

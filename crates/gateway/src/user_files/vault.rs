@@ -65,7 +65,7 @@ impl Vault {
         Ok(vault)
     }
 
-    /// A folder that is kept, with what is in it. What an ended process has left in part is removed. Errors: the disk fails,
+    /// Opens a folder that is kept, with its objects. Partial writes of an ended process are removed. Errors: the disk fails,
     /// another process has the folder, or a newer version wrote it.
     pub(super) fn open(root: &Path, disk: Box<dyn Disk>) -> io::Result<(Self, Vec<(FileOwner, Object)>)> {
         if !root.is_dir() {

@@ -32,7 +32,7 @@ const RELAY_TIMEOUT: Duration = Duration::from_secs(130);
 /// Longest body of a refusal.
 const PROBLEM_MAX_BYTES: usize = 64 << 10;
 
-/// What a client is made from.
+/// The settings of a client.
 #[derive(Debug, Clone)]
 pub struct HubClientSettings {
     /// `https://host:port`, nothing behind it.

@@ -1,4 +1,4 @@
-//! What a client is given and what may change while it runs: authorities and tokens.
+//! Inputs of a client that may change while it runs: authorities and tokens.
 
 use std::path::PathBuf;
 use std::sync::Mutex;

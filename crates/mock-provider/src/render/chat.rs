@@ -6,7 +6,7 @@ use super::super::completion::{Completion, Piece, Usage};
 use super::super::script::Delivery;
 use super::pieces_of;
 
-/// What a client asked of a stream.
+/// A client's options of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in super::super) struct StreamOptions {
     /// `stream_options.include_usage`.

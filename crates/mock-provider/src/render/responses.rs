@@ -7,7 +7,7 @@ use super::super::script::Delivery;
 use super::super::signature;
 use super::pieces_of;
 
-/// What a response echoes of its request, with the provider's defaults for what the request leaves out.
+/// The members that a response echoes of its request, with the provider's defaults for those that the request leaves out.
 const ECHOES: [(&str, &str); 13] = [
     ("instructions", "null"),
     ("max_output_tokens", "null"),
@@ -118,49 +118,17 @@ pub(in super::super) fn events(completion: &Completion, request: &Value, deliver
 }
 
 fn item_events(events: &mut Vec<Value>, index: usize, item: &Value, chars: usize) {
-    let id = &item["id"];
     let mut opened = item.clone();
-    let mut inner = Vec::new();
-    match item["type"].as_str() {
+    let inner = match item["type"].as_str() {
         Some("message") => {
             opened["status"] = json!("in_progress");
             opened["content"] = json!([]);
-            let part = &item["content"][0];
-            let empty = json!({"type": "output_text", "text": "", "annotations": [], "logprobs": []});
-            let place = json!({"item_id": id, "output_index": index, "content_index": 0});
-            inner.push(with(&place, "response.content_part.added", json!({"part": empty})));
-            let text = part["text"].as_str().unwrap_or_default();
-            for piece in pieces_of(text, chars) {
-                inner.push(with(
-                    &place,
-                    "response.output_text.delta",
-                    json!({"delta": piece, "logprobs": []}),
-                ));
-            }
-            inner.push(with(
-                &place,
-                "response.output_text.done",
-                json!({"text": text, "logprobs": []}),
-            ));
-            inner.push(with(&place, "response.content_part.done", json!({"part": part})));
+            text_events(index, item, chars)
         }
         Some("function_call") => {
             opened["status"] = json!("in_progress");
             opened["arguments"] = json!("");
-            let place = json!({"item_id": id, "output_index": index});
-            let arguments = item["arguments"].as_str().unwrap_or_default();
-            for piece in pieces_of(arguments, chars) {
-                inner.push(with(
-                    &place,
-                    "response.function_call_arguments.delta",
-                    json!({"delta": piece}),
-                ));
-            }
-            inner.push(with(
-                &place,
-                "response.function_call_arguments.done",
-                json!({"name": item["name"], "arguments": arguments}),
-            ));
+            arguments_events(index, item, chars)
         }
         Some("reasoning") => {
             // The encrypted content is complete only at the end.
@@ -168,35 +136,55 @@ fn item_events(events: &mut Vec<Value>, index: usize, item: &Value, chars: usize
             opened
                 .as_object_mut()
                 .map(|members| members.shift_remove("encrypted_content"));
-            let place = json!({"item_id": id, "output_index": index, "summary_index": 0});
-            let part = &item["summary"][0];
-            let empty = json!({"type": "summary_text", "text": ""});
-            inner.push(with(
-                &place,
-                "response.reasoning_summary_part.added",
-                json!({"part": empty}),
-            ));
-            inner.push(with(
-                &place,
-                "response.reasoning_summary_text.delta",
-                json!({"delta": part["text"]}),
-            ));
-            inner.push(with(
-                &place,
-                "response.reasoning_summary_text.done",
-                json!({"text": part["text"]}),
-            ));
-            inner.push(with(
-                &place,
-                "response.reasoning_summary_part.done",
-                json!({"part": part}),
-            ));
+            summary_events(index, item)
         }
-        _ => {}
-    }
+        _ => Vec::new(),
+    };
     events.push(json!({"type": "response.output_item.added", "output_index": index, "item": opened}));
-    events.append(&mut inner);
+    events.extend(inner);
     events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+}
+
+fn text_events(index: usize, item: &Value, chars: usize) -> Vec<Value> {
+    let part = &item["content"][0];
+    let empty = json!({"type": "output_text", "text": "", "annotations": [], "logprobs": []});
+    let place = json!({"item_id": item["id"], "output_index": index, "content_index": 0});
+    let mut events = vec![with(&place, "response.content_part.added", json!({"part": empty}))];
+    let text = part["text"].as_str().unwrap_or_default();
+    for piece in pieces_of(text, chars) {
+        let delta = json!({"delta": piece, "logprobs": []});
+        events.push(with(&place, "response.output_text.delta", delta));
+    }
+    let done = json!({"text": text, "logprobs": []});
+    events.push(with(&place, "response.output_text.done", done));
+    events.push(with(&place, "response.content_part.done", json!({"part": part})));
+    events
+}
+
+fn arguments_events(index: usize, item: &Value, chars: usize) -> Vec<Value> {
+    let mut events = Vec::new();
+    let place = json!({"item_id": item["id"], "output_index": index});
+    let arguments = item["arguments"].as_str().unwrap_or_default();
+    for piece in pieces_of(arguments, chars) {
+        let delta = json!({"delta": piece});
+        events.push(with(&place, "response.function_call_arguments.delta", delta));
+    }
+    let done = json!({"name": item["name"], "arguments": arguments});
+    events.push(with(&place, "response.function_call_arguments.done", done));
+    events
+}
+
+fn summary_events(index: usize, item: &Value) -> Vec<Value> {
+    let place = json!({"item_id": item["id"], "output_index": index, "summary_index": 0});
+    let part = &item["summary"][0];
+    let empty = json!({"type": "summary_text", "text": ""});
+    let (delta, text) = (json!({"delta": part["text"]}), json!({"text": part["text"]}));
+    vec![
+        with(&place, "response.reasoning_summary_part.added", json!({"part": empty})),
+        with(&place, "response.reasoning_summary_text.delta", delta),
+        with(&place, "response.reasoning_summary_text.done", text),
+        with(&place, "response.reasoning_summary_part.done", json!({"part": part})),
+    ]
 }
 
 /// An event of a place with more members.

@@ -7,7 +7,7 @@ use super::super::signature;
 use super::values::{is_given, items};
 use super::{Refusal, Rule, Subject};
 
-/// What a part may hold; one of them.
+/// The data members of a part; it may hold one of them.
 const DATA: [&str; 10] = [
     "text",
     "inlineData",

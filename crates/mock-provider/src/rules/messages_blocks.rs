@@ -245,7 +245,7 @@ fn result_content(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the new version of the API ended.
+/// Refuses blocks that the new version of the API no longer takes.
 fn version_blocks(subject: &Subject<'_>) -> Result<(), Refusal> {
     if subject.header("anthropic-version") != Some(NEW_VERSION) {
         return Ok(());

@@ -118,7 +118,7 @@ fn is_thinking(block: &Value) -> bool {
     matches!(block_type(block), "thinking" | "redacted_thinking")
 }
 
-/// What the mark is made of: a block's signature, or the data of a redacted one.
+/// The seal that the mark is made of: a block's signature, or the data of a redacted one.
 fn seal_of(block: &Value) -> String {
     block["signature"]
         .as_str()

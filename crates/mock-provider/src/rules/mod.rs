@@ -1,4 +1,4 @@
-//! What the provider refuses: one small function per rule, in one table per format.
+//! The provider's refusals: one small function per rule, in one table per format.
 //!
 //! A rule reads values and answers with the refusal that a real provider gives (status, kind, text, place). The texts
 //! follow the wire reference; where providers differ, the stricter one is played.

@@ -52,7 +52,7 @@ const NOT_COUNTED: [&str; 6] = [
     "store",
     "stream",
 ];
-/// What may be included.
+/// The values that `include` accepts.
 const INCLUDES: [&str; 8] = [
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",

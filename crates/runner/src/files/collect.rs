@@ -100,31 +100,28 @@ pub(crate) fn collect(
         [TEMPORARY.as_bytes(), HOME.as_bytes()]
     );
     let walked = folders.open_work().and_then(|top| walk(top, &skip, &mut visit));
-    let mut summary = |kind, message| {
-        sink.take(CollectedEntry::Error {
-            path: String::new(),
-            kind,
-            message,
-        });
-    };
     if let Err(error) = walked {
-        summary(
-            FileErrorKind::Unreadable,
-            format!("the work directory cannot be read: {}", std::io::Error::from(error)),
-        );
+        let error = std::io::Error::from(error);
+        let message = format!("the work directory cannot be read: {error}");
+        report_summary(sink, FileErrorKind::Unreadable, message);
     }
     if over_count > 0 {
-        summary(
-            FileErrorKind::TooMany,
-            format!("{over_count} more files over the limit of {result_files} files"),
-        );
+        let message = format!("{over_count} more files over the limit of {result_files} files");
+        report_summary(sink, FileErrorKind::TooMany, message);
     }
     if more_errors > 0 {
-        summary(
-            FileErrorKind::TooMany,
-            format!("{more_errors} more files were not collected"),
-        );
+        let message = format!("{more_errors} more files were not collected");
+        report_summary(sink, FileErrorKind::TooMany, message);
     }
+}
+
+/// Reports an error that is not about one file.
+fn report_summary(sink: &mut dyn Sink, kind: FileErrorKind, message: String) {
+    sink.take(CollectedEntry::Error {
+        path: String::new(),
+        kind,
+        message,
+    });
 }
 
 type Refusal = (FileErrorKind, String);

@@ -21,7 +21,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    /// Whether it is more than allowed. What is hidden may be anything.
+    /// Whether it is more than allowed. A hidden part counts as too much.
     pub(crate) fn is_over(&self, max_files: u64, max_bytes: u64) -> bool {
         self.files > max_files || self.bytes > max_bytes || self.is_hidden
     }

@@ -48,11 +48,7 @@ pub(crate) fn walk(
     visit: &mut dyn FnMut(&[u8], WalkEntry<'_>) -> WalkStep,
 ) -> rustix::io::Result<()> {
     let mut left = MAX_ENTRIES;
-    let mut stack = vec![Level {
-        names: names(&top, &mut left)?,
-        directory: top,
-        length: 0,
-    }];
+    let mut stack = vec![Level::read(top, 0, &mut left)?];
     let mut path: Vec<u8> = Vec::new();
     while let Some(depth) = stack.len().checked_sub(1) {
         let Some(level) = stack.last_mut() else { break };
@@ -78,25 +74,19 @@ pub(crate) fn walk(
             }
         };
         let step = if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            visit(
-                &path,
-                WalkEntry::Leaf {
-                    parent: &level.directory,
-                    name: &name,
-                    stat: &stat,
-                },
-            )
+            let leaf = WalkEntry::Leaf {
+                parent: &level.directory,
+                name: &name,
+                stat: &stat,
+            };
+            visit(&path, leaf)
         } else if depth + 1 >= MAX_DEPTH {
             visit(&path, WalkEntry::TooDeep)
         } else {
             let opened = rustix::fs::openat(&level.directory, &name, DIRECTORY, Mode::empty());
-            match opened.and_then(|directory| Ok((names(&directory, &mut left)?, directory))) {
-                Ok((names, directory)) => {
-                    stack.push(Level {
-                        names,
-                        directory,
-                        length: path.len(),
-                    });
+            match opened.and_then(|directory| Level::read(directory, path.len(), &mut left)) {
+                Ok(level) => {
+                    stack.push(level);
                     WalkStep::Continue
                 }
                 Err(error) => visit(&path, WalkEntry::Unreadable(error)),
@@ -118,6 +108,16 @@ struct Level {
     names: Vec<CString>,
     /// Length of the path of this directory.
     length: usize,
+}
+
+impl Level {
+    fn read(directory: OwnedFd, length: usize, left: &mut u64) -> rustix::io::Result<Self> {
+        Ok(Self {
+            names: names(&directory, left)?,
+            directory,
+            length,
+        })
+    }
 }
 
 /// The names in a directory, at most `left` of them, which is lowered.

@@ -34,7 +34,7 @@ const RESULT_BYTES: u64 = 4 << 20;
 /// Ten times what a person looks through.
 const RESULT_FILES: u64 = 200;
 
-/// What an interpreter may use before its program comes; start-up takes 0.02 to 0.2 s. A hard limit cannot be raised
+/// The CPU time of an interpreter before its program comes; start-up takes 0.02 to 0.2 s. A hard limit cannot be raised
 /// again, so this must be in it from the beginning.
 pub(crate) const START_CPU: Duration = Duration::from_secs(5);
 

@@ -148,8 +148,8 @@ impl OwnerLink {
         line
     }
 
-    /// What `started` and `result` name as their digest once the runner has taken every frame made so far: the digest of
-    /// a conversation up to and including its `run`.
+    /// The digest in `started` and `result` once the runner has taken every frame made so far: that of the conversation up
+    /// to and including its `run`.
     pub fn request_digest(&self) -> String {
         hex(&self.asked.clone().finalize())
     }

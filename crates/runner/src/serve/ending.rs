@@ -36,13 +36,7 @@ pub(super) fn finish(
     let killed = kill_everything(main, &dismissed, session.reach());
     if let Some(process) = &mut process {
         process.status = process.status.or(killed.main);
-        for stream in [&mut process.stdout, &mut process.stderr] {
-            for _ in 0..DRAIN_READS {
-                if !stream.read(ended) {
-                    break;
-                }
-            }
-        }
+        drain(process, ended);
         process.check_ready();
     }
     let usage = usage_of_children();
@@ -54,16 +48,10 @@ pub(super) fn finish(
     }
     let never_ran = matches!(exit, Exit::NotStarted { .. } | Exit::LocksMissing { .. });
     let has_run = process.is_some() && session.has_run() && !never_ran;
-    let mut streams = [StreamReport::default(); 2];
-    if let Some(process) = process.as_mut().filter(|_| has_run) {
-        for (stream, report) in [&mut process.stdout, &mut process.stderr].into_iter().zip(&mut streams) {
-            stream.fit(session.out.output_room());
-            if let Some(frame) = stream.frame(ended, true) {
-                session.send_frame(&frame);
-            }
-            *report = stream.report();
-        }
-    }
+    let streams = match process.as_mut().filter(|_| has_run) {
+        Some(process) => send_last_output(session, process, ended),
+        None => [StreamReport::default(); 2],
+    };
     let (files, file_errors) = if has_run && killed.survivors == 0 {
         send_files(session, write)?
     } else {
@@ -85,6 +73,28 @@ pub(super) fn finish(
         locks: process.map(|process| process.locks),
     }));
     write(session)
+}
+
+/// Reads what is left in the pipes of a dead process.
+fn drain(process: &mut Process, ended: Instant) {
+    for stream in [&mut process.stdout, &mut process.stderr] {
+        for _ in 0..DRAIN_READS {
+            if !stream.read(ended) {
+                break;
+            }
+        }
+    }
+}
+
+/// Sends the rest of the output, as far as the queue has room. Returns the reports of stdout and stderr.
+fn send_last_output(session: &mut Session, process: &mut Process, ended: Instant) -> [StreamReport; 2] {
+    [&mut process.stdout, &mut process.stderr].map(|stream| {
+        stream.fit(session.out.output_room());
+        if let Some(frame) = stream.frame(ended, true) {
+            session.send_frame(&frame);
+        }
+        stream.report()
+    })
 }
 
 fn micros(duration: Duration) -> u64 {

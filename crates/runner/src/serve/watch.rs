@@ -83,7 +83,7 @@ fn after(cost: Duration) -> Instant {
     Instant::now() + INTERVAL.max(cost * COST_FACTOR)
 }
 
-/// What it returns, and the CPU time it took.
+/// Calls `look`. Returns its value and the CPU time that it took.
 fn timed<T>(look: impl FnOnce() -> T) -> (T, Duration) {
     let began = cpu_time();
     let seen = look();

@@ -139,7 +139,10 @@ impl Runner {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
         let binary = directory.path().join(name);
-        std::fs::copy(program, &binary).unwrap();
+        // By another process: a file that this one writes may be open in a child that another test has just forked, and the
+        // kernel refuses to run what somebody writes (ETXTBSY).
+        let copied = Command::new("cp").arg(program).arg(&binary).status().unwrap();
+        assert!(copied.success(), "cp {}: {copied}", program.display());
         let mut command = Command::new(&binary);
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);

@@ -2,7 +2,7 @@
 
 use crate::format::{Codec, Decoded, FramePart, UnitKind};
 
-/// What is known of one unit.
+/// Whether the client sees one unit, as far as that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
     /// The client sees it.

@@ -1,4 +1,4 @@
-//! What goes into the loop and what comes out of it.
+//! The inputs and the actions of the loop.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub enum UpstreamFailure {
     Broken,
 }
 
-/// What the loop wants done, in order.
+/// An action for the loop's driver. Actions are done in order.
 #[derive(Debug)]
 pub enum DriveAction {
     /// Send this body upstream (same URL, same credentials), after waiting `delay`.
@@ -99,12 +99,12 @@ pub struct OpenCall {
     pub arguments: String,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Default)]
 pub struct CallOutcome {
     /// From [`ToolCall::token`].
     pub token: u32,
-    /// What the model reads.
+    /// The text for the model.
     pub text: String,
     /// True for a failure.
     pub is_error: bool,
@@ -152,7 +152,7 @@ pub struct CallResult {
     pub name: String,
     /// Arguments of the call.
     pub arguments: String,
-    /// What the model reads.
+    /// The text for the model.
     pub text: String,
     /// True for a failure.
     pub is_error: bool,
@@ -169,7 +169,7 @@ pub struct CallResult {
 pub struct ClientHead {
     /// HTTP status.
     pub status: u16,
-    /// What the body is.
+    /// The kind of the body.
     pub body: BodyKind,
     /// True if the headers of round 1's upstream answer belong to it; false for an error of ours.
     pub upstream_headers: bool,
@@ -177,7 +177,7 @@ pub struct ClientHead {
     pub no_retry: bool,
 }
 
-/// What an answer's body is.
+/// The kind of an answer's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyKind {
     /// As the upstream says (its own content type).
@@ -216,7 +216,7 @@ pub enum HiddenEntry {
     Results(Vec<CallResult>),
 }
 
-/// What happened, for logs and metrics.
+/// The summary of a loop, for logs and metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriveSummary {
     /// Upstream rounds started, retries not counted.

@@ -93,7 +93,7 @@ pub(crate) fn bodies(
     (String::from_utf8(out).unwrap(), codec)
 }
 
-/// What of a round is shown: everything but calls of ours, the reasoning before them, and later starts.
+/// The shown part of a round: everything but calls of ours, the reasoning before them, and later starts.
 struct Shown<'o> {
     ours: &'o str,
     first: bool,

@@ -80,11 +80,11 @@ pub(crate) trait AnswerDialect {
     /// An upstream error body as a stream error frame; one that has no error of the format in it becomes one of ours, of the
     /// request with this name.
     fn upstream_error_frame(&self, status: u16, body: &[u8], request_id: Option<&str>) -> Vec<u8>;
-    /// What keeps an idle stream open.
+    /// The bytes that keep an idle stream open.
     fn keep_alive(&self) -> &'static [u8];
 }
 
-/// What a codec needs from the start.
+/// The options of a codec, known from the start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CodecOptions {
     /// The member `container` of the response, as JSON, if it is ours to give.
@@ -104,7 +104,7 @@ pub(crate) enum FramePart {
     Unit {
         /// Number of the unit within this round; never used twice in a round.
         id: u32,
-        /// What it is.
+        /// Its kind.
         kind: UnitKind,
     },
     /// More of an open unit.
@@ -132,7 +132,7 @@ pub(crate) enum FramePart {
     Other,
 }
 
-/// What a unit is, as far as showing it goes.
+/// The kind of a unit, as far as showing it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnitKind {
     /// Answer text: held if the client asked for structured output.
@@ -152,7 +152,7 @@ pub(crate) struct Decoded {
     pub raw: Bytes,
     /// The pieces in order.
     pub parts: Vec<FramePart>,
-    /// What the codec wants to remember of the frame.
+    /// The codec's own notes on the frame.
     pub layout: Layout,
 }
 

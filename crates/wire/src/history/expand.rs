@@ -1,7 +1,7 @@
 //! Puts the hidden turns back into a request.
 
 use super::hit::{Hit, InjectionMode};
-use super::record::{FileNote, RecordedMessage, Segment};
+use super::record::{FileNote, RecordedMessage, Segment, TurnRecord};
 use super::result_texts::ResultTexts;
 use super::scan::Scan;
 use super::turn::{Speaker, Turn};
@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::route::{CallKind, Format};
 use crate::seen::SeenRun;
 
-/// What the tool that runs programs is called in a history where nothing is injected.
+/// The name of the tool that runs programs in a history where nothing is injected.
 const RUN_TOOL: &str = "run_code";
 
 /// The tool that runs programs in this request.
@@ -24,7 +24,7 @@ fn run_tool(mode: InjectionMode<'_>) -> &str {
     }
 }
 
-/// What an expansion comes to.
+/// The result of an expansion.
 #[derive(Debug, Clone, Default)]
 pub struct Expansion {
     /// Changes inside the conversation, for [`crate::Drive::start`]. None: the request goes as it came.
@@ -59,33 +59,13 @@ pub fn expand(
     let hits = &usable(hits);
     for (index, turn) in scan.turns.iter().enumerate() {
         let first = turn.elements.start;
+        let record = hits.iter().find(|hit| hit.turn == index).map(|hit| hit.record.as_ref());
         if turn.kept.is_some() {
-            if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
-                let open = hit.record.open_results.iter().map(|piece| write(piece, words));
-                let open: Vec<Vec<u8>> = open.collect();
-                responses::go_on(request, &hit.record.state, &open, &mut writer.edits);
-                writer.files.extend(hit.record.files.iter().cloned());
+            if let Some(record) = record {
+                writer.resume_kept(record, words);
             }
-        } else if let Some(hit) = hits.iter().find(|hit| hit.turn == index) {
-            if hit.record.resumes {
-                // They ran after all.
-                writer.open.clear();
-            }
-            let messages = hit
-                .record
-                .messages
-                .iter()
-                .map(|piece| write(piece, words))
-                .collect::<Vec<_>>();
-            writer.settle(first);
-            writer.replace(first, turn.elements.end, &messages);
-            writer.open = hit
-                .record
-                .open_results
-                .iter()
-                .map(|piece| write(piece, words))
-                .collect();
-            writer.files.extend(hit.record.files.iter().cloned());
+        } else if let Some(record) = record {
+            writer.restore(turn, record, words);
         } else if turn.speaker == Speaker::Assistant {
             writer.settle(first);
             writer.unremembered(turn, (mode, runs_here), words);
@@ -126,6 +106,11 @@ fn usable(hits: &[Hit]) -> Vec<&Hit> {
         }
     }
     usable
+}
+
+/// The bytes of recorded messages.
+fn write_all(pieces: &[RecordedMessage], words: &mut dyn ResultTexts) -> Vec<Vec<u8>> {
+    pieces.iter().map(|piece| write(piece, words)).collect()
 }
 
 /// The bytes of a recorded message, with its load results rendered.
@@ -177,6 +162,26 @@ impl HistoryWriter<'_> {
             }
             None => self.edits.replace(Span::new(first.start, last.end), joined),
         }
+    }
+
+    /// Continues a response that the provider keeps, with the results that its record left open.
+    fn resume_kept(&mut self, record: &TurnRecord, words: &mut dyn ResultTexts) {
+        let open = write_all(&record.open_results, words);
+        responses::go_on(self.request, &record.state, &open, &mut self.edits);
+        self.files.extend(record.files.iter().cloned());
+    }
+
+    /// Replaces a visible turn by the messages of its record.
+    fn restore(&mut self, turn: &Turn, record: &TurnRecord, words: &mut dyn ResultTexts) {
+        if record.resumes {
+            // They ran after all.
+            self.open.clear();
+        }
+        let messages = write_all(&record.messages, words);
+        self.settle(turn.elements.start);
+        self.replace(turn.elements.start, turn.elements.end, &messages);
+        self.open = write_all(&record.open_results, words);
+        self.files.extend(record.files.iter().cloned());
     }
 
     /// An answer without a record: runs of ours that it shows become calls of the tool that ran them, and their results.

@@ -1,4 +1,4 @@
-//! What the store had for turns of a scan, and whether skills take part.
+//! The records that the store had for turns of a scan, and whether skills take part.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::record::TurnRecord;
 pub struct Hit {
     /// [`super::Lookup::turn`].
     pub turn: usize,
-    /// What was remembered.
+    /// Its record.
     pub record: Arc<TurnRecord>,
 }
 

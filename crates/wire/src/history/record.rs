@@ -1,4 +1,4 @@
-//! What is remembered of one answer: the upstream messages that the client did not see.
+//! The record of one answer: the upstream messages that the client did not see.
 //!
 //! A record is a value in memory. Where it leaves the process it is JSON, by serde: a reader whose record has other members
 //! takes it for a miss, which is always valid. Skill texts are not in a record: a load result keeps its place and the

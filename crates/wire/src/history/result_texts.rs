@@ -7,7 +7,7 @@ use crate::seen::SeenRun;
 pub trait ResultTexts {
     /// The text of a load result by its reference, or the text that says why there is none.
     fn load(&mut self, reference: &str) -> String;
-    /// What the model reads of a run whose record is lost.
+    /// The text for the model about a run whose record is lost.
     fn run(&mut self, run: &SeenRun) -> RunText;
 }
 

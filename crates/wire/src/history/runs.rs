@@ -10,7 +10,7 @@ use crate::json::{self, Span};
 use crate::request::Request;
 use crate::seen::{SeenEnd, SeenRun};
 
-/// What a part of a model's content is, as far as runs go.
+/// The kind of a part of a model's content, as far as runs go.
 enum RunPart {
     Code,
     Result,

@@ -1,4 +1,4 @@
-//! What is ours in a Messages history by its ids alone: the native blocks of shown mode.
+//! Native blocks of ours in a Messages history (shown mode), which are recognised by their ids alone.
 //!
 //! In shown mode a client sees our runs as the vendor's own server tools, with ids that begin with `srvtoolu_knack_`.
 //! They are sent back with the history and can do without a record: with active skills each run of calls and their
@@ -34,43 +34,59 @@ pub(super) fn expand(
     if ours.iter().all(Option::is_none) {
         return None;
     }
-    let run_tool = match mode {
-        InjectionMode::Injecting { run_tool } => run_tool,
-        InjectionMode::Off => None,
-    };
+    Some(match mode {
+        InjectionMode::Injecting { run_tool: Some(tool) } => expand_blocks(src, &blocks, ours, tool, words),
+        InjectionMode::Injecting { run_tool: None } | InjectionMode::Off => strip_blocks(src, &blocks, &ours),
+    })
+}
+
+/// Keeps the blocks that are not ours, as they are.
+fn strip_blocks(src: &[u8], blocks: &[Span], ours: &[Option<ShownBlock>]) -> ReplacedTurn {
+    let foreign = blocks.iter().zip(ours).filter(|(_, block)| block.is_none());
+    let turn: Vec<Vec<u8>> = foreign.map(|(span, _)| span.of(src).to_vec()).collect();
+    let mut change = ReplacedTurn::default();
+    if !turn.is_empty() {
+        change.messages.push(message_of("assistant", &turn));
+    }
+    change
+}
+
+/// Turns our blocks into calls of the run tool and their results, in rounds.
+fn expand_blocks(
+    src: &[u8],
+    blocks: &[Span],
+    ours: Vec<Option<ShownBlock>>,
+    tool: &str,
+    words: &mut dyn ResultTexts,
+) -> ReplacedTurn {
     let mut change = ReplacedTurn::default();
     let mut turn = Vec::new();
     let mut open: Vec<(String, String)> = Vec::new();
     for (span, block) in blocks.iter().zip(ours) {
-        match (block, run_tool) {
-            (Some(_), None) => {}
-            (Some(ShownBlock::Result { id }), Some(tool)) => {
-                let name = open
-                    .iter()
-                    .position(|(call, _)| *call == id)
-                    .map(|at| open.remove(at).1);
-                // A result without its call has nothing to answer.
-                if let Some(name) = name {
-                    let seen = seen(src, *span, name == tool);
-                    let run_text = words.run(&seen);
-                    let is_error = seen.end != SeenEnd::Exit(0);
-                    change.open_results.push(result_block(&id, &run_text.text, is_error));
-                    change.files.extend(run_text.files);
-                }
+        if let Some(ShownBlock::Result { id }) = block {
+            let name = open
+                .iter()
+                .position(|(call, _)| *call == id)
+                .map(|at| open.remove(at).1);
+            // A result without its call has nothing to answer.
+            if let Some(name) = name {
+                let seen = seen(src, *span, name == tool);
+                let run_text = words.run(&seen);
+                let is_error = seen.end != SeenEnd::Exit(0);
+                change.open_results.push(result_block(&id, &run_text.text, is_error));
+                change.files.extend(run_text.files);
             }
-            (block, _) => {
-                if !change.open_results.is_empty() {
-                    finish_round(&mut change, &mut turn);
-                }
-                match (block, run_tool) {
-                    (Some(ShownBlock::Use { id }), Some(tool)) => {
-                        let call = call(src, *span, &id, tool);
-                        turn.push(call.block);
-                        open.push((id, call.name));
-                    }
-                    _ => turn.push(span.of(src).to_vec()),
-                }
-            }
+            continue;
+        }
+        if !change.open_results.is_empty() {
+            finish_round(&mut change, &mut turn);
+        }
+        if let Some(ShownBlock::Use { id }) = block {
+            let call = call(src, *span, &id, tool);
+            turn.push(call.block);
+            open.push((id, call.name));
+        } else {
+            turn.push(span.of(src).to_vec());
         }
     }
     // A call without a result was asked for after the last allowed round and has not run.
@@ -82,7 +98,7 @@ pub(super) fn expand(
     if !turn.is_empty() {
         change.messages.push(message_of("assistant", &turn));
     }
-    Some(change)
+    change
 }
 
 /// Closes a round: the calls so far and their results become two messages.

@@ -34,7 +34,7 @@ pub enum JsonError {
     Type {
         /// Offset of the value.
         at: usize,
-        /// What was needed, as in "an object".
+        /// The type that the caller needs, as in "an object".
         wanted: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! What follows a complete turn: calls, results, the next round, the end.
+//! The steps after a complete turn: calls, results, the next round, the end.
 
 use std::time::Duration;
 

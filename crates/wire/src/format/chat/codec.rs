@@ -13,7 +13,7 @@ use super::layout::{ChatLayout, PartSource, blank};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, FramePart, Garbage, UnitKind};
 use crate::frame::SseEvent;
-use crate::json::{self, ValueKind};
+use crate::json::{self, Span, ValueKind};
 use crate::turn::Gathered;
 use crate::usage::UsageSum;
 
@@ -46,6 +46,32 @@ impl ChatCodec {
             wants_usage,
             options,
             ..Self::default()
+        }
+    }
+
+    /// Takes a whole call of a body. Returns its number in the turn, from 0.
+    fn take_call(&mut self, raw: &[u8], element: Span) -> (usize, FramePart) {
+        let number = self.turn.calls.len();
+        let mut call = Gathered::default();
+        call.merge(raw, element);
+        self.turn.calls.push(CallParts::whole(number, call));
+        let part = FramePart::Unit {
+            id: u32::try_from(number).unwrap_or(u32::MAX - 1) + 1,
+            kind: UnitKind::Call,
+        };
+        (number, part)
+    }
+
+    /// Takes the whole text of a body. Content that is no string stays as written.
+    fn take_text(&mut self, raw: &[u8], content: Span) -> FramePart {
+        let text = match json::kind(raw, content) {
+            Some(ValueKind::String) => Gathered::new(raw, content),
+            _ => Gathered::Raw(content.of(raw).to_vec()),
+        };
+        self.turn.message.set("content", text);
+        FramePart::Unit {
+            id: TEXT,
+            kind: UnitKind::Text,
         }
     }
 
@@ -207,37 +233,13 @@ impl Codec for ChatCodec {
             match member.key.of(&raw) {
                 b"tool_calls" if !blank(&raw, member.value) => {
                     for element in json::elements(&raw, member.value).unwrap_or_default() {
-                        let number = self.turn.calls.len();
-                        self.turn.calls.push(CallParts::default());
-                        self.turn.calls[number].index = Some(number as u64);
-                        let mut call = Gathered::default();
-                        call.merge(&raw, element);
-                        self.turn.calls[number] = CallParts::whole(number, call);
-                        let id = u32::try_from(number).unwrap_or(u32::MAX - 1) + 1;
-                        layout.push(
-                            &mut parts,
-                            FramePart::Unit {
-                                id,
-                                kind: UnitKind::Call,
-                            },
-                            PartSource::Call(number, element),
-                        );
+                        let (number, part) = self.take_call(&raw, element);
+                        layout.push(&mut parts, part, PartSource::Call(number, element));
                     }
                 }
                 b"content" if !blank(&raw, member.value) => {
-                    let text = match json::kind(&raw, member.value) {
-                        Some(ValueKind::String) => Gathered::new(&raw, member.value),
-                        _ => Gathered::Raw(member.value.of(&raw).to_vec()),
-                    };
-                    self.turn.message.set("content", text);
-                    layout.push(
-                        &mut parts,
-                        FramePart::Unit {
-                            id: TEXT,
-                            kind: UnitKind::Text,
-                        },
-                        PartSource::Member(at),
-                    );
+                    let part = self.take_text(&raw, member.value);
+                    layout.push(&mut parts, part, PartSource::Member(at));
                 }
                 _ => {}
             }

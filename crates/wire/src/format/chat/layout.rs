@@ -22,7 +22,7 @@ pub(super) struct Choice {
     pub(super) at_root: bool,
 }
 
-/// What a part of the frame is.
+/// The source of a part in its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PartSource {
     /// `role` and members without content.

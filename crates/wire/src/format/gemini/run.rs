@@ -47,7 +47,7 @@ pub(super) fn tool(
     })
 }
 
-/// What stays of an entry of `tools` without the tool; `None`: nothing.
+/// The rest of an entry of `tools` without the tool; `None` if nothing is left.
 pub(super) fn kept(src: &[u8], entry: Span) -> Option<Vec<u8>> {
     if !declares(src, entry) {
         return Some(entry.of(src).to_vec());
@@ -76,7 +76,7 @@ fn inner([begin, end]: [&str; 2], code: &str) -> Option<String> {
     json::text(literal, span).map(Cow::into_owned)
 }
 
-/// What a call of the tool that runs programs says to run, as Python.
+/// The Python code that a call of the tool that runs programs asks for.
 fn code(arguments: &str) -> String {
     let src = arguments.as_bytes();
     let members = json::object(src).unwrap_or_default();

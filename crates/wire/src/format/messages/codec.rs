@@ -36,7 +36,7 @@ pub(super) struct MessagesCodec {
     pub(super) turn: MessagesTurn,
 }
 
-/// What is known of the running turn.
+/// The running turn, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct MessagesTurn {
     pub(super) blocks: Vec<ContentBlock>,
@@ -69,6 +69,12 @@ impl MessagesCodec {
             id: number(self.turn.blocks.len() - 1),
             kind,
         }
+    }
+
+    /// The place of the newest open block with this index.
+    fn open_block_at(&self, index: Option<u64>) -> Option<usize> {
+        let mut blocks = self.turn.blocks.iter();
+        blocks.rposition(|block| Some(block.index) == index && !block.closed)
     }
 
     fn report_usage(&mut self, raw: &[u8], holder: Span) {
@@ -157,12 +163,9 @@ impl MessagesCodec {
             "content_block_delta" | "content_block_stop" => {
                 layout.index = value("index");
                 let index = layout.index.and_then(|span| json::uint(raw, span));
-                let at = self
-                    .turn
-                    .blocks
-                    .iter()
-                    .rposition(|block| Some(block.index) == index && !block.closed);
-                let Some(at) = at else { return vec![FramePart::Other] };
+                let Some(at) = self.open_block_at(index) else {
+                    return vec![FramePart::Other];
+                };
                 layout.block = Some(at);
                 let block = &mut self.turn.blocks[at];
                 if kind == "content_block_stop" {

@@ -1,4 +1,4 @@
-//! What the gateway itself writes into a Messages answer: its end, and runs in the native form.
+//! The gateway's own parts of a Messages answer: its end, and runs in the native form.
 
 use bytes::Bytes;
 

@@ -148,31 +148,10 @@ impl ResponsesCodec {
             }
             ("error", _) => parts.push(FramePart::Error),
             ("response.output_item.added", Some(index)) => {
-                let raw = json::get(src, document, "item").unwrap_or_default().of(src);
-                if self.item(index).is_some() {
-                    return Err(Garbage(format!("output_index {index} is used twice")));
-                }
-                let item = OutputItem::new(index, raw, false);
-                parts.push(FramePart::Unit {
-                    id: index,
-                    kind: item.kind,
-                });
-                self.gathered += raw.len();
-                self.items.push(item);
+                parts.push(self.begin_item(src, document, index)?);
             }
             ("response.output_item.done", Some(index)) => {
-                let raw = json::get(src, document, "item").unwrap_or_default().of(src);
-                self.gathered += raw.len();
-                if let Some(item) = self.item_mut(index) {
-                    item.finish(raw);
-                } else {
-                    let item = OutputItem::new(index, raw, true);
-                    parts.push(FramePart::Unit {
-                        id: index,
-                        kind: item.kind,
-                    });
-                    self.items.push(item);
-                }
+                parts.extend(self.finish_item(src, document, index));
                 self.drop_answered(index);
                 parts.push(FramePart::UnitEnd { id: index });
             }
@@ -191,6 +170,33 @@ impl ResponsesCodec {
             _ => parts.push(FramePart::Other),
         }
         Ok(parts)
+    }
+
+    /// Takes an item that begins. Errors: another one has its index.
+    fn begin_item(&mut self, src: &[u8], document: Span, index: u32) -> Result<FramePart, Garbage> {
+        let raw = json::get(src, document, "item").unwrap_or_default().of(src);
+        if self.item(index).is_some() {
+            return Err(Garbage(format!("output_index {index} is used twice")));
+        }
+        let item = OutputItem::new(index, raw, false);
+        let kind = item.kind;
+        self.gathered += raw.len();
+        self.items.push(item);
+        Ok(FramePart::Unit { id: index, kind })
+    }
+
+    /// Takes a whole item. Returns its beginning if no event announced it.
+    fn finish_item(&mut self, src: &[u8], document: Span, index: u32) -> Option<FramePart> {
+        let raw = json::get(src, document, "item").unwrap_or_default().of(src);
+        self.gathered += raw.len();
+        if let Some(item) = self.item_mut(index) {
+            item.finish(raw);
+            return None;
+        }
+        let item = OutputItem::new(index, raw, true);
+        let kind = item.kind;
+        self.items.push(item);
+        Some(FramePart::Unit { id: index, kind })
     }
 
     /// The client does not answer a call that the upstream has answered by this item.

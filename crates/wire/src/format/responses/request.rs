@@ -159,7 +159,7 @@ impl RequestDialect for super::Responses {
     }
 }
 
-/// What a client includes to get reasoning that it can send back.
+/// The value of `include` by which a client gets reasoning that it can send back.
 pub(super) const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// The elements of `input`, in order.

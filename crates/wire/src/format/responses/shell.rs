@@ -79,7 +79,7 @@ pub(super) fn tool(request: &Request) -> Option<CodeTool> {
     })
 }
 
-/// What our sandbox cannot do: it has no network, none of the provider's files, and takes no skill inline.
+/// The member that our sandbox cannot serve: it has no network, none of the provider's files, and takes no skill inline.
 fn only_there(src: &[u8], environment: Span) -> Option<&'static str> {
     let kind = |span: Span| json::get_text(src, span, "type");
     let inline = |span: &Span| kind(*span).as_deref() == Some("inline");
@@ -116,7 +116,7 @@ pub(super) const fn changes(injection: &Injection) -> bool {
     injection.code_tool.is_some() || !injection.own_skills.is_empty()
 }
 
-/// What stays of a tool: nothing of a shell that is ours, and of another one its foreign skills.
+/// The rest of a tool: nothing of a shell that is ours, and another one without its foreign skills.
 pub(super) fn kept(src: &[u8], tool: Span, injection: &Injection) -> Option<Vec<u8>> {
     let Some(environment) = environment(src, tool) else {
         return Some(tool.of(src).to_vec());
@@ -157,7 +157,7 @@ const HEREDOCS: [(&str, &str); 2] = [("python", "python3 - <<'CODE'\n"), ("node"
 /// How such a command ends.
 const HEREDOC_END: &str = "\nCODE";
 
-/// What a call of the tool that runs programs says to run, as a command of a shell.
+/// The shell command that a call of the tool that runs programs asks for.
 pub(super) fn command(arguments: &str) -> String {
     let src = arguments.as_bytes();
     let members = json::object(src).unwrap_or_default();

@@ -4,7 +4,7 @@ use super::request;
 use crate::json::{self, Edits, Span};
 use crate::request::Request;
 
-/// What a snapshot echoes of the request, as the client sent them, and what must not be shown to it.
+/// The members of a request that a snapshot echoes, as the client sent them, and those that must not be shown to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestEcho {
     instructions: Option<Vec<u8>>,

@@ -6,7 +6,7 @@ use crate::format::{Decoded, splice};
 use crate::json::{self, Span};
 use crate::turn::Gathered;
 
-/// What is known of the running turn.
+/// The running turn, as far as it has come.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
 pub(super) struct ChatTurn {
