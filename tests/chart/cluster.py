@@ -7,6 +7,7 @@ import json
 import os
 import sys
 
+import closed
 import drained
 import releases
 import sidecars
@@ -569,6 +570,7 @@ def lifecycle(report):
     report.check("helm install, kubectl apply, and a request runs its code", first_request_runs_code)
     sidecars.tests(report, sys.modules[__name__])
     drained.tests(report, sys.modules[__name__])
+    closed.tests(report, sys.modules[__name__])
     report.check("the register has the default runtime", runtime_is_in_the_register)
     report.check("the register follows the runtime", register_follows_the_runtime)
     apply(GROUPS, "-n", SKILLS)
