@@ -83,7 +83,7 @@ class Renewal:
                 status, text = 0, str(error)
             containers = json.loads(text)["spec"].get("initContainers") if status == 201 else None
             if not containers or containers[0]["name"] != "knack-gateway":
-                self.wrong.append("a pod: %d %s" % (status, text[:500]))
+                self.wrong.append("a pod without its sidecar" if status == 201 else "a pod: %d %s" % (status, text[:500]))
             self.taken[number] += 1
 
     def connect(self):
