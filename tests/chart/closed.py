@@ -122,6 +122,7 @@ def outside():
         running.append(process)
         said = process.stdout.readline()
         if ready not in said:
+            process.kill()
             raise AssertionError("%s: %s" % (command[0], said + process.stdout.read()))
 
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as script:
@@ -159,8 +160,6 @@ def application(cluster, name, label):
 
 def reaches_what_it_needs(cluster):
     """The injected pod: its answers carry skills, and it reaches nothing that the policy does not name. A pod without the sidecar reaches all."""
-    if subprocess.run([BED, "status"], capture_output=True).returncode:
-        return "not run: this cluster is not the test bed"
     make_namespaces(NAMESPACE)
     try:
         kubectl("label", "namespace", NAMESPACE, "knack.dev/inject=enabled")
@@ -187,4 +186,8 @@ def reaches_what_it_needs(cluster):
 
 
 def tests(report, cluster):
-    report.check("in a closed namespace the sidecar reaches names, the hub and the provider, by real packets", lambda: reaches_what_it_needs(cluster))
+    name = "in a closed namespace the sidecar reaches names, the hub and the provider, by real packets"
+    if subprocess.run([BED, "status"], capture_output=True).returncode == 0:
+        report.check(name, lambda: reaches_what_it_needs(cluster))
+    else:
+        report.skip(name, "this cluster is not the test bed")

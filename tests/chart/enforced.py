@@ -3,8 +3,6 @@
 Fail closed: a pod that was not there when this began reaches nothing until `decide` has been told what it is. Replies pass.
 """
 
-import json
-import os
 import subprocess
 
 from bed import get
