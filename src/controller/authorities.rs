@@ -17,6 +17,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::settings::ControllerSettings;
@@ -48,6 +49,41 @@ enum SharingStep {
     Refuse,
 }
 
+/// A namespace whose pods ask for sidecars.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Asking {
+    name: String,
+    /// One that is deleted and made again by the same name has nothing of what was written into the one before.
+    uid: String,
+}
+
+/// What was written or found right, where and when.
+#[derive(Debug, Default)]
+struct Looked(BTreeMap<String, (String, Instant)>);
+
+impl Looked {
+    fn note(&mut self, namespace: &Asking, bundle: &str, now: Instant) {
+        self.0.insert(namespace.uid.clone(), (bundle.to_owned(), now));
+    }
+
+    /// Those of `asking` to look at now; the others that were looked at are forgotten.
+    fn due(&mut self, asking: Vec<Asking>, bundle: &str, now: Instant) -> Vec<Asking> {
+        self.0.retain(|uid, (known, at)| {
+            known == bundle && now < *at + LOOK_AGAIN && asking.iter().any(|one| one.uid == *uid)
+        });
+        asking
+            .into_iter()
+            .filter(|one| !self.0.contains_key(&one.uid))
+            .collect()
+    }
+
+    /// When the first of them is to be looked at again.
+    fn until(&self, now: Instant) -> Instant {
+        let first = self.0.values().map(|(_, at)| *at).min();
+        first.unwrap_or(now) + LOOK_AGAIN
+    }
+}
+
 /// Decides by the ConfigMap that is there.
 fn step(present: Option<&ConfigMap>, bundle: &str) -> SharingStep {
     let Some(present) = present else {
@@ -65,73 +101,72 @@ fn step(present: Option<&ConfigMap>, bundle: &str) -> SharingStep {
 impl Sharing {
     /// Shares until the task is ended. Only the leader does.
     pub(super) async fn run(self) {
-        // The content that was written or found right in each namespace, since the last look at all of them.
-        let mut done: BTreeMap<String, String> = BTreeMap::new();
+        let mut looked = Looked::default();
         let mut refused: BTreeSet<String> = BTreeSet::new();
         loop {
-            let whole = match self.round(&mut done, &mut refused).await {
+            let whole = match self.round(&mut looked, &mut refused).await {
                 Ok(whole) => whole,
                 Err(error) => {
                     warn!(%error, "the hub's authorities cannot be read; retrying");
                     false
                 }
             };
-            let wait = if whole { LOOK_AGAIN } else { RETRY };
+            let now = Instant::now();
+            let next = if whole { looked.until(now) } else { now + RETRY };
             tokio::select! {
                 () = self.changed.notified() => {}
-                () = tokio::time::sleep(wait) => done.clear(),
+                () = tokio::time::sleep_until(next) => {}
             }
         }
     }
 
     /// The managed namespaces whose pods ask for sidecars.
-    fn asking(&self) -> Vec<String> {
+    fn asking(&self) -> Vec<Asking> {
         let asks = |namespace: &Arc<PartialObjectMeta<Namespace>>| {
             namespace.metadata.deletion_timestamp.is_none()
                 && namespace.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED)
                 && self.settings.looks_after(&namespace.name_any())
         };
         let state = self.namespaces.state();
-        state.iter().filter(|one| asks(one)).map(|one| one.name_any()).collect()
+        let asking = state.iter().filter(|one| asks(one)).map(|one| Asking {
+            name: one.name_any(),
+            uid: one.uid().unwrap_or_default(),
+        });
+        asking.collect()
     }
 
-    /// Every namespace that is not done. Returns whether all are.
-    async fn round(
-        &self,
-        done: &mut BTreeMap<String, String>,
-        refused: &mut BTreeSet<String>,
-    ) -> Result<bool, CallError> {
+    /// Every namespace that is due. Returns whether all could be looked at.
+    async fn round(&self, looked: &mut Looked, refused: &mut BTreeSet<String>) -> Result<bool, CallError> {
         let Some(bundle) = self.bundle().await? else {
             return Ok(false);
         };
-        let asking = self.asking();
-        let due = asking.iter().filter(|name| done.get(*name) != Some(&bundle));
-        let results: Vec<_> = futures::stream::iter(due.cloned().collect::<Vec<_>>())
-            .map(|name| {
+        let results: Vec<_> = futures::stream::iter(looked.due(self.asking(), &bundle, Instant::now()))
+            .map(|namespace| {
                 let bundle = &bundle;
                 async move {
-                    let result = self.share(&name, bundle).await;
-                    (name, result)
+                    let result = self.share(&namespace.name, bundle).await;
+                    (namespace, result)
                 }
             })
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
         let mut whole = true;
-        for (name, result) in results {
+        for (namespace, result) in results {
+            let name = &namespace.name;
             match result {
                 Ok(SharingStep::Refuse) => {
                     if refused.insert(name.clone()) {
                         warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} has another owner, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
                     }
-                    done.insert(name, bundle.clone());
+                    looked.note(&namespace, &bundle, Instant::now());
                 }
                 Ok(step) => {
                     if step == SharingStep::Write {
                         info!(namespace = %name, "the hub's authorities are shared with the sidecars");
                     }
-                    refused.remove(&name);
-                    done.insert(name, bundle.clone());
+                    refused.remove(name);
+                    looked.note(&namespace, &bundle, Instant::now());
                 }
                 Err(error) => {
                     whole = false;
@@ -184,7 +219,44 @@ impl Sharing {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
+
+    fn asking(name: &str, uid: &str) -> Asking {
+        Asking {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_is_made_again_is_looked_at() {
+        let (mut looked, now) = (Looked::default(), Instant::now());
+        let first = asking("apps", "1");
+        assert_eq!(looked.due(vec![first.clone()], "a", now), slice::from_ref(&first));
+        looked.note(&first, "a", now);
+        assert_eq!(looked.due(vec![first.clone()], "a", now), []);
+        // The deletion may not have been seen by itself.
+        let second = asking("apps", "2");
+        assert_eq!(looked.due(vec![second.clone()], "a", now), [second]);
+        assert_eq!(looked.due(vec![first.clone()], "a", now), [first]);
+    }
+
+    /// Whatever happens in between, such as changes of other namespaces' labels.
+    #[test]
+    fn a_namespace_is_looked_at_again_after_a_minute_and_for_another_authority() {
+        let (mut looked, now) = (Looked::default(), Instant::now());
+        let (one, other) = (asking("one", "1"), asking("other", "2"));
+        let both = || vec![one.clone(), other.clone()];
+        looked.note(&one, "a", now);
+        looked.note(&other, "a", now + LOOK_AGAIN / 2);
+        assert_eq!(looked.until(now + LOOK_AGAIN / 2), now + LOOK_AGAIN);
+        assert_eq!(looked.due(both(), "a", now + LOOK_AGAIN - RETRY), []);
+        assert_eq!(looked.due(both(), "a", now + LOOK_AGAIN), slice::from_ref(&one));
+        assert_eq!(looked.until(now + LOOK_AGAIN), now + LOOK_AGAIN / 2 + LOOK_AGAIN);
+        assert_eq!(looked.due(both(), "b", now + LOOK_AGAIN), both());
+    }
 
     #[test]
     fn a_config_map_of_another_owner_is_left_alone() {

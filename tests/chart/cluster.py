@@ -7,6 +7,8 @@ import json
 import os
 import sys
 
+import closed
+import drained
 import releases
 import sidecars
 import tenants
@@ -75,6 +77,11 @@ data:
         rounds:
           - expect: {header: {authorization: {equals: Bearer the-provider-key}}}
             reply: {text: The gateway pays.}
+      - user: take your time
+        rounds:
+          - expect: {system: '<skill name="adder">'}
+            reply: {text: 'Word by word this answer comes through the sidecar of a pod that ends.'}
+            stream: {delay_ms: 700}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -562,6 +569,8 @@ def dry_runs(report):
 def lifecycle(report):
     report.check("helm install, kubectl apply, and a request runs its code", first_request_runs_code)
     sidecars.tests(report, sys.modules[__name__])
+    drained.tests(report, sys.modules[__name__])
+    closed.tests(report, sys.modules[__name__])
     report.check("the register has the default runtime", runtime_is_in_the_register)
     report.check("the register follows the runtime", register_follows_the_runtime)
     apply(GROUPS, "-n", SKILLS)

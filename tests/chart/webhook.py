@@ -23,6 +23,7 @@ from harness import CHART, ENVIRONMENT, assert_equal, helm
 from injection import SECONDS_UNTIL_ACTIVE, Table, labelled, path_of, program, rows
 from oldest import on_the_oldest
 from render import documents, render
+from renewal import Renewal
 from server import Server
 
 # Until the Secret, its key and caBundle are there again; the controller looks every minute.
@@ -229,7 +230,10 @@ def table(report, server, kubeconfig):
         check("metrics of alerts are there", asked.alerted)
         check("bodies that are no reviews", asked.bad_bodies)
         check("a lost certificate", asked.renewed)
+        renewal = Renewal(asked)
+        renewal.hold()
         check("a controller that is away", asked.away)
+        check("a certificate and a root that are renewed while pods are created", renewal.run)
         check("a pod without its sidecar is told of", asked.warned)
         check("a pod without its sidecar is refused", asked.refused)
     finally:

@@ -17,7 +17,7 @@ const PAUSE_SECONDS: u64 = 10;
 const RUN_SECONDS: u64 = 20;
 
 /// Reads an execution's answer up to its end; what it printed. Panics if it ends otherwise.
-async fn printed(lines: &mut Lines) -> String {
+pub(crate) async fn printed(lines: &mut Lines) -> String {
     while let Some(frame) = lines.next_value::<ExecutionFrame>().await.unwrap() {
         match frame {
             ExecutionFrame::Result(result) => return String::from_utf8_lossy(&result.stdout.0).into_owned(),

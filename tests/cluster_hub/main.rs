@@ -31,6 +31,7 @@ mod planted;
 #[path = "../support/port.rs"]
 mod port;
 mod propagation;
+mod protocols;
 #[path = "../support/released.rs"]
 mod released;
 mod repeats;
