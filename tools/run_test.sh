@@ -4,6 +4,8 @@ set -euo pipefail
 case $(basename "$1") in
   # A namespace each, and most of their time is waiting for the cluster.
   cluster_jobs-* | cluster_hub-* | cluster_operator-* | cluster_registry-*) threads=3 ;;
+  # Programs and folders of their own for each test, which mostly wait for one another.
+  command_line-* | gateway-*) threads=3 ;;
   # They count processes, files and milliseconds of this machine, or take the cluster's components away.
   *) threads=1 ;;
 esac
