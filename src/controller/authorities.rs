@@ -68,13 +68,15 @@ impl Looked {
 
     /// Those of `asking` to look at now; the others that were looked at are forgotten.
     fn due(&mut self, asking: Vec<Asking>, bundle: &str, now: Instant) -> Vec<Asking> {
-        self.0.retain(|uid, (known, at)| {
-            known == bundle && now < *at + LOOK_AGAIN && asking.iter().any(|one| one.uid == *uid)
+        let mut before = std::mem::take(&mut self.0);
+        let due = asking.into_iter().filter(|one| match before.remove(&one.uid) {
+            Some((known, at)) if known == bundle && now < at + LOOK_AGAIN => {
+                self.0.insert(one.uid.clone(), (known, at));
+                false
+            }
+            _ => true,
         });
-        asking
-            .into_iter()
-            .filter(|one| !self.0.contains_key(&one.uid))
-            .collect()
+        due.collect()
     }
 
     /// When the first of them is to be looked at again.
