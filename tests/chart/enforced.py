@@ -9,6 +9,7 @@ from bed import get
 from harness import run
 
 TABLE = "knack_egress"
+# POD_CIDR of tests/cluster/lib/settings.sh.
 PODS = "10.88.78.0/24"
 
 

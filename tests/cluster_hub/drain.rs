@@ -4,29 +4,17 @@ use std::time::{Duration, Instant};
 
 use cluster_support::{progress, run};
 use k8s_openapi::api::coordination::v1::Lease;
-use knack_hub_api::client::Lines;
-use knack_hub_api::{CatalogLine, ExecutionFrame, StreamName};
+use knack_hub_api::CatalogLine;
 use kube::Api;
 use serde_json::json;
 
+use super::answer::{printed, until_it_prints};
 use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
 
 /// How long the hub is given before it ends its catalogs, seconds: long enough for what the test does meanwhile.
 const PAUSE_SECONDS: u64 = 10;
 /// How long the run takes, seconds: it outlives the pause.
 const RUN_SECONDS: u64 = 20;
-
-/// Reads an execution's answer up to its end; what it printed. Panics if it ends otherwise.
-pub(crate) async fn printed(lines: &mut Lines) -> String {
-    while let Some(frame) = lines.next_value::<ExecutionFrame>().await.unwrap() {
-        match frame {
-            ExecutionFrame::Result(result) => return String::from_utf8_lossy(&result.stdout.0).into_owned(),
-            ExecutionFrame::Error(problem) => panic!("{problem}"),
-            _ => {}
-        }
-    }
-    panic!("the answer ended before the result");
-}
 
 /// Waits until a hub says that it is not ready, and returns why.
 async fn not_ready(probes: u16) -> String {
@@ -86,14 +74,7 @@ fn a_hub_that_ends_cuts_no_stream() {
             "import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')"
         ));
         let mut running = client.post_stream(None, "/v1/executions", long.into()).await.unwrap();
-        loop {
-            match running.next_value::<ExecutionFrame>().await.unwrap() {
-                Some(ExecutionFrame::Output(output)) if output.stream == StreamName::Stdout => break,
-                Some(ExecutionFrame::Error(problem)) => panic!("{problem}"),
-                Some(_) => {}
-                None => panic!("the answer ended before the run began"),
-            }
-        }
+        until_it_prints(&mut running).await;
         progress("a run is under way");
 
         hub.terminate();

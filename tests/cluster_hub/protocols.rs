@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::drain::printed;
+use super::answer::printed;
 use super::support::{World, fresh_id};
 
 /// Gateways of the oldest protocol that is understood, of this release, of the next one, and of one after it.
