@@ -45,8 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_scanner_takes_serde_json_takes(bytes in "[\\[\\]{}:,\" a\\\\u0-9.eE+truefalsn\\-]{0,24}") {
-        // Raw control characters in strings are the one thing that the scanner lets through.
+    fn what_the_scanner_takes_serde_json_takes(bytes in "[\\[\\]{}:,\" a\\\\u0-9.eE+truefalsn\\-\n\t\\x01]{0,24}") {
         if json::document(bytes.as_bytes()).is_ok() {
             let read = serde_json::from_str::<Value>(&bytes);
             let harmless = read.as_ref().err().is_none_or(|error| error.to_string().contains("number out of range") || error.to_string().contains("surrogate") || error.to_string().contains("hex escape"));
@@ -118,9 +117,14 @@ fn depth_and_errors() {
         "[1}",
         "1 2",
         "{a:1}",
+        "\"\n\"",
+        "{\"a\u{1f}\":1}",
+        "[\"sixteen bytes and more\u{0}\"]",
+        "[\"sixteen bytes and more\t\\\"\"]",
     ] {
         assert!(json::document(bad.as_bytes()).is_err(), "{bad}");
     }
+    assert!(json::document("[\"\u{7f}\u{80}\",\n\t\r 1]".as_bytes()).is_ok());
     assert_eq!(json::unescape(br"\ud83d\ude00 \ud83d x"), "\u{1f600} \u{fffd} x");
 }
 

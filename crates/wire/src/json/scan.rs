@@ -66,8 +66,10 @@ pub(super) fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
     loop {
         let rest = src.get(at..).ok_or(JsonError::Cut)?;
         let found = at + mark(rest).ok_or(JsonError::Cut)?;
-        if src[found] == b'"' {
-            return Ok(found + 1);
+        match src[found] {
+            b'"' => return Ok(found + 1),
+            b'\\' => {}
+            _ => return Err(JsonError::Syntax { at: found }),
         }
         match src.get(found + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => at = found + 2,
@@ -88,15 +90,22 @@ pub(super) fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// The first quote or backslash.
+/// The first quote, backslash or control character: a control character in a string is written as an escape (RFC 8259,
+/// section 7), and readers refuse a text that has it as it is.
 fn mark(rest: &[u8]) -> Option<usize> {
     // Most strings are keys and words: a vector search costs more to begin than they are long.
     const NEAR: usize = 16;
-    let is_mark = |byte: &u8| matches!(byte, b'"' | b'\\');
+    let is_mark = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
     let near = rest.get(..NEAR).unwrap_or(rest);
     near.iter().position(is_mark).or_else(|| {
         let far = rest.get(NEAR..)?;
-        memchr::memchr2(b'"', b'\\', far).map(|at| NEAR + at)
+        let found = memchr::memchr2(b'"', b'\\', far);
+        let passed = &far[..found.unwrap_or(far.len())];
+        // Without an early end, so that it is compiled to vectors.
+        let has_control = passed.iter().fold(false, |has, byte| has | (*byte < 0x20));
+        let control = || passed.iter().position(|byte| *byte < 0x20);
+        let first = if has_control { control() } else { found };
+        first.map(|at| NEAR + at)
     })
 }
 
