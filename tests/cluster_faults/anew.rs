@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::alone;
+use super::beside;
 use super::calls::{Calls, is_named};
 use super::journals::Journals;
 use super::support::World;
@@ -66,7 +66,7 @@ fn is_answer(ended: &Result<String, ExecutionError>) -> bool {
 
 #[test]
 fn a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice() {
-    alone(
+    beside(
         "a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice",
         async |cluster| {
             let spec = json!({"warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 2 * RUNNING}});

@@ -7,7 +7,7 @@ use cluster_support::Cluster;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::journals::Journals;
 use super::replicas::owner;
@@ -130,7 +130,7 @@ fn remote_hub(cluster: &Cluster, world: &World, cable: &Cable, port: u16) -> Pro
 /// their results, and none runs twice.
 #[test]
 fn a_hub_that_is_cut_off_loses_nothing() {
-    alone("a_hub_that_is_cut_off_loses_nothing", async |cluster| {
+    beside("a_hub_that_is_cut_off_loses_nothing", async |cluster| {
         let plan = Plan {
             tenants: 1,
             spec: json!({"warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 8}}),

@@ -7,7 +7,7 @@ use knack_execution::ExecutionError;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::alone;
+use super::beside;
 use super::calls::{Calls, is_named};
 use super::journals::Journals;
 use super::support::World;
@@ -51,7 +51,7 @@ async fn told(mut running: JoinSet<Result<String, ExecutionError>>, may_finish: 
 
 #[test]
 fn a_runtime_that_is_deleted_ends_its_executions_and_may_come_back() {
-    alone(
+    beside(
         "a_runtime_that_is_deleted_ends_its_executions_and_may_come_back",
         async |cluster| {
             let world = World::start(cluster, 1, json!({})).await;
@@ -102,7 +102,7 @@ fn without_identity(yaml: &str) -> String {
 
 #[test]
 fn a_namespace_that_is_deleted_ends_its_executions() {
-    alone("a_namespace_that_is_deleted_ends_its_executions", async |cluster| {
+    beside("a_namespace_that_is_deleted_ends_its_executions", async |cluster| {
         let world = World::start(cluster, 1, json!({})).await;
         let mut journals = Journals::keep(cluster, &world.run);
         let calls = Calls::new(&world, world.tenant(0).await).await;

@@ -6,7 +6,7 @@ use knack_execution::ExecutionError;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::journals::Journals;
 use super::replicas::install;
@@ -17,7 +17,7 @@ const RUNNING: usize = 6;
 
 #[test]
 fn a_hub_with_another_journal_key_runs_nothing_twice() {
-    alone("a_hub_with_another_journal_key_runs_nothing_twice", async |cluster| {
+    beside("a_hub_with_another_journal_key_runs_nothing_twice", async |cluster| {
         let mut world = install(cluster, json!({"warmPool": {"replicas": 1}})).await;
         let mut journals = Journals::keep(cluster, &world.run);
         world.restart_hub().await;

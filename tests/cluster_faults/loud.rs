@@ -8,7 +8,7 @@ use knack_hub_api::client::Lines;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::journals::Journals;
 use super::replicas::install;
@@ -47,7 +47,7 @@ async fn read(mut lines: Lines) -> (usize, usize) {
 /// by themselves, the logs stay below kubelet's rotation, and who reads on gets everything.
 #[test]
 fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
-    alone(
+    beside(
         "stopped_readers_and_forty_megabytes_harm_no_other_run",
         async |cluster| {
             let spec = json!({"concurrency": {"maxRuns": 4}, "sandbox": {"ttlSecondsAfterFinished": 3600}});

@@ -1,8 +1,7 @@
 //! What happens to executions when something of the installation or of the cluster goes: replicas of the hub, their
 //! network, containerd, kubelet, etcd, the API server, the node, the runtime, its namespace, the certificate.
 //!
-//! Controller, hubs and gateway are processes of this build. These tests break the shared bed and mend it, so they run one
-//! after another, and no other tests beside them.
+//! Controller, hubs and gateway are processes of this build. Tests that break the shared bed mend it, and run alone.
 
 #![expect(
     clippy::unwrap_used,
@@ -11,7 +10,7 @@
     reason = "helpers of tests, outside of test functions, fail the test that calls them; figures are printed"
 )]
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 use cluster_support::Cluster;
 
@@ -40,12 +39,18 @@ mod spread;
 mod support;
 mod undecodable;
 
-/// One test at a time, whatever the number of threads.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Held by each test; by one that breaks the shared bed, alone.
+static BED: RwLock<()> = RwLock::new(());
 
-/// Runs a test on the bed, with the bed for itself.
+/// Runs a test that takes parts of the shared bed away, or changes what all of its namespaces share: no other runs beside it.
 fn alone(test: &str, body: impl AsyncFnOnce(&'static Cluster) + Send) {
     // A test that failed has mended the bed too.
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = BED.write().unwrap_or_else(PoisonError::into_inner);
+    cluster_support::run(test, body);
+}
+
+/// Runs a test that breaks only what it has brought: its hubs, their network, its namespaces.
+fn beside(test: &str, body: impl AsyncFnOnce(&'static Cluster) + Send) {
+    let _whole = BED.read().unwrap_or_else(PoisonError::into_inner);
     cluster_support::run(test, body);
 }

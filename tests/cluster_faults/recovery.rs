@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::journals::Journals;
 use super::replicas::{Replicas, install};
@@ -74,7 +74,7 @@ fn in_flight(journals: &Journals, answered: &AtomicUsize) -> usize {
 
 #[test]
 fn killed_hubs_lose_nothing_and_double_nothing() {
-    alone("killed_hubs_lose_nothing_and_double_nothing", async |cluster| {
+    beside("killed_hubs_lose_nothing_and_double_nothing", async |cluster| {
         let spec = json!({
             "warmPool": {"replicas": 2}, "concurrency": {"maxRuns": MAX_RUNS, "maxQueued": 300, "queueTimeoutSeconds": 300},
             "sandbox": {"ttlSecondsAfterFinished": 3600, "maxTimeoutSeconds": 60},

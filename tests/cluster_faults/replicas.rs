@@ -11,7 +11,7 @@ use kube::Api;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::service::Service;
 use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
@@ -143,7 +143,7 @@ async fn refusal(client: &HubClient, post: &Value) -> Problem {
 /// One replica owns a runtime. The other names it with 421, a client follows, and when the owner dies the other takes over.
 #[test]
 fn the_other_replica_names_the_owner_and_follows_it() {
-    alone("the_other_replica_names_the_owner_and_follows_it", async |cluster| {
+    beside("the_other_replica_names_the_owner_and_follows_it", async |cluster| {
         let world = install(cluster, json!({})).await;
         let mut replicas = Replicas::start(&world, 2).await;
         let owner = replicas.wait_for_owner().await;

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::journals::Journals;
 use super::support::World;
@@ -32,7 +32,7 @@ fn aged(calls: &Calls, age: Duration, word: &str) -> ExecutionRequest {
 
 #[test]
 fn with_a_deadline_beyond_the_retention_nothing_runs_again() {
-    alone(
+    beside(
         "with_a_deadline_beyond_the_retention_nothing_runs_again",
         async |cluster| {
             let spec = json!({

@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::support::{Plan, SOON, World, free_port, next_skill};
 
@@ -130,7 +130,7 @@ fn count(bundle: &str) -> usize {
 /// error.
 #[test]
 fn a_certificate_is_replaced_under_its_gateways() {
-    alone("a_certificate_is_replaced_under_its_gateways", async |cluster| {
+    beside("a_certificate_is_replaced_under_its_gateways", async |cluster| {
         let names = vec!["127.0.0.1".to_owned()];
         let plan = Plan {
             tenants: 1,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::alone;
+use super::beside;
 use super::journals::Journals;
 use super::support::{Plan, SOON, World};
 
@@ -210,7 +210,7 @@ fn words(world: &World, index: usize) -> Vec<String> {
 
 #[test]
 fn skill_runs_of_the_command_line_outlive_killed_hubs() {
-    alone("skill_runs_of_the_command_line_outlive_killed_hubs", async |cluster| {
+    beside("skill_runs_of_the_command_line_outlive_killed_hubs", async |cluster| {
         let plan = Plan {
             tenants: 1,
             spec: json!({

@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::alone;
+use super::beside;
 use super::calls::Calls;
 use super::replicas::install;
 use super::service::Service;
@@ -166,7 +166,7 @@ fn assert_moved_once(before: &Holders, after: &Holders, moved: &[String]) {
 /// else moves; when it is back it gets exactly those again, one after another, and calls go on meanwhile.
 #[test]
 fn runtimes_are_spread_over_replicas_and_follow_them() {
-    alone("runtimes_are_spread_over_replicas_and_follow_them", async |cluster| {
+    beside("runtimes_are_spread_over_replicas_and_follow_them", async |cluster| {
         let world = install(cluster, json!({"concurrency": {"maxRuns": 4}})).await;
         let mut hubs = Hubs {
             world: &world,

@@ -1,17 +1,22 @@
 //! What goes wrong in a cluster: each failure has its own error with the word of Kubernetes, and none is a hang.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cluster_support::Cluster;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use knack::jobs::{JobClients, JobExecutor, JobSettings};
 use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit, StartKind};
-use kube::api::{Api, DeleteParams, EvictParams, ListParams};
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, LogParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::liar;
 use crate::support::{Fixture, eventually, python, within};
+
+/// Runs that something happens to take this long, so that they are seen to run on a busy machine too.
+const SEEN_SECONDS: u64 = 20;
 
 fn cold() -> Value {
     json!({"warmPool": {"replicas": 0}})
@@ -192,39 +197,42 @@ fn a_program_over_its_memory_is_a_result() {
 #[test]
 fn a_pod_that_is_taken_away_says_by_whom() {
     cluster_support::run("a_pod_that_is_taken_away_says_by_whom", async |cluster| {
-        for (how, kind) in [
+        let cases = [
             ("delete now", Some(Kind::PodDeleted)),
             ("evict", None),
             ("delete", None),
             ("deadline", None),
-        ] {
-            let fixture = Fixture::new(cluster, cold()).await;
-            let executor = fixture.owner().await;
-            let seconds = if kind.is_some() { 30 } else { 8 };
-            let source = format!("import time; print('up', flush=True); time.sleep({seconds}); print('down')");
-            let mut request = python(&source);
-            request.limits.timeout = std::time::Duration::from_secs(40);
-            let id = request.id;
-            let running = within(120, executor.execute(request.clone(), CancellationToken::new()));
-            let disturb = async {
-                let pod = started_pod(&fixture).await;
-                take_away(&fixture, &pod, how).await;
-            };
-            let (outcome, ()) = tokio::join!(running, disturb);
-            // Asked again it is not run again.
-            let again = executor.execute(request, CancellationToken::new()).await;
-            let Some(kind) = kind else {
-                assert_eq!(outcome.unwrap().stdout.text(), "up\ndown\n", "{how}");
-                assert_eq!(again.unwrap().stdout.text(), "up\ndown\n", "{how}");
-                executor.shutdown().await;
-                continue;
-            };
-            let (found, reason, may_have_run) = told(outcome.unwrap_err());
-            assert_eq!((found, may_have_run), (kind, true), "{how}: {reason}");
-            assert_eq!(told(again.unwrap_err()).0, kind, "{id}");
-            executor.shutdown().await;
-        }
+        ];
+        join_all(cases.map(|(how, kind)| taken_away(cluster, how, kind))).await;
     });
+}
+
+async fn taken_away(cluster: &'static Cluster, how: &str, kind: Option<Kind>) {
+    let fixture = Fixture::new(cluster, cold()).await;
+    let executor = fixture.owner().await;
+    let mut request = python(&format!(
+        "import time; print('up', flush=True); time.sleep({SEEN_SECONDS}); print('down')"
+    ));
+    request.limits.timeout = Duration::from_secs(2 * SEEN_SECONDS);
+    let id = request.id;
+    let running = within(120, executor.execute(request.clone(), CancellationToken::new()));
+    tokio::pin!(running);
+    let pod = tokio::select! {
+        pod = started_pod(&fixture) => pod,
+        early = &mut running => panic!("{how}: over before its pod was seen to run: {early:?}"),
+    };
+    let (outcome, ()) = tokio::join!(running, take_away(&fixture, &pod, how));
+    // Asked again it is not run again.
+    let again = executor.execute(request, CancellationToken::new()).await;
+    if let Some(kind) = kind {
+        let (found, reason, may_have_run) = told(outcome.unwrap_err());
+        assert_eq!((found, may_have_run), (kind, true), "{how}: {reason}");
+        assert_eq!(told(again.unwrap_err()).0, kind, "{id}");
+    } else {
+        assert_eq!(outcome.unwrap().stdout.text(), "up\ndown\n", "{how}");
+        assert_eq!(again.unwrap().stdout.text(), "up\ndown\n", "{how}");
+    }
+    executor.shutdown().await;
 }
 
 /// The pod in which a run has started.
@@ -237,14 +245,16 @@ async fn started_pod(fixture: &Fixture) -> String {
             return false;
         };
         name.clone_from(&pod);
-        let log = fixture
-            .cluster
-            .try_kubectl(&["logs", "-n", &fixture.namespace, &pod])
-            .stdout;
-        String::from_utf8_lossy(&log).contains(r#""type":"started""#)
+        has_started(&pods, &pod).await
     })
     .await;
     name
+}
+
+/// Whether the log of the pod says that its run has started; a pod whose container waits has no log.
+async fn has_started(pods: &Api<Pod>, pod: &str) -> bool {
+    let log = pods.logs(pod, &LogParams::default()).await;
+    log.is_ok_and(|log| log.contains(r#""type":"started""#))
 }
 
 async fn take_away(fixture: &Fixture, pod: &str, how: &str) {
@@ -270,7 +280,7 @@ async fn take_away(fixture: &Fixture, pod: &str, how: &str) {
     }
 }
 
-/// Every pod of the runtime is evicted, as `kubectl drain` does, while four runs of 8 s are on their way: none is lost, none is
+/// Every pod of the runtime is evicted, as `kubectl drain` does, while four runs are on their way: none is lost, none is
 /// run twice, and the pool comes back.
 #[test]
 fn a_drain_loses_no_run() {
@@ -278,34 +288,26 @@ fn a_drain_loses_no_run() {
         let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 2}})).await;
         let executor = fixture.owner().await;
         eventually(60, "two pods stand", async || executor.counts().ready == 2).await;
-        let source = "import time, uuid; print('up', flush=True); time.sleep(8); print(uuid.uuid4())";
+        let source = format!("import time, uuid; time.sleep({SEEN_SECONDS}); print(uuid.uuid4())");
         let mut running = tokio::task::JoinSet::new();
         for _ in 0..4 {
             let executor = std::sync::Arc::clone(&executor);
-            let mut request = python(source);
-            request.limits.timeout = std::time::Duration::from_secs(40);
+            let mut request = python(&source);
+            request.limits.timeout = Duration::from_secs(2 * SEEN_SECONDS);
             running.spawn(async move { executor.execute(request, CancellationToken::new()).await });
         }
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await, &fixture.namespace);
+        let sandboxes = async || {
+            let of_runs = ListParams::default().labels("knack.dev/role=sandbox");
+            let listed = pods.list(&of_runs).await.unwrap().items;
+            listed.into_iter().filter_map(|pod| pod.metadata.name)
+        };
         eventually(60, "four run", async || {
-            let log = [
-                "logs",
-                "-n",
-                &fixture.namespace,
-                "-l",
-                "knack.dev/role=sandbox",
-                "--prefix",
-                "--max-log-requests=20",
-            ];
-            let log = cluster.try_kubectl(&log).stdout;
-            String::from_utf8_lossy(&log).matches(r#""type":"started""#).count() == 4
+            let started = sandboxes().await.map(async |pod| has_started(&pods, &pod).await);
+            join_all(started).await.into_iter().filter(|started| *started).count() == 4
         })
         .await;
-        let pods: Api<Pod> = Api::namespaced(cluster.client().await, &fixture.namespace);
-        let listed = pods
-            .list(&ListParams::default().labels("knack.dev/role=sandbox"))
-            .await
-            .unwrap();
-        for name in listed.items.into_iter().filter_map(|pod| pod.metadata.name) {
+        for name in sandboxes().await {
             pods.evict(&name, &EvictParams::default()).await.unwrap();
         }
         let mut outputs = std::collections::BTreeSet::new();

@@ -135,7 +135,7 @@ fn frames_that_a_second_attacher_forges_run_nothing() {
         );
 
         stands().await;
-        let request = python(&format!("import time; time.sleep(4); {OURS}"));
+        let request = python(&format!("import time; time.sleep(12); {OURS}"));
         let id = request.id;
         let forge = async {
             eventually(30, "it runs", async || {

@@ -102,7 +102,7 @@ fn mark(rest: &[u8]) -> Option<usize> {
         let found = memchr::memchr2(b'"', b'\\', far);
         let passed = &far[..found.unwrap_or(far.len())];
         // Without an early end, so that it is compiled to vectors.
-        let has_control = passed.iter().fold(false, |has, byte| has | (*byte < 0x20));
+        let has_control = passed.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20;
         let control = || passed.iter().position(|byte| *byte < 0x20);
         let first = if has_control { control() } else { found };
         first.map(|at| NEAR + at)
