@@ -17,7 +17,7 @@ THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGR
 # What tests/cluster_packages takes: the images as archives, and knack.
 OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
-.PHONY: every-test cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
+.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -72,7 +72,9 @@ charts: ## Writes the generated files of charts/ and deploy/
 test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 	@tools/test.sh
 
-every-test: build audit test-tools vectors test-rust test-examples test-sdk test-chart test-packages test-dist
+# Two lists, which run beside one another: what needs the cluster of the tests or counts milliseconds, and what needs neither.
+cluster-tests: build vectors test-rust test-chart test-packages test-dist
+light-tests: build audit test-tools test-examples test-sdk
 
 # In a folder of its own: a build does not wait for clippy, and it does not wait for a build.
 lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations

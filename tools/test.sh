@@ -19,11 +19,13 @@ if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && tools/setup.sh cluster; then
   nice -n 10 tests/cluster/binaries/build.sh kubernetes containerd coredns pause helm registry oldest >/dev/null & programs=$!
 fi
 "${make[@]}" build || status=$?
-# Lint takes what is left while tests wait for the cluster: no test waits for it, or is slower for it.
+# Lint takes what is left while tests wait for the cluster: no test waits for it, or is slower for it. The light suites come second.
 idle=(nice -n 19)
 ! chrt --idle 0 true 2>/dev/null || idle=(chrt --idle 0)
 "${idle[@]}" "${make[@]}" lint & lint=$!
-"${make[@]}" --keep-going every-test || status=$?
+nice -n 10 "${make[@]}" --keep-going light-tests & light=$!
+"${make[@]}" --keep-going cluster-tests || status=$?
+wait "$light" || status=$?
 wait "$lint" || status=$?
 [ -z "$programs" ] || wait "$programs" || true
 tests/cluster/for_tests.sh end
