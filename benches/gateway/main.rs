@@ -65,5 +65,7 @@ async fn main() -> ExitCode {
     let idle = Knack::start(&upstream.url, processes::Records::Empty).await;
     load::idle_streams(&mut report, &idle).await;
     uploads::served(&mut report, &knack).await;
+    let registry = Knack::start(&upstream.url, processes::Records::Empty).await;
+    uploads::listed(&mut report, &registry).await;
     report.finish()
 }

@@ -1,9 +1,12 @@
-//! Uploads to the registry of a gateway that serves a hundred skills from files.
+//! Uploads to the registry of a gateway that serves a hundred skills from files, and lists of many.
 
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
 use serde_json::{Value, json};
+
+use super::measure::median;
 
 use super::processes::Knack;
 use super::report::{Budget, Measured, Report};
@@ -17,9 +20,17 @@ const SERVED_LIMIT_MS: f64 = 1_000.0;
 const BOUNDARY: &str = "knack-bench";
 /// Their caller has no part in the other rows.
 const KEY: &str = "uploads";
+/// As many skills as a registry in a folder keeps.
+const LISTED: usize = 10_000;
+/// Skills of a page: the most that OpenAI's API gives.
+const PAGE: usize = 100;
+/// Median time of a page, milliseconds.
+const PAGE_LIMIT_MS: f64 = 20.0;
+/// Uploads under way while the list is made.
+const WRITERS: usize = 8;
 
 /// A skill with a script and data that no compression makes small.
-fn form(name: &str) -> Vec<u8> {
+fn form(name: &str, data_bytes: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let noise = std::iter::repeat_with(|| {
         state = state
@@ -31,7 +42,7 @@ fn form(name: &str) -> Vec<u8> {
     let mut body = Vec::new();
     for (path, content) in [
         ("SKILL.md", document.into_bytes()),
-        ("data.bin", noise.take(UPLOAD_BYTES).collect()),
+        ("data.bin", noise.take(data_bytes).collect()),
     ] {
         let mut head = format!("--{BOUNDARY}\r\n");
         let _ = write!(
@@ -46,22 +57,32 @@ fn form(name: &str) -> Vec<u8> {
     body
 }
 
+/// Uploads one, and returns its id.
+async fn upload(client: &reqwest::Client, knack: &Knack, body: Vec<u8>) -> String {
+    let made = client
+        .post(format!("{}/v1/skills", knack.url))
+        .bearer_auth(KEY)
+        .header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"))
+        .body(body);
+    let made = json_of(made).await;
+    let id = made["id"].as_str().unwrap_or_else(|| panic!("not taken: {made}"));
+    id.to_owned()
+}
+
+async fn json_of(request: reqwest::RequestBuilder) -> Value {
+    let answer = request.send().await.expect("the gateway answers");
+    serde_json::from_str(&answer.text().await.expect("a whole answer")).expect("JSON")
+}
+
 /// An upload of 1 MB until it is served: a model request that names it, and is refused as long as it is not there, is answered.
 pub(crate) async fn served(report: &mut Report, knack: &Knack) {
     let client = reqwest::Client::builder().tcp_nodelay(true).build().expect("a client");
     let asked = json!({"model": "bench", "messages": [{"role": "user", "content": "hello"}]}).to_string();
     let mut times = Vec::with_capacity(UPLOADS);
     for number in 0..UPLOADS {
-        let body = form(&format!("upload-{number}"));
+        let body = form(&format!("upload-{number}"), UPLOAD_BYTES);
         let begun = Instant::now();
-        let made = client
-            .post(format!("{}/v1/skills", knack.url))
-            .bearer_auth(KEY)
-            .header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"))
-            .body(body);
-        let made = made.send().await.expect("the gateway answers");
-        let made: Value = serde_json::from_str(&made.text().await.expect("a whole answer")).expect("JSON");
-        let id = made["id"].as_str().unwrap_or_else(|| panic!("not taken: {made}"));
+        let id = upload(&client, knack, body).await;
         let answer = client
             .post(format!("{}/v1/chat/completions", knack.url))
             .bearer_auth(KEY)
@@ -85,6 +106,43 @@ pub(crate) async fn served(report: &mut Report, knack: &Knack) {
             value: most,
             spread: 0.0,
         }]
+    };
+    report.steady([budget], sample).await;
+}
+
+/// A page of a list of 10,000 skills, each page from the first to the last.
+pub(crate) async fn listed(report: &mut Report, knack: &Knack) {
+    let client = reqwest::Client::builder().tcp_nodelay(true).build().expect("a client");
+    futures::stream::iter(0..LISTED)
+        .map(|number| upload(&client, knack, form(&format!("listed-{number}"), 0)))
+        .buffer_unordered(WRITERS)
+        .for_each(|_| std::future::ready(()))
+        .await;
+    let sample = async || {
+        let (mut times, mut seen, mut after) = (Vec::new(), 0, String::new());
+        loop {
+            let begun = Instant::now();
+            let page = client
+                .get(format!("{}/v1/skills?limit={PAGE}{after}", knack.url))
+                .bearer_auth(KEY);
+            let page = json_of(page).await;
+            times.push(begun.elapsed());
+            seen += page["data"].as_array().map_or(0, Vec::len);
+            if page["has_more"] != true {
+                break;
+            }
+            after = format!("&after={}", page["last_id"].as_str().unwrap_or_default());
+        }
+        assert_eq!(seen, LISTED, "every skill is on a page");
+        let page: Duration = median(times);
+        [Measured {
+            value: page.as_secs_f64() * 1e3,
+            spread: 0.0,
+        }]
+    };
+    let budget = Budget {
+        name: "list_10000_page_p50_ms",
+        limit: PAGE_LIMIT_MS,
     };
     report.steady([budget], sample).await;
 }
