@@ -6,6 +6,8 @@
     reason = "a test that cannot go on ends by panicking"
 )]
 
+// Tests start in the order of their names, and this one takes longer than all others: it waits for four looks a minute apart.
+mod after_upgrade;
 mod controller;
 mod definitions;
 mod delivery;
@@ -17,6 +19,5 @@ mod revisions;
 mod runtimes;
 mod sidecars;
 mod sources;
-mod stale;
 mod wait;
 mod web;
