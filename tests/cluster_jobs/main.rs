@@ -11,6 +11,7 @@ mod chains;
 mod failures;
 mod isolation;
 mod liar;
+mod locks;
 mod restarted;
 mod runs;
 mod strangers;

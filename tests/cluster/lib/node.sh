@@ -10,6 +10,7 @@ start_containerd() {
 J
   # A test may start a registry that speaks plain HTTP on the node.
   printf 'server = "http://%s"\n' "$NODE_IP:$REGISTRY_PORT" >"$DIR/registries/$NODE_IP:$REGISTRY_PORT/hosts.toml"
+  install -m 755 "$HERE/lib/runc_without_landlock.sh" "$DIR/runc-without-landlock"
   cat >"$DIR/containerd.toml" <<T
 version = 3
 root = "$DIR/containerd/root"
@@ -38,6 +39,10 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.traci
     conf_dir = "$DIR/cni"
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.no-landlock]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.no-landlock.options]
+      BinaryName = "$DIR/runc-without-landlock"
 T
   start_daemon containerd containerd -c "$DIR/containerd.toml"
 }
