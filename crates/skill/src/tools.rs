@@ -9,7 +9,7 @@ use crate::finding::{Finding, MAX_ENTRIES, bounded};
 use crate::functions::entry;
 use crate::inputs::{boolean, scalar_text, shortened};
 use crate::model::{CallForm, Parameter, Tool};
-use crate::problem::ProblemKind::{FieldInvalid, ToolInvalid, ToolRepeated};
+use crate::problem::ProblemKind::{self, FieldInvalid, ToolInvalid, ToolRepeated};
 use crate::risk::Risk;
 use crate::schema;
 use crate::tool_env::{grantable, is_env_name, is_operational};
@@ -113,66 +113,74 @@ pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen = HashSet::new();
     for (index, tool) in tools.iter().enumerate() {
-        let mut refuse = |kind, member: &str, message: String, help: &str| {
-            findings.push(Finding::refused(kind, format!("tools[{index}]{member}"), message, help));
-        };
         if let Some(path) = &tool.python {
-            if let Some((message, help)) = entry::problem(index, path) {
-                refuse(ToolInvalid, ".python", message, help);
-            }
-            if !tool.name.is_empty() || !tool.command.is_empty() || tool.risk.is_some() {
-                let message = format!("tools[{index}] has `python`, and `name`, `command` or `risk` besides");
-                refuse(ToolInvalid, ".command", message, "remove them, or remove `python`");
-            }
-            continue;
-        }
-        let name = shortened(&tool.name);
-        if tool.name.trim().is_empty() {
-            refuse(
-                ToolInvalid,
-                ".name",
-                format!("tools[{index}] needs a `name`"),
-                "give it a name",
-            );
-        } else if !seen.insert(tool.name.as_str()) {
-            refuse(
-                ToolRepeated,
-                ".name",
-                format!("tool \"{name}\" is declared twice"),
-                "rename one of the two",
-            );
-        }
-        if tool.command.is_empty() {
-            refuse(
-                ToolInvalid,
-                ".command",
-                format!("`tool \"{name}\" command` must not be empty"),
-                "write program and arguments as a list",
-            );
-        } else if let Some(problem) = program_problem(&tool.command) {
-            refuse(
-                ToolInvalid,
-                ".command",
-                format!("`tool \"{name}\" command` {problem}"),
-                "name an interpreter or a file of the skill",
-            );
-        }
-        if tool.input_schema.as_ref().is_some_and(|schema| !schema.is_object()) {
-            refuse(
-                ToolInvalid,
-                ".inputSchema",
-                format!("tool \"{name}\" `inputSchema` must be a mapping"),
-                "write a JSON Schema object",
-            );
+            findings.extend(check_functions(index, tool, path));
+        } else {
+            findings.extend(check_name(index, tool, &mut seen));
+            findings.extend(check_command(index, tool));
+            findings.extend(check_schema(index, tool));
         }
     }
-    findings.extend(
-        tools
-            .iter()
-            .enumerate()
-            .flat_map(|(index, tool)| check_env(&format!("tools[{index}].env"), &tool.env)),
-    );
+    for (index, tool) in tools.iter().enumerate() {
+        findings.extend(check_env(&format!("tools[{index}].env"), &tool.env));
+    }
     findings
+}
+
+/// A finding about a member of one declaration.
+fn refused(kind: ProblemKind, index: usize, member: &str, message: String, help: &str) -> Finding {
+    Finding::refused(kind, format!("tools[{index}]{member}"), message, help)
+}
+
+/// The findings of functions of a Python file.
+fn check_functions(index: usize, tool: &ToolDeclaration, path: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some((message, help)) = entry::problem(index, path) {
+        findings.push(refused(ToolInvalid, index, ".python", message, help));
+    }
+    if !tool.name.is_empty() || !tool.command.is_empty() || tool.risk.is_some() {
+        let message = format!("tools[{index}] has `python`, and `name`, `command` or `risk` besides");
+        let help = "remove them, or remove `python`";
+        findings.push(refused(ToolInvalid, index, ".command", message, help));
+    }
+    findings
+}
+
+fn check_name<'t>(index: usize, tool: &'t ToolDeclaration, seen: &mut HashSet<&'t str>) -> Option<Finding> {
+    if tool.name.trim().is_empty() {
+        let message = format!("tools[{index}] needs a `name`");
+        return Some(refused(ToolInvalid, index, ".name", message, "give it a name"));
+    }
+    if seen.insert(tool.name.as_str()) {
+        return None;
+    }
+    let message = format!("tool \"{}\" is declared twice", shortened(&tool.name));
+    Some(refused(ToolRepeated, index, ".name", message, "rename one of the two"))
+}
+
+fn check_command(index: usize, tool: &ToolDeclaration) -> Option<Finding> {
+    let (problem, help) = if tool.command.is_empty() {
+        ("must not be empty", "write program and arguments as a list")
+    } else {
+        let problem = program_problem(&tool.command)?;
+        (problem, "name an interpreter or a file of the skill")
+    };
+    let message = format!("`tool \"{}\" command` {problem}", shortened(&tool.name));
+    Some(refused(ToolInvalid, index, ".command", message, help))
+}
+
+fn check_schema(index: usize, tool: &ToolDeclaration) -> Option<Finding> {
+    let schema = tool.input_schema.as_ref().filter(|schema| !schema.is_object());
+    schema.map(|_| {
+        let message = format!("tool \"{}\" `inputSchema` must be a mapping", shortened(&tool.name));
+        refused(
+            ToolInvalid,
+            index,
+            ".inputSchema",
+            message,
+            "write a JSON Schema object",
+        )
+    })
 }
 
 /// Reports environment names that no grant can give.
@@ -217,79 +225,70 @@ fn program_problem(command: &[String]) -> Option<&'static str> {
 fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<ToolDeclaration> {
     let path = format!("tools[{index}]");
     let mut refuse = |member: &str, message: String, help: &str| {
-        findings.push(Finding::refused(ToolInvalid, format!("{path}{member}"), message, help));
+        findings.push(refused(ToolInvalid, index, member, message, help));
     };
     let Value::Object(members) = item else {
         refuse("", format!("{path} must be a mapping"), "write `- name: ..`");
         return None;
     };
-    let text = |key: &str| {
-        members
-            .get(key)
-            .and_then(Value::as_str)
-            .map(clean)
-            .filter(|text| !text.is_empty())
-    };
-    let env = env_names(members);
-    let hidden = members.get("hidden").and_then(boolean).unwrap_or_default();
-    if let Some(python) = text("python") {
+    if let Some(python) = text_of(members, "python") {
         for (member, message, help) in entry::ignored(index, members) {
             refuse(&member, message, help);
         }
         return Some(ToolDeclaration {
             python: Some(entry::path(&python)),
-            env,
-            hidden,
+            env: env_names(members),
+            hidden: is_hidden(members),
             ..ToolDeclaration::default()
         });
     }
-    let Some(name) = text("name") else {
+    let Some(name) = text_of(members, "name") else {
         refuse(".name", format!("{path} needs a `name`"), "give it a name");
         return None;
     };
-    let description = text("description").unwrap_or_else(|| {
-        let message = format!("tool \"{}\" needs a `description`", shortened(&name));
+    let shown = shortened(&name);
+    let description = text_of(members, "description").unwrap_or_else(|| {
+        let message = format!("tool \"{shown}\" needs a `description`");
         refuse(".description", message, "tell the model what it does and returns");
         name.clone()
     });
-    let label = format!("tool \"{}\" command", shortened(&name));
-    let command = match words(members.get("command").unwrap_or(&Value::Null), &label) {
-        Ok(command) => command,
-        Err(message) => {
-            refuse(".command", message, "write program and arguments as a list");
-            return None;
-        }
-    };
-    let risk = match members.get("risk").map(read_risk).transpose() {
-        Ok(risk) => risk,
-        Err(help) => {
-            let message = format!("tool \"{}\" `risk` is no level", shortened(&name));
-            refuse(".risk", message, &help);
-            return None;
-        }
-    };
-    let parameters = read_parameters(
-        &path,
-        &name,
-        members.get("parameters").unwrap_or(&Value::Null),
-        findings,
+    let command = words(
+        members.get("command").unwrap_or(&Value::Null),
+        &format!("tool \"{shown}\" command"),
     );
+    let command = command
+        .map_err(|message| refuse(".command", message, "write program and arguments as a list"))
+        .ok()?;
+    let risk = members.get("risk").map(read_risk).transpose();
+    let risk = risk
+        .map_err(|help| refuse(".risk", format!("tool \"{shown}\" `risk` is no level"), &help))
+        .ok()?;
+    let parameters = members.get("parameters").unwrap_or(&Value::Null);
+    let parameters = read_parameters(&path, &name, parameters, findings);
+    let input_schema = members.get("inputSchema").or_else(|| members.get("input_schema"));
     Some(ToolDeclaration {
         name,
         description,
         command,
         parameters,
-        input_schema: members
-            .get("inputSchema")
-            .or_else(|| members.get("input_schema"))
-            .cloned(),
-        env,
-        hidden,
+        input_schema: input_schema.cloned(),
+        env: env_names(members),
+        hidden: is_hidden(members),
         call: CallForm::Words,
         risk,
         config: Vec::new(),
         python: None,
     })
+}
+
+/// A member that is a text which is not blank.
+fn text_of(members: &Map<String, Value>, key: &str) -> Option<String> {
+    let text = members.get(key).and_then(Value::as_str).map(clean);
+    text.filter(|text| !text.is_empty())
+}
+
+fn is_hidden(members: &Map<String, Value>) -> bool {
+    members.get("hidden").and_then(boolean).unwrap_or_default()
 }
 
 /// Errors: what to write.

@@ -64,6 +64,27 @@ fn without_frontmatter(demanded: Severity) -> Problem {
     Problem::new(demanded, ProblemKind::FrontmatterMissing, message, help).at_line(1)
 }
 
+/// The problem of a frontmatter without an end.
+fn unclosed_frontmatter() -> Problem {
+    let (message, help) = (
+        "the frontmatter has no closing --- line",
+        "end the frontmatter with a line ---",
+    );
+    Problem::new(Severity::Error, ProblemKind::FrontmatterUnclosed, message, help)
+}
+
+/// The problem of a frontmatter that holds nothing.
+fn empty_frontmatter(demanded: Severity) -> Problem {
+    let (message, help) = ("the frontmatter is empty", "write at least name: and description:");
+    Problem::new(demanded, ProblemKind::FrontmatterNotMapping, message, help).at_line(1)
+}
+
+/// The problem of a frontmatter that is a list or a scalar.
+fn frontmatter_of_another_type() -> Problem {
+    let (message, help) = ("the frontmatter must be a mapping", "write key: value lines");
+    Problem::new(Severity::Error, ProblemKind::FrontmatterNotMapping, message, help)
+}
+
 /// The problem of a frontmatter that is not YAML.
 fn yaml_problem(error: &YamlError) -> Problem {
     let message = format!("the frontmatter is not valid YAML: {}", error.message);
@@ -90,9 +111,6 @@ pub(super) fn read(
     profile: Profile,
 ) -> Result<(Document, Vec<Problem>), Vec<Problem>> {
     let (file, text) = decode(files).map_err(|problem| vec![problem])?;
-    let error = |kind, message: &str, help: &str| {
-        vec![Problem::new(Severity::Error, kind, message, help).in_file(file.as_str())]
-    };
     let demanded = if profile == Profile::Strict {
         Severity::Error
     } else {
@@ -100,14 +118,7 @@ pub(super) fn read(
     };
     let (yaml, body) = match frontmatter::split(&text, Delimiters::Lenient) {
         Split::Found { yaml, body } => (yaml, body),
-        Split::Unclosed { .. } => {
-            let message = "the frontmatter has no closing --- line";
-            return Err(error(
-                ProblemKind::FrontmatterUnclosed,
-                message,
-                "end the frontmatter with a line ---",
-            ));
-        }
+        Split::Unclosed { .. } => return Err(vec![unclosed_frontmatter().in_file(file.as_str())]),
         Split::Absent { body } => {
             let problem = without_frontmatter(demanded).in_file(file.as_str());
             return Ok((plain(&file, &text, body), vec![problem]));
@@ -118,24 +129,10 @@ pub(super) fn read(
     let members = match node.to_json() {
         Value::Object(members) => members,
         Value::Null => {
-            let help = "write at least name: and description:";
-            let problem = Problem::new(
-                demanded,
-                ProblemKind::FrontmatterNotMapping,
-                "the frontmatter is empty",
-                help,
-            );
-            problems.push(problem.in_file(file.as_str()).at_line(1));
+            problems.push(empty_frontmatter(demanded).in_file(file.as_str()));
             Map::new()
         }
-        _ => {
-            let message = "the frontmatter must be a mapping";
-            return Err(error(
-                ProblemKind::FrontmatterNotMapping,
-                message,
-                "write key: value lines",
-            ));
-        }
+        _ => return Err(vec![frontmatter_of_another_type().in_file(file.as_str())]),
     };
     problems.extend(repeated_key(&node, demanded).map(|problem| problem.in_file(file.as_str())));
     let dialect = recognise(&members);
