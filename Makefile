@@ -17,7 +17,7 @@ THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGR
 # What tests/cluster_packages takes: the images as archives, and knack.
 OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
-.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
+.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -38,11 +38,26 @@ endif
 	@install -m 755 $(RUNNER) $(PROGRAMS)/knack-runner
 
 # Wheels come from the index that uv is configured for; what is there already is not asked for again.
-demo-packages: build
-	@said=$$(KNACK_UV=$$(tools/uv.sh) $(PROGRAMS)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
+packages_of_demo = @said=$$(KNACK_UV=$$(tools/uv.sh) $(1)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
 
-demo: demo-packages ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|responses|anthropic|gemini for a real one)
-	@python3 tests/demo/demo.py --knack $(PROGRAMS)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
+demo-packages: build
+	$(call packages_of_demo,$(PROGRAMS))
+
+# Often the first command of somebody new: unless PROFILE says otherwise it takes programs of the profile dev, which are there in a
+# third of the time, and with which `make test` goes on.
+ifeq ($(origin PROFILE),file)
+DEMO := $(TARGET_DIR)/debug
+demo-programs: runner
+	@tools/progress.sh "knack" cargo build --workspace --features $(FEATURES) --bin knack
+	@install -m 755 $(RUNNER) $(DEMO)/knack-runner
+else
+DEMO := $(PROGRAMS)
+demo-programs: build
+endif
+
+demo: demo-programs ## Shows the main job: real requests, real runs, a scripted model (UPSTREAM=openai|responses|anthropic|gemini for a real one)
+	$(call packages_of_demo,$(DEMO))
+	@python3 tests/demo/demo.py --knack $(DEMO)/knack $(if $(UPSTREAM),--upstream $(UPSTREAM))
 
 recording: demo-packages ## Records the demo as docs/demo.svg, the animated picture of the README
 	@tools/recording.py --knack $(PROGRAMS)/knack

@@ -5,6 +5,7 @@
 //! DIR/executions/00000001.jsonl  lines, each a whole execution as it was at a moment; the last of an id counts
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -48,6 +49,30 @@ pub struct FolderHistory {
     _lock: File,
 }
 
+/// What lines say: the index of all executions, and those that have no end, by id.
+fn index_of(lines: Vec<(u32, Line)>) -> (Index, Vec<Execution>) {
+    let (mut index, mut unfinished) = (Index::default(), BTreeMap::new());
+    for (file, line) in lines {
+        let Line {
+            offset,
+            length,
+            execution,
+        } = line;
+        if execution.withdrawn {
+            index.remove(&execution.id);
+            unfinished.remove(&execution.id);
+            continue;
+        }
+        index.set(&execution, Location::Disk { file, offset, length });
+        if execution.status.has_ended() {
+            unfinished.remove(&execution.id);
+        } else {
+            unfinished.insert(execution.id.clone(), execution);
+        }
+    }
+    (index, unfinished.into_values().collect())
+}
+
 /// An opened history.
 #[derive(Debug)]
 pub struct OpenedHistory {
@@ -77,30 +102,9 @@ impl FolderHistory {
         }
         let lock = lock_alone(&folder.join(WRITER), "writes the history of this folder")?;
         let read = Segments::read(&folder, settings, &*disk)?;
-        let (mut segments, mut index) = (read.segments, Index::default());
-        let mut unfinished = std::collections::BTreeMap::new();
-        for (
-            file,
-            Line {
-                offset,
-                length,
-                execution,
-            },
-        ) in read.lines
-        {
-            if execution.withdrawn {
-                index.remove(&execution.id);
-                unfinished.remove(&execution.id);
-                continue;
-            }
-            index.set(&execution, Location::Disk { file, offset, length });
-            if execution.status.has_ended() {
-                unfinished.remove(&execution.id);
-            } else {
-                unfinished.insert(execution.id.clone(), execution);
-            }
-        }
-        for execution in unfinished.into_values().map(|execution| execution.lost()) {
+        let mut segments = read.segments;
+        let (mut index, unfinished) = index_of(read.lines);
+        for execution in unfinished.into_iter().map(|execution| execution.lost()) {
             let line = line(&execution)?;
             let (file, offset) = segments.append(&line, now(), &*disk)?;
             let length = u32::try_from(line.len() - 1).unwrap_or(u32::MAX);
