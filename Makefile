@@ -43,8 +43,8 @@ packages_of_demo = @said=$$(KNACK_UV=$$(tools/uv.sh) $(1)/knack skill packages -
 demo-packages: build
 	$(call packages_of_demo,$(PROGRAMS))
 
-# Often the first command of somebody new: unless PROFILE says otherwise it takes programs of the profile dev, which are there in a
-# third of the time, and with which `make test` goes on.
+# Often the first command of somebody new: unless PROFILE says otherwise it takes a program of the profile dev, which is there sooner
+# than one with LTO, and with which `make test` goes on.
 ifeq ($(origin PROFILE),file)
 DEMO := $(TARGET_DIR)/debug
 demo-programs: runner

@@ -5,7 +5,7 @@ use knack_execution::ExecutionError;
 use knack_execution::conversation::Transport;
 use knack_runner::protocol::{Decoder, FromRunner, Incoming, Key, OwnerLink, ToRunner};
 use kube::Api;
-use kube::api::{AttachParams, AttachedProcess};
+use kube::api::AttachParams;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::names::CONTAINER;
@@ -24,7 +24,7 @@ pub(super) struct Attached {
     stdin: Box<dyn AsyncWrite + Send + Unpin>,
     stdout: Box<dyn AsyncRead + Send + Unpin>,
     /// Aborts the stream when dropped.
-    _process: AttachedProcess,
+    _guard: Box<dyn Send + Sync>,
     decoder: Decoder,
     scratch: Box<[u8]>,
     link: OwnerLink,
@@ -55,15 +55,25 @@ impl Attached {
         let (Some(stdin), Some(stdout)) = (process.stdin(), process.stdout()) else {
             return Err(kube::Error::Service("the attach stream has no channels".into()));
         };
-        Ok(Self {
+        Ok(Self::over(stdin, stdout, process, key))
+    }
+
+    /// Over the streams of a container's stdin and stdout, which end with `guard`.
+    pub(super) fn over(
+        stdin: impl AsyncWrite + Send + Unpin + 'static,
+        stdout: impl AsyncRead + Send + Unpin + 'static,
+        guard: impl Send + Sync + 'static,
+        key: Key,
+    ) -> Self {
+        Self {
             stdin: Box::new(stdin),
             stdout: Box::new(stdout),
-            _process: process,
+            _guard: Box::new(guard),
             decoder: Decoder::new(),
             scratch: vec![0; READ_BYTES].into(),
             link: OwnerLink::new(key),
             is_bound: false,
-        })
+        }
     }
 
     /// Claims the runner.

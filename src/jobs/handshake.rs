@@ -12,6 +12,15 @@ use super::failure::failure;
 /// How long a runner may take to answer `claim`: it answers in a millisecond, on a node without CPU to give in seconds.
 /// A container that dies meanwhile ends the stream, and its pod says why.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
+/// When a claim without an answer is sent again, after it and after each that follows. containerd gives a container what an attacher
+/// sends before it gives the attacher what the container answers (`ContainerIO.Attach`), so on a busy node the answer may be in
+/// the log alone. A runner answers eight claims.
+const CLAIM_AGAIN: [Duration; 4] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 /// The error for a stream that ended between claim and run: kubelet or containerd went away. Another pod may be tried.
 pub(super) const STREAM_ENDED: &str = "StreamEnded";
 
@@ -21,46 +30,64 @@ pub(super) fn stream_ended(error: &ExecutionError) -> ExecutionError {
     failure(ClusterFailureKind::ApiUnavailable, STREAM_ENDED, &message, false)
 }
 
-/// Sends `claim` and waits for its answer. `false`: the stream ended before anything came.
+/// Sends `claim`, and again while there is no answer. `false`: the stream ended before anything came.
 pub(super) async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
-    if attached.claim().await.is_err() {
-        return Ok(false);
-    }
-    let answer = async {
+    let mut pauses = CLAIM_AGAIN.iter();
+    let conversation = async {
         loop {
-            match attached.receive().await {
-                Ok(Incoming::Frame(FromRunner::Claimed(_))) => return Ok(true),
-                Ok(Incoming::Unproven(FromRunner::Claimed(_))) => {
-                    return Err(failure(
-                        ClusterFailureKind::ContainerFailed,
-                        "ClaimedByAnother",
-                        "the runner was claimed with a key that is not this hub's",
-                        false,
-                    ));
+            if attached.claim().await.is_err() {
+                return Ok(false);
+            }
+            let answer = claimed(attached);
+            match pauses.next() {
+                None => return answer.await,
+                Some(pause) => {
+                    if let Ok(answer) = tokio::time::timeout(*pause, answer).await {
+                        return answer;
+                    }
                 }
-                Ok(Incoming::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
-                // An old runner answers like this to a claim that it does not support.
-                Ok(Incoming::Unproven(FromRunner::Rejected(rejected))) => {
-                    return Err(failure(
-                        ClusterFailureKind::RunnerTooOld,
-                        "Rejected",
-                        &rejected.message,
-                        false,
-                    ));
-                }
-                Ok(_) => {}
-                Err(_) => return Ok(false),
             }
         }
     };
-    tokio::time::timeout(CLAIM_TIMEOUT, answer).await.unwrap_or_else(|_| {
-        Err(failure(
-            ClusterFailureKind::RunnerTooOld,
-            "NoAnswer",
-            "the program in the container does not answer as knack-runner",
-            false,
-        ))
-    })
+    tokio::time::timeout(CLAIM_TIMEOUT, conversation)
+        .await
+        .unwrap_or_else(|_| {
+            Err(failure(
+                ClusterFailureKind::RunnerTooOld,
+                "NoAnswer",
+                "the program in the container does not answer as knack-runner",
+                false,
+            ))
+        })
+}
+
+/// Waits for the answer to a claim. `false`: the stream ended. Cancel-safe.
+async fn claimed(attached: &mut Attached) -> Result<bool, ExecutionError> {
+    loop {
+        match attached.receive().await {
+            Ok(Incoming::Frame(FromRunner::Claimed(_))) => return Ok(true),
+            Ok(Incoming::Unproven(FromRunner::Claimed(_))) => {
+                return Err(failure(
+                    ClusterFailureKind::ContainerFailed,
+                    "ClaimedByAnother",
+                    "the runner was claimed with a key that is not this hub's",
+                    false,
+                ));
+            }
+            Ok(Incoming::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
+            // An old runner answers like this to a claim that it does not support.
+            Ok(Incoming::Unproven(FromRunner::Rejected(rejected))) => {
+                return Err(failure(
+                    ClusterFailureKind::RunnerTooOld,
+                    "Rejected",
+                    &rejected.message,
+                    false,
+                ));
+            }
+            Ok(_) => {}
+            Err(_) => return Ok(false),
+        }
+    }
 }
 
 /// Errors: this owner and the runner have no protocol in common.
@@ -96,7 +123,53 @@ pub(super) fn missing_lock(locks: Option<&LockReport>, requires_landlock: bool) 
 
 #[cfg(test)]
 mod tests {
+    use knack_runner::protocol::{Claimed, Key, Refusal, RunnerLink};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
     use super::*;
+
+    /// A runner that answers each claim; the first `lost` answers reach nobody. Returns the outcome, and the claims that came.
+    async fn claim_with_lost_answers(lost: usize) -> (Result<bool, ExecutionError>, usize) {
+        let key = Key::new([7; 32]);
+        let (stdin, of_runner) = tokio::io::duplex(4096);
+        let (mut to_owner, stdout) = tokio::io::duplex(4096);
+        let mut attached = Attached::over(stdin, stdout, (), key.clone());
+        let mut claims = 0;
+        let runner = async {
+            let mut link = RunnerLink::new(&key);
+            let mut lines = BufReader::new(of_runner).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                assert!(matches!(link.read(line.as_bytes()), Err(Refusal::Claim(_))), "{line}");
+                let answer = link.line(&FromRunner::Claimed(Claimed {
+                    protocol: PROTOCOL,
+                    version: String::new(),
+                }));
+                link.sent();
+                claims += 1;
+                if claims > lost {
+                    to_owner.write_all(&answer).await.unwrap();
+                }
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = claim(&mut attached) => outcome,
+            () = runner => panic!("the owner is gone"),
+        };
+        (outcome, claims)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_lost_is_asked_for_again() {
+        for lost in 0..=CLAIM_AGAIN.len() {
+            let (outcome, claims) = claim_with_lost_answers(lost).await;
+            assert_eq!((outcome, claims), (Ok(true), lost + 1));
+        }
+        let (outcome, claims) = claim_with_lost_answers(usize::MAX).await;
+        let Err(ExecutionError::Cluster(failure)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((failure.reason.as_str(), claims), ("NoAnswer", CLAIM_AGAIN.len() + 1));
+    }
 
     #[test]
     fn a_pod_without_a_promised_lock_is_not_used() {

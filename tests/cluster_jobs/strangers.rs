@@ -135,7 +135,8 @@ fn frames_that_a_second_attacher_forges_run_nothing() {
         );
 
         stands().await;
-        let request = python(&format!("import time; time.sleep(12); {OURS}"));
+        let mut request = python(&format!("import time; time.sleep(12); {OURS}"));
+        request.limits.timeout = Duration::from_secs(30);
         let id = request.id;
         let forge = async {
             eventually(30, "it runs", async || {
