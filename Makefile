@@ -29,13 +29,14 @@ setup: ## Installs what building and testing need (as root on Debian), or names 
 runner: setup ## Builds the static sandbox runner
 	@tools/progress.sh "sandbox runner" env RUSTFLAGS='-C target-feature=+crt-static' cargo build -p knack-runner --profile runner --target $(HOST)
 
+# install -C leaves a runner that is the same already: tests of a suite beside may be starting it.
 build: runner ## Builds the programs of a release, the runner beside them (PROFILE=dev: those of the tests, and the tests)
 ifeq ($(PROFILE),dev)
 	@tools/progress.sh "knack and its tests" cargo build --workspace --features $(FEATURES) --bins --tests --examples
 else
 	@tools/progress.sh "knack" cargo build --release -p knack -p knack-gateway-program --features $(FEATURES) --bin knack --bin knack-gateway
 endif
-	@install -m 755 $(RUNNER) $(PROGRAMS)/knack-runner
+	@install -C -m 755 $(RUNNER) $(PROGRAMS)/knack-runner
 
 # Wheels come from the index that uv is configured for; what is there already is not asked for again.
 packages_of_demo = @said=$$(KNACK_UV=$$(tools/uv.sh) $(1)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
@@ -49,7 +50,7 @@ ifeq ($(origin PROFILE),file)
 DEMO := $(TARGET_DIR)/debug
 demo-programs: runner
 	@tools/progress.sh "knack" cargo build --workspace --features $(FEATURES) --bin knack
-	@install -m 755 $(RUNNER) $(DEMO)/knack-runner
+	@install -C -m 755 $(RUNNER) $(DEMO)/knack-runner
 else
 DEMO := $(PROGRAMS)
 demo-programs: build
@@ -104,7 +105,7 @@ cluster-of-tests: build
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh begin
 
 test-rust: runner cluster-of-tests
-	@mkdir -p $(TARGET_DIR)/debug && install -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
+	@mkdir -p $(TARGET_DIR)/debug && install -C -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
 	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast
 
 test-examples: demo-packages

@@ -7,7 +7,6 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::measure::median;
-
 use super::processes::Knack;
 use super::report::{Budget, Measured, Report};
 

@@ -9,7 +9,7 @@ pub const KEY_BYTES: usize = 32;
 
 /// The secret that an owner shares with one runner, for one conversation.
 ///
-/// It is sent once, in `claim`, on the runner's stdin, which only the owner's node and API server can read. It is never
+/// It is sent in `claim` alone, on the runner's stdin, which only the owner's node and API server can read. It is never
 /// printed: `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; KEY_BYTES]);
