@@ -16,7 +16,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use knack_execution::Executor as _;
 use knack_execution::remote::{Progress, RemoteExecutor};
-use knack_gateway::catalog::remote::{FetchError, fetch_skill};
+use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Route, Token};
 use knack_hub_api::{DEFAULT_PORT, RuntimeName};
 use knack_skill::model::{Skill, SkillRef};
@@ -170,7 +170,7 @@ async fn fetch(hub: &HubClient, runtime: &RuntimeName, skill: &SkillRef) -> anyh
     let mut pause = RETRY_FIRST;
     loop {
         match fetch_skill(hub, runtime, skill).await {
-            Err(FetchError::Hub(error)) if error.is_transient() && Instant::now() + pause < until => {
+            Err(error) if error.is_transient() && Instant::now() + pause < until => {
                 terminal::note(&format!("retrying: {error}"));
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY_LAST);

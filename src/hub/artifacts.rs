@@ -86,7 +86,7 @@ pub enum ArtifactError {
     /// The API server did not answer.
     #[error("{0}")]
     Api(String),
-    /// It is incomplete or damaged.
+    /// It is incomplete or damaged, or the hub may not read it.
     #[error("{0}")]
     Broken(String),
 }
@@ -117,10 +117,17 @@ struct Table {
     /// Newest last.
     summaries: HashMap<SkillRef, Vec<Arc<Summary>>>,
     /// Revisions that are being read.
-    reading: HashMap<SkillRef, Vec<InService>>,
+    reading: HashMap<SkillRef, Vec<Reading>>,
     content: HashMap<(SkillRef, String), Arc<Content>>,
     /// Keys of `content`, least recently used first.
     order: VecDeque<(SkillRef, String)>,
+}
+
+/// A revision that is being read until it is known.
+struct Reading {
+    wanted: InService,
+    /// An answer of the API server has shown that it cannot be had as things are: asking again waits for somebody to mend it.
+    is_refused: bool,
 }
 
 impl Artifacts {
@@ -163,6 +170,9 @@ impl Artifacts {
                 }
                 Err(error) => {
                     tracing::warn!(skill = %name(id), revision = %wanted.revision, %error, "an artifact cannot be read; trying again");
+                    if matches!(error, ArtifactError::Broken(_)) {
+                        self.lock().refuse(&wanted);
+                    }
                 }
             }
             tokio::time::sleep(pause).await;
@@ -224,6 +234,20 @@ impl Artifacts {
     pub fn is_being_read(&self, id: &SkillRef) -> bool {
         let has_content = !self.in_service(id).is_empty();
         has_content && !self.lock().summaries.contains_key(id)
+    }
+
+    /// Whether no try that is under way decides any more what of a revision is served: it is known, out of service, or cannot
+    /// be had as things are.
+    pub fn is_settled(&self, wanted: &InService) -> bool {
+        if !self.is_in_service(wanted) {
+            return true;
+        }
+        let table = self.lock();
+        let reading = table.reading.get(&wanted.skill).into_iter().flatten();
+        table.knows(wanted)
+            || reading
+                .into_iter()
+                .any(|reading| reading.wanted == *wanted && reading.is_refused)
     }
 
     /// The content of a digest of a skill: of the revision in service, or of one before it that this replica has seen in
@@ -330,8 +354,14 @@ impl Artifacts {
             let what = || format!("get ConfigMap {}", map.name);
             call(what, api.get(&map.name))
         });
-        let shards = futures::future::try_join_all(calls).await;
-        let shards = shards.map_err(|error| ArtifactError::Api(error.to_string()))?;
+        let shards = futures::future::try_join_all(calls).await.map_err(|error| {
+            let status = error.answer();
+            if status.is_some_and(|status| status.is_not_found() || status.is_forbidden()) {
+                ArtifactError::Broken(error.to_string())
+            } else {
+                ArtifactError::Api(error.to_string())
+            }
+        })?;
         match wanted.read(&shards) {
             Ok(content) => Ok(judge(wanted, content)),
             Err(Unfit::Unreadable(why)) => Err(ArtifactError::Broken(why)),
@@ -360,27 +390,35 @@ impl Artifacts {
 }
 
 impl Table {
+    fn knows(&self, wanted: &InService) -> bool {
+        let known = self.summaries.get(&wanted.skill);
+        known.is_some_and(|list| list.iter().any(|summary| summary.in_service == *wanted))
+    }
+
     /// Whether a revision is neither known nor being read; it is being read from now on.
     fn is_new(&mut self, wanted: &InService) -> bool {
-        let known = self.summaries.get(&wanted.skill);
-        let is_known = known.is_some_and(|list| list.iter().any(|summary| summary.in_service == *wanted));
-        let is_reading = self
-            .reading
-            .get(&wanted.skill)
-            .is_some_and(|list| list.contains(wanted));
-        let is_new = !is_known && !is_reading;
+        let reading = self.reading.get(&wanted.skill);
+        let is_reading = reading.is_some_and(|list| list.iter().any(|reading| reading.wanted == *wanted));
+        let is_new = !self.knows(wanted) && !is_reading;
         if is_new {
-            self.reading
-                .entry(wanted.skill.clone())
-                .or_default()
-                .push(wanted.clone());
+            self.reading.entry(wanted.skill.clone()).or_default().push(Reading {
+                wanted: wanted.clone(),
+                is_refused: false,
+            });
         }
         is_new
     }
 
+    fn refuse(&mut self, wanted: &InService) {
+        let reading = self.reading.get_mut(&wanted.skill).into_iter().flatten();
+        for reading in reading.filter(|reading| reading.wanted == *wanted) {
+            reading.is_refused = true;
+        }
+    }
+
     fn is_read(&mut self, wanted: &InService) {
         if let Some(reading) = self.reading.get_mut(&wanted.skill) {
-            reading.retain(|other| other != wanted);
+            reading.retain(|reading| reading.wanted != *wanted);
             if reading.is_empty() {
                 self.reading.remove(&wanted.skill);
             }

@@ -27,6 +27,7 @@ pub mod routes;
 pub mod runtime_line;
 pub mod server;
 pub mod settings;
+pub mod start;
 pub mod tls;
 mod trace;
 pub mod view;

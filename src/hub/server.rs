@@ -24,6 +24,7 @@ use super::metrics::Metrics;
 use super::peers;
 use super::routes::{HubState, router};
 use super::settings::HubSettings;
+use super::start::{self, Start};
 use super::tls::Certificate;
 use super::views::Views;
 use super::watch::{self, Shared};
@@ -53,11 +54,10 @@ const PRUNE_EVERY: Duration = Duration::from_mins(1);
 /// State that the process's other ports report.
 #[derive(Debug)]
 pub struct HubProbes {
-    shared: Arc<Shared>,
+    start: Start,
     metrics: Arc<Metrics>,
     memory: MemoryBudget,
     kept: Arc<KeptStore>,
-    lists: usize,
     draining: AtomicBool,
 }
 
@@ -66,8 +66,8 @@ impl Probes for HubProbes {
         if self.draining.load(Ordering::Acquire) {
             return Err("draining".to_owned());
         }
-        match self.shared.read(|world| world.waiting_for(self.lists)) {
-            Some(what) => Err(format!("waiting for the first list of {what}")),
+        match self.start.waiting_for() {
+            Some(what) => Err(format!("reading {what} for the first time")),
             None => Ok(String::new()),
         }
     }
@@ -109,15 +109,17 @@ impl Hub {
             move |skill: &knack_api::Skill| artifacts.want(skill)
         };
         let mut watches = watch::spawn(client, &watching, &shared, on_skill);
+        let (start, first_reading) =
+            start::begin(&shared, artifacts.clone(), watch::lists(&watching), watching.packages);
+        watches.spawn(first_reading);
         watches.spawn(peers::follow(client.clone(), settings.namespace.clone(), peers.clone()));
         let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
         watches.spawn(prune_regularly(artifacts.clone(), Arc::clone(&kept)));
         let probes = Arc::new(HubProbes {
-            shared: Arc::clone(&shared),
+            start: start.clone(),
             metrics: Arc::clone(&metrics),
             memory: memory.clone(),
             kept: Arc::clone(&kept),
-            lists: watch::lists(&watching),
             draining: AtomicBool::new(false),
         });
         let state = HubState {
@@ -129,6 +131,7 @@ impl Hub {
                 settings.default_runtime.clone(),
                 watch::lists(&watching),
             ),
+            start,
             views: Views::new(
                 Arc::clone(&shared),
                 artifacts.clone(),

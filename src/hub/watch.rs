@@ -130,8 +130,8 @@ pub fn spawn(
         let (client, world, namespace) = (client.clone(), Arc::clone(shared), settings.namespace.clone());
         tasks.spawn(environments::follow(client, namespace, move |records| {
             world.write(|world| {
-                let has_changed = *world.environments != records;
-                world.environments = Arc::new(records);
+                let has_changed = *world.environments != records || !world.environments_listed;
+                (world.environments, world.environments_listed) = (Arc::new(records), true);
                 has_changed.then_some(Change::All)
             });
         }));

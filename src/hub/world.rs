@@ -199,6 +199,8 @@ pub struct World {
     pub namespaces: Arc<NamespaceLabels>,
     /// The records of environments of packages.
     pub environments: Arc<Records>,
+    /// Whether these records were listed.
+    pub environments_listed: bool,
     /// The recent changes.
     pub log: ChangeLog,
     /// Namespaces of a list that is being read.

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use cluster_support::{Cluster, progress, run};
 use k8s_openapi::api::coordination::v1::Lease;
-use knack_api::Quantity;
+use knack_api::{Quantity, SkillRuntime};
 use knack_hub_api::SkillLine;
 use kube::Api;
 use kube::api::ListParams;
@@ -35,13 +35,13 @@ const QUEUED: usize = 300;
 const QUEUED_BYTES: usize = 24 * MIB;
 /// How often a sender whose connection broke asks: a hub that is gone refuses all of them at once.
 const TRIES: usize = 4;
-/// Clients that read nothing of the run that they have asked for.
-const READERS: usize = 20;
+/// Clients that read nothing of the run that they have asked for. Each has a warm pod: the hub closes a reader a minute after it
+/// stopped, so the last run must not end much later than the first, on a slow machine either.
+const READERS: usize = 16;
 /// Output and files of each of these runs, bytes: together more than half of what all results may take.
 const OUTPUT_BYTES: usize = 1_000_000;
 const FILE_BYTES: usize = 3_000_000;
-/// Of these results, those that must be in the hub at once. Not all: sockets take an answer of 7 MB whole now and then, and
-/// on a slow machine the hub closes the first readers before the last run has ended.
+/// Of these results, those that must be in the hub at once. Not all: sockets take an answer of 7 MB whole now and then.
 const HELD_RESULTS: usize = READERS / 4 * 3;
 /// The part of the budget that outcomes may take which are only kept for who asks again.
 const KEPT_PART: usize = 4;
@@ -328,6 +328,23 @@ async fn forge(sender: Sender, number: usize, stop: Arc<AtomicBool>) -> usize {
     shown
 }
 
+/// Waits until the pool has a pod for each reader.
+async fn warm(world: &World) {
+    let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), &world.run);
+    let has_all = async {
+        loop {
+            let status = runtimes.get("default").await.unwrap().status;
+            let ready = status.and_then(|status| status.warm_pool).map_or(0, |pool| pool.ready);
+            progress(format!("{ready} of {READERS} pods are warm"));
+            if usize::try_from(ready).unwrap() >= READERS {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(SOON, has_all).await.expect("the pool is full");
+}
+
 /// Runs whose answers are not read beyond their heads, each on a connection of its own.
 async fn unread(world: &World, tenant: usize, sender: &Sender, skill: &SkillLine) -> Vec<reqwest::Response> {
     let program =
@@ -410,7 +427,7 @@ async fn given_back(hub: &Limited, before: usize) {
     }
 }
 
-/// 20 readers that stop before results of 4 MB, 36 bodies of 31 MiB, 300 runs with 24 MiB each that want to wait, and forged tokens, from three
+/// 16 readers that stop before results of 4 MB, 36 bodies of 31 MiB, 300 runs with 24 MiB each that want to wait, and forged tokens, from three
 /// callers. A fourth one's requests are answered as ever, the hub is not killed, and afterwards its memory is free again.
 #[test]
 fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served() {
@@ -424,7 +441,10 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             };
             let plan = Plan::of(
                 4,
-                json!({"concurrency": {"maxRuns": 4, "maxQueued": 600, "queueTimeoutSeconds": 600}}),
+                json!({
+                    "warmPool": {"replicas": READERS},
+                    "concurrency": {"maxRuns": 4, "maxQueued": 600, "queueTimeoutSeconds": 600},
+                }),
             );
             let world = World::install(cluster, plan).await;
             let mut hub = Limited::start(&world, cluster, group).await;
@@ -437,6 +457,7 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
                 skills.push(world.served(&world.tenant(tenant).await, &name).await);
                 senders.push(Sender::new(&world, tenant).await);
             }
+            warm(&world).await;
             let before = hub.metric("knack_hub_memory_held_bytes").await;
             let held_by = lease(&world).await;
             let streams = unread(&world, 2, &senders[2], &skills[2]).await;

@@ -37,6 +37,7 @@ mod protocols;
 mod released;
 mod repeats;
 mod requests;
+mod restart;
 mod slow_reader;
 mod support;
 mod tenants;

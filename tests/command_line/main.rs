@@ -16,6 +16,7 @@ mod grants;
 mod idle_flags;
 mod import_url;
 mod inject;
+mod lagging_replica;
 mod packages;
 #[path = "../support/port.rs"]
 mod port;

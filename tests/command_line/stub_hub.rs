@@ -53,6 +53,8 @@ struct Catalog {
     spoken: Option<(Option<u32>, u32)>,
     /// `maxSnapshotAgeSeconds` of the runtime, if it has one of its own.
     max_age_seconds: Option<u64>,
+    /// How many of the next requests for content meet a replica that does not know it yet.
+    behind: usize,
 }
 
 impl Catalog {
@@ -173,6 +175,11 @@ impl Hub {
     pub(crate) fn keep_for(&self, seconds: u64) {
         self.catalog
             .send_modify(|catalog| catalog.max_age_seconds = Some(seconds));
+    }
+
+    /// The next requests for content meet a replica that is behind the one that sent the catalog.
+    pub(crate) fn be_behind(&self, requests: usize) {
+        self.catalog.send_modify(|catalog| catalog.behind = requests);
     }
 
     /// The skill is deleted.
@@ -310,6 +317,20 @@ fn found(catalog: &watch::Sender<Catalog>, digest: &str) -> Option<BTreeMap<Stri
 }
 
 async fn index(State(catalog): State<watch::Sender<Catalog>>, Path(digest): Path<String>) -> Response {
+    let mut is_behind = false;
+    catalog.send_if_modified(|catalog| {
+        is_behind = catalog.behind > 0;
+        catalog.behind = catalog.behind.saturating_sub(1);
+        // No stream says anything new.
+        false
+    });
+    if is_behind {
+        let problem = Problem::new(
+            ProblemCode::NotFound,
+            "no skill that you see at this runtime is made of it",
+        );
+        return (http::StatusCode::NOT_FOUND, axum::Json(problem)).into_response();
+    }
     let Some(files) = found(&catalog, &digest) else {
         return http::StatusCode::NOT_FOUND.into_response();
     };

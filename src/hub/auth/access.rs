@@ -10,6 +10,7 @@ use kube::Client;
 use super::caller::Caller;
 use super::rights::Rights;
 use crate::access_review::Deed;
+use crate::hub::start::starting;
 use crate::hub::watch::Shared;
 
 /// A caller who may use a runtime.
@@ -129,12 +130,4 @@ fn not_for_others(caller: &Caller, name: &RuntimeName, client: &str) -> Problem 
             name.name
         ),
     )
-}
-
-fn starting() -> Problem {
-    Problem::new(
-        ProblemCode::Unavailable,
-        "this replica of the hub has just started; try again",
-    )
-    .retry_after(1)
 }

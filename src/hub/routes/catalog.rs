@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::right::Right;
 use super::{HubState, OfRuntime, Refused, Stop, granted};
 use crate::hub::auth::Caller;
+use crate::hub::start::starting;
 use crate::hub::view::{self, View};
 
 /// A line at least this often, so that a dead connection is known as one.
@@ -30,8 +31,8 @@ const SETTLE_FIRST: Duration = Duration::from_millis(10);
 const SETTLE_MAX: Duration = Duration::from_millis(250);
 /// Without changes for this long they count as single ones again.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long a request waits for the first list of a hub that has just started.
-const FIRST_LIST_WAIT: Duration = Duration::from_secs(5);
+/// How long a request waits for a hub that has just started.
+const START_WAIT: Duration = Duration::from_secs(5);
 
 /// The route.
 pub(super) async fn catalog(
@@ -40,13 +41,10 @@ pub(super) async fn catalog(
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<OfRuntime>,
 ) -> Result<Response, Refused> {
-    let lists = crate::hub::watch::lists(&state.settings.watching());
-    let mut changes = state.shared.changes();
-    let ready = changes.wait_for(|_| state.shared.read(|world| world.waiting_for(lists).is_none()));
-    if tokio::time::timeout(FIRST_LIST_WAIT, ready).await.is_err() {
-        let problem = Problem::new(ProblemCode::Unavailable, "the hub has just started; try again").retry_after(1);
-        return Err(Refused::new("catalog", problem));
+    if tokio::time::timeout(START_WAIT, state.start.over()).await.is_err() {
+        return Err(Refused::new("catalog", starting()));
     }
+    let mut changes = state.shared.changes();
     let granted = granted(&state, &caller, &query, "catalog").await?;
     // Before the number: the view of that number contains everything observed by now.
     let seen = state.shared.newest_version();

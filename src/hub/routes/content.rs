@@ -12,6 +12,7 @@ use knack_skill::model::SkillRef;
 use super::{HubState, OfRuntime, Refused, granted};
 use crate::hub::artifacts::{ArtifactError, Content};
 use crate::hub::auth::Caller;
+use crate::hub::start::starting;
 
 /// `GET /v1/content/{digest}`.
 pub(super) async fn index(
@@ -51,7 +52,12 @@ async fn find(
     let version = *state.shared.changes().borrow();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
     let skill = view.and_then(|view| view.of_digest(digest).cloned());
-    let skill: SkillRef = skill.ok_or_else(|| missing(digest))?;
+    let skill: SkillRef = match skill {
+        Some(skill) => skill,
+        // Another replica may have named it.
+        None if state.start.waiting_for().is_some() => return Err(Refused::new("content", starting())),
+        None => return Err(missing(digest)),
+    };
     state.artifacts.content(&skill, digest).await.map_err(|error| {
         let problem = match error {
             ArtifactError::Unknown => return missing(digest),

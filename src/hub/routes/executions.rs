@@ -227,15 +227,17 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
         Problem::new(ProblemCode::NotFound, text)
     };
     if !state.views.serves(&granted.name, granted.sees.as_deref(), skill) {
-        return Err(if state.artifacts.is_being_read(skill) {
-            Problem::new(
-                ProblemCode::Unavailable,
-                "skills are being read at this moment; try again",
-            )
-            .retry_after(1)
-        } else {
-            unknown()
-        });
+        return Err(
+            if state.start.waiting_for().is_some() || state.artifacts.is_being_read(skill) {
+                Problem::new(
+                    ProblemCode::Unavailable,
+                    "skills are being read at this moment; try again",
+                )
+                .retry_after(1)
+            } else {
+                unknown()
+            },
+        );
     }
     let content = state.artifacts.content(skill, &line.digest).await.map_err(|error| match error {
         ArtifactError::Unknown => Problem::new(

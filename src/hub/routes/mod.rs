@@ -29,6 +29,7 @@ use super::executors::Executors;
 use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
+use super::start::Start;
 use super::views::Views;
 use super::watch::Shared;
 use knack_hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version, is_label};
@@ -44,6 +45,8 @@ pub struct HubState {
     pub clients: Authenticator,
     /// The rights of callers.
     pub access: Access,
+    /// What is still read for the first time.
+    pub start: Start,
     /// The catalogs.
     pub views: Views,
     /// Files of skills.

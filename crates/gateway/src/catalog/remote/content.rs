@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{ContentFile, ContentIndex, RuntimeName};
+use knack_hub_api::{ContentFile, ContentIndex, ProblemCode, RuntimeName};
 use knack_memory::OverBudget;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
@@ -38,10 +38,16 @@ impl Missing {
     /// Whether asking again soon may help.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Hub(error) => error.is_transient(),
+            Self::Hub(error) => is_transient(error),
             Self::Memory(_) => false,
         }
     }
+}
+
+/// Whether files that a catalog names may be had soon though a hub did not give them. Unknown to one replica, they are known to
+/// another, whose catalog named them: the one is behind, or they are out of service by now, which the catalog says next.
+pub(super) fn is_transient(error: &HubError) -> bool {
+    error.is_transient() || matches!(error, HubError::Refused(problem) if problem.code == ProblemCode::NotFound)
 }
 
 /// Trees in use, by digest.

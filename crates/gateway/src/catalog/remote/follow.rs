@@ -30,8 +30,11 @@ use crate::catalog::{
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 /// Longest pause between tries, and so the longest delay after a hub returned or a runtime was created.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// Content that could not be fetched is requested again after this; the stream continues meanwhile.
-const CONTENT_RETRY: Duration = Duration::from_secs(1);
+/// Content that could not be fetched is requested again after this, doubled up to [`CONTENT_RETRY_LAST`]; the stream continues
+/// meanwhile. Short: a replica of the hub that has not seen a Skill yet is behind the one that named it by milliseconds.
+const CONTENT_RETRY_FIRST: Duration = Duration::from_millis(50);
+/// See [`CONTENT_RETRY_FIRST`].
+const CONTENT_RETRY_LAST: Duration = Duration::from_secs(1);
 
 /// Keeps the catalog up to date; dropping it ends that.
 #[derive(Debug)]
@@ -114,7 +117,7 @@ pub fn follow(
         saver: None,
         answered: false,
         first: first_sender,
-        outdated: false,
+        retry: None,
     };
     let tasks = [
         tokio::spawn(follower.run(folder, restored_sender)),
@@ -146,8 +149,8 @@ struct Follower {
     /// A hub has sent a whole catalog: what is served is its, and not what was saved.
     answered: bool,
     first: watch::Sender<bool>,
-    /// Some content is missing and will be asked for again.
-    outdated: bool,
+    /// Some content is missing and will be asked for again after this.
+    retry: Option<Duration>,
 }
 
 impl Follower {
@@ -196,10 +199,10 @@ impl Follower {
     async fn read(&mut self, mut lines: Lines) -> (HubError, bool) {
         let mut is_served = false;
         loop {
-            let line = if self.outdated {
+            let line = if let Some(pause) = self.retry {
                 tokio::select! {
                     line = lines.next_value::<CatalogLine>() => line,
-                    () = tokio::time::sleep(CONTENT_RETRY) => {
+                    () = tokio::time::sleep(pause) => {
                         self.rebuild().await;
                         continue;
                     }
@@ -221,7 +224,7 @@ impl Follower {
                 Taken::Noted => {}
                 Taken::Complete => {
                     let is_first = !std::mem::replace(&mut self.answered, true);
-                    if self.mirror.take_changed() || is_first || self.outdated || !self.serving.has_catalog() {
+                    if self.mirror.take_changed() || is_first || self.retry.is_some() || !self.serving.has_catalog() {
                         self.rebuild().await;
                     }
                 }
@@ -245,7 +248,10 @@ impl Follower {
         let created: Vec<(SkillRef, i64)> = served().map(|(id, line)| (id.clone(), line.created)).collect();
         let digests = served().map(|(_, skill)| skill.digest.clone()).collect();
         let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
-        self.outdated = failed.values().any(Missing::is_transient);
+        let pause = self
+            .retry
+            .map_or(CONTENT_RETRY_FIRST, |pause| (pause * 2).min(CONTENT_RETRY_LAST));
+        self.retry = failed.values().any(Missing::is_transient).then_some(pause);
         let mut reports = Vec::new();
         let mut known = std::mem::take(&mut self.sources);
         let mut ids = objects::ids_of(self.mirror.served());

@@ -12,7 +12,7 @@ use knack_skill::model::{Skill, SkillRef};
 use knack_skill::problem::Profile;
 
 use super::blobs::Blobs;
-use super::content::{Content, Missing};
+use super::content::{self, Content, Missing};
 use super::mirror::{Mirror, Taken};
 
 /// Why a skill was not fetched.
@@ -21,15 +21,29 @@ pub enum FetchError {
     /// The hub gave no answer, or refused.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The hub did not give the files that its catalog names.
+    #[error(transparent)]
+    Files(HubError),
     /// It does not exist, or cannot be used; the text lists what exists instead.
     #[error("{0}")]
     Skill(String),
 }
 
+impl FetchError {
+    /// Whether asking again soon may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Hub(error) => error.is_transient(),
+            Self::Files(error) => content::is_transient(error),
+            Self::Skill(_) => false,
+        }
+    }
+}
+
 impl From<Missing> for FetchError {
     fn from(missing: Missing) -> Self {
         match missing {
-            Missing::Hub(error) => Self::Hub(error),
+            Missing::Hub(error) => Self::Files(error),
             other @ Missing::Memory(_) => Self::Skill(other.to_string()),
         }
     }

@@ -1,0 +1,101 @@
+//! The start of a replica.
+//!
+//! A gateway drops the skills that a replica's index does not name. So a replica that has just started sends no index, and is not
+//! ready, before it has read everything that the cluster serves by now, and not only the lists: a skill whose ConfigMaps are
+//! not read yet, or whose environment of packages is not known yet, is in no catalog.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_hub_api::{Problem, ProblemCode};
+use tokio::sync::watch;
+
+use super::artifacts::Artifacts;
+use super::in_service::InService;
+use super::watch::Shared;
+
+/// How long the first reading may take once the lists are there: 10,000 ConfigMaps, 32 at once, from an API server that takes
+/// 0.1 s for each. What an API server does not give for longer is served once it gives it.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+/// How often the first reading is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a replica that has just started still reads.
+#[derive(Debug, Clone)]
+pub struct Start {
+    shared: Arc<Shared>,
+    /// Watches per kind.
+    lists: usize,
+    whole: watch::Receiver<bool>,
+}
+
+impl Start {
+    /// What is still being read, if anything.
+    pub fn waiting_for(&self) -> Option<&'static str> {
+        if *self.whole.borrow() {
+            return None;
+        }
+        let list = self.shared.read(|world| world.waiting_for(self.lists));
+        Some(list.unwrap_or("the content of Skills"))
+    }
+
+    /// Resolves once everything is read.
+    pub async fn over(&self) {
+        // An error means that the hub is gone.
+        let _ = self.whole.clone().wait_for(|whole| *whole).await;
+    }
+}
+
+/// Begins to wait for everything that the cluster serves by now: `lists` watches per kind, the content of the Skills that they
+/// name, and with `packages` the records of environments. The future ends when it is read.
+pub fn begin(
+    shared: &Arc<Shared>,
+    artifacts: Artifacts,
+    lists: usize,
+    packages: bool,
+) -> (Start, impl Future<Output = ()> + use<>) {
+    let (sender, whole) = watch::channel(false);
+    let start = Start {
+        shared: Arc::clone(shared),
+        lists,
+        whole,
+    };
+    let shared = Arc::clone(shared);
+    let read = async move {
+        let mut changes = shared.changes();
+        // An error means that the hub is gone.
+        let _ = changes
+            .wait_for(|_| shared.read(|world| world.waiting_for(lists).is_none()))
+            .await;
+        if tokio::time::timeout(READ_WITHIN, read_all(&shared, &artifacts, packages))
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "some content of Skills could not be read within {} s; what is served goes without it until it is read",
+                READ_WITHIN.as_secs()
+            );
+        }
+        sender.send_replace(true);
+    };
+    (start, read)
+}
+
+/// The answer of a replica that has just started: it has no data yet, which is no reason to refuse.
+pub(super) fn starting() -> Problem {
+    let text = "this replica of the hub has just started; try again";
+    Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+}
+
+async fn read_all(shared: &Shared, artifacts: &Artifacts, packages: bool) {
+    let skills = shared.read(|world| world.skills.iter().cloned().collect::<Vec<_>>());
+    let mut unread: Vec<InService> = skills.iter().flat_map(|skill| InService::all(skill)).collect();
+    loop {
+        unread.retain(|wanted| !artifacts.is_settled(wanted));
+        let are_listed = !packages || shared.read(|world| world.environments_listed);
+        if unread.is_empty() && are_listed {
+            return;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
