@@ -10,6 +10,7 @@ import sys
 import closed
 import drained
 import releases
+import rollout
 import sidecars
 import tenants
 from bed import apply, exists, get, make_namespaces, remove_namespaces, remove_stubs, stub_monitoring, wait_until
@@ -571,6 +572,7 @@ def lifecycle(report):
     sidecars.tests(report, sys.modules[__name__])
     drained.tests(report, sys.modules[__name__])
     closed.tests(report, sys.modules[__name__])
+    rollout.tests(report, sys.modules[__name__])
     report.check("the register has the default runtime", runtime_is_in_the_register)
     report.check("the register follows the runtime", register_follows_the_runtime)
     apply(GROUPS, "-n", SKILLS)

@@ -1,0 +1,87 @@
+"""Everything of the release is rolled out anew while clients ask through its Service: no answer is cut, and none is refused."""
+
+import json
+import threading
+import time
+import urllib.request
+
+from bed import get, wait_until
+from drained import ANSWER
+from harness import assert_equal, kubectl
+
+PARTS = ("controller", "hub", "gateway")
+# What clients ask, one request after the other: a stream of some 9 s, and a run of the skill's code.
+QUESTIONS = {"take your time": ANSWER, "please add 19 and 23": "The sum is 42."}
+# Clients of each question. Streams begin some seconds apart, so that the end of a pod meets each part of one.
+CLIENTS = 3
+# Answers of each client after the rollout.
+MORE = 2
+
+
+def asked(url, words):
+    """The text of a streamed answer."""
+    body = json.dumps({"model": "knack-test", "stream": True, "messages": [{"role": "user", "content": words}]}).encode()
+    request = urllib.request.Request(url, body, {"content-type": "application/json", "authorization": "Bearer test"})
+    text, opener = "", urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=120) as answer:
+        for line in answer:
+            if line.strip() == b"data: [DONE]":
+                return text
+            if line.startswith(b"data: {"):
+                text += "".join(choice["delta"].get("content") or "" for choice in json.loads(line[6:])["choices"])
+    return text + " (cut)"
+
+
+class Client(threading.Thread):
+    def __init__(self, url, words, begins):
+        super().__init__(daemon=True)
+        self.url, self.words, self.begins = url, words, begins
+        self.right, self.wrong, self.stopped = 0, [], False
+
+    def run(self):
+        time.sleep(self.begins)
+        while not self.stopped:
+            begun = time.strftime("%T")
+            try:
+                text = asked(self.url, self.words)
+            except OSError as error:
+                text = repr(error)
+            if text == QUESTIONS[self.words]:
+                self.right += 1
+            else:
+                self.wrong.append("%s to %s, %s: %s" % (begun, time.strftime("%T"), self.words, text))
+
+
+def pods_of(cluster):
+    pods = get("pods", "-n", cluster.NAMESPACE, "-l", "app.kubernetes.io/name=knack")["items"]
+    return {pod["metadata"]["name"] for pod in pods}
+
+
+def cuts_nothing(cluster):
+    service = get("service", "-n", cluster.NAMESPACE, "knack-gateway")["spec"]
+    url = "http://%s:%d/v1/chat/completions" % (service["clusterIP"], service["ports"][0]["port"])
+    clients = [Client(url, words, 3 * number) for words in QUESTIONS for number in range(CLIENTS)]
+    state = lambda: "\n".join("%s: %d right, wrong: %s" % (one.words, one.right, one.wrong) for one in clients)
+    before = pods_of(cluster)
+    for one in clients:
+        one.start()
+    try:
+        wait_until("each client has an answer", 180, lambda: all(one.right for one in clients), state)
+        deployments = ["deployment/knack-" + part for part in PARTS]
+        kubectl("rollout", "restart", "-n", cluster.NAMESPACE, *deployments)
+        for deployment in deployments:
+            kubectl("rollout", "status", "-n", cluster.NAMESPACE, deployment, "--timeout=600s")
+        wait_until("the pods of before are gone", 300, lambda: not before & pods_of(cluster), state)
+        enough = {one: one.right + MORE for one in clients}
+        wait_until("each client has more answers", 240, lambda: all(one.right >= least for one, least in enough.items()), state)
+    finally:
+        for one in clients:
+            one.stopped = True
+        for one in clients:
+            one.join()
+    assert_equal([wrong for one in clients for wrong in one.wrong], [], "answers that were cut or refused")
+    return "%d answers, %d pods replaced" % (sum(one.right for one in clients), len(before))
+
+
+def tests(report, cluster):
+    report.check("a rollout of controller, hub and gateway cuts no answer and refuses none", lambda: cuts_nothing(cluster))
