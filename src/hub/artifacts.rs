@@ -239,15 +239,15 @@ impl Artifacts {
     /// Whether no try that is under way decides any more what of a revision is served: it is known, out of service, or cannot
     /// be had as things are.
     pub fn is_settled(&self, wanted: &InService) -> bool {
-        if !self.is_in_service(wanted) {
-            return true;
-        }
-        let table = self.lock();
-        let reading = table.reading.get(&wanted.skill).into_iter().flatten();
-        table.knows(wanted)
-            || reading
-                .into_iter()
-                .any(|reading| reading.wanted == *wanted && reading.is_refused)
+        let is_decided = {
+            let table = self.lock();
+            let reading = table.reading.get(&wanted.skill).into_iter().flatten();
+            table.knows(wanted)
+                || reading
+                    .into_iter()
+                    .any(|reading| reading.wanted == *wanted && reading.is_refused)
+        };
+        is_decided || !self.is_in_service(wanted)
     }
 
     /// The content of a digest of a skill: of the revision in service, or of one before it that this replica has seen in

@@ -5,6 +5,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use knack_api::{SkillRuntime, SkillRuntimeSpec};
+use knack_execution::Missing;
 use knack_hub_api::RuntimeName;
 use knack_vocabulary::FIELD_MANAGER_HUB;
 use kube::ResourceExt as _;
@@ -207,11 +208,19 @@ impl Executors {
                 Ok(())
             }
             RuntimeState::Stops(why) => {
-                if !entry.is_stopped {
+                // A request that was let in a moment before is told the same.
+                let remedy = if runtime.spec.suspend {
+                    "set spec.suspend to false"
+                } else {
+                    "try again once it is Ready"
+                };
+                let stopped = Some(Missing::new(why.clone(), remedy));
+                let view = entry.executor.view();
+                if view.stopped != stopped {
                     entry.is_stopped = true;
                     let view = RuntimeView {
-                        suspended: true,
-                        ..(*entry.executor.view()).clone()
+                        stopped,
+                        ..(*view).clone()
                     };
                     entry.executor.update(view);
                 }
@@ -313,6 +322,8 @@ pub fn name_of(runtime: &SkillRuntime) -> RuntimeName {
 
 #[cfg(test)]
 mod tests {
+    use knack_execution::{ExecutionRequest, Program};
+
     use super::*;
 
     /// The ready count at each check, and the checks at which the status is written.
@@ -339,5 +350,47 @@ mod tests {
     fn counts_that_never_settle_are_written_every_half_minute() {
         let seen: Vec<usize> = (0..14).collect();
         assert_eq!(written(&seen), [0, 6, 12]);
+    }
+
+    /// A runtime whose status says whether it is ready.
+    fn judged(ready: &str, message: &str) -> SkillRuntime {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "run", "name": "default", "uid": "u", "generation": 1},
+            "spec": {},
+            "status": {"observedGeneration": 1, "conditions": [{
+                "type": "Ready", "status": ready, "reason": "NameConflict", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_that_a_judgement_overtakes_is_told_what_was_judged() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // Nothing listens there, and nothing needs to.
+        let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let executors = Executors::new(
+            JobClients::new(config).unwrap(),
+            JobSettings::new("r", "https://r:1", [0; 32]),
+            Arc::new(crate::hub::views::tests::settings()),
+        );
+        let (metrics, ready) = (Metrics::default(), Arc::new(judged("True", "")));
+        executors.settle(&[Arc::clone(&ready)], &metrics);
+        let admitted = executors.serving(&ready).unwrap();
+        for message in ["NetworkPolicy x is not ours", "NetworkPolicy y is not ours"] {
+            executors.settle(&[Arc::new(judged("False", message))], &metrics);
+            let program = Program::Command {
+                argv: vec!["true".to_owned()],
+            };
+            let id = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+            let request = ExecutionRequest::new(id, "c", program).into();
+            let events = tokio::sync::mpsc::channel(1).0;
+            let refused = admitted
+                .execute_streaming(request, CancellationToken::new(), events)
+                .await;
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(message) && !refused.contains("suspend"), "{refused}");
+        }
     }
 }

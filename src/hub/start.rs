@@ -17,8 +17,10 @@ use super::watch::Shared;
 /// How long the first reading may take once the lists are there: 10,000 ConfigMaps, 32 at once, from an API server that takes
 /// 0.1 s for each. What an API server does not give for longer is served once it gives it.
 const READ_WITHIN: Duration = Duration::from_secs(30);
-/// How often the first reading is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// First pause between looks at the first reading; doubled up to [`LOOK_LAST`]: a look at thousands of Skills takes milliseconds.
+const LOOK_FIRST: Duration = Duration::from_millis(10);
+/// See [`LOOK_FIRST`].
+const LOOK_LAST: Duration = Duration::from_millis(250);
 
 /// What a replica that has just started still reads.
 #[derive(Debug, Clone)]
@@ -90,12 +92,14 @@ pub(super) fn starting() -> Problem {
 async fn read_all(shared: &Shared, artifacts: &Artifacts, packages: bool) {
     let skills = shared.read(|world| world.skills.iter().cloned().collect::<Vec<_>>());
     let mut unread: Vec<InService> = skills.iter().flat_map(|skill| InService::all(skill)).collect();
+    let mut pause = LOOK_FIRST;
     loop {
         unread.retain(|wanted| !artifacts.is_settled(wanted));
         let are_listed = !packages || shared.read(|world| world.environments_listed);
         if unread.is_empty() && are_listed {
             return;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LOOK_LAST);
     }
 }

@@ -238,4 +238,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 #[path = "views_tests.rs"]
-mod tests;
+pub(super) mod tests;

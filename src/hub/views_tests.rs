@@ -47,7 +47,7 @@ async fn config_map(State(server): State<Server>, Path((_, name)): Path<(String,
     Json(lock(&server.maps).get(&name).cloned().unwrap_or_default())
 }
 
-fn settings() -> HubSettings {
+pub(in crate::hub) fn settings() -> HubSettings {
     HubSettings {
         namespace: "system".to_owned(),
         runtime_namespaces: BTreeSet::from(["run".to_owned()]),

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use knack_execution::check::check;
 use knack_execution::{
-    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, Missing,
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -147,11 +147,8 @@ impl JobExecutor {
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
         check(&request.execution)?;
         let view = self.view.load();
-        if view.suspended {
-            return Err(ExecutionError::Unavailable(Missing::new(
-                format!("SkillRuntime {} is suspended", view.reference()),
-                "set spec.suspend to false",
-            )));
+        if let Some(why) = &view.stopped {
+            return Err(ExecutionError::Unavailable(why.clone()));
         }
         if request.execution.limits.timeout > view.max_timeout {
             return Err(ExecutionError::Invalid(format!(

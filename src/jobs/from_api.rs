@@ -9,10 +9,11 @@ use knack_api::runtime_sandbox::{
 };
 use knack_api::shared::Resources;
 use knack_api::skill_runtime::{SkillPin, SkillRuntimeSpec};
-use knack_execution::Language;
 use knack_execution::records::RecordSettings;
+use knack_execution::{Language, Missing};
 use knack_skill::config::variable;
 use knack_vocabulary::defaults;
+use kube::ResourceExt as _;
 
 use super::view::{
     EnvGrant, ImagePullPolicy, JournalMode, PodResources, Resource, RunnerSource, RuntimeView, Toleration, UidRange,
@@ -116,7 +117,7 @@ impl RuntimeView {
             labels: sandbox.pod_metadata.labels.clone(),
             annotations: sandbox.pod_metadata.annotations.clone(),
             has_environments: defaults.environments,
-            suspended: spec.suspend,
+            stopped: spec.suspend.then(|| suspended(runtime)),
             namespace,
         }
     }
@@ -213,6 +214,14 @@ fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {
 
 /// The values of Secrets that skills may have: by `env`, and for the configuration of their functions. The names of the latter are
 /// reserved, so that no skill can ask for them.
+fn suspended(runtime: &SkillRuntime) -> Missing {
+    let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+    Missing::new(
+        format!("SkillRuntime {namespace}/{name} is suspended"),
+        "set spec.suspend to false",
+    )
+}
+
 fn grants(namespace: &str, spec: &SkillRuntimeSpec) -> Vec<EnvGrant> {
     let mut grants: Vec<EnvGrant> = spec.env.iter().map(|grant| env_grant(namespace, grant)).collect();
     for pin in pins(spec) {

@@ -28,7 +28,7 @@ fn an_empty_runtime_has_the_documented_defaults() {
     assert_eq!(view.resources, PodResources::default());
     assert_eq!(view.logs, JournalMode::Sealed);
     assert_eq!(view.admission, RecordSettings::ADMISSION);
-    assert!(!view.suspended && !view.requires_isolation);
+    assert!(view.stopped.is_none() && !view.requires_isolation);
 }
 
 #[test]
@@ -118,7 +118,10 @@ fn every_written_field_arrives() {
         annotations: one("a", "2"),
         requires_isolation: true,
         has_environments: false,
-        suspended: true,
+        stopped: Some(Missing::new(
+            "SkillRuntime ns/r is suspended",
+            "set spec.suspend to false",
+        )),
     };
     assert_eq!(view, expected);
 }

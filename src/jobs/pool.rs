@@ -299,7 +299,7 @@ fn key(view: &RuntimeView, kind: &PodKind) -> String {
 
 /// How many pods of each kind should be ready.
 fn wanted(slots: &Slots, view: &RuntimeView, now: Instant) -> BTreeMap<PodKind, usize> {
-    if view.suspended {
+    if view.stopped.is_some() {
         return BTreeMap::new();
     }
     let plain = slots.iter().filter(|(_, slot)| slot.is_wanted);

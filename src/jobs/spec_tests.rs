@@ -40,7 +40,7 @@ pub(crate) fn view() -> RuntimeView {
         annotations: BTreeMap::new(),
         requires_isolation: false,
         has_environments: false,
-        suspended: false,
+        stopped: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use knack_execution::Language;
+use knack_execution::{Language, Missing};
 use knack_skill::call::ToolRun;
 use knack_skill::config::SkillConfig;
 
@@ -84,8 +84,8 @@ pub struct RuntimeView {
     pub requires_isolation: bool,
     /// Whether its skills may have environments of packages, in images of their own: the installation's.
     pub has_environments: bool,
-    /// The master switch (`suspend`).
-    pub suspended: bool,
+    /// Why no code runs, if none does: the master switch (`suspend`), or what its status says.
+    pub stopped: Option<Missing>,
 }
 
 impl RuntimeView {
