@@ -29,8 +29,8 @@ use super::view::{EnvGrant, RuntimeView};
 
 /// How long one try may take.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a running container may refuse to be attached to: containerd reports "running" a moment before it accepts
-/// an attach.
+/// How long a container that is reported as running may refuse to be attached to: containerd reports "running" a moment before it
+/// accepts an attach, and the kubelet a moment longer than a container runs that has just ended.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(5);
 /// How long an interpreter may take until it is ready: 15 to 40 ms are usual.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -202,7 +202,7 @@ impl Launcher {
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(PodFacts, Attached), ExecutionError> {
         let mut pace: Option<Pace> = None;
-        let mut running_since: Option<Instant> = None;
+        let mut refused_since: Option<Instant> = None;
         loop {
             let now = state.borrow_and_update().clone();
             self.judge(job, &now, failures).await?;
@@ -222,9 +222,6 @@ impl Launcher {
             }
             let pace = pace.get_or_insert_with(|| Pace::new(Instant::now()));
             let is_running = facts.container == ContainerFacts::Running;
-            if is_running {
-                running_since.get_or_insert_with(Instant::now);
-            }
             if Instant::now() < pace.due(is_running) {
                 // The watch may report sooner that it runs, or why not.
                 let _ = tokio::time::timeout_at(pace.due(is_running), state.changed()).await;
@@ -233,18 +230,20 @@ impl Launcher {
             let opening = Attached::open(&self.cluster.attach, &facts.name, self.keys.runner(&facts.uid));
             match tokio::time::timeout(ATTACH_TIMEOUT, opening).await {
                 Ok(Ok(mut attached)) => {
+                    refused_since = None;
                     if claim(&mut attached).await? {
                         progress("running");
                         return Ok((facts, attached));
                     }
                     // Accepted before the container ran, and ended at once: not ready.
                 }
-                Ok(Err(error))
-                    if running_since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) || is_forbidden(&error) =>
-                {
-                    return Err(attach_refused(&error));
+                Ok(Err(error)) => {
+                    let since = is_running.then(|| *refused_since.get_or_insert_with(Instant::now));
+                    if is_forbidden(&error) || since.is_some_and(|since| since.elapsed() > ATTACH_PATIENCE) {
+                        return Err(attach_refused(&error));
+                    }
                 }
-                Ok(Err(_)) | Err(_) => {}
+                Err(_) => {}
             }
             pace.tried(is_running, Instant::now());
         }
