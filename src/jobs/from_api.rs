@@ -212,8 +212,7 @@ fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {
     spec.skill_selector.iter().flat_map(|selector| &selector.skills)
 }
 
-/// The values of Secrets that skills may have: by `env`, and for the configuration of their functions. The names of the latter are
-/// reserved, so that no skill can ask for them.
+/// Why a runtime whose master switch is off runs nothing.
 fn suspended(runtime: &SkillRuntime) -> Missing {
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     Missing::new(
@@ -222,6 +221,8 @@ fn suspended(runtime: &SkillRuntime) -> Missing {
     )
 }
 
+/// The values of Secrets that skills may have: by `env`, and for the configuration of their functions. The names of the latter are
+/// reserved, so that no skill can ask for them.
 fn grants(namespace: &str, spec: &SkillRuntimeSpec) -> Vec<EnvGrant> {
     let mut grants: Vec<EnvGrant> = spec.env.iter().map(|grant| env_grant(namespace, grant)).collect();
     for pin in pins(spec) {
