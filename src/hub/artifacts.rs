@@ -241,11 +241,7 @@ impl Artifacts {
     pub fn is_settled(&self, wanted: &InService) -> bool {
         let is_decided = {
             let table = self.lock();
-            let reading = table.reading.get(&wanted.skill).into_iter().flatten();
-            table.knows(wanted)
-                || reading
-                    .into_iter()
-                    .any(|reading| reading.wanted == *wanted && reading.is_refused)
+            table.knows(wanted) || table.reading(wanted).is_some_and(|reading| reading.is_refused)
         };
         is_decided || !self.is_in_service(wanted)
     }
@@ -395,11 +391,14 @@ impl Table {
         known.is_some_and(|list| list.iter().any(|summary| summary.in_service == *wanted))
     }
 
+    fn reading(&self, wanted: &InService) -> Option<&Reading> {
+        let list = self.reading.get(&wanted.skill)?;
+        list.iter().find(|reading| reading.wanted == *wanted)
+    }
+
     /// Whether a revision is neither known nor being read; it is being read from now on.
     fn is_new(&mut self, wanted: &InService) -> bool {
-        let reading = self.reading.get(&wanted.skill);
-        let is_reading = reading.is_some_and(|list| list.iter().any(|reading| reading.wanted == *wanted));
-        let is_new = !self.knows(wanted) && !is_reading;
+        let is_new = !self.knows(wanted) && self.reading(wanted).is_none();
         if is_new {
             self.reading.entry(wanted.skill.clone()).or_default().push(Reading {
                 wanted: wanted.clone(),

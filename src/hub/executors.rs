@@ -46,8 +46,7 @@ struct Running {
     uid: String,
     /// The spec of the last generation that was Ready, which is in use.
     spec: SkillRuntimeSpec,
-    /// No new run starts and no warm pod is kept; running executions continue to their end.
-    is_stopped: bool,
+    /// While its view is stopped no new run starts and no warm pod is kept; running executions continue to their end.
     executor: Arc<JobExecutor>,
     written: WrittenCounts,
 }
@@ -172,7 +171,6 @@ impl Executors {
                         let entry = Running {
                             uid: runtime.uid().unwrap_or_default(),
                             spec: runtime.spec.clone(),
-                            is_stopped: false,
                             executor,
                             written: WrittenCounts::default(),
                         };
@@ -189,20 +187,19 @@ impl Executors {
 
     /// Applies the state of a runtime to its executor. Errors: why no code runs.
     fn judge(&self, entry: &mut Running, runtime: &SkillRuntime) -> Result<(), String> {
+        let view = entry.executor.view();
         match runtime_state(runtime, Some(&entry.spec)) {
             RuntimeState::Serves => {
-                if entry.is_stopped || entry.spec != runtime.spec {
+                if view.stopped.is_some() || entry.spec != runtime.spec {
                     entry.spec = runtime.spec.clone();
-                    entry.is_stopped = false;
                     entry.executor.update(self.view(runtime));
                 }
                 Ok(())
             }
             RuntimeState::GoesOn => {
-                if entry.is_stopped {
+                if view.stopped.is_some() {
                     let mut judged = runtime.clone();
                     judged.spec = entry.spec.clone();
-                    entry.is_stopped = false;
                     entry.executor.update(self.view(&judged));
                 }
                 Ok(())
@@ -215,9 +212,7 @@ impl Executors {
                     "try again once it is Ready"
                 };
                 let stopped = Some(Missing::new(why.clone(), remedy));
-                let view = entry.executor.view();
                 if view.stopped != stopped {
-                    entry.is_stopped = true;
                     let view = RuntimeView {
                         stopped,
                         ..(*view).clone()

@@ -212,7 +212,7 @@ fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {
     spec.skill_selector.iter().flat_map(|selector| &selector.skills)
 }
 
-/// Why a runtime whose master switch is off runs nothing.
+/// Why a suspended runtime runs nothing.
 fn suspended(runtime: &SkillRuntime) -> Missing {
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     Missing::new(
