@@ -3,13 +3,14 @@
 #![no_main]
 
 use knack::jobs::Journal;
+use knack_execution::conversation::Collected;
 use knack_runner::protocol::{Decoder, FromRunner, Key, RunnerLink};
 use libfuzzer_sys::fuzz_target;
 
 const KEY: Key = Key::new([7; 32]);
 
 fn read(log: &[u8]) -> Journal {
-    let (mut journal, mut decoder) = (Journal::new(&KEY), Decoder::new());
+    let (mut journal, mut decoder) = (Journal::new(&KEY, Collected::default()), Decoder::new());
     for piece in log.chunks(64 << 10) {
         decoder.push(piece);
         while let Some(line) = decoder.next_line() {

@@ -59,7 +59,6 @@ pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef) -> RunEnd {
 /// gone before its journal was read to the end. `watching` is cancelled as soon as nothing that the pod writes can be
 /// missed.
 async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationToken) -> Option<bool> {
-    let key = launcher.keys.runner(&pod.uid);
     let mut state = pod.state.clone();
     let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
     let mut last = LastLook::Nothing;
@@ -68,7 +67,8 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
         let was_over = is_over(&state.borrow_and_update());
         let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
         let pods = &launcher.cluster.pods;
-        match journal::read_opened(pods, &pod.pod, &key, Until::Started, &opened, &mut ignore).await {
+        let journal = launcher.journal(&pod.uid);
+        match journal::read_opened(pods, &pod.pod, journal, Until::Started, &opened, &mut ignore).await {
             Ok(journal) if journal.may_have_started() => return Some(true),
             Ok(_) if was_over => return Some(false),
             Ok(_) => last = LastLook::Read,

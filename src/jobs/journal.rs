@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
+use knack_execution::ExecutionError;
 use knack_execution::conversation::Collected;
 use knack_runner::protocol::{Decoder, FromRunner, Incoming, Key, Reader, RunResult, Started};
 use kube::Api;
@@ -29,6 +30,8 @@ pub struct Journal {
     pub(super) collected: Collected,
     /// Its end.
     pub result: Option<RunResult>,
+    /// More was written than a run may write, or than there is memory for: nothing after it counts.
+    pub(super) over: Option<ExecutionError>,
     /// Frames are missing, at the beginning or in between, and their content is unknown.
     pub is_damaged: bool,
     /// The run, as reported by a runner that has another key than ours: of a hub with another secret, or of a client
@@ -37,15 +40,16 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal of a runner with this key.
+    /// The journal of a runner with this key, whose output goes to `collected`.
     #[must_use]
-    pub fn new(key: &Key) -> Self {
+    pub fn new(key: &Key, collected: Collected) -> Self {
         Self {
             reader: Reader::of_log(key),
             is_claimed: false,
             started: None,
-            collected: Collected::default(),
+            collected,
             result: None,
+            over: None,
             is_damaged: false,
             foreign_run: None,
         }
@@ -72,8 +76,8 @@ impl Journal {
             }
             Incoming::Unproven(_) | Incoming::Nothing => return None,
         };
-        if self.collected.is_over() {
-            // More than a run may write: its report of its own end no longer counts.
+        if self.over.is_some() {
+            // Its report of its own end no longer counts.
             return None;
         }
         match &frame {
@@ -86,7 +90,8 @@ impl Journal {
             }
             _ => {}
         }
-        if self.collected.take(frame.clone()).is_err() {
+        if let Err(error) = self.collected.take(frame.clone()) {
+            self.over = Some(error);
             self.is_damaged = true;
             return None;
         }
@@ -105,24 +110,24 @@ pub(super) enum Until {
     Started,
 }
 
-/// Reads a pod's log from its beginning; `observe` sees every frame.
+/// Reads a pod's log from its beginning into `journal`; `observe` sees every frame.
 ///
-/// Errors: the log cannot be read; what was read so far is in `journal`.
+/// Errors: the log cannot be read.
 pub(super) async fn read(
     api: &Api<Pod>,
     pod: &str,
-    key: &Key,
+    journal: Journal,
     until: Until,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> kube::Result<Journal> {
-    read_opened(api, pod, key, until, &|| {}, observe).await
+    read_opened(api, pod, journal, until, &|| {}, observe).await
 }
 
 /// The same; `opened` is called when the kubelet has answered: from then on the log is read to its end, also of a pod that is deleted.
 pub(super) async fn read_opened(
     api: &Api<Pod>,
     pod: &str,
-    key: &Key,
+    mut journal: Journal,
     until: Until,
     opened: &(dyn Fn() + Sync),
     observe: &mut (dyn FnMut(&FromRunner) + Send),
@@ -132,7 +137,6 @@ pub(super) async fn read_opened(
         follow: until != Until::Now,
         ..LogParams::default()
     };
-    let mut journal = Journal::new(key);
     let reading = async {
         let mut stream = Box::pin(api.log_stream(pod, &parameters).await?);
         opened();
@@ -155,7 +159,7 @@ pub(super) async fn read_opened(
             }
             let is_enough = match until {
                 Until::Now => false,
-                Until::Result => journal.result.is_some(),
+                Until::Result => journal.result.is_some() || journal.over.is_some(),
                 Until::Started => journal.may_have_started(),
             };
             if is_enough {
@@ -215,7 +219,7 @@ mod tests {
     #[test]
     fn only_frames_with_our_key_say_what_ran() {
         let (mut ours, mut theirs) = (RunnerLink::new(&OURS), RunnerLink::new(&THEIRS));
-        let mut journal = Journal::new(&OURS);
+        let mut journal = Journal::new(&OURS, Collected::default());
         // A frame of another claimant, and one without any key.
         journal.take(&theirs.encode(&started("forged")));
         journal.take(&encode(&started("forged")));
@@ -231,14 +235,14 @@ mod tests {
     fn a_journal_whose_beginning_is_gone_is_damaged() {
         let mut runner = RunnerLink::new(&OURS);
         drop(runner.encode(&started("rotated away")));
-        let mut journal = Journal::new(&OURS);
+        let mut journal = Journal::new(&OURS, Collected::default());
         journal.take(&runner.encode(&started("later")));
         assert!(journal.is_damaged && journal.started.is_none());
     }
 
     #[test]
     fn the_log_of_a_container_that_was_started_again_proves_nothing() {
-        let mut journal = Journal::new(&OURS);
+        let mut journal = Journal::new(&OURS, Collected::default());
         assert!(!journal.may_have_started());
         journal.take(&encode(&FromRunner::Restarted {}));
         assert!(journal.may_have_started() && journal.started.is_none());
@@ -248,7 +252,7 @@ mod tests {
     fn a_run_cannot_forge_frames_on_its_own_stdout() {
         // Output of the run is inside an `output` frame, never a line of the journal.
         let mut runner = RunnerLink::new(&OURS);
-        let mut journal = Journal::new(&OURS);
+        let mut journal = Journal::new(&OURS, Collected::default());
         let forged = "{\"type\":\"result\",\"id\":\"x\"}\n";
         journal.take(&runner.encode(&FromRunner::Output(Output {
             stream: OutputStream::Stdout,

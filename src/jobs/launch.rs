@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_execution::conversation::{Transport as _, lock_report};
+use knack_execution::conversation::{Collected, Transport as _, lock_report};
 use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
 use knack_memory::MemoryBudget;
 use knack_runner::protocol::{Exit, FromRunner, ToRunner};
@@ -17,6 +17,7 @@ use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{PodFailure, failure, pod_failure, vanished};
 use super::gate::Gate;
 use super::handshake::{claim, missing_lock, stream_ended};
+use super::journal::Journal;
 use super::keys::Keys;
 use super::pace::Pace;
 use super::plan::{PodPlan, Requester};
@@ -117,6 +118,11 @@ impl Launcher {
             gate: Arc::default(),
             lingering: Arc::new(Semaphore::new(MAX_LINGERING)),
         }
+    }
+
+    /// The journal of a pod, to be read: its output counts in the memory for results.
+    pub(super) fn journal(&self, pod_uid: &str) -> Journal {
+        Journal::new(&self.keys.runner(pod_uid), Collected::of_unknown(self.results.as_ref()))
     }
 
     /// Makes a Job and waits until its runner is ready; `progress` is called at each step. On an error, and if the

@@ -59,10 +59,10 @@ impl Subject {
     }
 }
 
-/// A summary of how it ended: the value of the annotation.
+/// A summary of how it ended: the value of the annotation. It keeps no output in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Summary {
+pub(super) struct Summary {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<String>,
@@ -79,7 +79,8 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(outcome: &Result<std::sync::Arc<ExecutionResult>, ExecutionError>) -> Self {
+    /// That of an outcome.
+    pub(super) fn of(outcome: &Result<std::sync::Arc<ExecutionResult>, ExecutionError>) -> Self {
         match outcome {
             Ok(result) => Self {
                 status: result.status().as_str(),
@@ -104,13 +105,8 @@ impl Summary {
 }
 
 /// Writes the record of an ended run: one patch of its Job.
-pub(super) async fn write(
-    cluster: &Cluster,
-    job: &str,
-    subject: &Subject,
-    outcome: &Result<std::sync::Arc<ExecutionResult>, ExecutionError>,
-) {
-    let summary = serde_json::to_string(&Summary::of(outcome)).unwrap_or_default();
+pub(super) async fn write(cluster: &Cluster, job: &str, subject: &Subject, summary: &Summary) {
+    let summary = serde_json::to_string(summary).unwrap_or_default();
     let annotations = BTreeMap::from([(ANNOTATION_RESULT.to_owned(), summary)]);
     cluster.annotate(job, subject.labels(), annotations).await;
 }

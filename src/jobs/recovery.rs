@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
-use knack_execution::conversation::{DEADLINE_MARGIN, RunEnd, Subject, run_end};
+use knack_execution::conversation::{Collected, DEADLINE_MARGIN, RunEnd, Subject, run_end};
 use knack_execution::records::{Records, Run};
 use knack_execution::{ExecutionError, ExecutionId, StartKind, now};
+use knack_runner::protocol::RunResult;
 use knack_vocabulary::{ANNOTATION_RESULT, LABEL_RUNTIME};
 use kube::api::ListParams;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +39,7 @@ use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
 use super::view::RuntimeView;
 
-/// Journals read at once: each is a connection to a kubelet.
+/// Journals read at once: each is a connection to a kubelet, and may hold the largest result.
 const READERS: usize = 16;
 /// Journals tried again while the kubelet or containerd is away, and how often: for as long as one of them takes to start.
 const READ_TRIES: u32 = 40;
@@ -63,7 +65,8 @@ struct EarlierRun {
     facts: PodFacts,
     id: ExecutionId,
     context: Context,
-    journal: Journal,
+    /// Its result, if its journal has it and there was memory for it.
+    end: Option<(RunResult, Collected)>,
 }
 
 /// Recovers; see the module. Returns when all idle pods are gone. Running executions continue in tasks that end with
@@ -75,25 +78,32 @@ pub(super) async fn recover(
     over: &CancellationToken,
 ) {
     let (launcher, records) = (&foundation.launcher, &foundation.records);
-    let orphan_grace = settings.orphan_grace;
-    let pods: Vec<PodFacts> = launcher.index.all();
+    let adoption = Adoption {
+        launcher: launcher.clone(),
+        records: Arc::clone(records),
+        orphan_grace: settings.orphan_grace,
+        over: over.clone(),
+        again: Arc::new(Semaphore::new(1)),
+    };
+    let mut pods: Vec<PodFacts> = launcher.index.all();
+    // The records keep the results that come last, if not all of them have room.
+    pods.sort_by_key(|facts| facts.created);
     // What an earlier owner ran before the oldest journal that is kept is unknown.
     records.raise_floor(now().saturating_sub(view.ttl));
     remember_jobs(launcher, view, records, settings.max_finished).await;
-    let found: Vec<JournalContent> = futures::stream::iter(pods)
+    // Each result goes to the records before others are read: together they may be more than the process has memory for.
+    let mut found = futures::stream::iter(pods)
         .map(|facts| look(launcher, facts))
-        .buffer_unordered(READERS)
-        .collect()
-        .await;
+        .buffer_unordered(READERS);
     let mut adopted = BTreeSet::new();
     let mut idle = Vec::new();
     let (mut known, mut unknown) = (0, 0);
-    for found in found {
+    while let Some(found) = found.next().await {
         match found {
             JournalContent::Run(run) => {
                 known += 1;
                 adopted.insert(run.facts.job.clone());
-                adopt(launcher, records, *run, orphan_grace, over);
+                adoption.adopt(*run);
             }
             JournalContent::Idle(facts) if facts.is_over() => {}
             JournalContent::Idle(facts) => idle.push(facts),
@@ -115,9 +125,7 @@ pub(super) async fn recover(
         }
     }
     tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took the runtime over");
-    let ended = idle
-        .into_iter()
-        .map(|facts| end_idle(launcher, records, facts, orphan_grace, over));
+    let ended = idle.into_iter().map(|facts| end_idle(&adoption, facts));
     futures::stream::iter(ended)
         .buffer_unordered(READERS)
         .collect::<()>()
@@ -130,9 +138,9 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
     if facts.is_probe {
         return JournalContent::Idle(facts);
     }
-    let key = launcher.keys.runner(&facts.uid);
     for _ in 0..READ_TRIES {
-        match journal::read(&launcher.cluster.pods, &facts.name, &key, Until::Now, &mut |_| {}).await {
+        let journal = launcher.journal(&facts.uid);
+        match journal::read(&launcher.cluster.pods, &facts.name, journal, Until::Now, &mut |_| {}).await {
             Ok(journal) => return judge(launcher, facts, journal),
             Err(kube::Error::Api(status)) if status.code == 404 => return JournalContent::Gone,
             // No container yet: nothing has run.
@@ -164,7 +172,7 @@ fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalConte
             facts,
             id,
             context,
-            journal,
+            end: journal.result.map(|result| (result, journal.collected)),
         })),
         None => JournalContent::Foreign(facts, id),
     }
@@ -196,35 +204,47 @@ async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<
     Ok(call(launcher.cluster.jobs.list(&parameters)).await?.items)
 }
 
-/// Makes a run of an earlier owner known again; one that still runs is followed to its end.
-fn adopt(
-    launcher: &Launcher,
-    records: &Arc<Records>,
-    known: EarlierRun,
+/// Makes runs of an earlier owner known again.
+struct Adoption {
+    launcher: Launcher,
+    records: Arc<Records>,
     orphan_grace: Duration,
-    over: &CancellationToken,
-) {
-    let skill = match (&known.context.skill_namespace, &known.context.skill) {
-        (Some(namespace), Some(name)) => Some(format!("{namespace}/{name}")),
-        (None, name) => name.clone(),
-        (Some(_), None) => None,
-    };
-    let Some((run, waiter)) = records.adopt(&known.context.caller, known.id, skill.as_deref()) else {
-        tracing::error!(id = %known.id, pod = %known.facts.name, "two pods have started one execution");
-        return;
-    };
-    run.start();
-    tokio::spawn(leave_later(waiter, orphan_grace.max(Duration::from_secs(1))));
-    tokio::spawn(finish(launcher.clone(), run, known, over.clone()));
+    over: CancellationToken,
+    /// The turn of a journal that is read once more because there was no memory for it beside others.
+    again: Arc<Semaphore>,
+}
+
+impl Adoption {
+    /// Makes a run known; one that still runs is followed to its end.
+    fn adopt(&self, known: EarlierRun) {
+        let skill = match (&known.context.skill_namespace, &known.context.skill) {
+            (Some(namespace), Some(name)) => Some(format!("{namespace}/{name}")),
+            (None, name) => name.clone(),
+            (Some(_), None) => None,
+        };
+        let Some((run, waiter)) = self.records.adopt(&known.context.caller, known.id, skill.as_deref()) else {
+            tracing::error!(id = %known.id, pod = %known.facts.name, "two pods have started one execution");
+            return;
+        };
+        run.start();
+        tokio::spawn(leave_later(waiter, self.orphan_grace.max(Duration::from_secs(1))));
+        tokio::spawn(finish(
+            self.launcher.clone(),
+            run,
+            known,
+            self.over.clone(),
+            Arc::clone(&self.again),
+        ));
+    }
 }
 
 /// Follows an adopted run to its end and writes its record.
-async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: CancellationToken) {
+async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: CancellationToken, again: Arc<Semaphore>) {
     let EarlierRun {
         facts,
         id,
         context,
-        journal,
+        end,
     } = known;
     let start = if context.is_warm {
         StartKind::Warm
@@ -237,16 +257,18 @@ async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: Cancellat
     };
     let was_over = facts.is_over();
     let cancel = run.cancel.clone();
-    let outcome = if let Some(result) = journal.result {
+    let outcome = if let Some((result, collected)) = end {
         if !was_over {
             let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
             tokio::spawn(end_if_it_stays(launcher.clone(), pod));
         }
-        run_end(subject, &result, journal.collected, start)
+        run_end(subject, &result, collected, start)
     } else {
         let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
         let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
         let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
+        // The semaphore is never closed.
+        let _turn = if was_over { again.acquire().await.ok() } else { None };
         tokio::select! {
             end = determine_end(&launcher, &pod, (subject, true), start, deadline, &mut events) => end,
             () = cancel.cancelled() => {
@@ -262,7 +284,8 @@ async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: Cancellat
         RunEnd::Failed(error) | RunEnd::NotStarted(error) => Err(error),
     };
     let is_ours = !matches!(outcome, Err(ExecutionError::NotOwner { .. }));
-    run.finish(now(), outcome.clone());
+    let summary = record::Summary::of(&outcome);
+    run.finish(now(), outcome);
     if is_ours && !(was_over && has_record(&launcher, &facts.job).await) {
         let subject = record::Subject {
             id,
@@ -270,7 +293,7 @@ async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: Cancellat
             skill: context.skill,
             revision: context.revision,
         };
-        record::write(&launcher.cluster, &facts.job, &subject, &outcome).await;
+        record::write(&launcher.cluster, &facts.job, &subject, &summary).await;
     }
 }
 
@@ -284,20 +307,15 @@ async fn has_record(launcher: &Launcher, job: &str) -> bool {
 }
 
 /// Ends a pod that has run nothing; if it starts something at the last moment, that counts.
-async fn end_idle(
-    launcher: &Launcher,
-    records: &Arc<Records>,
-    facts: PodFacts,
-    orphan_grace: Duration,
-    over: &CancellationToken,
-) {
+async fn end_idle(adoption: &Adoption, facts: PodFacts) {
+    let Adoption { launcher, records, .. } = adoption;
     let mut state = launcher.index.follow(&facts.job);
     let pod = PodRef::of(&facts, state.clone());
     if facts.node.is_some() && !facts.is_probe {
         // How the run ended says only whether a run began; the journal says which one, while it exists.
         if let RunEnd::Failed(_) = end_unstarted(launcher, &pod).await {
             match look(launcher, facts.clone()).await {
-                JournalContent::Run(run) => return adopt(launcher, records, *run, orphan_grace, over),
+                JournalContent::Run(run) => return adoption.adopt(*run),
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
                 JournalContent::Gone | JournalContent::Unreadable(_) => {

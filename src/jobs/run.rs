@@ -4,6 +4,7 @@
 //! line `started` in the pod's journal.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use knack_execution::conversation::{
@@ -90,12 +91,17 @@ pub(super) async fn run(
     let mut collected = Collected::within(&execution.limits, launcher.results.as_ref());
     let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
     let mut state = pod.state.clone();
+    let received = AtomicUsize::new(0);
+    let mut observe = |frame: &FromRunner| {
+        received.fetch_add(1, Ordering::Relaxed);
+        events.frame(frame);
+    };
     let talk = tokio::select! {
         biased;
         () = bounds.lost.cancelled() => ConversationEnd::Lost,
         () = bounds.cancel.cancelled() => ConversationEnd::Cancelled,
-        end = converse(&mut sandbox, execution.id, frames, &mut collected, &mut events) => end,
-        () = in_trouble(&mut state) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
+        end = converse(&mut sandbox, execution.id, frames, &mut collected, &mut observe) => end,
+        () = in_trouble(&mut state, &received) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
         () = tokio::time::sleep_until(deadline) => ConversationEnd::Broken(ExecutionError::Internal("no result in time".into())),
     };
     match talk {
@@ -122,6 +128,9 @@ pub(super) async fn run(
         }
         ConversationEnd::Broken(error) => {
             drop(sandbox);
+            // The journal has all of it again.
+            let has_started = collected.started;
+            drop(collected);
             tracing::info!(pod = %pod.pod, %error, "the stream of a run broke; reading its journal");
             tokio::select! {
                 () = bounds.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
@@ -129,7 +138,7 @@ pub(super) async fn run(
                     launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                     RunEnd::Failed(ExecutionError::Cancelled)
                 }
-                end = determine_end(launcher, &pod, (subject, collected.started), start, deadline, &mut events) => end,
+                end = determine_end(launcher, &pod, (subject, has_started), start, deadline, &mut events) => end,
             }
         }
     }
@@ -181,9 +190,9 @@ async fn converse(
     id: ExecutionId,
     frames: Vec<Vec<u8>>,
     collected: &mut Collected,
-    events: &mut EventWriter,
+    observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> ConversationEnd {
-    match send_and_read(sandbox, id, frames, collected, events).await {
+    match send_and_read(sandbox, id, frames, collected, observe).await {
         Ok(result) => ConversationEnd::Result(result),
         Err(error) if collected.is_over() => ConversationEnd::Over(error),
         Err(error) => ConversationEnd::Broken(error),
@@ -195,22 +204,29 @@ async fn send_and_read(
     id: ExecutionId,
     frames: Vec<Vec<u8>>,
     collected: &mut Collected,
-    events: &mut EventWriter,
+    observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> Result<RunResult, ExecutionError> {
     for frame in frames {
         sandbox.attached.send(&frame).await?;
     }
-    read_result(&mut sandbox.attached, id, collected, &mut |frame| events.frame(frame)).await
+    read_result(&mut sandbox.attached, id, collected, observe).await
 }
 
-/// Returns a while after the pod is reported to be over, gone or failing.
-async fn in_trouble(state: &mut watch::Receiver<PodState>) {
+/// Returns when the pod is reported to be over, gone or failing, and no frame was `received` for a while: a runner waits 2 s for
+/// its `ack`, and a large result may be on its way for longer.
+async fn in_trouble(state: &mut watch::Receiver<PodState>, received: &AtomicUsize) {
     let is_bad = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(is_lost);
     // The index lives as long as the owner; without it no more changes arrive.
     if state.wait_for(is_bad).await.is_err() {
         std::future::pending::<()>().await;
     }
-    tokio::time::sleep(TROUBLE_GRACE).await;
+    loop {
+        let before = received.load(Ordering::Relaxed);
+        tokio::time::sleep(TROUBLE_GRACE).await;
+        if received.load(Ordering::Relaxed) == before {
+            return;
+        }
+    }
 }
 
 /// Whether no more frames can come from a pod. One that was asked to end finishes its run, and reports it, as long as
@@ -288,6 +304,12 @@ pub(super) async fn determine_end(
         match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, events)).await {
             Ok(Ok(journal)) => {
                 has_started |= journal.may_have_started();
+                if let Some(error) = journal.over {
+                    if !is_over {
+                        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                    }
+                    return RunEnd::Failed(error);
+                }
                 if let Some(result) = &journal.result {
                     if !is_over {
                         tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
@@ -342,8 +364,8 @@ async fn read_journal(
     until: Until,
     events: &mut EventWriter,
 ) -> kube::Result<Journal> {
-    let key = launcher.keys.runner(&pod.uid);
-    journal::read(&launcher.cluster.pods, &pod.pod, &key, until, &mut |frame| {
+    let journal = launcher.journal(&pod.uid);
+    journal::read(&launcher.cluster.pods, &pod.pod, journal, until, &mut |frame| {
         events.frame(frame);
     })
     .await

@@ -295,7 +295,7 @@ impl Term {
             self.check_ownership()?;
             let job = sandbox.job.clone();
             let end = run::run(&self.launcher, sandbox, request, start, &bounds, spool).await;
-            self.record(job, request, outcome_of(&end));
+            self.record(job, request, &outcome_of(&end));
             let error = match end {
                 RunEnd::Ended(result) => return Ok(result),
                 RunEnd::Failed(error) => return Err(error),
@@ -365,17 +365,18 @@ impl Term {
     }
 
     /// Writes the record of a run, later.
-    pub(super) fn record(self: &Arc<Self>, job: String, request: &JobRequest, outcome: Outcome) {
+    pub(super) fn record(self: &Arc<Self>, job: String, request: &JobRequest, outcome: &Outcome) {
         if matches!(outcome, Err(ExecutionError::NotOwner { .. })) {
             return;
         }
-        if let Err(error @ ExecutionError::Cluster(_)) = &outcome {
+        if let Err(error @ ExecutionError::Cluster(_)) = outcome {
             self.publish(error.clone());
         }
         let (cluster, subject) = (self.launcher.cluster.clone(), record::Subject::of(request));
+        let summary = record::Summary::of(outcome);
         tokio::spawn(async move {
             tokio::time::sleep(RECORD_DELAY).await;
-            record::write(&cluster, &job, &subject, &outcome).await;
+            record::write(&cluster, &job, &subject, &summary).await;
         });
     }
 

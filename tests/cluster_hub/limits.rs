@@ -1,9 +1,7 @@
 //! The hub under the memory limit of its chart, with everything at once that fills memory.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpStream};
-use std::process::Command;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +9,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use cluster_support::{Cluster, progress, run};
+use cluster_support::{progress, run};
 use k8s_openapi::api::coordination::v1::Lease;
 use knack_api::{Quantity, SkillRuntime};
 use knack_hub_api::SkillLine;
@@ -22,7 +20,8 @@ use tokio::task::JoinSet;
 
 use super::cgroup::{Group, resident_mib};
 use super::floor::Echo;
-use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
+use super::limited::Limited;
+use super::support::{Plan, SOON, World, fresh_id};
 
 const MIB: usize = 1 << 20;
 /// Bodies at once, and their size: just below the most that the hub takes, 23 MiB of input as base64. They announce it, as the
@@ -53,8 +52,6 @@ const MEASURED: usize = 300;
 const REST_MIB: usize = 256;
 /// How often something without a signal is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Time for the metrics of a hub that a failed test asks.
-const METRICS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The hub's memory limit in the chart, bytes.
 fn limit_of_chart() -> usize {
@@ -62,70 +59,6 @@ fn limit_of_chart() -> usize {
     let values: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let limit = values["hub"]["resources"]["limits"]["memory"].as_str().unwrap();
     usize::try_from(Quantity::parse(limit).unwrap().units()).unwrap()
-}
-
-/// A hub in a control group.
-struct Limited {
-    process: Process,
-    group: Group,
-    metrics: String,
-}
-
-impl Limited {
-    async fn start(world: &World, cluster: &Cluster, group: Group) -> Self {
-        let metrics = format!("127.0.0.1:{}", free_port());
-        let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
-        words.retain(|word| !word.starts_with("--metrics-listen"));
-        words.push(format!("--metrics-listen={metrics}"));
-        let [shell, before @ ..] = group.words();
-        let mut command = Command::new(shell);
-        command.args(before).arg(super::released::knack()).args(words);
-        command.env("KUBECONFIG", cluster.kubeconfig());
-        command.env(Group::ENVIRONMENT.0, Group::ENVIRONMENT.1);
-        let process = Process::spawn(world.folder.path(), "hub", &mut command);
-        world.wait_for_hub_at(&world.url()).await;
-        Self {
-            process,
-            group,
-            metrics,
-        }
-    }
-
-    /// Whether it runs, what its control group counted, and which connections it closed itself.
-    fn state(&mut self) -> String {
-        let ended = self
-            .process
-            .ended()
-            .map_or_else(|| "runs".to_owned(), |status| status.to_string());
-        format!(
-            "{ended}; {} killed for want of memory, peak {:?} MiB; {}",
-            self.group.killed(),
-            self.group.peak_bytes().map(|bytes| bytes / MIB),
-            self.closed()
-                .unwrap_or_else(|error| format!("its metrics cannot be read: {error}"))
-        )
-    }
-
-    /// The metrics of its connections, read without a runtime: also while a test fails.
-    fn closed(&self) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(&self.metrics)?;
-        stream.set_read_timeout(Some(METRICS_WITHIN))?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        let lines = text
-            .lines()
-            .filter(|line| line.starts_with("knack_hub_listener_connections"));
-        Ok(lines.collect::<Vec<_>>().join(", "))
-    }
-
-    /// A figure of its metrics.
-    async fn metric(&self, name: &str) -> usize {
-        let text = reqwest::get(format!("http://{}/metrics", self.metrics)).await.unwrap();
-        let text = text.text().await.unwrap();
-        let line = text.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap()
-    }
 }
 
 /// One caller: its own address, its own token.
@@ -184,16 +117,6 @@ fn client_of(tenant: usize) -> reqwest::Client {
 /// Base64 of so many bytes of text.
 fn base64(bytes: usize) -> Bytes {
     "A".repeat(bytes / 4 * 4).into()
-}
-
-impl Drop for Limited {
-    /// Where the test fails, it says what became of the hub, whichever assertion failed.
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let state = self.state();
-            let _ = writeln!(std::io::stderr(), "the hub: {state}");
-        }
-    }
 }
 
 /// What answers were, by status.

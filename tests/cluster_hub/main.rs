@@ -24,6 +24,7 @@ mod gateway_replicas;
 mod gateway_tenants;
 mod idle;
 mod judged;
+mod limited;
 mod limits;
 mod metrics;
 mod named_images;
@@ -40,6 +41,7 @@ mod requests;
 mod restart;
 mod slow_reader;
 mod support;
+mod takeover;
 mod tenants;
 mod tokens;
 #[cfg(feature = "otel")]

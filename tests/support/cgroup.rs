@@ -1,6 +1,7 @@
 //! A memory control group for a process of a test.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Where a version of control groups has what.
@@ -41,6 +42,8 @@ pub(crate) struct Group {
 impl Group {
     /// `None`: this user or this machine cannot make one.
     pub(crate) fn new(limit_bytes: usize) -> Option<Self> {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = |controller: &str| {
             let line = groups.lines().find(|line| line.split(':').nth(1) == Some(controller))?;
@@ -52,7 +55,7 @@ impl Group {
             let Some(path) = own(version.controller) else { continue };
             let folder = Path::new(version.top)
                 .join(path)
-                .join(format!("knack-test-{}", std::process::id()));
+                .join(format!("knack-test-{}-{number}", std::process::id()));
             if std::fs::create_dir(&folder).is_err() {
                 continue;
             }

@@ -33,13 +33,9 @@ pub struct RunUsage {
 }
 
 impl Default for RunUsage {
-    /// For a run whose limits are unknown.
+    /// For a run whose limits are unknown, uncounted.
     fn default() -> Self {
-        let limits = Limits {
-            max_output_bytes: OUTPUT_MAX_BYTES,
-            ..Limits::default()
-        };
-        Self::within(&limits, None)
+        Self::of_unknown(None)
     }
 }
 
@@ -57,6 +53,15 @@ impl RunUsage {
             share: None,
             is_over: false,
         }
+    }
+
+    /// For a run whose limits are no longer known; what comes is counted in `memory`.
+    pub fn of_unknown(memory: Option<&MemoryBudget>) -> Self {
+        let limits = Limits {
+            max_output_bytes: OUTPUT_MAX_BYTES,
+            ..Limits::default()
+        };
+        Self::within(&limits, memory)
     }
 
     /// Whether the run must end for what its runner sent.
@@ -105,7 +110,7 @@ impl RunUsage {
         grown.map_err(|error| {
             self.is_over = true;
             tracing::warn!(%error, "the memory reserved for results of runs is full");
-            ExecutionError::Internal("there is no memory left for the results of this run; it was ended".into())
+            ExecutionError::Internal("there is no memory left for the results of this run; they are lost".into())
         })
     }
 

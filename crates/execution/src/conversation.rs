@@ -289,6 +289,14 @@ impl Collected {
         }
     }
 
+    /// Nothing yet, of a run whose limits are no longer known; what comes is counted in `memory`.
+    pub fn of_unknown(memory: Option<&MemoryBudget>) -> Self {
+        Self {
+            usage: RunUsage::of_unknown(memory),
+            ..Self::default()
+        }
+    }
+
     /// Whether the run must end for what its runner sent: more than its limits allow, or than there is room for.
     pub const fn is_over(&self) -> bool {
         self.usage.is_over()

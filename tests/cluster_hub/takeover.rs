@@ -1,0 +1,119 @@
+//! A hub that takes a runtime over whose last runs left more results than it has memory for.
+
+use std::time::{Duration, Instant};
+
+use cluster_support::{progress, run};
+use futures::StreamExt as _;
+use knack_execution::ExecutionId;
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{ExecutionFrame, ProblemCode, SkillLine};
+use serde_json::json;
+
+use super::cgroup::Group;
+use super::limited::Limited;
+use super::support::{Plan, SOON, World, fresh_id};
+
+/// Memory limit of the new owner, bytes: a quarter of its half may be kept results.
+const LIMIT_BYTES: usize = 128 << 20;
+/// Runs whose pods are there with their journals, and what each gives: together as much as the limit.
+const RUNS: usize = 30;
+const OUTPUT_BYTES: usize = 1_000_000;
+const FILE_BYTES: usize = 3_000_000;
+/// Results that the new owner must have: the fewest that its part for kept results holds, without the largest one.
+const KEPT: usize = LIMIT_BYTES / 8 / (OUTPUT_BYTES + FILE_BYTES) - 1;
+/// Runs at once.
+const AT_ONCE: usize = 4;
+/// Between two questions to a hub that is not the owner yet.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What one answer was: the first bytes of the output, which are random, or the hub's refusal.
+async fn answer(world: &World, client: &HubClient, skill: &SkillLine, id: ExecutionId) -> Result<Vec<u8>, HubError> {
+    let program = format!(
+        "import os, sys; sys.stdout.write(os.urandom(8).hex().ljust({OUTPUT_BYTES}, '-')); open('file', 'wb').write(bytes({FILE_BYTES}))"
+    );
+    let post = world.post(skill, &id.to_string(), &["python3", "-c", &program]);
+    let mut lines = client
+        .post_stream(None, "/v1/executions", post.to_string().into())
+        .await?;
+    let mut file_bytes = 0;
+    while let Some(frame) = lines.next_value::<ExecutionFrame>().await? {
+        match frame {
+            ExecutionFrame::File(piece) => file_bytes += piece.data.0.len(),
+            ExecutionFrame::Error(problem) => return Err(HubError::Refused(problem)),
+            ExecutionFrame::Result(result) => {
+                assert_eq!((file_bytes, result.stdout.0.len()), (FILE_BYTES, OUTPUT_BYTES));
+                return Ok(result.stdout.0[..16].to_vec());
+            }
+            _ => {}
+        }
+    }
+    panic!("the answer ends without a result");
+}
+
+/// The same, of a hub that may not own the runtime yet.
+async fn answered(world: &World, client: &HubClient, skill: &SkillLine, id: ExecutionId) -> Result<Vec<u8>, HubError> {
+    let begun = Instant::now();
+    loop {
+        match answer(world, client, skill, id).await {
+            Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotOwner && begun.elapsed() < SOON => {
+                tokio::time::sleep(POLL).await;
+            }
+            told => return told,
+        }
+    }
+}
+
+#[test]
+fn a_new_owner_keeps_the_last_results_that_it_has_memory_for_and_lives() {
+    run(
+        "a_new_owner_keeps_the_last_results_that_it_has_memory_for_and_lives",
+        async |cluster| {
+            let Some(group) = Group::new(LIMIT_BYTES) else {
+                cluster_support::skip("the new owner's limit", "no memory control group can be made here");
+                return;
+            };
+            let spec = json!({
+                "warmPool": {"replicas": AT_ONCE},
+                "concurrency": {"maxRuns": AT_ONCE, "maxQueued": RUNS, "queueTimeoutSeconds": 300},
+                "sandbox": {"ttlSecondsAfterFinished": 3600},
+            });
+            let mut world = World::install(cluster, Plan::of(1, spec)).await;
+            world.restart_hub().await;
+            world.skill(&world.tenants[0], "large", "print('x')").await;
+            let client = world.tenant(0).await;
+            let skill = world.served(&client, "large").await;
+            let answers: Vec<(ExecutionId, Vec<u8>)> = futures::stream::iter(0..RUNS)
+                .map(async |_| {
+                    let id = fresh_id();
+                    let first = answer(&world, &client, &skill, id).await.unwrap();
+                    progress("a large result was answered");
+                    (id, first)
+                })
+                .buffered(AT_ONCE)
+                .collect()
+                .await;
+            world.kill_hub();
+            let mut hub = Limited::start(&world, cluster, group).await;
+            let (mut kept, mut gone) = (Vec::new(), 0);
+            for (index, (id, first)) in answers.into_iter().enumerate().rev() {
+                match answered(&world, &client, &skill, id).await {
+                    Ok(again) => {
+                        assert_eq!(again, first, "an execution ran twice");
+                        kept.push(index);
+                    }
+                    Err(HubError::Refused(problem)) if problem.code == ProblemCode::Gone => gone += 1,
+                    Err(error) => panic!("{error}; {}", hub.state()),
+                }
+                progress("a result was asked for again");
+            }
+            println!("kept {kept:?}, gone {gone}; the hub: {}", hub.state());
+            assert_eq!(hub.group.killed(), 0, "killed for want of memory");
+            // Pods that were made within one second have no order.
+            assert!(kept.len() >= KEPT, "{kept:?}");
+            assert!(
+                kept.iter().all(|index| index + 3 * KEPT >= RUNS),
+                "of the last ones: {kept:?}"
+            );
+        },
+    );
+}
