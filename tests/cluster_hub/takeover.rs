@@ -108,10 +108,10 @@ fn a_new_owner_keeps_the_last_results_that_it_has_memory_for_and_lives() {
             }
             println!("kept {kept:?}, gone {gone}; the hub: {}", hub.state());
             assert_eq!(hub.group.killed(), 0, "killed for want of memory");
-            // Pods that were made within one second have no order.
             assert!(kept.len() >= KEPT, "{kept:?}");
+            // Pods are made before their runs, so the order of their ends is known roughly.
             assert!(
-                kept.iter().all(|index| index + 3 * KEPT >= RUNS),
+                kept.iter().all(|index| *index >= RUNS / 2),
                 "of the last ones: {kept:?}"
             );
         },
