@@ -195,6 +195,7 @@ pub(super) fn is_before_container(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use knack_memory::MemoryBudget;
     use knack_runner::protocol::{Data, LandlockState, Locks, Output, OutputStream, RunnerLink, WorkBound, encode};
 
     use super::*;
@@ -259,5 +260,23 @@ mod tests {
             data: Data(forged.as_bytes().to_vec()),
         })));
         assert!(journal.result.is_none());
+    }
+
+    #[test]
+    fn a_journal_counts_in_the_memory_for_results_and_ends_where_there_is_none() {
+        let memory = MemoryBudget::new(64 << 10);
+        let mut runner = RunnerLink::new(&OURS);
+        let mut journal = Journal::new(&OURS, Collected::of_unknown(Some(&memory)));
+        let output = FromRunner::Output(Output {
+            stream: OutputStream::Stdout,
+            data: Data(vec![b'x'; 40 << 10]),
+        });
+        assert!(journal.take(&runner.encode(&started("run"))).is_some());
+        assert!(journal.take(&runner.encode(&output)).is_some());
+        assert_eq!(memory.held_bytes(), 40 << 10);
+        assert!(journal.take(&runner.encode(&output)).is_none());
+        assert!(journal.over.is_some() && journal.started.is_some());
+        drop(journal);
+        assert_eq!(memory.held_bytes(), 0);
     }
 }

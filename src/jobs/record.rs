@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, ExecutionStatus, Exit};
+use knack_execution::records::Outcome;
+use knack_execution::{ExecutionError, ExecutionId, ExecutionStatus, Exit};
 use knack_vocabulary::{
     ANNOTATION_RESULT, API_VERSION, KIND_SKILL_RUNTIME, LABEL_EXECUTION, LABEL_REVISION, LABEL_SKILL,
     LABEL_SKILL_NAMESPACE,
@@ -80,7 +81,7 @@ pub(super) struct Summary {
 
 impl Summary {
     /// That of an outcome.
-    pub(super) fn of(outcome: &Result<std::sync::Arc<ExecutionResult>, ExecutionError>) -> Self {
+    pub(super) fn of(outcome: &Outcome) -> Self {
         match outcome {
             Ok(result) => Self {
                 status: result.status().as_str(),

@@ -205,6 +205,7 @@ async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<
 }
 
 /// Makes runs of an earlier owner known again.
+#[derive(Clone)]
 struct Adoption {
     launcher: Launcher,
     records: Arc<Records>,
@@ -228,18 +229,15 @@ impl Adoption {
         };
         run.start();
         tokio::spawn(leave_later(waiter, self.orphan_grace.max(Duration::from_secs(1))));
-        tokio::spawn(finish(
-            self.launcher.clone(),
-            run,
-            known,
-            self.over.clone(),
-            Arc::clone(&self.again),
-        ));
+        tokio::spawn(finish(self.clone(), run, known));
     }
 }
 
 /// Follows an adopted run to its end and writes its record.
-async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: CancellationToken, again: Arc<Semaphore>) {
+async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
+    let Adoption {
+        launcher, over, again, ..
+    } = adoption;
     let EarlierRun {
         facts,
         id,
@@ -264,11 +262,11 @@ async fn finish(launcher: Launcher, run: Run, known: EarlierRun, over: Cancellat
         }
         run_end(subject, &result, collected, start)
     } else {
+        // The semaphore is never closed. The time for reading begins with the turn.
+        let _turn = if was_over { again.acquire().await.ok() } else { None };
         let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
         let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
         let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
-        // The semaphore is never closed.
-        let _turn = if was_over { again.acquire().await.ok() } else { None };
         tokio::select! {
             end = determine_end(&launcher, &pod, (subject, true), start, deadline, &mut events) => end,
             () = cancel.cancelled() => {

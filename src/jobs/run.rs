@@ -304,17 +304,17 @@ pub(super) async fn determine_end(
         match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, events)).await {
             Ok(Ok(journal)) => {
                 has_started |= journal.may_have_started();
-                if let Some(error) = journal.over {
-                    if !is_over {
-                        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-                    }
-                    return RunEnd::Failed(error);
-                }
                 if let Some(result) = &journal.result {
                     if !is_over {
                         tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
                     }
                     return run_end(subject, result, journal.collected, start);
+                }
+                if let Some(error) = journal.over {
+                    if !is_over {
+                        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                    }
+                    return RunEnd::Failed(error);
                 }
                 if is_over {
                     return over(launcher, pod, has_started).await;
@@ -401,6 +401,34 @@ async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> RunEnd {
 mod tests {
     use super::*;
     use crate::jobs::facts::{Cause, Phase};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_result_that_still_arrives_is_read_on_after_its_pod_is_over() {
+        let over = PodState {
+            is_gone: true,
+            ..PodState::default()
+        };
+        let (_index, mut state) = watch::channel(over);
+        let received = AtomicUsize::new(0);
+        let arriving = TROUBLE_GRACE * 5;
+        let arrive = async {
+            let begun = Instant::now();
+            while begun.elapsed() < arriving {
+                received.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(TROUBLE_GRACE / 4).await;
+            }
+        };
+        let begun = Instant::now();
+        let given_up = async {
+            in_trouble(&mut state, &received).await;
+            begun.elapsed()
+        };
+        let ((), given_up) = tokio::join!(arrive, given_up);
+        assert!(
+            given_up > arriving && given_up < arriving + 2 * TROUBLE_GRACE,
+            "{given_up:?}"
+        );
+    }
 
     #[test]
     fn a_pod_that_is_asked_to_end_is_lost_when_its_container_is() {

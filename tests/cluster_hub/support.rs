@@ -173,13 +173,7 @@ const TENANT: &str = "hub-test-tenant";
 impl World {
     /// Installs; `spec` is merged into the SkillRuntime's.
     pub(crate) async fn start(cluster: &'static Cluster, tenants: usize, spec: Value) -> Self {
-        let plan = Plan {
-            tenants,
-            spec,
-            hub_names: vec!["127.0.0.1".to_owned()],
-            hub_words: Vec::new(),
-        };
-        let mut world = Self::install(cluster, plan).await;
+        let mut world = Self::install(cluster, Plan::of(tenants, spec)).await;
         world.restart_hub().await;
         world
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::cgroup::Group;
 use super::limited::Limited;
-use super::support::{Plan, SOON, World, fresh_id};
+use super::support::{SOON, World, fresh_id};
 
 /// Memory limit of the new owner, bytes: a quarter of its half may be kept results.
 const LIMIT_BYTES: usize = 128 << 20;
@@ -19,7 +19,7 @@ const LIMIT_BYTES: usize = 128 << 20;
 const RUNS: usize = 30;
 const OUTPUT_BYTES: usize = 1_000_000;
 const FILE_BYTES: usize = 3_000_000;
-/// Results that the new owner must have: the fewest that its part for kept results holds, without the largest one.
+/// Results that the new owner must have: one fewer than fit into its part for kept results.
 const KEPT: usize = LIMIT_BYTES / 8 / (OUTPUT_BYTES + FILE_BYTES) - 1;
 /// Runs at once.
 const AT_ONCE: usize = 4;
@@ -77,8 +77,7 @@ fn a_new_owner_keeps_the_last_results_that_it_has_memory_for_and_lives() {
                 "concurrency": {"maxRuns": AT_ONCE, "maxQueued": RUNS, "queueTimeoutSeconds": 300},
                 "sandbox": {"ttlSecondsAfterFinished": 3600},
             });
-            let mut world = World::install(cluster, Plan::of(1, spec)).await;
-            world.restart_hub().await;
+            let mut world = World::start(cluster, 1, spec).await;
             world.skill(&world.tenants[0], "large", "print('x')").await;
             let client = world.tenant(0).await;
             let skill = world.served(&client, "large").await;
