@@ -49,6 +49,9 @@ pub struct ControllerArgs {
     /// Restart workloads whose pods have a sidecar of another image, in namespaces with the label knack.dev/roll: enabled
     #[arg(long, requires = "sidecar_image")]
     roll_stale_sidecars: bool,
+    /// Publish the hub's authorities for sidecars as this ClusterTrustBundle, and no more as ConfigMaps in their namespaces
+    #[arg(long, value_name = "NAME")]
+    trust_bundle: Option<String>,
     #[command(flatten)]
     webhook: WebhookArgs,
 }
@@ -104,6 +107,7 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         injection_runtime: args.injection_runtime,
         sidecar_image: args.sidecar_image,
         roll_stale_sidecars: args.roll_stale_sidecars,
+        trust_bundle: args.trust_bundle,
         webhook: args.webhook.settings(),
         metrics_listen: installation.metrics_listen,
     };

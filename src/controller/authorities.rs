@@ -1,7 +1,9 @@
-//! The hub's authorities in the namespaces of sidecars: ConfigMap `knack-ca`, wherever the label `knack.dev/inject: enabled` is.
+//! The hub's authorities for sidecars: ConfigMap `knack-ca`, wherever the label `knack.dev/inject: enabled` is, or one
+//! ClusterTrustBundle.
 //!
-//! A sidecar reads it from a volume that may be empty at first, again and again while it runs, so nothing waits for it and a
-//! renewed certificate restarts nothing.
+//! A sidecar reads them from a volume that may be empty at first, again and again while it runs, so nothing waits for them and a
+//! renewed certificate restarts nothing. Where there is a ClusterTrustBundle, no new ConfigMaps are made, and those that are
+//! there are kept right: pods that started before mount them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +23,11 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::settings::ControllerSettings;
+use super::trust_bundle::TrustBundle;
 use crate::api_call::{CallError, call};
 
 /// How often every namespace is looked at: one whose ConfigMap was deleted or changed has it back within this time.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// After a failure, and while the hub has no certificate yet.
 const RETRY: Duration = Duration::from_secs(5);
 /// Namespaces written at once: a renewed certificate reaches hundreds of them in seconds, and the API server has other work.
@@ -86,10 +89,18 @@ impl Looked {
     }
 }
 
-/// Decides by the ConfigMap that is there.
-fn step(present: Option<&ConfigMap>, bundle: &str) -> SharingStep {
+/// The state of sharing, from round to round.
+struct Shared {
+    looked: Looked,
+    /// Namespaces whose ConfigMap has another owner, as the log says once.
+    refused: BTreeSet<String>,
+    trust_bundle: Option<TrustBundle>,
+}
+
+/// Decides by the ConfigMap that is there. `makes`: one that is absent is made.
+fn step(present: Option<&ConfigMap>, bundle: &str, makes: bool) -> SharingStep {
     let Some(present) = present else {
-        return SharingStep::Write;
+        return if makes { SharingStep::Write } else { SharingStep::Leave };
     };
     let ours = present.labels().get(LABEL_MANAGED_BY).map(String::as_str) == Some(MANAGED_BY);
     let text = present.data.as_ref().and_then(|data| data.get(KEY_HUB_CA));
@@ -103,10 +114,14 @@ fn step(present: Option<&ConfigMap>, bundle: &str) -> SharingStep {
 impl Sharing {
     /// Shares until the task is ended. Only the leader does.
     pub(super) async fn run(self) {
-        let mut looked = Looked::default();
-        let mut refused: BTreeSet<String> = BTreeSet::new();
+        let name = self.settings.trust_bundle.clone();
+        let mut shared = Shared {
+            looked: Looked::default(),
+            refused: BTreeSet::new(),
+            trust_bundle: name.map(|name| TrustBundle::new(self.client.clone(), name)),
+        };
         loop {
-            let whole = match self.round(&mut looked, &mut refused).await {
+            let whole = match self.round(&mut shared).await {
                 Ok(whole) => whole,
                 Err(error) => {
                     warn!(%error, "the hub's authorities cannot be read; retrying");
@@ -114,7 +129,7 @@ impl Sharing {
                 }
             };
             let now = Instant::now();
-            let next = if whole { looked.until(now) } else { now + RETRY };
+            let next = if whole { shared.looked.until(now) } else { now + RETRY };
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(next) => {}
@@ -137,11 +152,19 @@ impl Sharing {
         asking.collect()
     }
 
-    /// Every namespace that is due. Returns whether all could be looked at.
-    async fn round(&self, looked: &mut Looked, refused: &mut BTreeSet<String>) -> Result<bool, CallError> {
+    /// The ClusterTrustBundle, and every namespace that is due. Returns whether all could be looked at.
+    async fn round(&self, shared: &mut Shared) -> Result<bool, CallError> {
         let Some(bundle) = self.bundle().await? else {
             return Ok(false);
         };
+        let mut whole = true;
+        if let Some(trust_bundle) = &mut shared.trust_bundle
+            && let Err(error) = trust_bundle.share(&bundle, Instant::now()).await
+        {
+            whole = false;
+            warn!(%error, "the hub's authorities cannot be shared with the sidecars; retrying");
+        }
+        let Shared { looked, refused, .. } = shared;
         let results: Vec<_> = futures::stream::iter(looked.due(self.asking(), &bundle, Instant::now()))
             .map(|namespace| {
                 let bundle = &bundle;
@@ -153,7 +176,6 @@ impl Sharing {
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
-        let mut whole = true;
         for (namespace, result) in results {
             let name = &namespace.name;
             match result {
@@ -197,7 +219,7 @@ impl Sharing {
             api.get_opt(CONFIG_MAP_CA),
         )
         .await?;
-        let step = step(present.as_ref(), bundle);
+        let step = step(present.as_ref(), bundle, self.settings.trust_bundle.is_none());
         if step == SharingStep::Write {
             let map = ConfigMap {
                 metadata: ObjectMeta {
@@ -270,6 +292,7 @@ mod tests {
             data: text.map(|text| [(KEY_HUB_CA.to_owned(), text.to_owned())].into()),
             ..ConfigMap::default()
         };
+        assert_eq!(step(None, "a", false), SharingStep::Leave);
         for (present, expected) in [
             (None, SharingStep::Write),
             (Some(map(Some("knack"), Some("a"))), SharingStep::Leave),
@@ -278,7 +301,11 @@ mod tests {
             (Some(map(Some("Helm"), Some("a"))), SharingStep::Refuse),
             (Some(map(None, Some("b"))), SharingStep::Refuse),
         ] {
-            assert_eq!(step(present.as_ref(), "a"), expected, "{present:?}");
+            for makes in [true, false] {
+                if makes || present.is_some() {
+                    assert_eq!(step(present.as_ref(), "a", makes), expected, "{present:?}");
+                }
+            }
         }
     }
 }

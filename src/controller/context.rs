@@ -26,6 +26,7 @@ use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::runtime::Looks;
 use super::settings::{ARCHIVE_CACHE_BYTES, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
+use super::skill::ArchiveTurns;
 use super::world::{WatchedRuntime, WatchedSkill, World};
 use crate::api_call;
 use crate::selection::Scope;
@@ -42,6 +43,8 @@ pub(super) struct Context {
     pub(super) fetcher: Fetcher,
     /// Turns of archives that are being unpacked, judged and delivered: [`ARCHIVES_AT_ONCE`].
     pub(super) unpacking: Arc<Semaphore>,
+    /// Turns of Skills whose content is an archive.
+    pub(super) archive_turns: ArchiveTurns,
     /// Says which runtimes have to look again.
     pub(super) changes: Arc<PendingChanges>,
     /// Requests a reconcile of a skill; one sender per realm.

@@ -123,13 +123,16 @@ pub(super) fn start(
 }
 
 /// A controller of this API server, and what ends it.
-pub(super) async fn lead(address: SocketAddr) -> (JoinHandle<Result<(), ControllerError>>, CancellationToken) {
+pub(super) async fn lead(
+    address: SocketAddr,
+    settings: ControllerSettings,
+) -> (JoinHandle<Result<(), ControllerError>>, CancellationToken) {
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let leases = Keeper::start(config.clone()).unwrap();
     let client = kube::Client::try_from(config).unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let shutdown = CancellationToken::new();
-    let leading = run(client, leases, settings(), listener, None, shutdown.clone());
+    let leading = run(client, leases, settings, listener, None, shutdown.clone());
     (tokio::spawn(leading), shutdown)
 }
 
@@ -152,6 +155,7 @@ pub(super) fn settings() -> ControllerSettings {
         injection_runtime: None,
         sidecar_image: None,
         roll_stale_sidecars: false,
+        trust_bundle: None,
         webhook: None,
         metrics_listen: (Ipv4Addr::LOCALHOST, 0).into(),
     }

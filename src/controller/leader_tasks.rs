@@ -22,6 +22,7 @@ use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::realm_watches::{Triggers, prepare};
 use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
+use super::skill::ArchiveTurns;
 use super::streams::{WatchedStore, config, drain, object_of};
 use super::world::World;
 use super::{census, environments, pace, realm_controllers, runtime, sidecars};
@@ -41,7 +42,9 @@ pub(super) async fn reconcile(
     stop: CancellationToken,
 ) -> Result<(), ControllerError> {
     let labels = NamespaceStore::new();
-    let (realms, triggers, world) = prepare(&settings, &labels);
+    let (realms, triggers, mut world) = prepare(&settings, &labels);
+    let records = settings.packages.then(|| watch::channel(false));
+    world.ready.extend(records.iter().map(|(_, listed)| listed.clone()));
     let context = Arc::new(new_context(client.clone(), settings, metrics, triggers, world)?);
     let mut tasks = Tasks::new();
     share_authorities(&mut tasks, &context, labels);
@@ -49,6 +52,9 @@ pub(super) async fn reconcile(
     spawn(&mut tasks, certificates::run(client.clone(), kept, stop.clone()));
     let pacing = Arc::clone(&context);
     spawn(&mut tasks, async move { pace::pace(&pacing).await });
+    if let Some((listed, _)) = records {
+        spawn(&mut tasks, environments::follow(Arc::clone(&context), listed));
+    }
     report(&mut tasks, &context);
     for watches in realms {
         realm_controllers::start(&mut tasks, &client, &context, watches, &stop);
@@ -96,6 +102,7 @@ fn new_context(
         metrics,
         fetcher,
         unpacking: Arc::new(Semaphore::new(ARCHIVES_AT_ONCE)),
+        archive_turns: ArchiveTurns::default(),
         changes: Arc::new(PendingChanges::default()),
         skill_triggers,
         runtime_triggers,
@@ -173,9 +180,6 @@ fn certificate_tasks(
 /// Counts objects for metrics, and reports pods without the sidecar that they ask for, if this installation injects any.
 fn report(tasks: &mut Tasks, context: &Arc<Context>) {
     spawn(tasks, census::run(Arc::clone(context)));
-    if context.settings.packages {
-        spawn(tasks, environments::follow(Arc::clone(context)));
-    }
     if let Some(default) = context.settings.injection_runtime.clone() {
         spawn(tasks, sidecars::run(Arc::clone(context), default));
     }

@@ -37,7 +37,10 @@ mod runtime;
 mod settings;
 mod sidecars;
 mod skill;
+#[cfg(test)]
+mod slow_archives_tests;
 mod streams;
+mod trust_bundle;
 mod undecodable;
 #[cfg(test)]
 mod upload_tests;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::fixture::{lead, start, writes};
+use super::fixture::{lead, settings, start, writes};
 
 /// A few renewals of a Lease of 15 s, and less than that.
 const BUSY: Duration = Duration::from_secs(12);
@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[tokio::test]
 async fn a_leader_renews_its_lease_while_every_thread_of_its_work_is_busy() {
     let (address, stored) = start(|_, _, _| None);
-    let (leading, shutdown) = lead(address).await;
+    let (leading, shutdown) = lead(address, settings()).await;
     let begun = Instant::now();
     while writes(&stored) == 0 {
         assert!(begun.elapsed() < SOON && !leading.is_finished(), "it gets the Lease");

@@ -87,6 +87,8 @@ pub struct ControllerSettings {
     pub sidecar_image: Option<String>,
     /// Whether workloads whose pods have another sidecar than that are restarted where namespaces ask.
     pub roll_stale_sidecars: bool,
+    /// The ClusterTrustBundle in which sidecars find the hub's authorities; absent: ConfigMaps in their namespaces.
+    pub trust_bundle: Option<String>,
     /// The webhook that injects sidecars; absent where the API server does without.
     pub webhook: Option<WebhookSettings>,
     /// Where `/healthz`, `/readyz` and `/metrics` answer.

@@ -10,7 +10,7 @@ use knack_skill::model::{SkillFile, SkillRef};
 use knack_vocabulary::LABEL_UPLOAD;
 use serde_json::{Value, json};
 
-use super::fixture::{lead, start};
+use super::fixture::{lead, settings, start};
 use crate::artifact;
 
 /// Longest wait for anything.
@@ -153,7 +153,7 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
     let world = Arc::new(Mutex::new(World::new()));
     let asked = Arc::clone(&world);
     let (address, _lease) = start(move |method, path, body| asked.lock().unwrap().answer(method, path, body));
-    let (leading, shutdown) = lead(address).await;
+    let (leading, shutdown) = lead(address, settings()).await;
 
     until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
     // One that sees the revision in service, and then as many that have nothing to do.

@@ -1,6 +1,7 @@
 //! The executor's view of a pod: a value taken from the watch, so that every decision about it is a pure function.
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use knack_vocabulary::LABEL_POOL;
 
 use super::names::{CONTAINER, LABEL_PROBE};
@@ -38,6 +39,8 @@ pub(super) struct PodFacts {
     pub(super) disruption: Option<Cause>,
     /// Its container.
     pub(super) container: ContainerFacts,
+    /// When the container started and ended, in seconds since the epoch; absent while it runs, and of one that never ran.
+    pub(super) container_times: Option<(i64, i64)>,
     /// The container runs, or has run. One that never did ends as terminated too, with its pod, but has no time of its start.
     pub(super) has_begun: bool,
     /// It was deleted and is terminating.
@@ -118,6 +121,9 @@ impl PodFacts {
             let ended = state.terminated.as_ref();
             state.running.is_some() || ended.is_some_and(|ended| ended.started_at.is_some())
         });
+        let ended = container.as_ref().and_then(|state| state.terminated.as_ref());
+        let seconds = |time: &Option<Time>| time.as_ref().map(|time| time.0.as_second());
+        let container_times = ended.and_then(|ended| Some((seconds(&ended.started_at)?, seconds(&ended.finished_at)?)));
         Some(Self {
             name: pod.metadata.name.clone()?,
             uid: pod.metadata.uid.clone()?,
@@ -146,6 +152,7 @@ impl PodFacts {
             unscheduled: condition("PodScheduled", "False"),
             disruption: condition("DisruptionTarget", "True"),
             container: container.map(container_facts).unwrap_or_default(),
+            container_times,
             has_begun,
             is_deleting: pod.metadata.deletion_timestamp.is_some(),
         })

@@ -5,6 +5,7 @@ use std::time::Duration;
 use knack_execution::{ClusterFailure, ClusterFailureKind, ExecutionError};
 
 use super::facts::{Cause, ContainerFacts, Phase, PodFacts};
+use super::out_of_memory;
 
 /// How long a pod may be unschedulable: other pods end, so a small node has room within seconds. An autoscaler takes
 /// minutes; the pod stays for it, and the next try finds the node.
@@ -73,7 +74,7 @@ pub(super) fn pod_failure(facts: &PodFacts) -> Option<PodFailure> {
     match &facts.container {
         // A pod that is deleted ends by a signal: that is no failure of its program.
         ContainerFacts::Terminated { cause, exit_code }
-            if facts.is_deleting && cause.reason != "OOMKilled" && *exit_code != 0 =>
+            if facts.is_deleting && cause.reason != out_of_memory::REASON && *exit_code != 0 =>
         {
             return Some(deleted());
         }
@@ -184,7 +185,7 @@ fn of_pod(reason: &str, facts: &PodFacts) -> Option<PodFailure> {
 /// The end of a container; exit code 0 is no failure.
 fn of_end(cause: &Cause, exit_code: i32) -> Option<PodFailure> {
     match cause.reason.as_str() {
-        "OOMKilled" => Some(PodFailure::now(
+        out_of_memory::REASON => Some(PodFailure::now(
             ClusterFailureKind::OutOfMemory,
             &cause.reason,
             "the kernel killed the container for memory; its limit is sandbox.resources.limits.memory",

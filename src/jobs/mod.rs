@@ -34,6 +34,7 @@ mod launch;
 mod leave_later;
 mod names;
 mod nodes;
+mod out_of_memory;
 mod ownership;
 mod pace;
 mod past;

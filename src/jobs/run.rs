@@ -24,6 +24,7 @@ use super::journal::{self, Journal, Until};
 use super::keys::Context;
 use super::kinds::may_run;
 use super::launch::{Launcher, Sandbox};
+use super::out_of_memory;
 use super::pods::{PodRef, PodState};
 use super::request::JobRequest;
 use super::spool::{EventWriter, Spool};
@@ -317,7 +318,12 @@ pub(super) async fn determine_end(
                     return RunEnd::Failed(error);
                 }
                 if is_over {
-                    return over(launcher, pod, has_started).await;
+                    let facts = pod.state.borrow().facts.clone();
+                    let by_memory = facts.and_then(|facts| out_of_memory::end(&facts, journal, subject, start));
+                    return match by_memory {
+                        Some(end) => end,
+                        None => over(launcher, pod, has_started).await,
+                    };
                 }
             }
             Ok(Err(error)) => {

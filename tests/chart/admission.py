@@ -9,6 +9,7 @@ import secrets
 
 import yaml
 
+import bundle_writes
 import jobs
 import registry_writes
 import writes
@@ -43,7 +44,7 @@ def register():
 def chart_values(sandboxes, empty):
     return {
         "crds": {"enabled": False},
-        "injection": {"delivery": "Webhook", "rollStale": True},
+        "injection": {"delivery": "Webhook", "rollStale": True, "authorities": "ClusterTrustBundle"},
         "runtimeNamespaces": [empty],
         "registry": {"enabled": True},
         "defaultRuntime": {"namespace": sandboxes, "createNamespace": False},
@@ -68,11 +69,12 @@ class Rows:
         self.release = "knack-adm-" + secrets.token_hex(3)
         self.namespace, self.sandboxes, self.empty = (self.release + end for end in ("", "-sandboxes", "-empty"))
         self.priority_class = self.release + "-sandboxes"
-        self.places = {"SANDBOXES": self.sandboxes, "RELEASE": self.namespace, "EMPTY": self.empty}
+        # The empty one is none: objects of the cluster.
+        self.places = {"SANDBOXES": self.sandboxes, "RELEASE": self.namespace, "EMPTY": self.empty, "": ""}
         rendered = documents(render(chart_values(self.sandboxes, self.empty), self.release, self.namespace))
         self.made = [document for document in rendered if document["kind"] in KINDS]
         # What stands for a uid in the rows, and the uid that the server gave: an object of an invented owner is collected.
-        self.uids = {"NAMESPACE": self.sandboxes}
+        self.uids = {"NAMESPACE": self.sandboxes, bundle_writes.OWN: self.release + "-hub-ca"}
 
     def account(self, name):
         return "system:serviceaccount:%s:%s" % (self.namespace, name)
@@ -164,7 +166,7 @@ class Rows:
         expect((status, text), word)
 
     def ask(self, who, verb, group, resource, namespace, name, body):
-        path = "/%s/namespaces/%s/%s" % (group, namespace, resource)
+        path = "/%s/namespaces/%s/%s" % (group, namespace, resource) if namespace else "/%s/%s" % (group, resource)
         user = self.account(who)
         if verb == "create":
             answer = self.server.ask("POST", path, body, user=user, dryRun="All")
@@ -184,7 +186,7 @@ class Rows:
         return answer[0], message(answer[1])
 
     def write_row(self, who, verb, group, resource, place, name, body, word):
-        body = self.located(body)
+        body, name = self.located(body), self.located(name)
         if verb == "status" and "conditions" in body["status"]:
             kind = {"ISOLATED": "Isolated", "READY": "Ready"}[body["status"]["conditions"]]
             body["status"]["conditions"] = [dict(CONDITION, type=kind)]
@@ -194,6 +196,27 @@ class Rows:
             assert_equal("denied request" in text or status == 403, False, "%d %s" % (status, text))
             return
         expect((status, text), word)
+
+    def serve_bundles(self):
+        """Every right to ClusterTrustBundles, and certificates for them."""
+        meta = {"name": self.release + "-bundles"}
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": meta,
+                "rules": [{"apiGroups": ["certificates.k8s.io"], "resources": ["clustertrustbundles", "signers"], "verbs": ["*"]}]}
+        binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": meta,
+                   "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": meta["name"]},
+                   "subjects": [{"kind": "ServiceAccount", "name": writes.CONTROLLER, "namespace": self.namespace}]}
+        for document in (role, binding):
+            self.made.append(document)
+            self.server.apply(document, path_of(document))
+        certificates = self.server.get("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")["data"]["ca.crt"]
+        self.uids[bundle_writes.PEM] = json.dumps(certificates)[1:-1]
+
+    def bundle(self, managed):
+        """The controller's bundle, as its owner made it."""
+        made = self.located(bundle_writes.bundle(bundle_writes.OWN, managed))
+        self.server.ask("DELETE", "/%s/%s/%s" % (bundle_writes.GROUP, bundle_writes.RESOURCE, made["metadata"]["name"]))
+        status, text = self.server.ask("POST", "/%s/%s" % (bundle_writes.GROUP, bundle_writes.RESOURCE), made)
+        assert_equal(status, 201, message(text))
 
     def others_pass(self, namespace, labels, kind):
         job = writes.job_of_somebody(namespace, labels, kind)
@@ -221,6 +244,7 @@ class Rows:
     def remove(self):
         for document in self.made:
             self.server.ask("DELETE", path_of(document))
+        self.server.ask("DELETE", "/%s/%s/%s" % (bundle_writes.GROUP, bundle_writes.RESOURCE, self.uids[bundle_writes.OWN]))
         for name in self.all_namespaces():
             self.server.ask("DELETE", "/api/v1/namespaces/" + name)
 
@@ -234,14 +258,26 @@ def expect(answer, word):
         raise AssertionError("expected a refusal with %r, got %d %s" % (word, status, text[:800]))
 
 
-def rows(report, server, where, types):
-    """Every row on one API server. The type check is the controller-manager's: the oldest API server has none."""
+def bundle_rows(report, asked, where):
+    """The rows of ClusterTrustBundles: with none there, with the controller's own, with somebody else's of its name."""
+    if not report.check("%s: ClusterTrustBundles are served" % where, asked.serve_bundles):
+        return
+    for managed, part in ((None, bundle_writes.NEW), ("knack", bundle_writes.STANDING), ("Helm", bundle_writes.FOREIGN)):
+        if managed:
+            asked.bundle(managed)
+        for who, name, *rest in part:
+            report.check("%s: %s and %s (%s)" % (where, who, name, rest[0]), lambda who=who, rest=rest: asked.write_row(who, *rest))
+
+
+def rows(report, server, where, newest):
+    """Every row on one API server. The oldest serves no ClusterTrustBundle, and nobody checks types there: the controller-manager does."""
     asked = Rows(server)
     try:
         if not report.check("%s: the policies are taken and active" % where, asked.prepare):
             return
-        if types:
+        if newest:
             report.check("%s: the policies' expressions fit the types" % where, asked.types_fit)
+            bundle_rows(report, asked, where)
         for name in jobs.goldens():
             report.check("%s: the hub and the Job %s" % (where, name), lambda name=name: asked.job_row(name, lambda job: None, None))
         for name, golden, change, word in jobs.CASES:
@@ -269,7 +305,7 @@ def define(server):
 def tests(report):
     with Server() as server:
         define(server)
-        rows(report, server, "1.36", types=True)
+        rows(report, server, "1.36", newest=True)
     on_the_oldest(report, "the policies", lambda server, _: on_another(report, server))
 
 
@@ -277,5 +313,4 @@ def on_another(report, server):
     """The same rows at an API server that knows nothing of us yet."""
     version = server.get("/version")["gitVersion"]
     define(server)
-    # No controllers run there, so nobody checks types.
-    rows(report, server, version, types=False)
+    rows(report, server, version, newest=False)

@@ -292,6 +292,24 @@ def restarts_come_with_their_right():
         assert_equal(image, values.get("injection", {}).get("delivery") != "None", repr(values))
 
 
+def a_trust_bundle_comes_with_its_right():
+    """The right to write one ClusterTrustBundle, the policy that bounds it, the flag and the sidecar's volume are there with injection.authorities alone."""
+    for values, expected in (({}, False), ({"injection": {"authorities": "ClusterTrustBundle"}}, True)):
+        made = documents(render(values))
+        policy = any(d["kind"] == "ValidatingAdmissionPolicy" and d["metadata"]["name"].endswith("controller-trustbundle") for d in made)
+        container = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-controller")["spec"]["template"]["spec"]["containers"][0]
+        flags = [argument.removeprefix("--trust-bundle=") for argument in container["args"] if argument.startswith("--trust-bundle=")]
+        parameters = yaml.safe_load(next(d for d in made if d["metadata"]["name"] == "knack-injection")["data"]["parameters.yaml"])
+        volume = next(volume for volume in parameters["volumes"] if volume["name"] == "knack-ca")
+        projected = [source["clusterTrustBundle"] for source in volume.get("projected", {}).get("sources", [])]
+        rights = [line for line in rbac.table(made).splitlines() if "clustertrustbundles" in line]
+        assert_equal((policy, "configMap" in volume, len(flags), len(projected), len(rights)),
+                     (expected, not expected, *[int(expected)] * 3), repr(values))
+        if expected:
+            assert_equal(projected, [{"name": flags[0], "optional": True, "path": "ca.crt"}], "the volume")
+            assert_equal((flags[0] in rights[0], rights[0].endswith("create,get,patch")), (True, True), rights[0])
+
+
 def the_registry_comes_with_its_rights():
     """Everything of the registry, and the controller's part in it, is there with registry.enabled alone."""
     expected = {
@@ -404,6 +422,7 @@ def tests(report):
     report.check("only a gateway that knows nobody sees everything", only_a_gateway_that_knows_nobody_sees_everything)
     report.check("the multi-tenant profile serves labelled namespaces only", the_profile_serves_labelled_namespaces_only)
     report.check("restarts come with their right", restarts_come_with_their_right)
+    report.check("a ClusterTrustBundle comes with its right", a_trust_bundle_comes_with_its_right)
     report.check("the registry comes with its rights", the_registry_comes_with_its_rights)
     report.check("the registry reaches its catalog", the_registry_reaches_its_catalog)
     report.check("the hub reaches its collector", the_hub_reaches_its_collector)

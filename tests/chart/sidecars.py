@@ -46,19 +46,27 @@ def pod(cluster):
     }
 
 
+def completed(cluster, one):
+    """What became of a pod whose application ends at the first answer with a skill; the pod completes with it."""
+    try:
+        apply(json.dumps(one))
+        done = wait_until("the pod completes", 120, lambda: next(
+            (one for one in [get("pod", "-n", cluster.SKILLS, "unchanged")] if one["status"]["phase"] == "Succeeded"), None))
+    finally:
+        kubectl("delete", "pod", "-n", cluster.SKILLS, "unchanged", "--ignore-not-found", "--wait=true")
+    assert_equal(done["metadata"]["annotations"]["knack.dev/injection"], "injected", "the annotation")
+    sidecar = done["status"]["initContainerStatuses"][0]
+    assert_equal((sidecar["name"], sidecar["restartCount"], sidecar["state"]["terminated"]["exitCode"]), ("knack-gateway", 0, 0), "the sidecar")
+    return done
+
+
 def carries_skills(cluster):
-    """From the label to the answer; the pod completes with its application."""
+    """From the namespace's label to the answer."""
     kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject=enabled", "--overwrite")
     try:
         wait_until("knack-ca", 60, lambda: exists("configmap", "-n", cluster.SKILLS, "knack-ca"))
-        apply(json.dumps(pod(cluster)))
-        done = wait_until("the pod completes", 120, lambda: next(
-            (one for one in [get("pod", "-n", cluster.SKILLS, "unchanged")] if one["status"]["phase"] == "Succeeded"), None))
-        assert_equal(done["metadata"]["annotations"]["knack.dev/injection"], "injected", "the annotation")
-        sidecar = done["status"]["initContainerStatuses"][0]
-        assert_equal((sidecar["name"], sidecar["restartCount"], sidecar["state"]["terminated"]["exitCode"]), ("knack-gateway", 0, 0), "the sidecar")
+        completed(cluster, pod(cluster))
     finally:
-        kubectl("delete", "pod", "-n", cluster.SKILLS, "unchanged", "--ignore-not-found", "--wait=true")
         kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
 
 
@@ -88,20 +96,28 @@ def traced(cluster):
         kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
 
 
-def delivered_by(cluster, delivery, kind, other):
+def delivered_by(cluster, delivery, kind, other, authorities="ConfigMap"):
     """Upgrades to a delivery, until the other one is gone: the old one stays until the new one is known to be called."""
     def upgraded():
         helm("upgrade", cluster.RELEASE, CHART, "--namespace", cluster.NAMESPACE, "--wait", "--timeout", "%ds" % cluster.READY_SECONDS,
-             *cluster.value_flags("--set", "injection.delivery=" + delivery))
+             *cluster.value_flags("--set", "injection.delivery=" + delivery, "--set", "injection.authorities=" + authorities))
         name = cluster.CLUSTER_PREFIX + "-injection"
         return exists(kind, name) and not exists(other, name)
     wait_until("the delivery " + delivery, 120, upgraded)
 
 
 def by_the_webhook(cluster):
-    """By the chart's own Service: the API server calls the controller in its pod, with the authority that the controller wrote."""
-    delivered_by(cluster, "Webhook", "mutatingwebhookconfiguration", "mutatingadmissionpolicy")
-    carries_skills(cluster)
+    """By the chart's own Service: the API server calls the controller in its pod, with the authority that the controller wrote.
+    Sidecars trust the hub by a ClusterTrustBundle meanwhile: a pod that asks by itself, in a namespace that does not, needs nothing there."""
+    delivered_by(cluster, "Webhook", "mutatingwebhookconfiguration", "mutatingadmissionpolicy", "ClusterTrustBundle")
+    kubectl("delete", "configmap", "-n", cluster.SKILLS, "knack-ca", "--ignore-not-found")
+    wait_until("the ClusterTrustBundle", 60, lambda: exists("clustertrustbundle", cluster.CLUSTER_PREFIX + "-hub-ca"))
+    one = pod(cluster)
+    one["metadata"]["labels"] = {"knack.dev/inject": "enabled"}
+    done = completed(cluster, one)
+    assert_equal([volume["projected"]["sources"][0]["clusterTrustBundle"]["name"] for volume in done["spec"]["volumes"] if volume["name"] == "knack-ca"],
+                 [cluster.CLUSTER_PREFIX + "-hub-ca"], "the volume")
+    assert_equal(exists("configmap", "-n", cluster.SKILLS, "knack-ca"), False, "a copy in the namespace")
 
 
 def survives_a_restart(cluster):

@@ -93,6 +93,7 @@ VARIATIONS = {
     "gateway.service.annotations": {"gateway": {"service": {"annotations": {"example.org/internal": "true"}}}},
     "injection.delivery": {"injection": {"delivery": "Policy"}},
     "injection.withoutSidecar": {"injection": {"delivery": "Policy", "withoutSidecar": "Deny"}},
+    "injection.authorities": {"injection": {"delivery": "Policy", "authorities": "ClusterTrustBundle"}},
     "injection.rollStale": {"injection": {"delivery": "Policy", "rollStale": True}},
     "injection.runtime": {"injection": {"delivery": "Policy", "runtime": "team-a/tools"}},
     "injection.logLevel": {"injection": {"delivery": "Policy", "logLevel": "debug"}},

@@ -39,6 +39,7 @@ mod released;
 mod repeats;
 mod requests;
 mod restart;
+mod skew;
 mod slow_reader;
 mod support;
 mod takeover;

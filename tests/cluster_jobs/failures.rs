@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use knack::jobs::{JobClients, JobExecutor, JobSettings};
 use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit, StartKind};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, LogParams};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -176,20 +177,62 @@ fn a_hub_that_may_not_attach_says_so() {
     });
 }
 
-/// Memory: only the program was killed, as reported by the runner.
+/// The kernel kills the program alone, and the runner reports it; or it ends the runner too, as on every node with cgroup v2. Here the
+/// program is made the last one for the kernel to kill, so that the runner goes first.
 #[test]
 fn a_program_over_its_memory_is_a_result() {
     cluster_support::run("a_program_over_its_memory_is_a_result", async |cluster| {
-        let spec = json!({"warmPool": {"replicas": 0}, "sandbox": {"resources": {"limits": {"memory": "96Mi"}}}});
-        let fixture = Fixture::new(cluster, spec).await;
-        let executor = fixture.owner().await;
-        let request = python("data = bytearray(); [data.extend(bytes(1 << 20)) for _ in range(400)]");
-        let result = within(60, executor.execute(request, CancellationToken::new()))
-            .await
-            .unwrap();
-        assert_eq!(result.exit, Exit::OutOfMemory);
-        executor.shutdown().await;
+        join_all([false, true].map(|is_spared| over_memory(cluster, is_spared))).await;
     });
+}
+
+async fn over_memory(cluster: &'static Cluster, is_spared: bool) {
+    let spec = json!({"warmPool": {"replicas": 0}, "sandbox": {"resources": {"limits": {"memory": "96Mi"}}}});
+    let fixture = Fixture::new(cluster, spec).await;
+    let executor = fixture.owner().await;
+    let request = python(
+        "import signal, time\n\
+         go = []\n\
+         signal.signal(signal.SIGUSR1, lambda *_: go.append(1))\n\
+         print('up', flush=True)\n\
+         while not go: time.sleep(0.01)\n\
+         data = bytearray()\n\
+         for _ in range(400): data.extend(bytes(1 << 20))",
+    );
+    let running = within(120, executor.execute(request, CancellationToken::new()));
+    let (result, ()) = futures::future::join(running, let_go(&fixture, is_spared)).await;
+    let result = result.unwrap();
+    assert_eq!(result.exit, Exit::OutOfMemory, "spared: {is_spared}");
+    assert_eq!(result.stdout.bytes, "up\n", "spared: {is_spared}");
+    executor.shutdown().await;
+}
+
+/// Tells the program of the only pod to go on, once it has printed something.
+async fn let_go(fixture: &Fixture, is_spared: bool) {
+    let pods: Api<Pod> = Api::namespaced(fixture.cluster.client().await, &fixture.namespace);
+    let name = started_pod(fixture).await;
+    eventually(60, "the program has printed something", async || {
+        let log = pods.logs(&name, &LogParams::default()).await;
+        log.is_ok_and(|log| log.contains(r#""type":"output""#))
+    })
+    .await;
+    let uid = pods.get(&name).await.unwrap().metadata.uid.unwrap();
+    let program = interpreter_of(&uid);
+    if is_spared {
+        std::fs::write(format!("/proc/{program}/oom_score_adj"), "-1000").unwrap();
+    }
+    kill_process(Pid::from_raw(program).unwrap(), Signal::USR1).unwrap();
+}
+
+/// The python of a pod, as this machine numbers it.
+fn interpreter_of(pod_uid: &str) -> i32 {
+    let is_it = |process: &i32| {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
+        read("cgroup").contains(pod_uid) && read("comm").starts_with("python")
+    };
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let mut numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.find(is_it).expect("the pod has a python")
 }
 
 /// A pod that is taken away at once under its run: the run counts as run, and why it ended is said. One that is asked to end has

@@ -110,7 +110,11 @@ impl RunUsage {
         grown.map_err(|error| {
             self.is_over = true;
             tracing::warn!(%error, "the memory reserved for results of runs is full");
-            ExecutionError::Internal("there is no memory left for the results of this run; they are lost".into())
+            ExecutionError::Internal(
+                "there is no memory left for the results of this run, so they are lost: return less, or try again when fewer runs \
+                 end at once; the operator can raise the hub's memory limit"
+                    .into(),
+            )
         })
     }
 

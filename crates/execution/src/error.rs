@@ -95,7 +95,7 @@ pub struct ClusterFailure {
 /// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterFailureKind {
-    /// The whole container was killed for memory, the runner included.
+    /// The whole container was killed for memory, the runner included, and its journal does not show a run.
     OutOfMemory,
     /// The kubelet or the API evicted the pod.
     Evicted,

@@ -6,6 +6,7 @@
 //! Each step takes the result of the one before it, so none can be left out; after `judge` no step reads the raw
 //! source.
 
+mod archive_turns;
 mod deliver;
 mod judge;
 mod prune;
@@ -14,4 +15,5 @@ mod resolve;
 mod status;
 mod verdicts;
 
+pub(super) use archive_turns::ArchiveTurns;
 pub(super) use reconcile::{failed, reconcile};

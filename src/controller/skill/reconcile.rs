@@ -22,6 +22,7 @@ use super::super::reason::Reason;
 use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
 use super::super::world::WatchedSkill;
+use super::archive_turns::ASK_AGAIN;
 use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, judge};
 use super::prune::prune;
@@ -75,8 +76,10 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
     {
         return Ok(("superseded", Action::await_change()));
     }
-    let Some(looked) = look(context, watched).await? else {
-        return Ok(("deleted", Action::await_change()));
+    let looked = match look(context, watched).await? {
+        Look::Done(looked) => *looked,
+        Look::Gone => return Ok(("deleted", Action::await_change())),
+        Look::Later => return Ok(("waiting", Action::requeue(ASK_AGAIN))),
     };
     let skill = &looked.skill;
     let before = skill.status.clone().unwrap_or_default();
@@ -123,14 +126,23 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
     Ok((outcome, Action::requeue(if is_taken { RETRY_MAX } else { RESYNC })))
 }
 
-/// Looks at the content if something about it can have changed. `None`: the skill is gone.
-async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, ControllerError> {
+/// What came of a look.
+enum Look {
+    Done(Box<Looked>),
+    /// The skill is gone.
+    Gone,
+    /// Its archive waits for those of others.
+    Later,
+}
+
+/// Looks at the content if something about it can have changed.
+async fn look(context: &Context, watched: &Skill) -> Result<Look, ControllerError> {
     let unchanged = |verdict| {
-        Ok(Some(Looked {
+        Ok(Look::Done(Box::new(Looked {
             skill: watched.clone(),
             verdict,
             content: None,
-        }))
+        })))
     };
     if watched.spec.suspend {
         let text = "spec.suspend is true: the skill is out of service and its content is not read";
@@ -142,8 +154,17 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
     if let Some(verdict) = context.memory.stalled(watched) {
         return unchanged(verdict);
     }
+    let _turn = if watched.spec.source.archive.is_some() {
+        let namespace = watched.namespace().unwrap_or_default();
+        let Some(turn) = context.archive_turns.take(&namespace, tokio::time::Instant::now()) else {
+            return Ok(Look::Later);
+        };
+        Some(turn)
+    } else {
+        None
+    };
     let Some(skill) = whole(context, watched).await? else {
-        return Ok(None);
+        return Ok(Look::Gone);
     };
     if skill.spec.source.archive.is_some() {
         announce(context, &skill).await?;
@@ -157,11 +178,11 @@ async fn look(context: &Context, watched: &Skill) -> Result<Option<Looked>, Cont
     if is_lasting && skill.spec.source.config_maps().next().is_none() {
         context.memory.remember_stalled(&skill, &verdict);
     }
-    Ok(Some(Looked {
+    Ok(Look::Done(Box::new(Looked {
         skill,
         verdict,
         content,
-    }))
+    })))
 }
 
 /// Resolve, judge, build, deliver.

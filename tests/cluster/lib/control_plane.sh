@@ -24,7 +24,11 @@ apiserver() { # program, name, port, extra flags...
     --profiling=false "$@"
 }
 
-start_apiserver() { apiserver kube-apiserver apiserver $API_PORT; }
+# On by themselves since Kubernetes 1.37.
+TRUST_BUNDLES=(--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true
+  --runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true)
+
+start_apiserver() { apiserver kube-apiserver apiserver $API_PORT "${TRUST_BUNDLES[@]}"; }
 
 # True once an API server is ready. One that ended is started again, as kubelet does in other clusters: an API server ends
 # itself when its first writes take too long, and relies on that.
@@ -39,7 +43,7 @@ wait_for_apiserver() { # component, kubeconfig's name
 
 # Another API server over the same etcd, as in a cluster of several control-plane nodes.
 start_second_apiserver() {
-  apiserver kube-apiserver second-apiserver $SECOND_API_PORT --endpoint-reconciler-type=none
+  apiserver kube-apiserver second-apiserver $SECOND_API_PORT --endpoint-reconciler-type=none "${TRUST_BUNDLES[@]}"
   kubeconfig second-admin admin $SECOND_API_PORT
 }
 

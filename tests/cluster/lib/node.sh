@@ -84,6 +84,7 @@ kubeAPIQPS: 500
 kubeAPIBurst: 1000
 nodeStatusUpdateFrequency: 2s
 syncFrequency: 10s
+featureGates: {ClusterTrustBundle: true, ClusterTrustBundleProjection: true}
 Y
   start_daemon kubelet kubelet --config="$DIR/kubelet.yaml" --kubeconfig="$DIR/kubelet.kubeconfig" \
     --hostname-override=$NODE --node-ip=$NODE_IP --root-dir="$DIR/kubelet" --cert-dir="$DIR/kubelet-pki"

@@ -52,6 +52,18 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
   expression: "!(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, c.name == 'knack-gateway')"
 {{- end }}
 
+{{- /* The ClusterTrustBundle with the hub's authorities; empty: ConfigMaps. Helm sees what is served only where it installs: a pod with a
+       volume of a kind that is not served is refused. */}}
+{{- define "knack.trustBundle" -}}
+{{- if eq .Values.injection.authorities "ClusterTrustBundle" -}}
+{{- $served := or (.Capabilities.APIVersions.Has "certificates.k8s.io/v1/ClusterTrustBundle") (.Capabilities.APIVersions.Has "certificates.k8s.io/v1beta1/ClusterTrustBundle") -}}
+{{- if and (not $served) (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- fail "injection.authorities: the API server serves no ClusterTrustBundle (Kubernetes 1.37, or its feature gate); set ConfigMap" -}}
+{{- end -}}
+{{ include "knack.clusterName" (dict "root" . "part" "hub-ca") }}
+{{- end -}}
+{{- end }}
+
 {{- /* What is injected: the parameters of crates/injection, whose parameters.yaml is this with the defaults. */}}
 {{- define "knack.injectionParameters" -}}
 container:
@@ -122,7 +134,13 @@ volumes:
       sources:
         - serviceAccountToken: {audience: knack, expirationSeconds: 3600, path: token}
   - name: knack-ca
+    {{- with include "knack.trustBundle" . }}
+    projected:
+      sources:
+        - clusterTrustBundle: {name: {{ . }}, optional: true, path: ca.crt}
+    {{- else }}
     configMap: {name: knack-ca, optional: true}
+    {{- end }}
   - name: knack-files
     emptyDir: {sizeLimit: 704Mi}
 imagePullSecrets: {{ toJson .Values.injection.imagePullSecrets }}

@@ -140,6 +140,13 @@ name; one by server-side apply can, since it carries the name.
   resources: [subjectaccessreviews]
   verbs: [create]
 {{- end }}
+{{- with include "knack.trustBundle" . }}
+# What sidecars trust, for all namespaces. The admission policy controller-trustbundle says what it writes.
+- apiGroups: [certificates.k8s.io]
+  resources: [clustertrustbundles]
+  resourceNames: [{{ . }}]
+  verbs: [get, create, patch]
+{{- end }}
 {{- if include "knack.injectionBy" (dict "root" . "delivery" "Webhook") }}
 # caBundle of the webhook that injects sidecars.
 - apiGroups: [admissionregistration.k8s.io]

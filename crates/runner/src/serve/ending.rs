@@ -214,7 +214,7 @@ impl Sink for Outlet<'_> {
         if !self.session.out.fits_file(length, size) {
             return Err((
                 FileErrorKind::TooLarge,
-                format!("{size} bytes; the log has no room for them"),
+                format!("{size} bytes; there is no room left beside the output and the other files of this run"),
             ));
         }
         Ok(())

@@ -1,0 +1,137 @@
+//! A run whose container the kernel ended for memory. On nodes with cgroup v2 it always ends the runner too, and on others it may:
+//! the runner cannot report the end of the run then, and its journal and the pod tell it.
+
+use std::time::Duration;
+
+use knack_execution::conversation::{RunEnd, Subject, lock_report, timings};
+use knack_execution::{Exit, StartKind};
+
+use super::facts::{ContainerFacts, PodFacts};
+use super::journal::Journal;
+
+/// Kubernetes' reason for the end of a container in which the kernel has killed for memory.
+pub(super) const REASON: &str = "OOMKilled";
+
+/// The end of a run whose container is over and whose journal has no result: a result like that of any other program over its
+/// memory, with what it had printed. `None`: the container ended otherwise, or the journal does not show that this run began, and all of
+/// it.
+pub(super) fn end(facts: &PodFacts, journal: Journal, subject: Subject, start: StartKind) -> Option<RunEnd> {
+    let is_by_memory = matches!(&facts.container, ContainerFacts::Terminated { cause, .. } if cause.reason == REASON);
+    if !is_by_memory || journal.is_damaged || journal.foreign_run.is_some() {
+        return None;
+    }
+    let started = journal.started.filter(|started| started.id == subject.id.to_string())?;
+    Some(RunEnd::Ended(journal.collected.into_result(
+        subject.id,
+        Exit::OutOfMemory,
+        [false, false],
+        timings(ran(facts, subject), start),
+        lock_report(started.locks),
+    )))
+}
+
+/// How long it ran, to the second: from the request, or from the start of its container if that came later, to the container's end.
+fn ran(facts: &PodFacts, subject: Subject) -> Duration {
+    let Some((begun, ended)) = facts.container_times else {
+        return Duration::ZERO;
+    };
+    let seconds = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
+    seconds(ended).saturating_sub(subject.id.time().max(seconds(begun)))
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_execution::conversation::Collected;
+    use knack_execution::{ExecutionId, ExecutionResult};
+    use knack_runner::protocol::{
+        Data, FromRunner, Key, LandlockState, Locks, Output, OutputStream, RunnerLink, Started, WorkBound,
+    };
+
+    use super::*;
+    use crate::jobs::facts::{Cause, Phase};
+
+    const OURS: Key = Key::new([1; 32]);
+
+    fn ended(reason: &str) -> PodFacts {
+        PodFacts {
+            phase: Phase::Failed,
+            container: ContainerFacts::Terminated {
+                cause: Cause {
+                    reason: reason.to_owned(),
+                    message: String::new(),
+                },
+                exit_code: 137,
+            },
+            container_times: Some((1_000, 1_040)),
+            ..PodFacts::default()
+        }
+    }
+
+    /// The journal of a run of `id` that printed a word and has no result.
+    fn journal(id: ExecutionId, link: &mut RunnerLink) -> Journal {
+        let mut journal = Journal::new(&OURS, Collected::default());
+        journal.take(&link.encode(&FromRunner::Started(Started {
+            id: id.to_string(),
+            digest: String::new(),
+            locks: Locks {
+                seccomp: true,
+                landlock: LandlockState::FullyEnforced,
+                landlock_abi: 7,
+                work: WorkBound::Outside,
+            },
+            context: String::new(),
+        })));
+        journal.take(&link.encode(&FromRunner::Output(Output {
+            stream: OutputStream::Stdout,
+            data: Data(b"so far\n".to_vec()),
+        })));
+        journal
+    }
+
+    fn subject(seconds: u64) -> Subject {
+        Subject {
+            id: ExecutionId::new(Duration::from_secs(seconds), "request", 0, "call"),
+            is_command: false,
+        }
+    }
+
+    fn result_of(facts: &PodFacts, journal: Journal, subject: Subject) -> Option<ExecutionResult> {
+        match end(facts, journal, subject, StartKind::Warm)? {
+            RunEnd::Ended(result) => Some(result),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_that_the_kernel_ended_with_its_runner_is_a_result_with_what_it_printed() {
+        // Of a warm pod, whose container is older than the request, and of a cold one.
+        for (requested, seconds) in [(1_030, 10), (990, 40)] {
+            let subject = subject(requested);
+            let journal = journal(subject.id, &mut RunnerLink::new(&OURS));
+            let result = result_of(&ended(REASON), journal, subject).unwrap();
+            assert_eq!((result.id, result.exit), (subject.id, Exit::OutOfMemory));
+            assert_eq!(result.stdout.bytes, "so far\n");
+            assert_eq!(result.timings.run, Duration::from_secs(seconds));
+            assert_eq!(result.locks.landlock, "FullyEnforced");
+        }
+    }
+
+    #[test]
+    fn what_does_not_show_this_run_and_all_of_it_is_no_result() {
+        let (subject, other) = (subject(1_030), subject(1_031));
+        let mut link = RunnerLink::new(&OURS);
+        let whole = || journal(subject.id, &mut RunnerLink::new(&OURS));
+        assert!(result_of(&ended("Error"), whole(), subject).is_none(), "another end");
+        assert!(result_of(&ended(REASON), whole(), other).is_none(), "another run");
+        let unstarted = Journal::new(&OURS, Collected::default());
+        assert!(result_of(&ended(REASON), unstarted, subject).is_none(), "no run");
+        let mut damaged = journal(subject.id, &mut link);
+        drop(link.encode(&FromRunner::Restarted {}));
+        damaged.take(&link.encode(&FromRunner::Restarted {}));
+        assert!(damaged.is_damaged);
+        assert!(
+            result_of(&ended(REASON), damaged, subject).is_none(),
+            "frames are missing"
+        );
+    }
+}
