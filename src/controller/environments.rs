@@ -71,13 +71,14 @@ mod tests {
     async fn no_skill_is_judged_before_the_records_are_listed() {
         let (patched, judged) = tokio::sync::oneshot::channel();
         let (patched, lists) = (Mutex::new(Some(patched)), Mutex::new(0));
+        let skill = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+            "metadata": {"namespace": "team", "name": "draw", "uid": "s", "resourceVersion": "10", "generation": 1},
+            "spec": {"source": {"inline": {"files": {"SKILL.md": "no frontmatter"}}}}});
         let (address, _lease) = start(move |method, path, _| match (method, path) {
-            (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => Some(json!({
-                "metadata": {"resourceVersion": "1"},
-                "items": [{"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
-                    "metadata": {"namespace": "team", "name": "draw", "uid": "s", "resourceVersion": "10", "generation": 1},
-                    "spec": {"source": {"inline": {"files": {"SKILL.md": "no frontmatter"}}}}}],
-            })),
+            (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => {
+                Some(json!({"metadata": {"resourceVersion": "1"}, "items": [skill]}))
+            }
+            (&Method::GET, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw") => Some(skill.clone()),
             (&Method::GET, "/api/v1/namespaces/home/configmaps") => {
                 let mut lists = lists.lock().unwrap();
                 *lists += 1;
@@ -91,9 +92,7 @@ mod tests {
                 if let Some(patched) = patched.lock().unwrap().take() {
                     patched.send(*lists.lock().unwrap()).unwrap();
                 }
-                Some(
-                    json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "draw"}, "spec": {"source": {}}}),
-                )
+                Some(skill.clone())
             }
             _ => None,
         });
