@@ -177,16 +177,15 @@ fn a_hub_that_may_not_attach_says_so() {
     });
 }
 
-/// The kernel kills the program alone, and the runner reports it; or it ends the runner too, as on every node with cgroup v2. Here the
-/// program is made the last one for the kernel to kill, so that the runner goes first.
+/// The kernel kills the program alone, and the runner reports it; or it ends the runner too, as on every node with cgroup v2.
 #[test]
 fn a_program_over_its_memory_is_a_result() {
     cluster_support::run("a_program_over_its_memory_is_a_result", async |cluster| {
-        join_all([false, true].map(|is_spared| over_memory(cluster, is_spared))).await;
+        join_all([false, true].map(|with_runner| over_memory(cluster, with_runner))).await;
     });
 }
 
-async fn over_memory(cluster: &'static Cluster, is_spared: bool) {
+async fn over_memory(cluster: &'static Cluster, with_runner: bool) {
     let spec = json!({"warmPool": {"replicas": 0}, "sandbox": {"resources": {"limits": {"memory": "96Mi"}}}});
     let fixture = Fixture::new(cluster, spec).await;
     let executor = fixture.owner().await;
@@ -200,39 +199,54 @@ async fn over_memory(cluster: &'static Cluster, is_spared: bool) {
          for _ in range(400): data.extend(bytes(1 << 20))",
     );
     let running = within(120, executor.execute(request, CancellationToken::new()));
-    let (result, ()) = futures::future::join(running, let_go(&fixture, is_spared)).await;
+    let (result, ()) = futures::future::join(running, let_go(&fixture, with_runner)).await;
     let result = result.unwrap();
-    assert_eq!(result.exit, Exit::OutOfMemory, "spared: {is_spared}");
-    assert_eq!(result.stdout.bytes, "up\n", "spared: {is_spared}");
+    assert_eq!(result.exit, Exit::OutOfMemory, "with its runner: {with_runner}");
+    assert_eq!(result.stdout.bytes, "up\n", "with its runner: {with_runner}");
     executor.shutdown().await;
 }
 
-/// Tells the program of the only pod to go on, once it has printed something.
-async fn let_go(fixture: &Fixture, is_spared: bool) {
+/// Tells the program of the only pod to go on, once it has printed something: output is sealed. A runner that ends with it is stopped
+/// first, so that it cannot report anything.
+async fn let_go(fixture: &Fixture, with_runner: bool) {
     let pods: Api<Pod> = Api::namespaced(fixture.cluster.client().await, &fixture.namespace);
     let name = started_pod(fixture).await;
     eventually(60, "the program has printed something", async || {
         let log = pods.logs(&name, &LogParams::default()).await;
-        log.is_ok_and(|log| log.contains(r#""type":"output""#))
+        log.is_ok_and(|log| log.contains(r#""type":"sealed""#))
     })
     .await;
     let uid = pods.get(&name).await.unwrap().metadata.uid.unwrap();
-    let program = interpreter_of(&uid);
-    if is_spared {
-        std::fs::write(format!("/proc/{program}/oom_score_adj"), "-1000").unwrap();
+    let (program, runners) = (processes(&uid, "python"), processes(&uid, "knack-runner"));
+    assert!(program.len() == 1 && !runners.is_empty(), "{program:?} {runners:?}");
+    let tell = |whom: &[i32], signal: Signal| {
+        for process in whom {
+            kill_process(Pid::from_raw(*process).unwrap(), signal).unwrap();
+        }
+    };
+    if with_runner {
+        tell(&runners, Signal::STOP);
     }
-    kill_process(Pid::from_raw(program).unwrap(), Signal::USR1).unwrap();
+    tell(&program, Signal::USR1);
+    if with_runner {
+        let status = format!("/proc/{}/status", program[0]);
+        eventually(60, "the kernel has killed the program", async || {
+            std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tZ"))
+        })
+        .await;
+        tell(&runners, Signal::KILL);
+    }
 }
 
-/// The python of a pod, as this machine numbers it.
-fn interpreter_of(pod_uid: &str) -> i32 {
+/// The processes of a pod by the beginning of their name, as this machine numbers them.
+fn processes(pod_uid: &str, name: &str) -> Vec<i32> {
     let is_it = |process: &i32| {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default();
-        read("cgroup").contains(pod_uid) && read("comm").starts_with("python")
+        read("cgroup").contains(pod_uid) && read("comm").starts_with(name)
     };
     let processes = std::fs::read_dir("/proc").unwrap();
-    let mut numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.find(is_it).expect("the pod has a python")
+    let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(is_it).collect()
 }
 
 /// A pod that is taken away at once under its run: the run counts as run, and why it ended is said. One that is asked to end has
