@@ -161,17 +161,18 @@ fn upload(labels: &BTreeMap<String, String>) -> Option<UploadLine> {
     })
 }
 
-/// The lines of a stream's beginning: for a client's namespace if one was asked for, from a hub that reads the Skills of
-/// some namespaces (`None`: of all).
+/// The lines of a stream's beginning, for a reader of `protocol`: for a client's namespace if one was asked for, from a hub that reads the
+/// Skills of some namespaces (`None`: of all).
 pub fn index(
     view: &View,
     seen: &str,
+    protocol: u32,
     client_namespace: Option<&str>,
     watched_namespaces: Option<Vec<String>>,
 ) -> Vec<CatalogLine> {
     let mut lines = vec![
         CatalogLine::Hello(Hello {
-            protocol: PROTOCOLS.max,
+            protocol,
             protocol_min: Some(PROTOCOLS.min),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resource_version: seen.to_owned(),
@@ -345,7 +346,13 @@ mod tests {
     #[test]
     fn a_stream_begins_with_everything() {
         assert_eq!(
-            ids(&index(&view(&[("x", "1", "d")], false), "99", None, None)),
+            ids(&index(
+                &view(&[("x", "1", "d")], false),
+                "99",
+                PROTOCOLS.max,
+                None,
+                None
+            )),
             ["hello 99", "runtime suspend=false", "skill x d", "synced"]
         );
     }

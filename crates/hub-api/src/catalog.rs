@@ -32,7 +32,8 @@ pub enum CatalogLine {
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`super::PROTOCOL`]: the newest that the hub speaks.
+    /// The newest [`super::PROTOCOL`] that both the hub and the reader speak, by the reader's [`super::HEADER_PROTOCOL`]; the hub's
+    /// newest if there is none. Readers of protocol 1 take no other one.
     pub protocol: u32,
     /// The oldest that it speaks; absent: only that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

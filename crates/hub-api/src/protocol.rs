@@ -20,6 +20,11 @@ impl ProtocolRange {
         self.min <= protocol && protocol <= self.max
     }
 
+    /// The version to speak with a peer that writes `stated`: this side's newest, or an older one that is the peer's newest.
+    pub const fn with(self, stated: u32) -> u32 {
+        if self.accepts(stated) { stated } else { self.max }
+    }
+
     /// Whether a peer that speaks `other` and this side have a version in common.
     pub const fn meets(self, other: Self) -> bool {
         self.min <= other.max && other.min <= self.max
@@ -41,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_accepts_its_ends_and_meets_ranges_that_overlap() {
+    fn a_range_accepts_its_ends_meets_ranges_that_overlap_and_speaks_what_an_older_peer_writes() {
         let range = ProtocolRange::new(2, 4);
         for (peer, accepted) in [
             (0, false),
@@ -52,6 +57,9 @@ mod tests {
             (u32::MAX, false),
         ] {
             assert_eq!(range.accepts(peer), accepted, "{peer}");
+        }
+        for (stated, spoken) in [(1, 4), (2, 2), (3, 3), (4, 4), (5, 4)] {
+            assert_eq!(range.with(stated), spoken, "{stated}");
         }
         for (other, expected) in [
             ((1, 1), false),

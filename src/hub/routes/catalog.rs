@@ -10,8 +10,8 @@ use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header;
-use knack_hub_api::{CatalogLine, NDJSON, Problem, ProblemCode};
+use http::{HeaderMap, header};
+use knack_hub_api::{CatalogLine, HEADER_PROTOCOL, NDJSON, PROTOCOL_MIN, PROTOCOLS, Problem, ProblemCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -40,6 +40,7 @@ pub(super) async fn catalog(
     Extension(caller): Extension<Caller>,
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<OfRuntime>,
+    headers: HeaderMap,
 ) -> Result<Response, Refused> {
     if tokio::time::timeout(START_WAIT, state.start.over()).await.is_err() {
         return Err(Refused::new("catalog", starting()));
@@ -53,7 +54,13 @@ pub(super) async fn catalog(
     let view = view.ok_or_else(|| Refused::new("catalog", gone()))?;
     let mut queue = VecDeque::new();
     let watched = crate::hub::watch::namespaces(&state.settings.watching());
-    queue.extend(view::index(&view, &seen, caller.acting_for.as_deref(), watched));
+    queue.extend(view::index(
+        &view,
+        &seen,
+        protocol_with(&headers),
+        caller.acting_for.as_deref(),
+        watched,
+    ));
     let gauge = state.metrics.streams.clone();
     gauge.inc();
     let stream = CatalogStream {
@@ -71,6 +78,14 @@ pub(super) async fn catalog(
         Some((Ok::<_, Infallible>(line), stream))
     });
     Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
+}
+
+/// The protocol to speak with the sender of these headers. Gateways of protocol 1 did not say which one they speak.
+fn protocol_with(headers: &HeaderMap) -> u32 {
+    let stated = headers
+        .get(HEADER_PROTOCOL)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
+    PROTOCOLS.with(stated.unwrap_or(PROTOCOL_MIN))
 }
 
 fn gone() -> Problem {
