@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 commit=4e22ab43cc2ec8dff9ac462a6ccde0506451cfd2
 folder=${CARGO_TARGET_DIR:-$PWD/target}/skew
 if ! git cat-file -e "$commit^{commit}" 2>/dev/null; then
-  echo "SKIPPED the gateway of the last protocol: this clone has no commit $commit (git fetch --unshallow)" >&2
+  echo "the gateway of the last protocol cannot be built: this clone has no commit $commit (git fetch --unshallow)" >&2
   exit 1
 fi
 if [ ! -x "$folder/$commit/knack" ]; then

@@ -1,6 +1,6 @@
 //! Decides the next builds, from the wanted environments, their records and the running Jobs. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use knack_packages::{EnvironmentRecord, Records, State};
 
@@ -54,7 +54,7 @@ pub(super) fn decide(
         records: unused(wanted, known, now),
         ..Decision::default()
     };
-    let mut running = builds.values().filter(|build| **build == Build::Running).count();
+    let starts = starts(wanted, known, builds, now);
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
             decision.remove.push(key.clone());
@@ -76,14 +76,13 @@ pub(super) fn decide(
             (before, Some(Build::Running)) => pending(before, State::Building, "the packages are being installed", now),
             (Some(record), None) if !is_due(record, now) => record.clone(),
             (before, None) => {
-                let has_room = running < BUILDS_AT_ONCE;
-                if has_room {
-                    running += 1;
+                let starts = starts.contains(key.as_str());
+                if starts {
                     decision.start.push(key.clone());
                 }
                 match before {
                     Some(record) if !record.state.is_pending() => record.clone(),
-                    _ if has_room => pending(before, State::Building, "the packages are being installed", now),
+                    _ if starts => pending(before, State::Building, "the packages are being installed", now),
                     _ => pending(before, State::Resolving, "other environments are being made first", now),
                 }
             }
@@ -94,6 +93,41 @@ pub(super) fn decide(
     let kept = &decision.records;
     decision.start.retain(|key| kept.get(key).is_some());
     decision
+}
+
+/// The builds to start now. The namespace with the fewest comes first, so that one that asks for hundreds keeps nobody waiting for
+/// longer than a build.
+fn starts<'a>(
+    wanted: &'a BTreeMap<String, Wanted>,
+    known: &Records,
+    builds: &BTreeMap<String, Build>,
+    now: i64,
+) -> BTreeSet<&'a str> {
+    let running = || {
+        let running = builds.iter().filter(|(_, build)| **build == Build::Running);
+        running.map(|(key, _)| wanted.get(key))
+    };
+    let mut building: BTreeMap<&str, usize> = BTreeMap::new();
+    for asked in running().flatten() {
+        *building.entry(&asked.skill.namespace).or_default() += 1;
+    }
+    let mut due: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
+    for (key, asked) in wanted {
+        let is_known = known.get(key).is_some_and(|record| !is_due(record, now));
+        if !asked.is_earlier && !builds.contains_key(key) && !is_known {
+            due.entry(&asked.skill.namespace).or_default().push_back(key);
+        }
+    }
+    let mut starts = BTreeSet::new();
+    for _ in running().count()..BUILDS_AT_ONCE {
+        let next = due.iter_mut().filter(|(_, keys)| !keys.is_empty());
+        let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| building.get(**namespace).copied()) else {
+            break;
+        };
+        starts.extend(keys.pop_front());
+        *building.entry(namespace).or_default() += 1;
+    }
+    starts
 }
 
 /// Records of environments that nothing asks for, but that are kept for a while.
@@ -150,19 +184,28 @@ fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
     }
 }
 
-/// Drops records that nothing asks for, the longest unused first, and then wanted ones beyond the bound.
+/// Drops records beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
+/// most.
 fn bound(records: &mut Records, wanted: &BTreeMap<String, Wanted>) {
     let excess = records.0.len().saturating_sub(MAX_RECORDS);
     if excess == 0 {
         return;
     }
-    let mut order: Vec<(bool, i64, String)> = records
-        .0
-        .iter()
-        .map(|(key, record)| (wanted.contains_key(key), record.used, key.clone()))
-        .collect();
-    order.sort();
-    for (_, _, key) in order.into_iter().take(excess) {
+    let mut unasked = Vec::new();
+    let mut asked: BTreeMap<&str, BTreeSet<(i64, String)>> = BTreeMap::new();
+    for (key, record) in &records.0 {
+        let dropped = (record.used, key.clone());
+        match wanted.get(key) {
+            None => unasked.push(dropped),
+            Some(one) => drop(asked.entry(&one.skill.namespace).or_default().insert(dropped)),
+        }
+    }
+    unasked.sort();
+    let of_the_largest = std::iter::from_fn(|| {
+        let largest = asked.values_mut().max_by_key(|keys| keys.len())?;
+        largest.pop_first()
+    });
+    for (_, key) in unasked.into_iter().chain(of_the_largest).take(excess) {
         records.0.remove(&key);
     }
 }
@@ -185,7 +228,7 @@ mod tests {
                 constraints: Vec::new(),
             },
             skill: SkillRef {
-                namespace: "n".to_owned(),
+                namespace: key.split_once('/').map_or("n", |(namespace, _)| namespace).to_owned(),
                 name: "s".to_owned(),
             },
             digest: "d".to_owned(),
@@ -413,5 +456,46 @@ mod tests {
             .filter(|record| record.state == State::Resolving)
             .count();
         assert!(waiting >= MAX_RECORDS - BUILDS_AT_ONCE - 10, "{waiting}");
+    }
+
+    #[test]
+    fn a_namespace_that_asks_for_hundreds_keeps_no_other_one_waiting() {
+        let names: Vec<String> = (0..500).map(|number| format!("greedy/{number:03}")).collect();
+        let keys: Vec<&str> = names
+            .iter()
+            .map(String::as_str)
+            .chain(["modest/1", "modest/2", "other/1"])
+            .collect();
+        let builds = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), Build::Running)).collect();
+        for (running, expected) in [
+            (&[][..], &["greedy/000", "greedy/001", "modest/1", "other/1"][..]),
+            (&["greedy/000"], &["greedy/001", "modest/1", "other/1"]),
+            (&["greedy/000", "greedy/001", "greedy/002"], &["modest/1"]),
+            (&["greedy/000", "greedy/001", "modest/1", "other/1"], &[]),
+        ] {
+            let decision = decide(&wanted(&keys), &Records::default(), &builds(running), NOW);
+            assert_eq!(decision.start, expected, "{running:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_asks_for_thousands_takes_no_other_one_its_record() {
+        let names: Vec<String> = (0..2 * MAX_RECORDS)
+            .map(|number| format!("greedy/{number:04}"))
+            .collect();
+        let others = ["a/1", "modest/1", "modest/2", "z/1"];
+        let keys: Vec<&str> = names.iter().map(String::as_str).chain(others).collect();
+        // The oldest of all.
+        let known = Records(
+            others
+                .iter()
+                .map(|key| ((*key).to_owned(), record(State::Ready, 100)))
+                .collect(),
+        );
+        let decision = decide(&wanted(&keys), &known, &BTreeMap::new(), NOW);
+        assert_eq!(decision.records.0.len(), MAX_RECORDS);
+        for key in others {
+            assert!(decision.records.get(key).is_some(), "{key}");
+        }
     }
 }

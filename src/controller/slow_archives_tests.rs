@@ -43,19 +43,18 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
             let name = path.strip_prefix(SKILLS)?.split('/').nth(2)?;
             skills.iter().find(|skill| skill["metadata"]["name"] == name).cloned()
         };
-        match method {
-            &Method::GET if path == "/apis/knack.dev/v1alpha1/skills" => {
+        match *method {
+            Method::GET if path == "/apis/knack.dev/v1alpha1/skills" => {
                 Some(json!({"metadata": {"resourceVersion": "1"}, "items": *skills}))
             }
-            &Method::GET => named(path),
-            &Method::POST if path == "/api/v1/namespaces/modest/configmaps" => {
+            Method::GET | Method::PATCH => named(path),
+            Method::POST if path == "/api/v1/namespaces/modest/configmaps" => {
                 if let Some(delivered) = delivered.lock().unwrap().take() {
                     delivered.send(()).unwrap();
                 }
                 serde_json::from_slice(body).ok()
             }
-            &Method::POST => serde_json::from_slice(body).ok(),
-            &Method::PATCH => named(path),
+            Method::POST => serde_json::from_slice(body).ok(),
             _ => None,
         }
     });

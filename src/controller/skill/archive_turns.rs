@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::settings::SKILL_CONCURRENCY;
 
@@ -13,10 +11,11 @@ use super::super::settings::SKILL_CONCURRENCY;
 const TURNS: usize = SKILL_CONCURRENCY as usize / 2;
 /// Those of one namespace: the others find a turn at once.
 const TURNS_OF_ONE: usize = TURNS / 2;
-/// When a Skill that got no turn asks again.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// A namespace that has not asked again by then has nothing left to read.
-const FORGOTTEN: Duration = Duration::from_secs(3);
+/// When Skills that got no turn ask again, for each of their namespace that waits: two hundred questions a second, however many wait.
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(5);
+/// One that waits alone asks again soon.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The turns that are taken.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +25,8 @@ pub(in super::super) struct ArchiveTurns(Arc<Mutex<Turns>>);
 struct Turns {
     /// How many each namespace has.
     held: BTreeMap<String, usize>,
-    /// Namespaces that got none, and when they asked last.
-    waiting: BTreeMap<String, Instant>,
+    /// Skills that got none, by namespace and name. One that has not asked again by this time asks no more.
+    waiting: BTreeMap<(String, String), Instant>,
 }
 
 /// A turn, given back when dropped.
@@ -38,10 +37,12 @@ pub(super) struct ArchiveTurn {
 }
 
 impl ArchiveTurns {
-    /// A turn for a Skill of a namespace; `None`: ask again after [`ASK_AGAIN`]. Of those that wait, the namespace with the fewest
-    /// turns comes first.
-    pub(super) fn take(&self, namespace: &str, now: Instant) -> Option<ArchiveTurn> {
-        self.locked(|turns| turns.take(namespace, now)).then(|| ArchiveTurn {
+    /// A turn for a Skill. Of those that wait, the namespace with the fewest turns comes first.
+    ///
+    /// Errors: there is none; ask again after this time.
+    pub(super) fn take(&self, namespace: &str, name: &str, now: Instant) -> Result<ArchiveTurn, Duration> {
+        self.locked(|turns| turns.take(namespace, name, now))?;
+        Ok(ArchiveTurn {
             turns: self.clone(),
             namespace: namespace.to_owned(),
         })
@@ -63,17 +64,21 @@ impl Turns {
         self.held.get(namespace).copied().unwrap_or(0)
     }
 
-    fn take(&mut self, namespace: &str, now: Instant) -> bool {
-        self.waiting.retain(|_, asked| now < *asked + FORGOTTEN);
-        self.waiting.remove(namespace);
+    fn take(&mut self, namespace: &str, name: &str, now: Instant) -> Result<(), Duration> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.waiting.retain(|_, until| now < *until);
+        self.waiting.remove(&key);
         let own = self.held_by(namespace);
-        let is_next = self.waiting.keys().all(|other| own <= self.held_by(other));
-        if self.held.values().sum::<usize>() >= TURNS || own >= TURNS_OF_ONE || !is_next {
-            self.waiting.insert(namespace.to_owned(), now);
-            return false;
+        let is_next = self.waiting.keys().all(|(other, _)| own <= self.held_by(other));
+        if self.held.values().sum::<usize>() < TURNS && own < TURNS_OF_ONE && is_next {
+            self.held.insert(key.0, own + 1);
+            return Ok(());
         }
-        self.held.insert(namespace.to_owned(), own + 1);
-        true
+        let others = self.waiting.keys().filter(|(other, _)| other == namespace).count();
+        let waiting = u32::try_from(others + 1).unwrap_or(u32::MAX);
+        let pause = PAUSE_FOR_EACH.saturating_mul(waiting).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.waiting.insert(key, now + 2 * pause);
+        Err(pause)
     }
 
     fn give_back(&mut self, namespace: &str) {
@@ -88,36 +93,62 @@ impl Turns {
 mod tests {
     use super::*;
 
+    /// Skills of a namespace ask until one gets no turn.
+    fn all_of(turns: &ArchiveTurns, namespace: &str, now: Instant) -> Vec<ArchiveTurn> {
+        let mut number = 0;
+        std::iter::from_fn(|| {
+            number += 1;
+            turns.take(namespace, &number.to_string(), now).ok()
+        })
+        .collect()
+    }
+
     #[test]
     fn one_namespace_has_half_of_the_turns_and_the_others_find_one_at_once() {
         let (turns, now) = (ArchiveTurns::default(), Instant::now());
-        let held: Vec<_> = std::iter::from_fn(|| turns.take("greedy", now)).collect();
+        let held = all_of(&turns, "greedy", now);
         assert_eq!(held.len(), TURNS_OF_ONE);
-        let other = turns.take("modest", now);
-        assert!(other.is_some());
+        let _other = turns.take("modest", "x", now).unwrap();
         drop(held);
-        assert!(turns.take("greedy", now).is_some(), "they come back");
+        turns.take("greedy", "x", now).expect("they come back");
     }
 
     #[test]
     fn a_turn_that_becomes_free_goes_to_the_namespace_with_the_fewest() {
         let (turns, now) = (ArchiveTurns::default(), Instant::now());
-        let mut first: Vec<_> = std::iter::from_fn(|| turns.take("a", now)).collect();
-        let _second: Vec<_> = std::iter::from_fn(|| turns.take("b", now)).collect();
-        assert!(turns.take("modest", now).is_none(), "all are taken");
+        let mut first = all_of(&turns, "a", now);
+        let _second = all_of(&turns, "b", now);
+        turns.take("modest", "x", now).expect_err("all are taken");
         first.pop();
-        assert!(turns.take("a", now).is_none() && turns.take("b", now).is_none());
-        assert!(turns.take("modest", now).is_some());
+        turns.take("a", "x", now).expect_err("another is next");
+        turns.take("b", "x", now).expect_err("another is next");
+        turns.take("modest", "x", now).expect("it is its turn");
     }
 
     #[test]
-    fn a_namespace_that_asks_no_more_keeps_nobody_waiting() {
+    fn a_skill_that_asks_no_more_keeps_nobody_waiting() {
         let (turns, now) = (ArchiveTurns::default(), Instant::now());
-        let mut first: Vec<_> = std::iter::from_fn(|| turns.take("a", now)).collect();
-        let _second: Vec<_> = std::iter::from_fn(|| turns.take("b", now)).collect();
-        assert!(turns.take("gone", now).is_none());
+        let mut first = all_of(&turns, "a", now);
+        let _second = all_of(&turns, "b", now);
+        let pause = turns.take("gone", "x", now).unwrap_err();
         first.pop();
-        assert!(turns.take("a", now).is_none());
-        assert!(turns.take("a", now + FORGOTTEN).is_some());
+        turns.take("a", "x", now + pause).expect_err("the other may ask again");
+        turns.take("a", "x", now + 2 * pause).expect("the other did not ask");
+    }
+
+    #[test]
+    fn the_more_wait_the_later_they_ask() {
+        let (turns, now) = (ArchiveTurns::default(), Instant::now());
+        let _held = all_of(&turns, "a", now);
+        let pauses: Vec<Duration> = (0..2000)
+            .map(|number| turns.take("a", &format!("s{number}"), now).unwrap_err())
+            .collect();
+        assert_eq!((pauses[0], pauses[1999]), (PAUSE_MIN, PAUSE_MAX));
+        assert!(pauses.is_sorted());
+        assert_eq!(
+            turns.take("b", "x", now).map(drop),
+            Ok(()),
+            "others do not wait for them"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! One skill, once.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use knack_api::skill_status::ConfigMapStatus;
@@ -22,7 +22,6 @@ use super::super::reason::Reason;
 use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
 use super::super::world::WatchedSkill;
-use super::archive_turns::ASK_AGAIN;
 use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, judge};
 use super::prune::prune;
@@ -79,7 +78,7 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
     let looked = match look(context, watched).await? {
         Look::Done(looked) => *looked,
         Look::Gone => return Ok(("deleted", Action::await_change())),
-        Look::Later => return Ok(("waiting", Action::requeue(ASK_AGAIN))),
+        Look::Later(pause) => return Ok(("waiting", Action::requeue(pause))),
     };
     let skill = &looked.skill;
     let before = skill.status.clone().unwrap_or_default();
@@ -131,8 +130,8 @@ enum Look {
     Done(Box<Looked>),
     /// The skill is gone.
     Gone,
-    /// Its archive waits for those of others.
-    Later,
+    /// Its archive waits for those of others: look again after this time.
+    Later(Duration),
 }
 
 /// Looks at the content if something about it can have changed.
@@ -156,10 +155,11 @@ async fn look(context: &Context, watched: &Skill) -> Result<Look, ControllerErro
     }
     let _turn = if watched.spec.source.archive.is_some() {
         let namespace = watched.namespace().unwrap_or_default();
-        let Some(turn) = context.archive_turns.take(&namespace, tokio::time::Instant::now()) else {
-            return Ok(Look::Later);
-        };
-        Some(turn)
+        let now = Instant::now();
+        match context.archive_turns.take(&namespace, &watched.name_any(), now) {
+            Ok(turn) => Some(turn),
+            Err(pause) => return Ok(Look::Later(pause)),
+        }
     } else {
         None
     };
