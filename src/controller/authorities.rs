@@ -22,12 +22,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::settings::ControllerSettings;
+use super::settings::{AUTHORITIES_LOOK, ControllerSettings};
 use super::trust_bundle::TrustBundle;
 use crate::api_call::{CallError, call};
 
-/// How often every namespace is looked at: one whose ConfigMap was deleted or changed has it back within this time.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// After a failure, and while the hub has no certificate yet.
 const RETRY: Duration = Duration::from_secs(5);
 /// Namespaces written at once: a renewed certificate reaches hundreds of them in seconds, and the API server has other work.
@@ -73,7 +71,7 @@ impl Looked {
     fn due(&mut self, asking: Vec<Asking>, bundle: &str, now: Instant) -> Vec<Asking> {
         let mut before = std::mem::take(&mut self.0);
         let due = asking.into_iter().filter(|one| match before.remove(&one.uid) {
-            Some((known, at)) if known == bundle && now < at + LOOK_AGAIN => {
+            Some((known, at)) if known == bundle && now < at + AUTHORITIES_LOOK => {
                 self.0.insert(one.uid.clone(), (known, at));
                 false
             }
@@ -85,7 +83,7 @@ impl Looked {
     /// When the first of them is to be looked at again.
     fn until(&self, now: Instant) -> Instant {
         let first = self.0.values().map(|(_, at)| *at).min();
-        first.unwrap_or(now) + LOOK_AGAIN
+        first.unwrap_or(now) + AUTHORITIES_LOOK
     }
 }
 
@@ -274,12 +272,15 @@ mod tests {
         let (one, other) = (asking("one", "1"), asking("other", "2"));
         let both = || vec![one.clone(), other.clone()];
         looked.note(&one, "a", now);
-        looked.note(&other, "a", now + LOOK_AGAIN / 2);
-        assert_eq!(looked.until(now + LOOK_AGAIN / 2), now + LOOK_AGAIN);
-        assert_eq!(looked.due(both(), "a", now + LOOK_AGAIN - RETRY), []);
-        assert_eq!(looked.due(both(), "a", now + LOOK_AGAIN), slice::from_ref(&one));
-        assert_eq!(looked.until(now + LOOK_AGAIN), now + LOOK_AGAIN / 2 + LOOK_AGAIN);
-        assert_eq!(looked.due(both(), "b", now + LOOK_AGAIN), both());
+        looked.note(&other, "a", now + AUTHORITIES_LOOK / 2);
+        assert_eq!(looked.until(now + AUTHORITIES_LOOK / 2), now + AUTHORITIES_LOOK);
+        assert_eq!(looked.due(both(), "a", now + AUTHORITIES_LOOK - RETRY), []);
+        assert_eq!(looked.due(both(), "a", now + AUTHORITIES_LOOK), slice::from_ref(&one));
+        assert_eq!(
+            looked.until(now + AUTHORITIES_LOOK),
+            now + AUTHORITIES_LOOK / 2 + AUTHORITIES_LOOK
+        );
+        assert_eq!(looked.due(both(), "b", now + AUTHORITIES_LOOK), both());
     }
 
     #[test]

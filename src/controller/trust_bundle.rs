@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::authorities::LOOK_AGAIN;
+use super::settings::AUTHORITIES_LOOK;
 use crate::api_call::{CallError, call};
 
 const GROUP: &str = "certificates.k8s.io";
@@ -67,9 +67,9 @@ impl TrustBundle {
         }
     }
 
-    /// Looks, unless it did within [`LOOK_AGAIN`] and the authorities are the same, and writes what differs.
+    /// Looks, unless it did within [`AUTHORITIES_LOOK`] and the authorities are the same, and writes what differs.
     pub(super) async fn share(&mut self, authorities: &str, now: Instant) -> Result<(), CallError> {
-        let recent = |(known, at): &(String, Instant)| known == authorities && now < *at + LOOK_AGAIN;
+        let recent = |(known, at): &(String, Instant)| known == authorities && now < *at + AUTHORITIES_LOOK;
         if self.looked.as_ref().is_some_and(recent) {
             return Ok(());
         }
