@@ -432,6 +432,20 @@ class Table:
         self.taken(labelled(before, None), self.plain)
         assert_equal(self.server.warning, "", "a pod that does not ask")
 
+    def gone_and_back(self):
+        """Without the policy a pod that asks starts without its sidecar, and its creator is told; with it again the next one has it."""
+        title, pod = next(rows())
+        injects = lambda: ANNOTATION in self.taken(pod, self.plain)["metadata"].get("annotations", {})
+        ours = [document for document in self.made if document["kind"].startswith("MutatingAdmissionPolicy")]
+        for document in ours:
+            assert_equal(self.server.ask("DELETE", path_of(document))[0], 200, "the deletion of " + document["kind"])
+        wait_until("a pod without its sidecar", SECONDS_UNTIL_ACTIVE, lambda: not injects())
+        wait_until("the warning", SECONDS_UNTIL_ACTIVE, lambda: not injects() and "nothing has added it" in self.server.warning)
+        same(labelled(self.taken(pod, self.plain), None), labelled(self.before[title], None), "a pod without the policy")
+        for document in ours:
+            self.put(document)
+        wait_until("the sidecar with the policy again", SECONDS_UNTIL_ACTIVE, injects)
+
     def refused(self):
         """withoutSidecar: Deny. A pod that asks starts with its sidecar or not at all, also while nothing injects."""
         found = dict(rows())
@@ -477,6 +491,7 @@ def tests(report):
                 report.check("injection: an API server that restarts", table.restarted)
             else:
                 report.skip("injection: an API server that restarts", "this cluster is not the test bed")
+            report.check("injection: a policy that is gone and comes back", table.gone_and_back)
             report.check("injection: a pod without its sidecar is refused", table.refused)
         finally:
             table.remove()
