@@ -54,7 +54,7 @@ pub(super) fn decide(
         records: unused(wanted, known, now),
         ..Decision::default()
     };
-    let starts = starts(wanted, known, builds, now);
+    let chosen = chosen(wanted, known, builds, now);
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
             decision.remove.push(key.clone());
@@ -76,13 +76,13 @@ pub(super) fn decide(
             (before, Some(Build::Running)) => pending(before, State::Building, "the packages are being installed", now),
             (Some(record), None) if !is_due(record, now) => record.clone(),
             (before, None) => {
-                let starts = starts.contains(key.as_str());
-                if starts {
+                let is_chosen = chosen.contains(key.as_str());
+                if is_chosen {
                     decision.start.push(key.clone());
                 }
                 match before {
                     Some(record) if !record.state.is_pending() => record.clone(),
-                    _ if starts => pending(before, State::Building, "the packages are being installed", now),
+                    _ if is_chosen => pending(before, State::Building, "the packages are being installed", now),
                     _ => pending(before, State::Resolving, "other environments are being made first", now),
                 }
             }
@@ -97,7 +97,7 @@ pub(super) fn decide(
 
 /// The builds to start now. The namespace with the fewest comes first, so that one that asks for hundreds keeps nobody waiting for
 /// longer than a build.
-fn starts<'a>(
+fn chosen<'a>(
     wanted: &'a BTreeMap<String, Wanted>,
     known: &Records,
     builds: &BTreeMap<String, Build>,
@@ -118,16 +118,16 @@ fn starts<'a>(
             due.entry(&asked.skill.namespace).or_default().push_back(key);
         }
     }
-    let mut starts = BTreeSet::new();
+    let mut chosen = BTreeSet::new();
     for _ in running().count()..BUILDS_AT_ONCE {
         let next = due.iter_mut().filter(|(_, keys)| !keys.is_empty());
         let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| building.get(**namespace).copied()) else {
             break;
         };
-        starts.extend(keys.pop_front());
+        chosen.extend(keys.pop_front());
         *building.entry(namespace).or_default() += 1;
     }
-    starts
+    chosen
 }
 
 /// Records of environments that nothing asks for, but that are kept for a while.
