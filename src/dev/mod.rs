@@ -12,6 +12,7 @@ mod local;
 mod printing;
 mod runtime;
 mod search;
+mod unreported;
 mod uploads;
 mod upstreams;
 pub mod watch;

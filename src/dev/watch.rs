@@ -11,6 +11,7 @@ use notify::{RecursiveMode, Watcher};
 use super::assemble::assemble;
 use super::discover::{Discovered, discover};
 use super::search::Search;
+use super::unreported::{ChangeQueue, Unreported};
 
 /// Editors write a file in several steps (truncate, write, rename): changes within this time are one reload.
 const SETTLE: Duration = Duration::from_millis(15);
@@ -36,10 +37,15 @@ pub async fn watch(
 ) -> Result<(Arc<LiveCatalog>, Watching), notify::Error> {
     let mut last = LastGood::default();
     let (wake, mut woken) = tokio::sync::mpsc::channel::<()>(1);
-    let (snapshot, last_after) = { read(search.clone(), node, std::mem::take(&mut last)).await };
+    let queue = ChangeQueue::new().map(Arc::new);
+    let (snapshot, last_after) = { read(search.clone(), queue.clone(), node, std::mem::take(&mut last)).await };
     last = last_after;
     on_change(&snapshot);
     let live = LiveCatalog::fixed(snapshot);
+    if let Some(queue) = queue.clone() {
+        let wake = wake.clone();
+        live.follow(Unreported { queue, wake });
+    }
     let marker = Arc::clone(&live);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let read_only = event.is_ok_and(|event| event.kind.is_access());
@@ -56,8 +62,10 @@ pub async fn watch(
     let task = tokio::spawn(async move {
         while woken.recv().await.is_some() {
             tokio::time::sleep(SETTLE).await;
+            // What is still in the queue is read now, too.
+            follower.count_unreported();
             let seen = follower.changes();
-            let (snapshot, last_after) = read(search.clone(), node, std::mem::take(&mut last)).await;
+            let (snapshot, last_after) = read(search.clone(), queue.clone(), node, std::mem::take(&mut last)).await;
             last = last_after;
             let current = follower.current();
             if snapshot.revision != current.revision || snapshot.reports != current.reports {
@@ -87,9 +95,12 @@ fn watch_target(path: &Path) -> &Path {
     }
 }
 
-/// Reads the files outside the async runtime.
-async fn read(search: Search, node: Node, mut last: LastGood) -> (Snapshot, LastGood) {
+/// Reads the files outside the async runtime. What changes in the meantime, also in new folders, is in the queue.
+async fn read(search: Search, queue: Option<Arc<ChangeQueue>>, node: Node, mut last: LastGood) -> (Snapshot, LastGood) {
     let read = tokio::task::spawn_blocking(move || {
+        if let Some(queue) = queue {
+            queue.watch(&search.paths);
+        }
         let snapshot = assemble(discover(&search), node, &mut last);
         (snapshot, last)
     });

@@ -1,7 +1,8 @@
 //! The catalog as it is now: one immutable snapshot, replaced as a whole.
 
-use std::sync::Arc;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,6 +13,15 @@ use super::assemble::Snapshot;
 /// A request that arrives while a change is being read waits at most this long for it, then takes the current snapshot.
 const RELOAD_WAIT: Duration = Duration::from_millis(500);
 
+/// The files that a catalog is made of. Their watcher reports a change when its thread gets a processor; the kernel knows it as soon as it
+/// is written.
+pub trait Files: Debug + Send + Sync {
+    /// Whether anything has changed since this was asked last. It does not block.
+    fn have_changed(&self) -> bool;
+    /// Has them read again.
+    fn read_again(&self);
+}
+
 /// The current snapshot. The maker of snapshots reports when a change was seen, so that a request that arrives while
 /// the change is being read waits for it.
 #[derive(Debug)]
@@ -21,6 +31,9 @@ pub struct LiveCatalog {
     seen: AtomicU64,
     /// Changes that `current` contains.
     applied: watch::Sender<u64>,
+    files: OnceLock<Box<dyn Files>>,
+    /// Held from the question whether files have changed until the answer is counted.
+    asking: Mutex<()>,
 }
 
 impl LiveCatalog {
@@ -30,7 +43,26 @@ impl LiveCatalog {
             current: ArcSwap::from_pointee(snapshot),
             seen: AtomicU64::new(0),
             applied: watch::Sender::new(0),
+            files: OnceLock::new(),
+            asking: Mutex::new(()),
         })
+    }
+
+    /// From now on each request asks these files for changes; once.
+    pub fn follow(&self, files: impl Files + 'static) {
+        // A second call is a mistake of the program: the first files stay.
+        let _ = self.files.set(Box::new(files));
+    }
+
+    /// Counts a change that only the files know. Returns whether there was one.
+    pub fn count_unreported(&self) -> bool {
+        let Some(files) = self.files.get() else { return false };
+        let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = files.have_changed();
+        if changed {
+            self.change_seen();
+        }
+        changed
     }
 
     /// Counts a change that is about to be read; requests wait for it, briefly.
@@ -53,8 +85,13 @@ impl LiveCatalog {
         self.current.store(Arc::new(snapshot));
     }
 
-    /// The snapshot for a request that starts now: a change already seen is waited for, briefly.
+    /// The snapshot for a request that starts now: a change that was written before is waited for, briefly.
     pub async fn snapshot(&self) -> Arc<Snapshot> {
+        if self.count_unreported()
+            && let Some(files) = self.files.get()
+        {
+            files.read_again();
+        }
         let seen = self.seen.load(Ordering::Acquire);
         if *self.applied.borrow() < seen {
             let mut applied = self.applied.subscribe();

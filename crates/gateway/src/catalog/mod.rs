@@ -14,6 +14,6 @@ mod runtime;
 mod source;
 
 pub use assemble::{LastGood, Selected, Snapshot, Unread, assemble};
-pub use live::LiveCatalog;
+pub use live::{Files, LiveCatalog};
 pub use runtime::RuntimeSettings;
 pub use source::{Fingerprint, ObjectIds, PackageNames, ReportLevel, SkillSource, SourceReport, no_packages};
