@@ -106,3 +106,58 @@ impl LiveCatalog {
         self.current.load_full()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::catalog::RuntimeSettings;
+
+    /// Files of which a test writes one.
+    #[derive(Debug)]
+    struct Written {
+        changed: Arc<AtomicBool>,
+        asked: mpsc::UnboundedSender<()>,
+    }
+
+    impl Files for Written {
+        fn have_changed(&self) -> bool {
+            self.changed.swap(false, Ordering::AcqRel)
+        }
+
+        fn read_again(&self) {
+            self.asked.send(()).unwrap();
+        }
+    }
+
+    fn snapshot(revision: &str) -> Snapshot {
+        let mut snapshot = Snapshot::without_catalog(RuntimeSettings::default(), "");
+        revision.clone_into(&mut snapshot.revision);
+        snapshot
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_a_change_that_no_watcher_has_reported() {
+        let live = LiveCatalog::fixed(snapshot("before"));
+        let changed = Arc::new(AtomicBool::new(false));
+        let (asked, mut is_asked) = mpsc::unbounded_channel();
+        live.follow(Written {
+            changed: Arc::clone(&changed),
+            asked,
+        });
+        assert_eq!(live.snapshot().await.revision, "before");
+        changed.store(true, Ordering::Release);
+        let reader = async {
+            is_asked.recv().await.unwrap();
+            let seen = live.changes();
+            live.replace(snapshot("after"));
+            live.changes_read(seen);
+        };
+        let (got, ()) = tokio::join!(live.snapshot(), reader);
+        assert_eq!(got.revision, "after");
+        assert!(is_asked.try_recv().is_err(), "read once");
+    }
+}
