@@ -64,8 +64,28 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
 {{- end -}}
 {{- end }}
 
+{{- /* A quantity of the schema's form as a number. */}}
+{{- define "knack.quantity" -}}
+{{- $units := dict "m" 0.001 "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 -}}
+{{- $unit := regexFind "[A-Za-z]*$" (toString .) -}}
+{{- mulf (trimSuffix $unit (toString .) | float64) (get $units $unit) -}}
+{{- end }}
+
+{{- /* An API server refuses pods whose requests are above their limits: every pod that asks for the sidecar would be. */}}
+{{- define "knack.refuseRequestsAboveLimits" -}}
+{{- $resources := .Values.injection.resources -}}
+{{- range $name := list "cpu" "memory" -}}
+{{- $request := get $resources.requests $name -}}
+{{- $limit := get $resources.limits $name -}}
+{{- if gt (include "knack.quantity" $request | float64) (include "knack.quantity" $limit | float64) -}}
+{{- fail (printf "injection.resources: the request of %s (%v) is above its limit (%v)" $name $request $limit) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* What is injected: the parameters of crates/injection, whose parameters.yaml is this with the defaults. */}}
 {{- define "knack.injectionParameters" -}}
+{{- include "knack.refuseRequestsAboveLimits" . -}}
 container:
   name: knack-gateway
   image: {{ include "knack.gatewayImage" . }}
