@@ -194,7 +194,7 @@ pub(super) fn is_before_container(error: &kube::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use knack_memory::MemoryBudget;
     use knack_runner::protocol::{Data, LandlockState, Locks, Output, OutputStream, RunnerLink, WorkBound, encode};
 
@@ -203,7 +203,8 @@ mod tests {
     const OURS: Key = Key::new([1; 32]);
     const THEIRS: Key = Key::new([2; 32]);
 
-    fn started(id: &str) -> FromRunner {
+    /// The frame of a run that has begun.
+    pub(in super::super) fn started(id: &str) -> FromRunner {
         FromRunner::Started(Started {
             id: id.to_owned(),
             digest: String::new(),

@@ -43,12 +43,11 @@ fn ran(facts: &PodFacts, subject: Subject) -> Duration {
 mod tests {
     use knack_execution::conversation::Collected;
     use knack_execution::{ExecutionId, ExecutionResult};
-    use knack_runner::protocol::{
-        Data, FromRunner, Key, LandlockState, Locks, Output, OutputStream, RunnerLink, Started, WorkBound,
-    };
+    use knack_runner::protocol::{Data, FromRunner, Key, Output, OutputStream, RunnerLink};
 
     use super::*;
     use crate::jobs::facts::{Cause, Phase};
+    use crate::jobs::journal::tests::started;
 
     const OURS: Key = Key::new([1; 32]);
 
@@ -70,17 +69,7 @@ mod tests {
     /// The journal of a run of `id` that printed a word and has no result.
     fn journal(id: ExecutionId, link: &mut RunnerLink) -> Journal {
         let mut journal = Journal::new(&OURS, Collected::default());
-        journal.take(&link.encode(&FromRunner::Started(Started {
-            id: id.to_string(),
-            digest: String::new(),
-            locks: Locks {
-                seccomp: true,
-                landlock: LandlockState::FullyEnforced,
-                landlock_abi: 7,
-                work: WorkBound::Outside,
-            },
-            context: String::new(),
-        })));
+        journal.take(&link.encode(&started(&id.to_string())));
         journal.take(&link.encode(&FromRunner::Output(Output {
             stream: OutputStream::Stdout,
             data: Data(b"so far\n".to_vec()),

@@ -32,8 +32,8 @@ pub enum CatalogLine {
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The newest [`super::PROTOCOL`] that both the hub and the reader speak, by the reader's [`super::HEADER_PROTOCOL`]; the hub's
-    /// newest if there is none. Readers of protocol 1 take no other one.
+    /// The newest [`super::PROTOCOL`] that both the hub and the reader speak, or the hub's newest if they have none in common. The
+    /// reader says its own by [`super::HEADER_PROTOCOL`]; one that says none speaks 1, and takes no other.
     pub protocol: u32,
     /// The oldest that it speaks; absent: only that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
