@@ -16,7 +16,7 @@ use knack_execution::{
 };
 use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Lines, Token};
-use knack_hub_api::{CatalogLine, RuntimeName, SkillLine, Version};
+use knack_hub_api::{CatalogLine, RuntimeName, SkillLine};
 use knack_skill::model::SkillRef;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -300,7 +300,8 @@ impl World {
         words
     }
 
-    /// Waits until a hub answers at a URL.
+    /// Waits until a hub at a URL serves, as a Service does before it sends traffic to a pod: it answers, and has read what the
+    /// cluster has. Before that it asks to try again.
     pub(crate) async fn wait_for_hub_at(&self, url: &str) {
         self.wait_for_hub(url, || {}).await;
     }
@@ -308,14 +309,17 @@ impl World {
     async fn wait_for_hub(&self, url: &str, mut meanwhile: impl FnMut()) {
         let client = self.hub_client_at(url, &self.token(&self.run, "default", "knack").await);
         tokio::time::timeout(SOON, async {
-            while client.get::<Version>("/v1/version").await.is_err() {
+            // This caller may have no right to the runtime; a hub that says so has read its lists.
+            while let Err(error) = client.watch(&self.catalog()).await
+                && error.is_transient()
+            {
                 meanwhile();
                 tokio::time::sleep(POLL).await;
             }
         })
         .await
-        .expect("the hub answers");
-        cluster_support::progress("the hub answers");
+        .expect("the hub serves");
+        cluster_support::progress("the hub serves");
     }
 
     pub(crate) fn runtime(&self) -> RuntimeName {
