@@ -15,7 +15,7 @@ packages=()
 if [ "${1:-}" = cluster ]; then
   NEEDS+=(
     [runc]=runc [nft]=nftables [iptables]=iptables [openssl]=openssl [buildah]=buildah [jq]=jq [strip]=binutils
-    [sysctl]=procps [nsenter]=util-linux [flock]=util-linux
+    [sysctl]=procps [nsenter]=util-linux [flock]=util-linux [faketime]=faketime
   )
   # It has no program on the path.
   [ -x /usr/lib/cni/bridge ] || packages+=(containernetworking-plugins)

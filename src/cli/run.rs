@@ -28,7 +28,14 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let roots = args.ca.roots()?;
     let (skill, rules, mut config) = find_skill(&args).await?;
     config.extend(args.config.read(|name| std::env::var(name).ok())?);
-    let request = request(&args, &skill, Limits::default().timeout, Some(&config)).await?;
+    let request = request(
+        &args,
+        &skill,
+        Limits::default().timeout,
+        Some(&config),
+        knack_execution::now(),
+    )
+    .await?;
     terminal::note(&format!("starting the sandbox for {}", skill.id.name));
     let environments = Environments::default();
     let settings = RuntimeSettings {

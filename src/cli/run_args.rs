@@ -75,14 +75,16 @@ pub struct RunArgs {
 }
 
 /// The request; `timeout` is the limit where neither the command line nor the skill names one.
-/// `config`: values of configuration; in a cluster they are the hub's.
+/// `config`: values of configuration; in a cluster they are the hub's. `now` is [`knack_execution::Executor::now`] of the executor
+/// that it is for.
 pub(super) async fn request(
     args: &RunArgs,
     skill: &Arc<Skill>,
     timeout: Duration,
     config: Option<&[SkillConfig]>,
+    now: Duration,
 ) -> anyhow::Result<ExecutionRequest> {
-    let id = ExecutionId::new(knack_execution::now(), &uuid::Uuid::now_v7().to_string(), 0, "cli");
+    let id = ExecutionId::new(now, &uuid::Uuid::now_v7().to_string(), 0, "cli");
     let mount = SkillMount {
         name: skill.id.name.clone(),
         skill: Arc::clone(skill),

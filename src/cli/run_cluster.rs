@@ -69,7 +69,7 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let client = client(args.context.clone()).await?;
     let hub = reach(&client, &args.hub_namespace, &account).await?;
     let (skill, timeout) = fetch(&hub, &runtime, &skill).await?;
-    let request = request(&args, &skill, timeout, None).await?;
+    let request = request(&args, &skill, timeout, None, hub.now()).await?;
     terminal::note(&format!("running at {runtime} as ServiceAccount {account}"));
     let cancel = CancellationToken::new();
     let stop = cancel.clone();

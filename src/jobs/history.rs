@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::batch::v1::Job;
+use knack_execution::records::RecordSettings;
 use knack_vocabulary::LABEL_RUNTIME;
 use kube::api::ListParams;
 
@@ -31,7 +32,7 @@ pub(super) async fn cap(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, kept:
         }
         match call(cluster.jobs.list(&parameters)).await {
             Ok(jobs) => {
-                for job in surplus(&jobs.items, kept) {
+                for job in surplus(&jobs.items, kept, knack_execution::now()) {
                     cluster.delete_job(&job).await;
                 }
             }
@@ -40,14 +41,17 @@ pub(super) async fn cap(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, kept:
     }
 }
 
-/// The names of the finished Jobs beyond `kept`, oldest first.
-fn surplus(jobs: &[Job], kept: usize) -> Vec<String> {
+/// The names of the finished Jobs beyond `kept`, oldest first. One that ended just now stays: the id of its execution may still
+/// be ahead of `now`, and a next owner could not tell it from a new one.
+fn surplus(jobs: &[Job], kept: usize, now: Duration) -> Vec<String> {
+    let settled = now.saturating_sub(RecordSettings::CLOCK_SKEW).as_secs();
     let mut finished: Vec<(i64, &str)> = jobs.iter().filter_map(finished_at).collect();
     finished.sort_unstable();
     let count = finished.len().saturating_sub(kept);
     finished
         .into_iter()
         .take(count)
+        .filter(|(ended, _)| u64::try_from(*ended).unwrap_or(0) < settled)
         .map(|(_, name)| name.to_owned())
         .collect()
 }
@@ -81,7 +85,11 @@ mod tests {
             job("old", Some("2026-01-01T00:00:01Z")),
             job("middle", Some("2026-01-01T00:00:02Z")),
         ];
-        assert_eq!(surplus(&jobs, 1), ["old", "middle"]);
-        assert!(surplus(&jobs, 3).is_empty());
+        let ended: jiff::Timestamp = "2026-01-01T00:00:02Z".parse().unwrap();
+        let later = |seconds| Duration::from_secs(ended.as_second().unsigned_abs() + seconds);
+        assert_eq!(surplus(&jobs, 1, later(3600)), ["old", "middle"]);
+        assert!(surplus(&jobs, 3, later(3600)).is_empty());
+        // The id of the other one may be ahead of the clock.
+        assert_eq!(surplus(&jobs, 1, later(60)), ["old"]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use knack_execution::ExecutionId;
+use knack_execution::records::RecordSettings;
 use knack_vocabulary::LABEL_EXECUTION;
 
 use super::history::finished_at;
@@ -18,13 +19,14 @@ const ROUNDING: Duration = Duration::from_secs(1);
 pub(super) struct Past {
     /// Executions whose pods are gone.
     pub(super) ids: Vec<ExecutionId>,
-    /// Executions that were requested before this time may have run.
+    /// Executions that were taken before this time may have run.
     pub(super) floor: Duration,
 }
 
 impl Past {
-    /// From the Jobs of a runtime and those of them that have a pod. `kept`: how many finished Jobs the owners keep.
-    pub(super) fn of(jobs: &[Job], with_pod: &BTreeSet<String>, kept: usize) -> Self {
+    /// From the Jobs of a runtime and those of them that have a pod. `kept`: how many finished Jobs the owners keep. `now` is
+    /// since the Unix epoch.
+    pub(super) fn of(jobs: &[Job], with_pod: &BTreeSet<String>, kept: usize, now: Duration) -> Self {
         let mut past = Self::default();
         let mut ends: Vec<i64> = Vec::new();
         for job in jobs {
@@ -40,22 +42,27 @@ impl Past {
             // Its pod was deleted, with the journal.
             match label(LABEL_EXECUTION).and_then(|id| id.parse().ok()) {
                 Some(id) => past.ids.push(id),
-                None => past.raise(ended),
+                None => past.raise(end(ended)),
             }
         }
-        // Older ones may have been deleted for being too many: all of them had ended before the oldest that is left.
+        // Older ones may have been deleted for being too many: all of them had ended before the oldest that is left, and long
+        // enough ago that no id of theirs is ahead of this clock.
         if ends.len() >= kept
             && let Some(oldest) = ends.into_iter().min()
         {
-            past.raise(oldest);
+            past.raise(end(oldest).min(now.saturating_sub(RecordSettings::CLOCK_SKEW)));
         }
         past
     }
 
-    fn raise(&mut self, ended: i64) {
-        let ended = Duration::from_secs(u64::try_from(ended).unwrap_or(0)) + ROUNDING;
-        self.floor = self.floor.max(ended);
+    fn raise(&mut self, taken: Duration) {
+        self.floor = self.floor.max(taken);
     }
+}
+
+/// A time before which a Job ended.
+fn end(ended: i64) -> Duration {
+    Duration::from_secs(u64::try_from(ended).unwrap_or(0)) + ROUNDING
 }
 
 #[cfg(test)]
@@ -74,8 +81,12 @@ mod tests {
     }
 
     fn of(jobs: &[Job], with_pod: &[&str], kept: usize) -> Past {
+        of_at(jobs, with_pod, kept, Duration::from_hours(1))
+    }
+
+    fn of_at(jobs: &[Job], with_pod: &[&str], kept: usize, now: Duration) -> Past {
         let with_pod = with_pod.iter().map(ToString::to_string).collect();
-        Past::of(jobs, &with_pod, kept)
+        Past::of(jobs, &with_pod, kept, now)
     }
 
     #[test]
@@ -108,5 +119,8 @@ mod tests {
         assert_eq!(of(&jobs, &all, 3).floor, Duration::from_secs(21));
         assert_eq!(of(&jobs, &all, 2).floor, Duration::from_secs(21));
         assert_eq!(of(&[], &[], 0).floor, Duration::ZERO);
+        // What was deleted for being too many had ended a minute ago at least: new executions are not refused.
+        let soon = Duration::from_secs(70);
+        assert_eq!(of_at(&jobs, &all, 3, soon).floor, Duration::from_secs(10));
     }
 }

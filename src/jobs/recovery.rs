@@ -89,7 +89,7 @@ pub(super) async fn recover(
     // The records keep the results that come last, if not all of them have room.
     pods.sort_by_key(|facts| facts.created);
     // What an earlier owner ran before the oldest journal that is kept is unknown.
-    records.raise_floor(now().saturating_sub(view.ttl));
+    records.raise_floor(now().saturating_sub(view.job_ttl()));
     remember_jobs(launcher, view, records, settings.max_finished).await;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
     let mut found = futures::stream::iter(pods)
@@ -183,7 +183,7 @@ async fn remember_jobs(launcher: &Launcher, view: &RuntimeView, records: &Arc<Re
     let past = match list_jobs(launcher, view).await {
         Ok(jobs) => {
             let with_pod = launcher.index.all().into_iter().map(|facts| facts.job).collect();
-            Past::of(&jobs, &with_pod, kept)
+            Past::of(&jobs, &with_pod, kept, now())
         }
         Err(error) => {
             tracing::error!(%error, "the Jobs of the last owner cannot be listed; unknown executions are refused");

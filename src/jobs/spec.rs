@@ -84,7 +84,7 @@ pub fn job_spec(view: &RuntimeView, identity: &JobIdentity) -> Job {
             completions: Some(1),
             parallelism: Some(1),
             active_deadline_seconds: Some(seconds(view.active_deadline())),
-            ttl_seconds_after_finished: i32::try_from(view.ttl.as_secs()).ok(),
+            ttl_seconds_after_finished: i32::try_from(view.job_ttl().as_secs()).ok(),
             pod_failure_policy: Some(failure_policy()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {

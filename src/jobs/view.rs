@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use knack_execution::records::RecordSettings;
 use knack_execution::{Language, Missing};
 use knack_skill::call::ToolRun;
 use knack_skill::config::SkillConfig;
@@ -38,7 +39,7 @@ pub struct RuntimeView {
     pub timeout: Duration,
     /// Longest time limit of a run (`sandbox.maxTimeoutSeconds`).
     pub max_timeout: Duration,
-    /// How long a finished Job, its log and its result are kept (`sandbox.ttlSecondsAfterFinished`).
+    /// How long a result is kept (`sandbox.ttlSecondsAfterFinished`).
     pub ttl: Duration,
     /// How old an id may be at its first run: a gateway's request may run code until its deadline
     /// (`gateway.injection.deadlineSeconds`).
@@ -94,6 +95,13 @@ impl RuntimeView {
     #[must_use]
     pub fn active_deadline(&self) -> Duration {
         self.max_idle + self.max_timeout + DEADLINE_SLACK
+    }
+
+    /// How long a finished Job stays, so that a next owner of the runtime knows its execution: as long as its result, and as far
+    /// as the id of the execution may have been ahead of the owner's clock.
+    #[must_use]
+    pub fn job_ttl(&self) -> Duration {
+        self.ttl + RecordSettings::CLOCK_SKEW
     }
 
     /// Pods that its pool can hold: for each interpreter, and for runs with granted values, packages or a named image.

@@ -12,6 +12,7 @@ mod answer;
 #[path = "../support/cgroup.rs"]
 mod cgroup;
 mod chat;
+mod clocks;
 #[cfg(feature = "otel")]
 #[path = "../otel/collector.rs"]
 #[expect(dead_code, reason = "some of it is for tests/otel")]

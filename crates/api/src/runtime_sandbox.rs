@@ -46,7 +46,7 @@ pub struct RuntimeSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub image_name: Option<String>,
-    /// How long a finished Job and its result stay, seconds. Cluster only.
+    /// How long a result can be asked for again, seconds. Its Job and the log of its pod stay for a minute longer. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86_400))]
     pub ttl_seconds_after_finished: Option<u64>,

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,11 @@ pub trait Executor: Send + Sync + Debug {
 
     /// Ends a pending or running execution; one that has ended stays as it is. Errors as [`Executor::get`].
     async fn cancel(&self, caller: &str, id: ExecutionId) -> Result<(), ExecutionError>;
+
+    /// The time that ids of new executions carry, since the Unix epoch: by the clock that judges their age.
+    fn now(&self) -> Duration {
+        crate::now()
+    }
 
     /// The abilities of this executor; fixed for its lifetime.
     fn capabilities(&self) -> Capabilities;

@@ -180,10 +180,11 @@ impl Records {
         Some(open(&self.0, &mut table, key, skill))
     }
 
-    /// Answers unknown ids from before `floor` as gone: an earlier owner may have run them. It is never lowered.
-    pub fn raise_floor(&self, floor: Duration) {
+    /// Answers unknown ids as gone that an earlier owner may have taken before `taken`, those of a clock that was ahead
+    /// ([`RecordSettings::CLOCK_SKEW`]) among them. The bound is never lowered.
+    pub fn raise_floor(&self, taken: Duration) {
         let mut table = self.0.lock();
-        table.floor = table.floor.max(floor);
+        table.floor = table.floor.max(taken + RecordSettings::CLOCK_SKEW);
     }
 
     /// Answers this id as gone, for every caller, unless it is known: an earlier owner has started it.

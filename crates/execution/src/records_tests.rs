@@ -314,6 +314,27 @@ fn what_an_earlier_owner_started_is_gone_for_everybody_and_a_floor_never_falls()
     ));
 }
 
+/// A clock that is ahead of the last owner's, as far as ids are accepted, makes no execution that runs twice.
+#[test]
+fn an_id_of_a_clock_that_is_ahead_is_gone_where_an_earlier_owner_may_have_taken_it() {
+    let taken = START + Duration::from_secs(10);
+    let at = |ahead| ExecutionId::new(taken + ahead, "request", 0, "call");
+    let claim = |ahead, passed| {
+        let records = Records::new(RecordSettings::default());
+        records.raise_floor(taken);
+        records.claim(taken + passed, "a", at(ahead), None)
+    };
+    let (second, skew) = (Duration::from_secs(1), RecordSettings::CLOCK_SKEW);
+    for ahead in [Duration::ZERO, skew - second] {
+        assert!(matches!(claim(ahead, 2 * skew), Err(ExecutionError::Gone)), "{ahead:?}");
+    }
+    assert!(matches!(claim(skew + second, 2 * skew), Ok(Claim::First(..))));
+    match claim(2 * skew, Duration::ZERO) {
+        Err(ExecutionError::Invalid(text)) => assert!(text.contains("120 s in the future"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A longer admission accepts ids again whose tombstones have been forgotten; those must not run.
 #[test]
 fn a_longer_admission_takes_no_id_that_was_forgotten_under_the_last_one() {

@@ -119,7 +119,7 @@ impl Direct<'_> {
             request_start: self
                 .identity
                 .as_ref()
-                .map_or_else(knack_execution::now, |identity| identity.begun),
+                .map_or_else(|| self.executor.now(), |identity| identity.begun),
             public_url: self.gateway.public_url.clone(),
             requests: self.gateway.requests.clone(),
             history: self.history.clone(),

@@ -20,6 +20,10 @@ impl RecordSettings {
     /// Age of an id at its first run that is always accepted: the default deadline of a gateway's request.
     pub const ADMISSION: Duration = Duration::from_mins(9);
 
+    /// How far ahead of the clock of the table an id may be: clocks of nodes differ. Gateways that know the hub's clock go by it
+    /// ([`crate::Executor::now`]); this is for the others.
+    pub const CLOCK_SKEW: Duration = Duration::from_mins(1);
+
     /// How long an id is accepted after the time that it carries.
     pub(super) fn horizon(&self) -> Duration {
         self.admission + self.retention

@@ -12,9 +12,6 @@ use tokio_util::sync::CancellationToken;
 use super::settings::RecordSettings;
 use crate::{ExecutionError, ExecutionId, ExecutionResult};
 
-/// How far ahead of this clock an id may be: clocks of gateways differ.
-const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
-
 /// The end of an execution.
 pub type Outcome = Result<Arc<ExecutionResult>, ExecutionError>;
 
@@ -113,10 +110,14 @@ impl RecordTable {
         if id.time() + self.settings.horizon() < now {
             return Err(ExecutionError::Gone);
         }
-        if id.time() > now + MAX_CLOCK_SKEW {
-            return Err(ExecutionError::Invalid(
-                "the execution id carries a time in the future; check the clock".into(),
-            ));
+        if let Some(ahead) = id.time().checked_sub(now + RecordSettings::CLOCK_SKEW)
+            && !ahead.is_zero()
+        {
+            let seconds = (ahead + RecordSettings::CLOCK_SKEW).as_secs();
+            return Err(ExecutionError::Invalid(format!(
+                "the execution id carries a time that is {seconds} s in the future; set the clock of the machine that asks, \
+                 or of the one that runs code"
+            )));
         }
         Ok(())
     }

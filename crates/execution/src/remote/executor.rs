@@ -384,6 +384,10 @@ impl Executor for RemoteExecutor {
         .await
     }
 
+    fn now(&self) -> Duration {
+        self.client.now()
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             languages: vec![Language::Python],

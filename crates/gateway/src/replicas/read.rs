@@ -109,7 +109,7 @@ impl Replicas {
             return None;
         }
         let (about, bytes) = timeout_at(until, self.file_at(caller, &key)).await.ok()??;
-        let age = age(about.made)?;
+        let age = self.age(about.made)?;
         let file = vec![(about.entry.clone(), bytes.clone())];
         if let Err(error) = self.borrowed.put_aged(client, &note.response_id, file, age).await {
             tracing::warn!(%error, "a file of another replica could not be kept");
@@ -144,8 +144,13 @@ impl Replicas {
         let reading = self.read(caller, ReadWhat::File, &key, LIST_MAX_BYTES);
         let plain = tokio::time::timeout(FILE_TIMEOUT, reading).await.ok()??;
         let list: List = serde_json::from_slice(&plain).ok()?;
-        age(list.made)?;
+        self.age(list.made)?;
         Some(list.files)
+    }
+
+    /// [`age`] now, by the hub's clock: what another replica made carries it, too.
+    fn age(&self, made: u64) -> Option<Duration> {
+        age(made, self.hub.now().as_secs())
     }
 
     async fn asked_for(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
@@ -155,7 +160,7 @@ impl Replicas {
         let (about, bytes) = tokio::time::timeout(FILE_TIMEOUT, self.file_at(caller, key))
             .await
             .ok()??;
-        age(about.made)?;
+        self.age(about.made)?;
         Some((about, bytes))
     }
 
@@ -205,10 +210,9 @@ fn latest(mut wanted: Vec<(usize, Arc<KeptValue>)>) -> Vec<(usize, Arc<KeptValue
     wanted
 }
 
-/// The age of what was made at a time, seconds since the Unix epoch; `None`: it is kept no longer. Clocks of nodes differ by
-/// less than what matters here.
-fn age(made: u64) -> Option<Duration> {
-    let age = Duration::from_secs(knack_execution::now().as_secs().saturating_sub(made));
+/// The age of what was made at a time, both in seconds since the Unix epoch; `None`: it is kept no longer.
+fn age(made: u64, now: u64) -> Option<Duration> {
+    let age = Duration::from_secs(now.saturating_sub(made));
     (age <= FILES_KEPT).then_some(age)
 }
 
@@ -245,11 +249,11 @@ mod tests {
 
     #[test]
     fn files_are_kept_for_an_hour_wherever_they_are() {
-        let now = knack_execution::now().as_secs();
-        assert!(age(now).is_some_and(|age| age < Duration::from_mins(1)));
-        assert!(age(now + 100).is_some(), "a clock that is ahead");
-        assert!(age(now - FILES_KEPT.as_secs() + 60).is_some());
-        assert_eq!(age(now - FILES_KEPT.as_secs() - 60), None);
-        assert_eq!(age(0), None);
+        let now = 1_800_000_000;
+        assert!(age(now, now).is_some_and(|age| age < Duration::from_mins(1)));
+        assert!(age(now + 100, now).is_some(), "a clock that is ahead");
+        assert!(age(now - FILES_KEPT.as_secs() + 60, now).is_some());
+        assert_eq!(age(now - FILES_KEPT.as_secs() - 60, now), None);
+        assert_eq!(age(0, now), None);
     }
 }

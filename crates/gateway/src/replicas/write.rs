@@ -71,7 +71,7 @@ impl Replicas {
 
     /// Lets other replicas find the files of a response; of several with one name the last.
     pub fn keep_files(&self, caller: &Caller, response: &str, files: &[(FileEntry, Bytes)]) {
-        let made = knack_execution::now().as_secs();
+        let made = self.hub.now().as_secs();
         let mut names = BTreeSet::new();
         let mut list = Vec::with_capacity(files.len());
         for (entry, bytes) in files.iter().rev() {

@@ -13,6 +13,7 @@ use knack_vocabulary::HEADER_FOR;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::clock::{self, HubClock};
 use super::error::{HubError, cause};
 use super::lines::Lines;
 use super::resolver::HubResolver;
@@ -63,6 +64,7 @@ struct Inner {
     address: Option<IpAddr>,
     /// The client for the authorities that it was made with.
     current: ArcSwapOption<(String, reqwest::Client)>,
+    clock: HubClock,
 }
 
 enum TextSource {
@@ -118,6 +120,7 @@ impl HubClient {
                 token,
                 address: settings.address,
                 current: ArcSwapOption::empty(),
+                clock: HubClock::default(),
             }),
             client_namespace: None,
             route: None,
@@ -153,10 +156,16 @@ impl HubClient {
         &self.inner.url
     }
 
+    /// Now, by the hub's clock as its last answer showed it, within about a second; before any answer by this machine's. Since the
+    /// Unix epoch.
+    pub fn now(&self) -> Duration {
+        self.inner.clock.at(clock::own())
+    }
+
     /// `GET` of a JSON value.
     pub async fn get<T: DeserializeOwned>(&self, path_and_query: &str) -> Result<T, HubError> {
         let request = self.request(Method::GET, None, path_and_query).await?;
-        read_value(request).await
+        self.read_value(request).await
     }
 
     /// `GET` of bytes, at most `max_bytes` of them.
@@ -173,7 +182,7 @@ impl HubClient {
     ) -> Result<Bytes, HubError> {
         let request = self.request(Method::GET, at, path_and_query).await?;
         let answer = async {
-            let response = check(send(request).await?).await?;
+            let response = check(self.send(request).await?).await?;
             read_bounded(response, max_bytes).await
         };
         timed(answer).await
@@ -187,13 +196,13 @@ impl HubClient {
     /// [`HubClient::watch`], at `at` or at this hub.
     pub async fn watch_at(&self, at: Option<&str>, path_and_query: &str) -> Result<Lines, HubError> {
         let request = self.request(Method::GET, at, path_and_query).await?;
-        open_stream(request).await
+        self.open_stream(request).await
     }
 
     /// `POST` of a JSON value for a JSON value.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, HubError> {
         let request = self.request(Method::POST, None, path).await?.body(to_json(body)?);
-        read_value(request).await
+        self.read_value(request).await
     }
 
     /// `POST` of a JSON body for a stream, to `at` (another replica's `https://host:port`) or to this hub.
@@ -213,7 +222,7 @@ impl HubClient {
         if let Some(trace) = trace {
             request = request.header(TRACEPARENT, trace.text());
         }
-        open_stream(request).await
+        self.open_stream(request).await
     }
 
     /// `PUT` of bytes, at `at` or at this hub.
@@ -221,7 +230,7 @@ impl HubClient {
         let request = self.request(Method::PUT, at, path_and_query).await?;
         let octets = HeaderValue::from_static("application/octet-stream");
         let request = request.headers([(header::CONTENT_TYPE, octets)].into_iter().collect());
-        timed(async { check(send(request.body(body)).await?).await.map(drop) }).await
+        timed(async { check(self.send(request.body(body)).await?).await.map(drop) }).await
     }
 
     /// Another one's request, sent as this caller's: with its token and `headers`, to which the caller's own credential must
@@ -236,7 +245,7 @@ impl HubClient {
         body: Bytes,
     ) -> Result<reqwest::Response, HubError> {
         let request = self.request(method, None, path_and_query).await?.headers(headers);
-        match tokio::time::timeout(RELAY_TIMEOUT, send(request.body(body))).await {
+        match tokio::time::timeout(RELAY_TIMEOUT, self.send(request.body(body))).await {
             Ok(response) => response,
             Err(_) => Err(no_answer(RELAY_TIMEOUT)),
         }
@@ -245,13 +254,13 @@ impl HubClient {
     /// `DELETE`, at `at` or at this hub.
     pub async fn delete(&self, at: Option<&str>, path_and_query: &str) -> Result<(), HubError> {
         let request = self.request(Method::DELETE, at, path_and_query).await?;
-        timed(async { check(send(request).await?).await.map(drop) }).await
+        timed(async { check(self.send(request).await?).await.map(drop) }).await
     }
 
     /// `GET` of a JSON value at `at` or at this hub.
     pub async fn get_at<T: DeserializeOwned>(&self, at: Option<&str>, path_and_query: &str) -> Result<T, HubError> {
         let request = self.request(Method::GET, at, path_and_query).await?;
-        read_value(request).await
+        self.read_value(request).await
     }
 
     async fn request(
@@ -317,38 +326,41 @@ impl HubClient {
         self.inner.current.store(Some(Arc::new((pem, client.clone()))));
         Ok(client)
     }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, HubError> {
+        let asked = clock::own();
+        let response = request.send().await.map_err(|error| {
+            if error.is_connect() {
+                HubError::Unreachable(cause(error))
+            } else {
+                HubError::broken(error)
+            }
+        })?;
+        self.inner.clock.note(response.headers(), asked, clock::own());
+        Ok(response)
+    }
+
+    async fn open_stream(&self, request: reqwest::RequestBuilder) -> Result<Lines, HubError> {
+        let head = async { check(self.send(request).await?).await };
+        match tokio::time::timeout(HEAD_TIMEOUT, head).await {
+            Ok(response) => Ok(Lines::new(response?)),
+            Err(_) => Err(no_answer(HEAD_TIMEOUT)),
+        }
+    }
+
+    async fn read_value<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, HubError> {
+        let answer = async {
+            let response = check(self.send(request).await?).await?;
+            let bytes = response.bytes().await.map_err(HubError::broken)?;
+            serde_json::from_slice(&bytes)
+                .map_err(|error| HubError::Protocol(format!("a body that cannot be read: {error}")))
+        };
+        timed(answer).await
+    }
 }
 
 fn to_json(body: &impl Serialize) -> Result<Vec<u8>, HubError> {
     serde_json::to_vec(body).map_err(|error| HubError::Configuration(format!("the request cannot be written: {error}")))
-}
-
-async fn send(request: reqwest::RequestBuilder) -> Result<reqwest::Response, HubError> {
-    request.send().await.map_err(|error| {
-        if error.is_connect() {
-            HubError::Unreachable(cause(error))
-        } else {
-            HubError::broken(error)
-        }
-    })
-}
-
-async fn open_stream(request: reqwest::RequestBuilder) -> Result<Lines, HubError> {
-    let head = async { check(send(request).await?).await };
-    match tokio::time::timeout(HEAD_TIMEOUT, head).await {
-        Ok(response) => Ok(Lines::new(response?)),
-        Err(_) => Err(no_answer(HEAD_TIMEOUT)),
-    }
-}
-
-async fn read_value<T: DeserializeOwned>(request: reqwest::RequestBuilder) -> Result<T, HubError> {
-    let answer = async {
-        let response = check(send(request).await?).await?;
-        let bytes = response.bytes().await.map_err(HubError::broken)?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| HubError::Protocol(format!("a body that cannot be read: {error}")))
-    };
-    timed(answer).await
 }
 
 async fn timed<T>(answer: impl Future<Output = Result<T, HubError>>) -> Result<T, HubError> {

@@ -9,6 +9,7 @@
 //!
 //! It does not retry: the caller knows which requests may be repeated.
 
+mod clock;
 mod error;
 mod hub_client;
 mod lines;
