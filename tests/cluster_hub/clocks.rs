@@ -51,7 +51,7 @@ async fn runs(port: u16, printed: &str, what: &str) {
         }
     });
     assert!(found.await.is_ok(), "{what}: {printed:?} is printed");
-    progress(&format!("{what}: code runs"));
+    progress(format!("{what}: code runs"));
 }
 
 /// Nothing but certificates goes by a gateway's own clock: executions carry the hub's time, whichever of the two is wrong. A
