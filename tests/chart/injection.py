@@ -187,6 +187,11 @@ def injected(pods, made):
         os.remove(path)
 
 
+def parameters_of(rendered):
+    """What the sidecar is made of, in a rendering."""
+    return next(d for d in rendered if d["kind"] == "ConfigMap" and d["metadata"]["name"] == "knack-injection")["data"]["parameters.yaml"]
+
+
 def path_of(document):
     return "/apis/admissionregistration.k8s.io/v1/%s/%s" % (KINDS[document["kind"]], document["metadata"]["name"])
 
@@ -240,11 +245,11 @@ class Table:
         self.plain, self.asking, self.strict = (self.release + end for end in ("", "-asking", "-strict"))
         rendered = self.render("Warn")
         self.made = self.ours(rendered)
-        self.parameters = next(d for d in rendered if d["kind"] == "ConfigMap" and d["metadata"]["name"] == "knack-injection")["data"]["parameters.yaml"]
+        self.parameters = parameters_of(rendered)
         self.before = {}
 
-    def render(self, without_sidecar):
-        values = {"crds": {"enabled": False}, "injection": {"delivery": self.DELIVERY, "withoutSidecar": without_sidecar}}
+    def render(self, without_sidecar, more=None):
+        values = {"crds": {"enabled": False}, "injection": {"delivery": self.DELIVERY, "withoutSidecar": without_sidecar, **(more or {})}}
         return documents(render(values, self.release, "knack-system"))
 
     def ours(self, rendered):
@@ -446,6 +451,40 @@ class Table:
             self.put(document)
         wait_until("the sidecar with the policy again", SECONDS_UNTIL_ACTIVE, injects)
 
+    def undecodable(self):
+        """A policy whose pods do not decode: who creates a pod that asks reads which field it is, and nobody else meets it."""
+        title, pod = next(rows())
+        [policy] = [document for document in self.made if document["kind"] == "MutatingAdmissionPolicy"]
+        broken = copy.deepcopy(policy)
+        [sidecar] = [variable for variable in broken["spec"]["variables"] if variable["name"] == "sidecar"]
+        sidecar["expression"] = sidecar["expression"].replace('dyn("127.0.0.1:4141")', "dyn(4141)")
+        self.put(broken)
+        text = wait_until("the error", SECONDS_UNTIL_ACTIVE, lambda: (lambda status, text: status == 500 and message(text))(*self.create(pod, self.plain)))
+        if "spec.initContainers.env.value" not in text:
+            raise AssertionError("the field is not named: " + text)
+        same(self.taken(labelled(pod, None), self.plain), self.before[title], "a pod that does not ask")
+        self.taken(labelled(pod, "disabled"), self.asking)
+        self.put(policy)
+        wait_until("the sidecar with the policy again", SECONDS_UNTIL_ACTIVE, lambda: self.create(pod, self.plain)[0] == 201)
+        same(self.taken(pod, self.plain), self.taken(self.expected[title], self.plain), "a pod with the policy again")
+        return text[:150]
+
+    def extreme(self):
+        """Values at their bounds, and quantities as numbers, make pods that the server takes."""
+        resources = {"requests": {"cpu": 0.01, "memory": 20971520, "ephemeral-storage": 0}, "limits": {"cpu": 1, "memory": 268435456, "ephemeral-storage": "1Gi"}}
+        rendered = self.render("Warn", {"runAsUser": (1 << 31) - 1, "resources": resources, "runtime": 63 * "n" + "/" + 63 * "r"})
+        for document in self.ours(rendered):
+            self.put(document)
+        pod = labelled(next(rows())[1], "enabled")
+        sidecar = lambda: self.taken(pod, self.plain)["spec"]["initContainers"][0]
+        wait_until("the values", SECONDS_UNTIL_ACTIVE, lambda: sidecar()["securityContext"]["runAsUser"] == (1 << 31) - 1)
+        assert_equal(sidecar()["resources"]["requests"], {"cpu": "10m", "memory": "20971520", "ephemeral-storage": "0"}, "requests")
+        own = self.taken(injected([self.before[next(rows())[0]]], parameters_of(rendered))[0], self.plain)
+        same(self.taken(labelled(pod, "enabled"), self.plain)["spec"], own["spec"], "as knack inject makes it")
+        for document in self.made:
+            self.put(document)
+        wait_until("the defaults", SECONDS_UNTIL_ACTIVE, lambda: sidecar()["securityContext"]["runAsUser"] == 65532)
+
     def refused(self):
         """withoutSidecar: Deny. A pod that asks starts with its sidecar or not at all, also while nothing injects."""
         found = dict(rows())
@@ -492,6 +531,8 @@ def tests(report):
             else:
                 report.skip("injection: an API server that restarts", "this cluster is not the test bed")
             report.check("injection: a policy that is gone and comes back", table.gone_and_back)
+            report.check("injection: values at their bounds", table.extreme)
+            report.check("injection: a policy whose pods do not decode", table.undecodable)
             report.check("injection: a pod without its sidecar is refused", table.refused)
         finally:
             table.remove()

@@ -74,10 +74,10 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
 {{- /* An API server refuses pods whose requests are above their limits: every pod that asks for the sidecar would be. */}}
 {{- define "knack.refuseRequestsAboveLimits" -}}
 {{- $resources := .Values.injection.resources -}}
-{{- range $name := list "cpu" "memory" -}}
+{{- range $name := list "cpu" "memory" "ephemeral-storage" -}}
 {{- $request := get $resources.requests $name -}}
 {{- $limit := get $resources.limits $name -}}
-{{- if gt (include "knack.quantity" $request | float64) (include "knack.quantity" $limit | float64) -}}
+{{- if and (hasKey $resources.requests $name) (hasKey $resources.limits $name) (gt (include "knack.quantity" $request | float64) (include "knack.quantity" $limit | float64)) -}}
 {{- fail (printf "injection.resources: the request of %s (%v) is above its limit (%v)" $name $request $limit) -}}
 {{- end -}}
 {{- end -}}
