@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import threading
 
@@ -27,6 +28,15 @@ while True:
     if '<skill name=' in text:
         break
     time.sleep(0.2)
+"""
+
+# The status of a request to the place of the MCP server; 404 is the provider's, to whom everything else goes.
+ASK_MCP = """
+import urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen("http://127.0.0.1:4141/mcp", timeout=30).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
 """
 
 
@@ -93,6 +103,66 @@ def traced(cluster):
         assert_equal((code == 0, "no pod of namespace default runs a gateway" in stderr), (False, True), stderr)
     finally:
         kubectl("delete", "pod", "-n", cluster.SKILLS, "traced", "--ignore-not-found", "--wait=true")
+        kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
+
+
+def process_of(container):
+    """The first process of a container, as the machine of the bed knows it."""
+    identity = container["containerID"].removeprefix("containerd://")
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/cgroup" % entry, encoding="utf-8") as file:
+                if identity in file.read():
+                    return int(entry)
+        except OSError:
+            continue
+    raise AssertionError("no process of container %s" % identity)
+
+
+def keeps_and_takes_settings(cluster):
+    """`knack-sidecar` is deleted and made again while a pod runs: its sidecar stays as it is, and starts with what is there then."""
+    if subprocess.run([BED, "status"], capture_output=True).returncode:
+        return "not run: this cluster is not the test bed"
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "knack-sidecar", "namespace": cluster.SKILLS}, "data": {"KNACK_MCP": "true"}}
+    one = pod(cluster)
+    one["metadata"]["name"] = "settled"
+    one["spec"]["terminationGracePeriodSeconds"] = 1
+    one["spec"]["containers"][0]["command"][-1] = APP + "time.sleep(3600)\n"
+
+    def inside(code):
+        return kubectl("exec", "-n", cluster.SKILLS, "settled", "-c", "app", "--", "/usr/bin/python3", "-c", code, expect=None)
+
+    def answers(serves_mcp):
+        """Requests carry skills, and /mcp is served or not."""
+        wait_until("a request with a skill", 60, lambda: inside("import signal; signal.alarm(30)\n" + APP)[0] == 0)
+        assert_equal(inside(ASK_MCP)[1].strip() != "404", serves_mcp, "whether /mcp is served")
+
+    def restarted():
+        """Kills the sidecar, and waits for the next one; the application goes on."""
+        before = get("pod", "-n", cluster.SKILLS, "settled")["status"]
+        count = before["initContainerStatuses"][0]["restartCount"]
+        os.kill(process_of(before["initContainerStatuses"][0]), signal.SIGKILL)
+        after = wait_until("the next sidecar", 60, lambda: next((status for status in [get("pod", "-n", cluster.SKILLS, "settled")["status"]] if
+                           status["initContainerStatuses"][0]["restartCount"] > count and status["initContainerStatuses"][0].get("started")), None))
+        assert_equal(after["containerStatuses"][0]["restartCount"], 0, "restarts of the application")
+
+    kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject=enabled", "--overwrite")
+    try:
+        apply(json.dumps(settings))
+        apply(json.dumps(one))
+        wait_until("the pod", 120, lambda: get("pod", "-n", cluster.SKILLS, "settled")["status"]["phase"] == "Running")
+        answers(True)
+        kubectl("delete", "configmap", "-n", cluster.SKILLS, "knack-sidecar")
+        answers(True)
+        restarted()
+        answers(False)
+        apply(json.dumps(settings))
+        answers(False)
+        restarted()
+        answers(True)
+    finally:
+        kubectl("delete", "pod", "-n", cluster.SKILLS, "settled", "--ignore-not-found", "--wait=true")
+        kubectl("delete", "configmap", "-n", cluster.SKILLS, "knack-sidecar", "--ignore-not-found")
         kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
 
 
@@ -168,6 +238,7 @@ def survives_a_restart(cluster):
 def tests(report, cluster):
     report.check("a pod of a labelled namespace carries skills", lambda: carries_skills(cluster))
     report.check("knack trace shows the requests of a sidecar", lambda: traced(cluster))
+    report.check("the settings of a namespace are deleted and come back while a pod runs", lambda: keeps_and_takes_settings(cluster))
     report.check("an API server that restarts makes no labelled pod without its sidecar, by the policy", lambda: survives_a_restart(cluster))
     if report.check("by the webhook, through its Service", lambda: by_the_webhook(cluster)):
         report.check("an API server that restarts makes no labelled pod without its sidecar, by the webhook", lambda: survives_a_restart(cluster))
