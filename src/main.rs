@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     // The first statement of every main: without it the first TLS client panics.
@@ -12,14 +11,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let cli = knack::cli::Cli::parse();
-    let filter = EnvFilter::try_from_env("KNACK_LOG")
-        .or_else(|_| EnvFilter::try_from_default_env())
-        .unwrap_or_else(|_| EnvFilter::new(cli.default_log()));
-    tracing_subscriber::fmt()
-        .json()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    knack_telemetry::begin_log(cli.default_log());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime {
         Ok(runtime) => runtime.block_on(knack::cli::run(cli)),

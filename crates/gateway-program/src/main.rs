@@ -4,7 +4,6 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 /// Serve applications in a cluster, with skills and executions from a hub.
 #[derive(Debug, Parser)]
@@ -20,15 +19,8 @@ fn main() -> ExitCode {
         return failed("another TLS provider is already installed; please report this");
     }
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_env("KNACK_LOG")
-        .or_else(|_| EnvFilter::try_from_default_env())
-        // The MCP library logs each request three times; the request already has a line of its own.
-        .unwrap_or_else(|_| EnvFilter::new("info,rmcp=warn"));
-    tracing_subscriber::fmt()
-        .json()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    // The MCP library logs each request three times; the request already has a line of its own.
+    knack_telemetry::begin_log("info,rmcp=warn");
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime
             .block_on(knack_gateway::command::gateway(cli.args, knack_mcp::router))

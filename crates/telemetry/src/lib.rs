@@ -1,4 +1,4 @@
-//! The events of a request, as OpenTelemetry spans of the GenAI conventions.
+//! The log of a process, and the events of a request as OpenTelemetry spans of the GenAI conventions.
 //!
 //! ```text
 //! gateway/trace ─▶ genai: what happened ─▶ span: a value ─▶ Tracer ─▶ sink: otlp (cargo feature `otel`)
@@ -10,6 +10,7 @@
 mod context;
 mod from_env;
 pub mod genai;
+mod log;
 #[cfg(feature = "otel")]
 mod otlp;
 mod scope;
@@ -17,6 +18,7 @@ mod span;
 mod tracer;
 
 pub use context::{TRACEPARENT, TRACESTATE, TraceContext};
+pub use log::begin_log;
 pub use scope::{Scope, SpanPosition};
 pub use span::{Attribute, Description, Span, SpanRole, Value};
 pub use tracer::{Origin, Sink, Tracer};

@@ -75,44 +75,37 @@ fn millis(time: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    /// Thu, 01 Jan 2026 00:00:00 GMT.
     const DATE: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
-    const TIME: Duration = Duration::from_secs(1_767_225_600);
+    /// The same, in milliseconds since the Unix epoch.
+    const TIME: u64 = 1_767_225_600_000;
 
-    fn noted(date: &str, asked: Duration, answered: Duration) -> Duration {
+    /// What the hub's clock has at [`TIME`] of this machine's, milliseconds after it, once an answer of `date` was noted that was
+    /// asked for and came so many milliseconds after [`TIME`].
+    fn noted(date: &str, asked: i64, answered: i64) -> i64 {
         let (clock, mut headers) = (HubClock::default(), HeaderMap::new());
         headers.insert(header::DATE, date.parse().unwrap());
-        clock.note(&headers, asked, answered);
-        clock.at(TIME)
+        let at = |after| Duration::from_millis(TIME.saturating_add_signed(after));
+        clock.note(&headers, at(asked), at(answered));
+        millis(clock.at(at(0))) - millis(at(0))
     }
 
     #[test]
     fn clocks_that_agree_as_far_as_an_answer_tells_are_taken_as_one() {
-        let ms = Duration::from_millis;
-        for (asked, answered) in [
-            (TIME, TIME),
-            (TIME + ms(999), TIME + ms(999)),
-            (TIME - ms(500), TIME),
-            (TIME - Duration::from_secs(30), TIME + Duration::from_secs(30)),
-        ] {
-            assert_eq!(noted(DATE, asked, answered), TIME, "{asked:?} {answered:?}");
+        for (asked, answered) in [(0, 0), (999, 999), (-500, 0), (-30_000, 30_000)] {
+            assert_eq!(noted(DATE, asked, answered), 0, "{asked} {answered}");
         }
     }
 
     #[test]
     fn a_clock_that_is_ahead_or_behind_is_corrected_to_within_a_second_and_the_time_of_an_answer() {
-        let (second, four) = (Duration::from_secs(1), Duration::from_mins(4));
-        let asked = TIME + four;
-        assert_eq!(noted(DATE, asked, asked + second), TIME - four + second);
-        let asked = TIME - four;
-        assert_eq!(noted(DATE, asked, asked + second), TIME + four - second);
+        assert_eq!(noted(DATE, 240_000, 241_000), -239_000);
+        assert_eq!(noted(DATE, -240_000, -239_000), 239_000);
     }
 
     #[test]
     fn an_answer_without_a_time_says_nothing() {
-        let late = TIME + Duration::from_hours(1);
         for date in ["", "yesterday", "Thu, 01 Jan 1960 00:00:00 GMT"] {
-            assert_eq!(noted(date, late, late), TIME, "{date:?}");
+            assert_eq!(noted(date, 3_600_000, 3_600_000), 0, "{date:?}");
         }
     }
 }
