@@ -103,6 +103,12 @@ def the_registry_is_reached_where_it_is_enabled():
     render({"gateway": {"registry": True}}, expect=1)
 
 
+def values_that_are_taken_away():
+    """Names of Secrets that are null, as Helm takes a value away, are none: the program reads the parameters all the same."""
+    rendered = documents(render({"crds": {"enabled": False}, "injection": {"delivery": "Policy", "imagePullSecrets": None}}))
+    assert_equal(yaml.safe_load(parameters_of(rendered))["imagePullSecrets"], [], "imagePullSecrets")
+
+
 PARTS_OF_WEBHOOK = {"right", "Secret", "Service", "port", "arguments", "way in"}
 
 
@@ -152,6 +158,7 @@ def offline(report):
     report.check("injection: MCP is served where it is asked for", mcp_is_served_where_it_is_asked_for)
     report.check("injection: the registry is reached where it is enabled", the_registry_is_reached_where_it_is_enabled)
     report.check("injection: patterns are those of the program", patterns_are_those_of_the_program)
+    report.check("injection: values that are taken away", values_that_are_taken_away)
     report.check("injection: delivery by value and by what the API server serves", delivery_is_told)
 
 
@@ -248,8 +255,8 @@ class Table:
         self.parameters = parameters_of(rendered)
         self.before = {}
 
-    def render(self, without_sidecar, more=None):
-        values = {"crds": {"enabled": False}, "injection": {"delivery": self.DELIVERY, "withoutSidecar": without_sidecar, **(more or {})}}
+    def render(self, without_sidecar, more=None, **others):
+        values = {"crds": {"enabled": False}, **others, "injection": {"delivery": self.DELIVERY, "withoutSidecar": without_sidecar, **(more or {})}}
         return documents(render(values, self.release, "knack-system"))
 
     def ours(self, rendered):
@@ -455,6 +462,9 @@ class Table:
         """A policy whose pods do not decode: who creates a pod that asks reads which field it is, and nobody else meets it."""
         title, pod = next(rows())
         [policy] = [document for document in self.made if document["kind"] == "MutatingAdmissionPolicy"]
+        # Whoever does not ask, in this namespace and in others, and whoever asks where nothing is injected.
+        others = [(self.plain, None), (self.plain, "disabled"), (self.asking, "disabled"), ("default", None), ("kube-system", "enabled")]
+        before = [self.taken(labelled(pod, value), namespace) for namespace, value in others]
         broken = copy.deepcopy(policy)
         [sidecar] = [variable for variable in broken["spec"]["variables"] if variable["name"] == "sidecar"]
         sidecar["expression"] = sidecar["expression"].replace('dyn("127.0.0.1:4141")', "dyn(4141)")
@@ -462,28 +472,36 @@ class Table:
         text = wait_until("the error", SECONDS_UNTIL_ACTIVE, lambda: (lambda status, text: status == 500 and message(text))(*self.create(pod, self.plain)))
         if "spec.initContainers.env.value" not in text:
             raise AssertionError("the field is not named: " + text)
-        same(self.taken(labelled(pod, None), self.plain), self.before[title], "a pod that does not ask")
-        self.taken(labelled(pod, "disabled"), self.asking)
+        assert_equal(self.create(labelled(pod, None), self.asking)[0], 500, "a pod whose namespace asks")
+        same(before[0], self.before[title], "a pod that does not ask")
+        for (namespace, value), expected in zip(others, before):
+            same(self.taken(labelled(pod, value), namespace), expected, "%s in %s" % (value, namespace))
         self.put(policy)
         wait_until("the sidecar with the policy again", SECONDS_UNTIL_ACTIVE, lambda: self.create(pod, self.plain)[0] == 201)
         same(self.taken(pod, self.plain), self.taken(self.expected[title], self.plain), "a pod with the policy again")
         return text[:150]
 
     def extreme(self):
-        """Values at their bounds, and quantities as numbers, make pods that the server takes."""
-        resources = {"requests": {"cpu": 0.01, "memory": 20971520, "ephemeral-storage": 0}, "limits": {"cpu": 1, "memory": 268435456, "ephemeral-storage": "1Gi"}}
-        rendered = self.render("Warn", {"runAsUser": (1 << 31) - 1, "resources": resources, "runtime": 63 * "n" + "/" + 63 * "r"})
-        for document in self.ours(rendered):
-            self.put(document)
-        pod = labelled(next(rows())[1], "enabled")
-        sidecar = lambda: self.taken(pod, self.plain)["spec"]["initContainers"][0]
-        wait_until("the values", SECONDS_UNTIL_ACTIVE, lambda: sidecar()["securityContext"]["runAsUser"] == (1 << 31) - 1)
-        assert_equal(sidecar()["resources"]["requests"], {"cpu": "10m", "memory": "20971520", "ephemeral-storage": "0"}, "requests")
-        own = self.taken(injected([self.before[next(rows())[0]]], parameters_of(rendered))[0], self.plain)
-        same(self.taken(labelled(pod, "enabled"), self.plain)["spec"], own["spec"], "as knack inject makes it")
+        """Values at their bounds, quantities as numbers, and values that are taken away make pods that the server takes, as `knack inject` does."""
+        title, pod = next(rows())
+        bounds = {"requests": {"cpu": 0.01, "memory": 20971520, "ephemeral-storage": 0}, "limits": {"cpu": 1, "memory": 268435456, "ephemeral-storage": "1Gi"}}
+        least = {"requests": {"cpu": 0, "memory": 0}, "limits": {"cpu": 0, "memory": "6Mi", "ephemeral-storage": 1048576}}
+        most = {"requests": {"cpu": 1e-7, "memory": "0.5", "ephemeral-storage": "1Gi"}, "limits": {"cpu": 40 * "9", "memory": 1e25}}
+        for values, others, requests in (
+                ({"runAsUser": (1 << 31) - 1, "resources": bounds, "runtime": 63 * "n" + "/" + 63 * "r"}, {}, {"cpu": "10m", "memory": "20971520", "ephemeral-storage": "0"}),
+                ({"runAsUser": None, "imagePullSecrets": None, "logLevel": None, "resources": least}, {}, {"cpu": "0", "memory": "0", "ephemeral-storage": "1048576"}),
+                ({"runAsUser": 1, "imagePullSecrets": [63 * "s"], "resources": most}, {"image": {"registry": 238 * "a"}}, None)):
+            rendered = self.render("Warn", values, **others)
+            for document in self.ours(rendered):
+                self.put(document)
+            own = self.taken(injected([self.before[title]], parameters_of(rendered))[0], self.plain)["spec"]
+            wait_until("pods as knack inject makes them", SECONDS_UNTIL_ACTIVE, lambda own=own: self.taken(pod, self.plain)["spec"] == own,
+                       lambda own=own: "%s\nand by knack inject\n%s" % (self.taken(pod, self.plain)["spec"], own))
+            if requests:
+                assert_equal(own["initContainers"][0]["resources"]["requests"], requests, "requests")
         for document in self.made:
             self.put(document)
-        wait_until("the defaults", SECONDS_UNTIL_ACTIVE, lambda: sidecar()["securityContext"]["runAsUser"] == 65532)
+        wait_until("the defaults", SECONDS_UNTIL_ACTIVE, lambda: self.taken(pod, self.plain)["spec"] == self.taken(self.expected[title], self.plain)["spec"])
 
     def refused(self):
         """withoutSidecar: Deny. A pod that asks starts with its sidecar or not at all, also while nothing injects."""

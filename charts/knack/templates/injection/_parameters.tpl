@@ -83,9 +83,22 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
 {{- end -}}
 {{- end }}
 
+{{- /* With less memory no container starts, and with less storage a kubelet evicts the pod. A memory limit of 0 is none, one of storage is not. */}}
+{{- define "knack.refuseSmallLimits" -}}
+{{- range $name, $least := dict "memory" "6Mi" "ephemeral-storage" "1Mi" -}}
+{{- $limit := get $.Values.injection.resources.limits $name -}}
+{{- $number := include "knack.quantity" $limit | float64 -}}
+{{- $none := or (not (hasKey $.Values.injection.resources.limits $name)) (and (eq $name "memory") (eq $number 0.0)) -}}
+{{- if and (not $none) (lt $number (include "knack.quantity" $least | float64)) -}}
+{{- fail (printf "injection.resources: the limit of %s (%v) is below %s, with which no sidecar runs" $name $limit $least) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* What is injected: the parameters of crates/injection, whose parameters.yaml is this with the defaults. */}}
 {{- define "knack.injectionParameters" -}}
 {{- include "knack.refuseRequestsAboveLimits" . -}}
+{{- include "knack.refuseSmallLimits" . -}}
 container:
   name: knack-gateway
   image: {{ include "knack.gatewayImage" . }}
@@ -163,7 +176,7 @@ volumes:
     {{- end }}
   - name: knack-files
     emptyDir: {sizeLimit: 704Mi}
-imagePullSecrets: {{ toJson .Values.injection.imagePullSecrets }}
+imagePullSecrets: {{ toJson (.Values.injection.imagePullSecrets | default list) }}
 ports: [4141, 4142]
 apis:
   - {name: openai, url: "http://127.0.0.1:4141/v1", variables: [OPENAI_BASE_URL, OPENAI_API_BASE], upstream: KNACK_UPSTREAM_OPENAI}
