@@ -15,8 +15,9 @@ use super::support::{Plan, SOON, World};
 /// Runtimes, and Skills that each of them serves.
 const RUNTIMES: u32 = 5;
 const SKILLS: u32 = 100;
-/// How long nothing is done.
-const IDLE: Duration = Duration::from_secs(20);
+/// How long nothing is done: as long as the longest period of anything that is looked at. A third of it has all of these looks
+/// or none.
+const IDLE: Duration = Duration::from_mins(1);
 /// Calls of controller and hub together, per idle runtime and second. By their periods it is about 0.3: a Lease each 5 s,
 /// looks at fence and quota each minute, and both processes' own Leases over five runtimes.
 const CALLS_PER_SECOND: f64 = 0.5;
