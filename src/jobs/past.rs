@@ -19,7 +19,7 @@ const ROUNDING: Duration = Duration::from_secs(1);
 pub(super) struct Past {
     /// Executions whose pods are gone.
     pub(super) ids: Vec<ExecutionId>,
-    /// Executions that were taken before this time may have run.
+    /// Executions whose ids carry a time before this may have run.
     pub(super) floor: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Past {
             // Its pod was deleted, with the journal.
             match label(LABEL_EXECUTION).and_then(|id| id.parse().ok()) {
                 Some(id) => past.ids.push(id),
-                None => past.raise(end(ended)),
+                None => past.raise(ended, now),
             }
         }
         // Older ones may have been deleted for being too many: all of them had ended before the oldest that is left, and long
@@ -50,19 +50,17 @@ impl Past {
         if ends.len() >= kept
             && let Some(oldest) = ends.into_iter().min()
         {
-            past.raise(end(oldest).min(now.saturating_sub(RecordSettings::CLOCK_SKEW)));
+            past.raise(oldest, now);
         }
         past
     }
 
-    fn raise(&mut self, taken: Duration) {
-        self.floor = self.floor.max(taken);
+    /// For a run that ended then, and those before it, whose ids may have been ahead of the clock. Ids of new executions are not
+    /// before `now`.
+    fn raise(&mut self, ended: i64, now: Duration) {
+        let ended = Duration::from_secs(u64::try_from(ended).unwrap_or(0)) + ROUNDING;
+        self.floor = self.floor.max((ended + RecordSettings::CLOCK_SKEW).min(now));
     }
-}
-
-/// A time before which a Job ended.
-fn end(ended: i64) -> Duration {
-    Duration::from_secs(u64::try_from(ended).unwrap_or(0)) + ROUNDING
 }
 
 #[cfg(test)]
@@ -102,7 +100,7 @@ mod tests {
             of(&jobs, &[], 500),
             Past {
                 ids: vec![ID.parse().unwrap()],
-                floor: Duration::from_secs(8)
+                floor: Duration::from_secs(8 + 60)
             }
         );
     }
@@ -116,11 +114,11 @@ mod tests {
         ];
         let all = ["a", "b", "c"];
         assert_eq!(of(&jobs, &all, 4).floor, Duration::ZERO);
-        assert_eq!(of(&jobs, &all, 3).floor, Duration::from_secs(21));
-        assert_eq!(of(&jobs, &all, 2).floor, Duration::from_secs(21));
+        assert_eq!(of(&jobs, &all, 3).floor, Duration::from_secs(21 + 60));
+        assert_eq!(of(&jobs, &all, 2).floor, Duration::from_secs(21 + 60));
         assert_eq!(of(&[], &[], 0).floor, Duration::ZERO);
         // What was deleted for being too many had ended a minute ago at least: new executions are not refused.
         let soon = Duration::from_secs(70);
-        assert_eq!(of_at(&jobs, &all, 3, soon).floor, Duration::from_secs(10));
+        assert_eq!(of_at(&jobs, &all, 3, soon).floor, soon);
     }
 }

@@ -176,7 +176,7 @@ impl Pool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The best pod of these settings of a kind: where it may be used at once, and of those the oldest.
+    /// The [`best`] pod of these settings of a kind.
     fn pop(&self, kind: &PodKind) -> Option<Idle> {
         let view = self.view.load();
         let mut slots = self.lock();
@@ -190,15 +190,12 @@ impl Pool {
         };
         let key = key(&view, kind);
         let max_idle = kind.max_idle(&view);
-        let usable = slot.ready.iter().enumerate().filter_map(|(position, idle)| {
-            let clearance = self.clearance(&view, idle);
-            let is_usable = idle.key == key
-                && !matches!(clearance, Clearance::Open | Clearance::Unknown)
-                // The sweep has not yet removed one that has just grown too old.
-                && (!kind.is_granted() || idle.since.elapsed() < max_idle);
-            is_usable.then_some((clearance, position))
+        let candidates = slot.ready.iter().map(|idle| {
+            // The sweep has not yet removed one that has just grown too old.
+            let fits = idle.key == key && (!kind.is_granted() || idle.since.elapsed() < max_idle);
+            fits.then(|| self.clearance(&view, idle))
         });
-        let (_, position) = usable.min()?;
+        let position = best(candidates)?;
         slot.ready.remove(position)
     }
 
@@ -295,6 +292,17 @@ impl Slot {
 /// Which pods a pool of this runtime may hold for a kind.
 fn key(view: &RuntimeView, kind: &PodKind) -> String {
     pool_key(view, kind.image(view), &view.resources, &kind.env)
+}
+
+/// The place of the pod to use, of those in the order of their age with what their nodes allow; `None` is one that does not fit.
+/// One that may be used at once comes before one that may be used soon, and of equal ones the oldest. None on a node that lets
+/// sandboxes out, or of which nothing is known.
+fn best(pods: impl Iterator<Item = Option<Clearance>>) -> Option<usize> {
+    let fitting = pods
+        .enumerate()
+        .filter_map(|(place, clearance)| Some((clearance?, place)));
+    let usable = fitting.filter(|(clearance, _)| !matches!(clearance, Clearance::Open | Clearance::Unknown));
+    usable.min().map(|(_, place)| place)
 }
 
 /// How many pods of each kind should be ready.
@@ -406,6 +414,29 @@ impl Drop for Reserved<'_> {
         let mut slots = self.pool.lock();
         if let Some(slot) = slots.get_mut(&self.kind) {
             slot.starting = slot.starting.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_may_be_used_at_once_comes_first_and_then_the_oldest() {
+        use Clearance::{Ask, Go, Open, Unknown, Wait};
+        let (one, two) = (Duration::from_secs(1), Duration::from_secs(2));
+        for (pods, place) in [
+            (&[][..], None),
+            (&[Some(Go), Some(Go)], Some(0)),
+            (&[Some(Wait(one)), Some(Go), Some(Go)], Some(1)),
+            (&[Some(Wait(two)), Some(Wait(one)), Some(Wait(one))], Some(1)),
+            (&[Some(Ask), Some(Wait(two))], Some(1)),
+            (&[None, Some(Ask)], Some(1)),
+            (&[Some(Open), Some(Unknown), None], None),
+            (&[Some(Open), None, Some(Wait(two))], Some(2)),
+        ] {
+            assert_eq!(best(pods.iter().copied()), place, "{pods:?}");
         }
     }
 }

@@ -88,8 +88,8 @@ pub(super) async fn recover(
     let mut pods: Vec<PodFacts> = launcher.index.all();
     // The records keep the results that come last, if not all of them have room.
     pods.sort_by_key(|facts| facts.created);
-    // What an earlier owner ran before the oldest journal that is kept is unknown.
-    records.raise_floor(now().saturating_sub(view.job_ttl()));
+    // What an earlier owner ran before the oldest Job that is kept is unknown, and its ids may have been ahead of the clock.
+    records.raise_floor(now().saturating_sub(view.ttl));
     remember_jobs(launcher, view, records, settings.max_finished).await;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
     let mut found = futures::stream::iter(pods)

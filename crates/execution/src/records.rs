@@ -180,11 +180,11 @@ impl Records {
         Some(open(&self.0, &mut table, key, skill))
     }
 
-    /// Answers unknown ids as gone that an earlier owner may have taken before `taken`, those of a clock that was ahead
-    /// ([`RecordSettings::CLOCK_SKEW`]) among them. The bound is never lowered.
-    pub fn raise_floor(&self, taken: Duration) {
+    /// Answers unknown ids from before `floor` as gone: an earlier owner may have run them. It is never lowered. An id that was
+    /// ahead of that owner's clock is later than its run began, by [`RecordSettings::CLOCK_SKEW`] at most.
+    pub fn raise_floor(&self, floor: Duration) {
         let mut table = self.0.lock();
-        table.floor = table.floor.max(taken + RecordSettings::CLOCK_SKEW);
+        table.floor = table.floor.max(floor);
     }
 
     /// Answers this id as gone, for every caller, unless it is known: an earlier owner has started it.
