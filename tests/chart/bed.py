@@ -1,6 +1,7 @@
 """Kubernetes objects for the chart's cluster tests: applying, waiting, and cleaning up."""
 
 import json
+import os
 import time
 
 from harness import kubectl
@@ -31,6 +32,19 @@ def get(*arguments):
 
 def exists(*arguments):
     return kubectl("get", *arguments, expect=None)[0] == 0
+
+
+def process_of(container):
+    """The first process of a container, as the machine of the bed knows it: 1 in the container, where each probe is another one."""
+    identity = container["containerID"].removeprefix("containerd://")
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/cgroup" % entry, encoding="utf-8") as cgroup, open("/proc/%s/status" % entry, encoding="utf-8") as status:
+                if identity in cgroup.read() and any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in status):
+                    return int(entry)
+        except OSError:
+            continue
+    raise AssertionError("no process of container %s" % identity)
 
 
 # Seconds are written for an idle machine of two cores; a loaded one takes several times as long.

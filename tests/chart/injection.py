@@ -36,10 +36,14 @@ SECONDS_AFTER_RESTART = 5
 OF_THE_SERVER = ("uid", "creationTimestamp", "managedFields", "namespace", "generation", "resourceVersion")
 
 
+def parameters_of(rendered):
+    """The text of parameters.yaml in a rendering."""
+    return next(d for d in rendered if d["kind"] == "ConfigMap" and d["metadata"]["name"] == "knack-injection")["data"]["parameters.yaml"]
+
+
 def parameters(values, namespace="knack-system"):
-    """parameters.yaml of a rendering."""
-    made = documents(render({"crds": {"enabled": False}, **values}, namespace=namespace))
-    return yaml.safe_load(next(d for d in made if d["metadata"]["name"] == "knack-injection" and d["kind"] == "ConfigMap")["data"]["parameters.yaml"])
+    """parameters.yaml of the chart with values."""
+    return yaml.safe_load(parameters_of(documents(render({"crds": {"enabled": False}, **values}, namespace=namespace))))
 
 
 def defaults_are_those_of_the_program():
@@ -105,8 +109,7 @@ def the_registry_is_reached_where_it_is_enabled():
 
 def values_that_are_taken_away():
     """Names of Secrets that are null, as Helm takes a value away, are none: the program reads the parameters all the same."""
-    rendered = documents(render({"crds": {"enabled": False}, "injection": {"delivery": "Policy", "imagePullSecrets": None}}))
-    assert_equal(yaml.safe_load(parameters_of(rendered))["imagePullSecrets"], [], "imagePullSecrets")
+    assert_equal(parameters({"injection": {"delivery": "Policy", "imagePullSecrets": None}})["imagePullSecrets"], [], "imagePullSecrets")
 
 
 PARTS_OF_WEBHOOK = {"right", "Secret", "Service", "port", "arguments", "way in"}
@@ -192,11 +195,6 @@ def injected(pods, made):
         return yaml.safe_load(run([program(), "inject", "-f", "-", "--parameters", path], stdin=text))["items"]
     finally:
         os.remove(path)
-
-
-def parameters_of(rendered):
-    """What the sidecar is made of, in a rendering."""
-    return next(d for d in rendered if d["kind"] == "ConfigMap" and d["metadata"]["name"] == "knack-injection")["data"]["parameters.yaml"]
 
 
 def path_of(document):

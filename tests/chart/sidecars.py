@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 
-from bed import apply, exists, get, wait_until
+from bed import apply, exists, get, process_of, wait_until
 from harness import BED, CHART, assert_equal, helm, kubectl, run
 from injection import program
 
@@ -104,19 +104,6 @@ def traced(cluster):
     finally:
         kubectl("delete", "pod", "-n", cluster.SKILLS, "traced", "--ignore-not-found", "--wait=true")
         kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
-
-
-def process_of(container):
-    """The first process of a container, as the machine of the bed knows it: 1 in the container, where each probe is another one."""
-    identity = container["containerID"].removeprefix("containerd://")
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/cgroup" % entry, encoding="utf-8") as cgroup, open("/proc/%s/status" % entry, encoding="utf-8") as status:
-                if identity in cgroup.read() and any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in status):
-                    return int(entry)
-        except OSError:
-            continue
-    raise AssertionError("no process of container %s" % identity)
 
 
 def keeps_and_takes_settings(cluster):

@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "chart"))
 
-from bed import apply, get, wait_until
+from bed import apply, get, process_of, wait_until
 from harness import assert_equal, helm, kubectl
 from server import Server
 
@@ -160,19 +160,9 @@ def life(server, pod):
 
 
 def end_sidecar(pod):
-    """Ends the sidecar's process, as an out-of-memory kill would: 1 in its container, where each probe is another one."""
-    uid = get("pod", "-n", "team-a", pod)["metadata"]["uid"]
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/status" % pid, encoding="utf-8") as file, open("/proc/%s/cgroup" % pid, encoding="utf-8") as cgroup:
-                status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-                ours = status["Name"] == "knack-gateway" and status["NSpid"].split()[-1] == "1" and (uid in (text := cgroup.read()) or uid.replace("-", "_") in text)
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # It ended meanwhile.
-        if ours:
-            os.kill(int(pid), signal.SIGKILL)
-            return
-    raise AssertionError("no process of the sidecar of pod %s" % pod)
+    """Ends the sidecar's process, as an out-of-memory kill would."""
+    containers = get("pod", "-n", "team-a", pod)["status"]["initContainerStatuses"]
+    os.kill(process_of(next(one for one in containers if one["name"] == "knack-gateway")), signal.SIGKILL)
 
 
 def without_hub(server, pod):

@@ -85,10 +85,10 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
 
 {{- /* With less memory no container starts, and with less storage a kubelet evicts the pod. A memory limit of 0 is none, one of storage is not. */}}
 {{- define "knack.refuseSmallLimits" -}}
-{{- range $name, $least := dict "memory" "6Mi" "ephemeral-storage" "1Mi" -}}
-{{- $limit := get $.Values.injection.resources.limits $name -}}
+{{- range $name, $limit := pick .Values.injection.resources.limits "memory" "ephemeral-storage" -}}
+{{- $least := get (dict "memory" "6Mi" "ephemeral-storage" "1Mi") $name -}}
 {{- $number := include "knack.quantity" $limit | float64 -}}
-{{- $none := or (not (hasKey $.Values.injection.resources.limits $name)) (and (eq $name "memory") (eq $number 0.0)) -}}
+{{- $none := and (eq $name "memory") (eq $number 0.0) -}}
 {{- if and (not $none) (lt $number (include "knack.quantity" $least | float64)) -}}
 {{- fail (printf "injection.resources: the limit of %s (%v) is below %s, with which no sidecar runs" $name $limit $least) -}}
 {{- end -}}

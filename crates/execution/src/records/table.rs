@@ -110,10 +110,8 @@ impl RecordTable {
         if id.time() + self.settings.horizon() < now {
             return Err(ExecutionError::Gone);
         }
-        if let Some(ahead) = id.time().checked_sub(now + RecordSettings::CLOCK_SKEW)
-            && !ahead.is_zero()
-        {
-            let seconds = (ahead + RecordSettings::CLOCK_SKEW).as_secs();
+        if id.time() > now + RecordSettings::CLOCK_SKEW {
+            let seconds = id.time().saturating_sub(now).as_secs();
             return Err(ExecutionError::Invalid(format!(
                 "the execution id carries a time that is {seconds} s in the future; set the clock of the machine that asks, \
                  or of the one that runs code"

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, header};
 
 /// A difference from the hub's clock that is logged: less than certificates and tokens forgive, more than an answer takes.
-const WARNED_FROM: Duration = Duration::from_secs(30);
+const WARNED_FROM_MS: u64 = 30_000;
 /// The time in an answer is in whole seconds (RFC 9110, section 6.6.1).
 const PRECISION_MS: i64 = 1000;
 
@@ -43,7 +43,7 @@ impl HubClock {
         };
         let ahead = ahead_ms(millis(date), millis(asked), millis(answered));
         self.ahead_ms.store(ahead, Ordering::Relaxed);
-        let is_far = ahead.unsigned_abs() >= u64::try_from(WARNED_FROM.as_millis()).unwrap_or(u64::MAX);
+        let is_far = ahead.unsigned_abs() >= WARNED_FROM_MS;
         if is_far && !self.is_warned.swap(true, Ordering::Relaxed) {
             let (seconds, direction) = (
                 ahead.unsigned_abs() / 1000,
