@@ -18,6 +18,8 @@ use super::pods::{PodRef, PodState};
 const BURN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a pod that is ended waits for its journal to be open: a kubelet that is away must not keep it alive.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the watch may be behind a kubelet or an API server that no longer has the pod.
+const GONE_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two reads of the journal of a pod that is being ended.
 const BURN_LOOK: Duration = Duration::from_millis(200);
 
@@ -72,7 +74,14 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
             Ok(journal) if journal.may_have_started() => return Some(true),
             Ok(_) if was_over => return Some(false),
             Ok(_) => last = LastLook::Read,
-            Err(error) if journal::is_not_found(&error) => return last.at_the_end(&state.borrow()),
+            // Gone; or its kubelet has just started, or its Node was deleted, and the pod is there: what it wrote since the last
+            // look is unknown then.
+            Err(error) if journal::is_not_found(&error) => {
+                let gone = state.wait_for(|state| state.is_gone);
+                if tokio::time::timeout(GONE_PATIENCE, gone).await.is_err() {
+                    last = LastLook::Nothing;
+                }
+            }
             // A container that has not been made has written nothing.
             Err(error) if journal::is_before_container(&error) => {
                 last = LastLook::NoContainer;
@@ -82,7 +91,8 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
             Err(kube::Error::Api(status)) if status.code < 500 => watching.cancel(),
             Err(_) => last = LastLook::Nothing,
         }
-        let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(is_over)).await;
+        let ends = |state: &PodState| state.is_gone || (!was_over && is_over(state));
+        let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(ends)).await;
         if state.borrow().is_gone {
             return last.at_the_end(&state.borrow());
         }

@@ -8,6 +8,7 @@ use knack_execution::ExecutionId;
 use knack_execution::records::RecordSettings;
 use knack_vocabulary::LABEL_EXECUTION;
 
+use super::facts::PodFacts;
 use super::history::finished_at;
 use super::names::LABEL_PROBE;
 
@@ -30,13 +31,18 @@ impl Past {
         let mut past = Self::default();
         let mut ends: Vec<i64> = Vec::new();
         for job in jobs {
+            let labels = job.metadata.labels.as_ref();
+            let label = |name: &str| labels.and_then(|labels| labels.get(name));
+            let has_pod = |name: &str| with_pod.contains(name) || label(LABEL_PROBE).is_some();
             let Some((ended, name)) = finished_at(job) else {
+                let name = job.metadata.name.as_deref().unwrap_or_default();
+                if pod_ended(job) && !has_pod(name) {
+                    past.floor = now;
+                }
                 continue;
             };
             ends.push(ended);
-            let labels = job.metadata.labels.as_ref();
-            let label = |name: &str| labels.and_then(|labels| labels.get(name));
-            if with_pod.contains(name) || label(LABEL_PROBE).is_some() {
+            if has_pod(name) {
                 continue;
             }
             // Its pod was deleted, with the journal.
@@ -58,9 +64,37 @@ impl Past {
     /// For a run that ended then, and those before it, whose ids may have been ahead of the clock. Ids of new executions are not
     /// before `now`.
     fn raise(&mut self, ended: i64, now: Duration) {
-        let ended = Duration::from_secs(u64::try_from(ended).unwrap_or(0)) + ROUNDING;
-        self.floor = self.floor.max((ended + RecordSettings::CLOCK_SKEW).min(now));
+        self.floor = self.floor.max(floor_of_end(ended, now));
     }
+}
+
+/// Below what unknown ids may be of the run of a pod that went before its journal was read. One that was never bound to a node,
+/// and a probe, ran nothing.
+pub(super) fn floor_of_gone(pod: &PodFacts, now: Duration) -> Duration {
+    if pod.is_probe || pod.node.is_none() {
+        return Duration::ZERO;
+    }
+    pod.container_times.map_or(now, |(_, ended)| floor_of_end(ended, now))
+}
+
+fn floor_of_end(ended: i64, now: Duration) -> Duration {
+    let ended = Duration::from_secs(u64::try_from(ended).unwrap_or(0)) + ROUNDING;
+    (ended + RecordSettings::CLOCK_SKEW).min(now)
+}
+
+/// Whether the pod of a Job that is not finished has ended: the job controller counts it before it lets it go, and only then
+/// says that the Job is finished.
+fn pod_ended(job: &Job) -> bool {
+    job.status.as_ref().is_some_and(|status| {
+        let counted = status.uncounted_terminated_pods.as_ref().is_some_and(|uncounted| {
+            let some = |uids: &Option<Vec<String>>| uids.as_ref().is_some_and(|uids| !uids.is_empty());
+            some(&uncounted.failed) || some(&uncounted.succeeded)
+        });
+        counted
+            || [status.failed, status.succeeded]
+                .iter()
+                .any(|count| count.unwrap_or(0) > 0)
+    })
 }
 
 #[cfg(test)]
@@ -103,6 +137,48 @@ mod tests {
                 floor: Duration::from_secs(8 + 60)
             }
         );
+    }
+
+    #[test]
+    fn a_job_whose_pod_went_before_the_job_was_finished_may_have_run() {
+        let now = Duration::from_hours(1);
+        for (status, pods, expected) in [
+            (json!({}), vec![], Duration::ZERO),
+            (
+                json!({"active": 0, "uncountedTerminatedPods": {}}),
+                vec![],
+                Duration::ZERO,
+            ),
+            // Just made: the watch may not have its pod yet.
+            (json!({"active": 1}), vec![], Duration::ZERO),
+            (json!({"failed": 1}), vec!["a"], Duration::ZERO),
+            (json!({"uncountedTerminatedPods": {"failed": ["uid"]}}), vec![], now),
+            (json!({"uncountedTerminatedPods": {"succeeded": ["uid"]}}), vec![], now),
+            (json!({"failed": 1}), vec![], now),
+        ] {
+            let job = serde_json::from_value(json!({"metadata": {"name": "a"}, "status": status})).unwrap();
+            assert_eq!(of_at(&[job], &pods, 500, now).floor, expected, "{status} {pods:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_went_unread_may_have_run_until_its_container_ended() {
+        let (now, bound) = (Duration::from_hours(1), Some("node".to_owned()));
+        let pod = |node: &Option<String>, is_probe, container_times| PodFacts {
+            node: node.clone(),
+            is_probe,
+            container_times,
+            ..PodFacts::default()
+        };
+        for (pod, expected) in [
+            (pod(&None, false, None), Duration::ZERO),
+            (pod(&bound, true, None), Duration::ZERO),
+            (pod(&bound, false, None), now),
+            (pod(&bound, false, Some((1, 20))), Duration::from_secs(21 + 60)),
+            (pod(&bound, false, Some((1, 3590))), now),
+        ] {
+            assert_eq!(floor_of_gone(&pod, now), expected, "{pod:?}");
+        }
     }
 
     #[test]

@@ -144,6 +144,12 @@ impl PodIndex {
             .collect()
     }
 
+    /// Whether this very pod is there, as far as the watch says.
+    pub(super) fn has(&self, pod: &PodFacts) -> bool {
+        let state = self.state(&pod.job);
+        !state.is_gone && state.facts.is_some_and(|facts| facts.uid == pod.uid)
+    }
+
     /// User ids in use.
     pub(super) fn uids(&self) -> BTreeSet<u32> {
         self.all().into_iter().filter_map(|facts| facts.run_as).collect()

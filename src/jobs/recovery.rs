@@ -31,7 +31,7 @@ use super::journal::{self, Journal, Until};
 use super::keys::Context;
 use super::launch::Launcher;
 use super::leave_later::leave_later;
-use super::past::Past;
+use super::past::{self, Past};
 use super::pods::PodRef;
 use super::record;
 use super::run::{determine_end, end_if_it_stays};
@@ -54,8 +54,8 @@ enum JournalContent {
     Idle(PodFacts),
     /// A run that no caller of this hub can ask for: of a hub with another key.
     Foreign(PodFacts, ExecutionId),
-    /// A pod that is gone; its Job says what it was.
-    Gone,
+    /// A pod that is gone, and its journal with it.
+    Gone(PodFacts),
     /// Its journal cannot be read: it may have run anything.
     Unreadable(PodFacts),
 }
@@ -113,7 +113,10 @@ pub(super) async fn recover(
                 unknown += 1;
                 idle.push(facts);
             }
-            JournalContent::Gone => unknown += 1,
+            JournalContent::Gone(facts) => {
+                records.raise_floor(past::floor_of_gone(&facts, now()));
+                unknown += 1;
+            }
             JournalContent::Unreadable(facts) => {
                 // It is unknown which execution it was: one that was requested before now is refused rather than run
                 // twice.
@@ -142,7 +145,11 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
         let journal = launcher.journal(&facts.uid);
         match journal::read(&launcher.cluster.pods, &facts.name, journal, Until::Now, &mut |_| {}).await {
             Ok(journal) => return judge(launcher, facts, journal),
-            Err(kube::Error::Api(status)) if status.code == 404 => return JournalContent::Gone,
+            // A pod that is there is without its log for a moment if its kubelet starts, and until it goes, too, if its Node
+            // was deleted: it may have run, and may run yet.
+            Err(error) if journal::is_not_found(&error) && !launcher.index.has(&facts) => {
+                return JournalContent::Gone(facts);
+            }
             // No container yet: nothing has run.
             Err(error) if journal::is_before_container(&error) => return JournalContent::Idle(facts),
             Err(error) => {
@@ -316,7 +323,7 @@ async fn end_idle(adoption: &Adoption, facts: PodFacts) {
                 JournalContent::Run(run) => return adoption.adopt(*run),
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
-                JournalContent::Gone | JournalContent::Unreadable(_) => {
+                JournalContent::Gone(_) | JournalContent::Unreadable(_) => {
                     tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had started a run; unknown executions are refused");
                     records.raise_floor(now());
                 }

@@ -328,8 +328,8 @@ pub(super) async fn determine_end(
             }
             Ok(Err(error)) => {
                 tracing::debug!(pod = %pod.pod, %error, "a journal cannot be read now");
-                if is_over && journal::is_not_found(&error) {
-                    // No journal is left to prove that nothing ran.
+                if pod.state.borrow().is_gone && journal::is_not_found(&error) {
+                    // No journal is left to prove that nothing ran. That of a pod that is there may come back with its kubelet.
                     return over(launcher, pod, true).await;
                 }
             }

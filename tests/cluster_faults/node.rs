@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cluster_support::Component;
+use cluster_support::{Cluster, Component};
 use knack_execution::{ClusterFailureKind as Kind, ExecutionError};
 use serde_json::json;
 
@@ -28,17 +28,9 @@ fn a_lost_node_is_reported_and_the_next_one_is_used() {
             let calls = calls.clone();
             async move { calls.text(calls.python("import time; time.sleep(150)", 160)).await }
         });
-        tokio::time::timeout(SOON, async {
-            while journals.started().count() == 0 {
-                journals.look();
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await
-        .expect("it runs");
+        starts(&mut journals).await;
 
-        let off = Down::kill(cluster, Component::Kubelet);
-        cluster.kubectl(&["delete", "node", "--all", "--wait=false"]);
+        let off = lose_node(cluster);
         let begun = Instant::now();
         let placeless = tokio::time::timeout(SOON, calls.text(calls.sleeper(0.0, "placed")))
             .await
@@ -53,19 +45,82 @@ fn a_lost_node_is_reported_and_the_next_one_is_used() {
         assert!(matches!(&lost, Err(ExecutionError::Cluster(failure)) if failure.may_have_run));
 
         drop(off);
-        let outcome = tokio::time::timeout(SOON, async {
-            loop {
-                match calls.text(calls.sleeper(0.0, "placed")).await {
-                    Ok(text) => return text,
-                    Err(error) => println!("not yet: {error}"),
-                }
-            }
-        });
-        assert_eq!(outcome.await.expect("code runs on the new node"), "placed\n");
-        // A node that is registered again makes kube-proxy exit; elsewhere its DaemonSet restarts it.
-        cluster.start(Component::Proxy);
-        whole(cluster).await;
+        runs_again(&calls).await;
+        restore(cluster).await;
     });
+}
+
+/// The owner goes with the node: the API server answers that the log of the run is not found, as of a pod that is gone, while
+/// the pod is there and its program runs. The next owner does not take it for a run that never was.
+#[test]
+fn a_run_whose_node_and_owner_are_lost_at_once_is_not_run_again() {
+    alone(
+        "a_run_whose_node_and_owner_are_lost_at_once_is_not_run_again",
+        async |cluster| {
+            let spec = json!({"sandbox": {"maxTimeoutSeconds": 200}});
+            let mut world = World::start(cluster, 1, spec).await;
+            let mut journals = Journals::keep(cluster, &world.run);
+            let calls = Calls::new(&world, world.tenant(0).await).await;
+            let request = calls.python("import time; time.sleep(150)", 160);
+            let id = request.id.to_string();
+            let asked = tokio::spawn({
+                let calls = calls.clone();
+                async move { calls.text(request).await }
+            });
+            starts(&mut journals).await;
+
+            world.kill_hub();
+            let off = lose_node(cluster);
+            world.restart_hub().await;
+            let outcome = tokio::time::timeout(NOTICED_WITHIN, asked)
+                .await
+                .expect("told in bounded time");
+            assert_eq!(outcome.unwrap(), Err(ExecutionError::Gone));
+
+            drop(off);
+            runs_again(&calls).await;
+            assert_eq!(journals.starts().get(&id), Some(&1));
+            restore(cluster).await;
+        },
+    );
+}
+
+/// Waits until a run has started.
+async fn starts(journals: &mut Journals) {
+    tokio::time::timeout(SOON, async {
+        while journals.started().count() == 0 {
+            journals.look();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("it runs");
+}
+
+/// Switches the machine off, whose containers run on, and deletes its Node object.
+fn lose_node(cluster: &Cluster) -> Down<'_> {
+    let off = Down::kill(cluster, Component::Kubelet);
+    cluster.kubectl(&["delete", "node", "--all", "--wait=false"]);
+    off
+}
+
+/// Waits until code runs on the new node.
+async fn runs_again(calls: &Calls) {
+    let outcome = tokio::time::timeout(SOON, async {
+        loop {
+            match calls.text(calls.sleeper(0.0, "placed")).await {
+                Ok(text) => return text,
+                Err(error) => println!("not yet: {error}"),
+            }
+        }
+    });
+    assert_eq!(outcome.await.expect("code runs on the new node"), "placed\n");
+}
+
+/// A node that is registered again makes kube-proxy exit; elsewhere its DaemonSet restarts it.
+async fn restore(cluster: &Cluster) {
+    cluster.start(Component::Proxy);
+    whole(cluster).await;
 }
 
 fn kind(outcome: &Result<String, ExecutionError>) -> Option<Kind> {
