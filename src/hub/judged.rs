@@ -6,11 +6,13 @@
 //! moment.
 
 use knack_api::runtime_sandbox::{
-    Enforcement, EnvGrant, EnvSource, LandlockDemand, LogsMode, RuntimeSandbox, Toleration,
+    Enforcement, EnvGrant, EnvSource, LandlockDemand, LocalObjectRef, LogsMode, RuntimeSandbox, Toleration,
 };
-use knack_api::{SkillRuntime, SkillRuntimeSpec};
+use knack_api::{Labels, SkillRuntime, SkillRuntimeSpec};
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
+
+use crate::jobs::PodResources;
 
 /// The state of a runtime at the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +63,8 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
 /// request.
 ///
 /// Callers, skills, images of skills, model-written code and the risk of tools are checked against the newest spec at every request, so
-/// narrowing those needs no stop.
+/// narrowing those needs no stop. Another image, fewer runs at once and a shorter time to live are no permission: the old ones hold
+/// until the controller has judged the edit, or each update of an image would stop code for a moment.
 fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'static str> {
     let (old, new) = (&before.sandbox, &after.sandbox);
     let keeps_grant = |grant: &EnvGrant| {
@@ -69,13 +72,15 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
         let found = after.env.iter().find(same);
         found.is_some_and(|found| grant.skills.iter().all(|skill| found.skills.contains(skill)))
     };
-    let keeps_label = |(key, value): (&String, &String)| old.node_selector.get(key) == Some(value);
     let keeps_toleration = |toleration: &Toleration| new.tolerations.contains(toleration);
     let longest = |sandbox: &RuntimeSandbox| {
         sandbox
             .max_timeout_seconds
             .unwrap_or(knack_vocabulary::defaults::MAX_TIMEOUT_SECONDS)
     };
+    let keeps_secret = |secret: &LocalObjectRef| new.image_pull_secrets.contains(secret);
+    let keeps = |old: &Labels, new: &Labels| old.iter().all(|(key, value)| new.get(key) == Some(value));
+    let (old_metadata, new_metadata) = (&old.pod_metadata, &new.pod_metadata);
     let checks = [
         ("spec.env", !before.env.iter().all(keeps_grant)),
         (
@@ -102,12 +107,32 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
             "spec.sandbox.logs",
             old.logs == Some(LogsMode::Plain) && new.logs != Some(LogsMode::Plain),
         ),
-        ("spec.sandbox.nodeSelector", !new.node_selector.iter().all(keeps_label)),
+        (
+            "spec.sandbox.nodeSelector",
+            !keeps(&new.node_selector, &old.node_selector),
+        ),
         (
             "spec.sandbox.tolerations",
             !old.tolerations.iter().all(keeps_toleration),
         ),
         ("spec.sandbox.maxTimeoutSeconds", longest(new) < longest(old)),
+        (
+            "spec.sandbox.resources",
+            PodResources::of(new.resources.as_ref()).offers_less_than(&PodResources::of(old.resources.as_ref())),
+        ),
+        (
+            "spec.sandbox.imagePullSecrets",
+            !old.image_pull_secrets.iter().all(keeps_secret),
+        ),
+        (
+            "spec.sandbox.podMetadata",
+            !keeps(&old_metadata.labels, &new_metadata.labels)
+                || !keeps(&old_metadata.annotations, &new_metadata.annotations),
+        ),
+        (
+            "spec.sandbox.runAsUserRange",
+            new.run_as_user_range.is_some() && new.run_as_user_range != old.run_as_user_range,
+        ),
     ];
     checks
         .into_iter()
@@ -162,6 +187,13 @@ mod tests {
         let short = json!({"sandbox": {"maxTimeoutSeconds": 5}});
         let image = json!({"sandbox": {"image": "a@sha256:1"}});
         let landlock = json!({"sandbox": {"landlock": "Required"}});
+        let small = json!({"sandbox": {"resources": {"limits": {"memory": "100Mi"}}}});
+        let large = json!({"sandbox": {"resources": {"limits": {"memory": "1Gi"}}}});
+        let device = json!({"sandbox": {"resources": {"limits": {"example.org/gpu": "1"}}}});
+        let pulls = json!({"sandbox": {"imagePullSecrets": [{"name": "s"}]}});
+        let labelled = json!({"sandbox": {"podMetadata": {"labels": {"team": "a"}}}});
+        let users = json!({"sandbox": {"runAsUserRange": {"min": 300_000, "max": 300_100}}});
+        let fewer = json!({"concurrency": {"maxRuns": 1}});
         let own_users = json!({"sandbox": {"hostUsers": false}});
         let configured = json!({"skillSelector": {"skills": [{
             "name": "a", "config": [{"name": "token", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
@@ -196,6 +228,18 @@ mod tests {
             (&plain, 1, "True", Some(&tolerant), "tolerations"),
             (&plain, 1, "True", Some(&logs), "logs"),
             (&short, 1, "True", Some(&plain), "maxTimeoutSeconds"),
+            (&small, 1, "True", Some(&plain), "spec.sandbox.resources"),
+            (&small, 1, "True", Some(&small), "goes on"),
+            (&large, 1, "True", Some(&plain), "goes on"),
+            (&plain, 1, "True", Some(&large), "spec.sandbox.resources"),
+            (&plain, 1, "True", Some(&device), "spec.sandbox.resources"),
+            (&device, 1, "True", Some(&plain), "goes on"),
+            (&plain, 1, "True", Some(&pulls), "imagePullSecrets"),
+            (&pulls, 1, "True", Some(&plain), "goes on"),
+            (&plain, 1, "True", Some(&labelled), "podMetadata"),
+            (&users, 1, "True", Some(&plain), "runAsUserRange"),
+            (&plain, 1, "True", Some(&users), "goes on"),
+            (&fewer, 1, "True", Some(&plain), "goes on"),
         ] {
             let served = served.map(spec);
             let state = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {

@@ -174,18 +174,35 @@ impl PodResources {
         }
     }
 
+    /// The limit of a resource; that of one that is not offered is 0.
+    fn limit(&self, name: &str) -> &str {
+        match name {
+            "cpu" => &self.cpu.limit,
+            "memory" => &self.memory.limit,
+            "ephemeral-storage" => &self.ephemeral_storage.limit,
+            other => self.extended.get(other).map_or("0", String::as_str),
+        }
+    }
+
+    /// Whether a pod with these has less of something than one with `other`.
+    #[must_use]
+    pub fn offers_less_than(&self, other: &Self) -> bool {
+        let milli = |text: &str| Quantity::parse(text).map_or(0, |quantity| quantity.milli());
+        let names = Resources::NATIVE
+            .into_iter()
+            .chain(other.extended.keys().map(String::as_str));
+        names
+            .into_iter()
+            .any(|name| milli(self.limit(name)) < milli(other.limit(name)))
+    }
+
     /// The resources of a pod for a skill that asks for more than these. `None`: these are enough, so that a pod of the
     /// pool can be used.
     #[must_use]
     pub fn raised_to(&self, asked: &Resources) -> Option<Self> {
-        let own = |name: &str| match name {
-            "cpu" => self.cpu.limit.as_str(),
-            "memory" => self.memory.limit.as_str(),
-            "ephemeral-storage" => self.ephemeral_storage.limit.as_str(),
-            other => self.extended.get(other).map_or("0", String::as_str),
+        let is_more = |name: &str, wanted: &Quantity| {
+            Quantity::parse(self.limit(name)).is_ok_and(|own| wanted.milli() > own.milli())
         };
-        let is_more =
-            |name: &str, wanted: &Quantity| Quantity::parse(own(name)).is_ok_and(|own| wanted.milli() > own.milli());
         let all = || asked.limits.iter().chain(&asked.requests);
         if !all().any(|(name, wanted)| is_more(name, wanted)) {
             return None;

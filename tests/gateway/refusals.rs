@@ -72,14 +72,46 @@ async fn web_pages_and_foreign_hosts_are_refused_before_anything_is_read() {
 #[tokio::test]
 async fn websockets_and_unknown_endpoints_of_ours_are_refused_plainly() {
     let knack = with_script(ECHO).await;
-    let upgrade = client()
-        .get(format!("{}/v1/responses", knack.url))
-        .header("connection", "upgrade")
-        .header("upgrade", "websocket");
-    assert_eq!(knack.send(upgrade).await.status, 426);
+    let upgrade = |protocol: &str| {
+        client()
+            .get(format!("{}/v1/responses", knack.url))
+            .header("connection", "upgrade")
+            .header("upgrade", protocol)
+    };
+    for protocol in ["websocket", "WebSocket", "h2c, websocket"] {
+        let refused = knack.send(upgrade(protocol)).await;
+        assert_eq!(refused.status, 426, "{protocol}");
+        let error = &refused.json()["error"];
+        let text = error["message"].as_str().unwrap();
+        assert!(
+            text.contains("switch the client's websocket mode off"),
+            "{protocol}: {error}"
+        );
+    }
     let unknown = knack
         .send(client().get(format!("{}/knack/v1/nothing", knack.url)))
         .await;
     assert_eq!(unknown.status, 404);
     assert!(unknown.text.contains("/knack/v1/nothing"));
+}
+
+/// As the HTTP client of Java's standard library does with every request without TLS.
+#[tokio::test]
+async fn an_offer_to_speak_http_2_is_left_aside() {
+    let knack = with_script(ECHO).await;
+    let offered = client()
+        .get(format!("{}/v1/models", knack.url))
+        .header("connection", "Upgrade, HTTP2-Settings")
+        .header("upgrade", "h2c")
+        .header("http2-settings", "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA");
+    let plain = knack.send(client().get(format!("{}/v1/models", knack.url))).await;
+    assert_eq!(knack.send(offered).await.status, plain.status);
+    let requests = knack.mock.handle.requests();
+    assert_eq!(requests.len(), 2, "both arrive");
+    for (name, value) in &requests[1].headers {
+        assert!(
+            !["upgrade", "http2-settings"].contains(&name.as_str()),
+            "{name}: {value}"
+        );
+    }
 }

@@ -19,10 +19,19 @@ use super::provider::Api;
 use super::state::Gateway;
 use super::upstream::certificate_fault;
 
+/// Whether a client asks for a websocket. Another upgrade is an offer that a server may leave aside: clients in Java make one
+/// of HTTP/2 (`h2c`) with every request without TLS.
+fn asks_for_websocket(headers: &HeaderMap) -> bool {
+    let offered = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    offered
+        .flat_map(|value| value.split(','))
+        .any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
+}
+
 /// Passes a request to its provider and the answer back.
 pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
     let format = error_format(&request);
-    if request.headers().contains_key(UPGRADE) {
+    if asks_for_websocket(request.headers()) {
         let text = "This gateway serves HTTP requests and event streams; switch the client's websocket mode off.";
         return fault(
             &Fault {

@@ -146,8 +146,39 @@ fn keep_alives_come_after_two_seconds_and_then_every_ten() {
     assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(70))), "");
 }
 
+/// An upstream says that it lives by comments, and items of reasoning are held until it is known whose they are: neither is shown.
 #[test]
-fn a_silent_stream_ends_after_a_minute() {
+fn what_comes_and_is_not_shown_gives_signs_of_life() {
+    let held = concat!(
+        "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"r\"}}\n\n",
+        "event: response.output_item.added\ndata: {\"type\":\"response.output_item.added\",\"sequence_number\":1,\"output_index\":0,",
+        "\"item\":{\"type\":\"reasoning\",\"id\":\"rs\",\"summary\":[]}}\n\n",
+    );
+    let text = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":null}]}\n\n";
+    for (format, body, first, then) in [
+        (Format::Chat, CHAT, text, ": OPENROUTER PROCESSING\n\n"),
+        (Format::Responses, "{}", held, ": alive\n\n"),
+    ] {
+        let mut drive = Drive::new(request(format, body), injection(), settings()).unwrap();
+        drive.start(Edits::new(), Vec::new(), at(0), &mut Vec::new());
+        fed(&mut drive, DriveInput::Head(GOOD), at(1));
+        for (bytes, now) in [(first, 1), (then, 20)] {
+            fed(
+                &mut drive,
+                DriveInput::Body(Bytes::from_static(bytes.as_bytes())),
+                at(now),
+            );
+        }
+        assert_eq!(
+            client(&fed(&mut drive, DriveInput::Tick, at(22))),
+            ": keepalive\n\n",
+            "{format:?}"
+        );
+    }
+}
+
+#[test]
+fn a_silent_stream_ends_after_five_minutes() {
     let mut drive = started(CHAT, settings());
     assert_eq!(
         client(&fed(&mut drive, DriveInput::Tick, at(200))),
@@ -155,8 +186,8 @@ fn a_silent_stream_ends_after_a_minute() {
         "waiting for a head is bounded by the deadline only"
     );
     fed(&mut drive, DriveInput::Head(GOOD), at(200));
-    assert_eq!(drive.wake(), Some(at(260)));
-    let out = fed(&mut drive, DriveInput::Tick, at(260));
+    assert_eq!(drive.wake(), Some(at(500)));
+    let out = fed(&mut drive, DriveInput::Tick, at(500));
     assert!(matches!(&out[0], DriveAction::ClientHead(head) if head.status == 504 && head.body == BodyKind::Json));
     assert!(matches!(out.last(), Some(DriveAction::Finish(summary)) if matches!(summary.end, EndKind::Fault(_))));
 }

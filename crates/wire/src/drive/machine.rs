@@ -24,8 +24,9 @@ use crate::route::{CallKind, Format};
 pub(super) const MAX_TURN: usize = 8 << 20;
 /// Most bytes of an error body that are kept for passing on.
 const MAX_ERROR: usize = 1 << 20;
-/// A stream that says nothing for this long is dead.
-pub(super) const SILENCE: Duration = Duration::from_mins(1);
+/// A stream that says nothing for this long is dead. Models that reason, and long prompts before the first token, are silent for
+/// minutes, and an answer that is given up is paid for.
+pub(super) const SILENCE: Duration = Duration::from_mins(5);
 /// First sign of life while the client sees nothing.
 const FIRST_KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Later signs of life.

@@ -120,12 +120,14 @@ impl Drive {
         }
     }
 
+    /// Hands over what the client sees of what has come. If that is nothing (it is held, hidden, or was a comment), signs of life take
+    /// its place.
     pub(super) fn flush(&mut self, shown: &mut Vec<u8>, now: Duration, out: &mut Vec<DriveAction>) {
         if !shown.is_empty() {
             self.quiet = None;
             out.push(DriveAction::ClientBytes(std::mem::take(shown).into()));
-        } else if self.sorter.hides && self.quiet.is_none() {
-            self.quiet = Some((now, 0));
+        } else {
+            self.quiet.get_or_insert((now, 0));
         }
     }
 
