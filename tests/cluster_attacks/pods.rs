@@ -24,15 +24,34 @@ pub(crate) enum Way {
     Cold,
     /// Standing ready before it.
     Warm,
+    /// Started for the execution, on a node whose kernel has no Landlock (tests/cluster/lib/runc_without_landlock.sh).
+    WithoutLandlock,
 }
 
 impl Way {
     /// What a result says of it.
     pub(crate) fn start(self) -> StartKind {
         match self {
-            Self::Cold => StartKind::Cold,
+            Self::Cold | Self::WithoutLandlock => StartKind::Cold,
             Self::Warm => StartKind::Warm,
         }
+    }
+
+    /// The name of its table.
+    pub(crate) fn table(self) -> &'static str {
+        match self {
+            Self::Cold | Self::Warm => "pod",
+            Self::WithoutLandlock => "pod-no-landlock",
+        }
+    }
+
+    /// The runtime's spec.
+    fn spec(self) -> Value {
+        let sandbox = match self {
+            Self::Cold | Self::Warm => json!({}),
+            Self::WithoutLandlock => json!({"runtimeClassName": "no-landlock"}),
+        };
+        json!({"warmPool": {"replicas": usize::from(self == Self::Warm)}, "sandbox": sandbox})
     }
 }
 
@@ -101,7 +120,7 @@ impl Runtime {
         let runtime = json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
             "metadata": {"name": "attacked", "namespace": namespace.name()},
-            "spec": {"warmPool": {"replicas": usize::from(way == Way::Warm)}},
+            "spec": way.spec(),
         });
         let runtimes: Api<SkillRuntime> = Api::namespaced(cluster.client().await, &namespace);
         let runtime = runtimes
