@@ -23,6 +23,7 @@ tools:
   - {name: js, description: d, command: [node, scripts/now.js]}
   - {name: bash, description: d, command: [bash, scripts/now.sh]}
   - {name: own, description: d, command: [scripts/own]}
+  - {python: tools.py}
 ---
 x
 ";
@@ -44,6 +45,17 @@ const NOW_JS: &str = "console.log('js has', process.env.TOKEN);
 try { require('helper') } catch { console.log('js: no helper') }
 console.log('js: home', require('fs').readdirSync(require('os').homedir()).length);
 ";
+/// A function: it is called in the work directory, where files of the conversation are below `inputs/` alone.
+const TOOLS_PY: &str = "import os
+
+def function() -> str:
+    \"\"\"Tells the weather.\"\"\"
+    try:
+        import helper
+    except ImportError:
+        return f'function has {os.environ.get(\"TOKEN\")}; function: no helper'
+    return 'function: helper'
+";
 const NOW_SH: &str = "echo \"bash has $TOKEN\"\n";
 
 const FILES: &[(&str, &str)] = &[
@@ -51,6 +63,7 @@ const FILES: &[(&str, &str)] = &[
     ("skills/weather/scripts/now.py", NOW_PY),
     ("skills/weather/scripts/now.js", NOW_JS),
     ("skills/weather/scripts/now.sh", NOW_SH),
+    ("skills/weather/tools.py", TOOLS_PY),
     ("skills/weather/scripts/own", "#!/bin/sh\necho \"own has $TOKEN\"\n"),
 ];
 
@@ -137,7 +150,7 @@ fn script() -> String {
     json!({"turns": turns}).to_string()
 }
 
-const TOOLS: [&str; 4] = ["py", "js", "bash", "own"];
+const TOOLS: [&str; 5] = ["py", "js", "bash", "own", "function"];
 
 async fn start() -> Program {
     let folder = folder(FILES);
