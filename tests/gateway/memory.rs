@@ -4,6 +4,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::response::IntoResponse as _;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::background::Background;
@@ -15,16 +18,27 @@ const MIB: usize = 1 << 20;
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(3);
 
+/// Connections that send the begin of a request and no more.
+const SILENT: usize = 200;
+/// Connections that ask for [`LARGE`] and read nothing.
+const STOPPED: usize = 20;
+/// A file of the provider, of [`LARGE_BYTES`].
+const LARGE: &str = "/v1/files/large/content";
+const LARGE_BYTES: usize = 16 * MIB;
+
 /// A provider that reads bodies and keeps nothing.
 async fn provider() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let answer = |body: axum::body::Body| async move {
+    let answer = |request: axum::extract::Request| async move {
         use futures::StreamExt as _;
-        let mut pieces = body.into_data_stream();
+        if request.uri().path() == LARGE {
+            return vec![0; LARGE_BYTES].into_response();
+        }
+        let mut pieces = request.into_body().into_data_stream();
         while let Some(Ok(_)) = pieces.next().await {}
         let text = r#"{"id":"r","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"read"}}]}"#;
-        ([("content-type", "application/json")], text)
+        ([("content-type", "application/json")], text).into_response()
     };
     tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
     url
@@ -83,6 +97,18 @@ impl Limited {
         request.bearer_auth("k").body(body).send().await
     }
 
+    /// Connections on which this is sent and nothing is read.
+    async fn silent(&self, count: usize, text: &str) -> Vec<TcpStream> {
+        let address = self.url.trim_start_matches("http://");
+        let mut silent = Vec::new();
+        for _ in 0..count {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(text.as_bytes()).await.unwrap();
+            silent.push(stream);
+        }
+        silent
+    }
+
     async fn held(&self) -> u64 {
         let text = client().get(format!("{}/metrics", self.url)).send().await.unwrap();
         let text = text.text().await.unwrap();
@@ -101,12 +127,16 @@ fn body(bytes: usize) -> bytes::Bytes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
+async fn sixty_four_bodies_of_32_mib_beside_silent_clients_under_256_mib_are_answered_or_refused() {
     let Some(group) = Group::new(256 * MIB) else {
         eprintln!("SKIPPED: no memory control group can be made here (root, and a writable /sys/fs/cgroup)");
         return;
     };
     let knack = Arc::new(limited(group, &provider().await).await);
+    let head = |line: String| format!("{line} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer other\r\n");
+    let post = head("POST /v1/chat/completions".to_owned()) + "content-length: 1000\r\n\r\n{";
+    let silent = knack.silent(SILENT, &post).await;
+    let stopped = knack.silent(STOPPED, &(head(format!("GET {LARGE}")) + "\r\n")).await;
     let large = body(31 * MIB);
     let background = Background::new();
     let sending: Vec<_> = (0..64)
@@ -153,6 +183,7 @@ async fn sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused() {
     );
     assert!(p99 < Duration::from_secs(1), "{p99:?}");
     assert_eq!(knack.group.killed(), 0);
+    drop((silent, stopped));
     let begun = Instant::now();
     while knack.held().await > 0 {
         assert!(begun.elapsed() < PATIENCE, "the budget is given back");
