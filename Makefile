@@ -133,8 +133,8 @@ test-office: build ## The image sandbox-office: its programs on real documents, 
 test-skew: build ## The gateway of the last protocol, built from its commit, and this one at one hub (root; needs the history; not part of make test)
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh around tools/summary.sh run skew env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) tests/skew.sh
 
-test-tools: setup
-	@tools/summary.sh run tools tests/tools/run.sh
+test-tools: build
+	@$(THESE_PROGRAMS) tools/summary.sh run tools tests/tools/run.sh
 
 audit: setup ## Banned crates, second versions, licences and sources of both lock files, by deny.toml
 	@tools/summary.sh run audit tools/audit.sh

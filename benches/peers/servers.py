@@ -141,7 +141,7 @@ def gateway(knack, folder, base):
     """Knack; code is not run in these rows, so no sandbox is started."""
     skills(folder / "skills")
     port = free_port()
-    command = [knack, "dev", folder / "skills", "--listen", f"127.0.0.1:{port}", "--no-local-executor", "--upstream", base, "--files-dir", folder / "files"]
+    command = [knack, "dev", folder / "skills", "--listen", f"127.0.0.1:{port}", "--no-local-executor", "--upstream", base]
     with process(command, port, folder) as pid:
         yield Server("Knack", f"http://127.0.0.1:{port}", pid)
 

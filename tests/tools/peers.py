@@ -3,6 +3,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -70,13 +71,26 @@ def a_comparison_lets_each_gateway_add_the_same_text():
             expect(done.value["messages"][0]["content"] == f"Be brief.\n\n{text}", done.value)
 
 
-@case
-def a_comparison_writes_one_row_for_each_server():
+def main_module():
     sys.path.insert(0, f"{ROOT}/benches/peers")
     try:
-        main = module("main")
+        return module("main")
     finally:
         sys.path.pop(0)
+
+
+@case
+def a_comparison_starts_knack_and_learns_the_text_that_it_adds():
+    program = os.environ.get("KNACK_PROGRAM")
+    expect(program, "KNACK_PROGRAM names no program; make test-tools does")
+    with tempfile.TemporaryDirectory() as folder:
+        text = main_module().learned(pathlib.Path(program), pathlib.Path(folder))
+    expect("Use when somebody asks for matter 7." in text, text)
+
+
+@case
+def a_comparison_writes_one_row_for_each_server():
+    main = main_module()
     found = {("upstream alone", "p50_2k"): [0.2, 0.3, 0.4], ("Knack", "p50_2k"): [1.0, 2.0, 3.0], ("Knack", "per_second"): [10.0], ("Knack", "resident_mb"): [7.4]}
     with contextlib.redirect_stdout(io.StringIO()):
         rows = main.table(found)
