@@ -17,7 +17,7 @@ THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGR
 # What tests/cluster_packages takes: the images as archives, and knack.
 OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
-.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office test-skew real-skills vectors lint audit advisories test-tools fuzz bench bench-peers bench-cluster clean recording times sizes \
+.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office test-skew real-skills vectors lint audit advisories test-tools test-benches fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -89,7 +89,7 @@ test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 
 # Two lists, which run beside one another: what needs the cluster of the tests or counts milliseconds, and what needs neither.
 cluster-tests: build vectors test-rust test-chart test-packages test-dist
-light-tests: build audit test-tools test-examples test-sdk
+light-tests: build audit test-tools test-benches test-examples test-sdk
 
 # In a folder of its own: a build does not wait for clippy, and it does not wait for a build.
 lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations
@@ -132,6 +132,9 @@ test-office: build ## The image sandbox-office: its programs on real documents, 
 
 test-skew: build ## The gateway of the last protocol, built from its commit, and this one at one hub (root; needs the history; not part of make test)
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh around tools/summary.sh run skew env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) tests/skew.sh
+
+test-benches: build ## The benches of gateway and local runs, one pair of each row: they run, and nothing is judged
+	@KNACK_RUNNER=$(abspath $(RUNNER)) tools/summary.sh run benches cargo bench -q $(if $(filter dev,$(PROFILE)),--profile dev) --workspace --features $(FEATURES) --bench gateway --bench local_exec -- --once
 
 test-tools: build
 	@$(THESE_PROGRAMS) tools/summary.sh run tools tests/tools/run.sh

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 
-use super::PAIRS;
 use super::bodies::RequestBody;
 use super::measure::anonymous_memory;
+use super::pairs;
 use super::processes::{Floor, Knack};
 use super::report::{Budget, Measured, Report};
 use super::statistics::measured;
@@ -38,8 +38,8 @@ pub(crate) async fn full_load(report: &mut Report, floor: &Floor, knack: &Knack,
         limit: LOAD_LIMIT,
     };
     let sample = async || {
-        let mut ratios = Vec::with_capacity(PAIRS);
-        for _ in 0..PAIRS {
+        let mut ratios = Vec::with_capacity(pairs());
+        for _ in 0..pairs() {
             let by_floor = answered_per_second(&http, &floor.url, body).await;
             let by_knack = answered_per_second(&http, &knack.url, body).await;
             ratios.push(by_floor / by_knack);

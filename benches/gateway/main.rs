@@ -32,6 +32,10 @@ use report::Report;
 /// Interleaved pairs per row.
 const PAIRS: usize = 10;
 
+fn pairs() -> usize {
+    if report::is_once() { 1 } else { PAIRS }
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     // `cargo bench` and `cargo test --benches` call with flags of their own; a budget is only measured when asked for.
@@ -45,6 +49,23 @@ async fn main() -> ExitCode {
     let system = upstream.learn_system_text(&knack.url).await;
     let floor = Floor::start(&upstream.url, &system).await;
     let mut report = Report::default();
+    if report::is_once() {
+        for wire in wire::Wire::ALL {
+            rows::request_cost(
+                &mut report,
+                &upstream,
+                &floor,
+                &knack,
+                &bodies::small(wire),
+                wire.suffix(),
+            )
+            .await;
+            rows::first_byte(&mut report, &floor, &knack, &bodies::small(wire), wire.suffix()).await;
+        }
+        load::full_load(&mut report, &floor, &knack, &bodies::small(wire::Wire::Chat), "").await;
+        uploads::served(&mut report, &knack).await;
+        return report.finish();
+    }
     for wire in wire::Wire::ALL {
         for body in bodies::all(wire) {
             rows::request_cost(&mut report, &upstream, &floor, &knack, &body, wire.suffix()).await;

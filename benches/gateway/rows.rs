@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::PAIRS;
 use super::bodies::RequestBody;
 use super::measure::{anonymous_memory, cpu_time, median};
+use super::pairs;
 use super::processes::{Floor, Knack};
 use super::report::{Budget, Measured, Report};
 use super::statistics::{measured, median_and_spread};
@@ -93,8 +93,8 @@ pub(crate) async fn request_cost(
     }
     let cpu = format!("gateway_cpu_ratio_{}{suffix}", body.name);
     let sample = async || {
-        let mut ratios = Vec::with_capacity(PAIRS);
-        for _ in 0..PAIRS {
+        let mut ratios = Vec::with_capacity(pairs());
+        for _ in 0..pairs() {
             let floor_cost = cpu_of(&client, floor.pid, &floor.url, body).await;
             let knack_cost = cpu_of(&client, knack.pid, &knack.url, body).await;
             ratios.push(knack_cost / floor_cost);
@@ -104,8 +104,8 @@ pub(crate) async fn request_cost(
     report.steady([ratio(&cpu)], sample).await;
     let added = format!("gateway_added_p50_ratio_{}{suffix}", body.name);
     let sample = async || {
-        let mut ratios = Vec::with_capacity(PAIRS);
-        for _ in 0..PAIRS {
+        let mut ratios = Vec::with_capacity(pairs());
+        for _ in 0..pairs() {
             let direct = client.latency(&upstream.url, body).await;
             let by_floor = client.latency(&floor.url, body).await;
             let by_knack = client.latency(&knack.url, body).await;
@@ -135,9 +135,9 @@ pub(crate) async fn first_byte(report: &mut Report, floor: &Floor, knack: &Knack
         limit: FIRST_BYTE_LIMIT_MS,
     };
     let sample = async || {
-        let mut differences = Vec::with_capacity(PAIRS);
-        let mut floors = Vec::with_capacity(PAIRS);
-        for _ in 0..PAIRS {
+        let mut differences = Vec::with_capacity(pairs());
+        let mut floors = Vec::with_capacity(pairs());
+        for _ in 0..pairs() {
             let by_floor = client.first_byte(&floor.url, body, count).await.as_secs_f64() * 1e3;
             let by_knack = client.first_byte(&knack.url, body, count).await.as_secs_f64() * 1e3;
             differences.push(by_knack - by_floor);

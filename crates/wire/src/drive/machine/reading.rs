@@ -123,11 +123,11 @@ impl Drive {
     /// Hands over what the client sees of what has come. If that is nothing (it is held, hidden, or was a comment), signs of life take
     /// its place.
     pub(super) fn flush(&mut self, shown: &mut Vec<u8>, now: Duration, out: &mut Vec<DriveAction>) {
-        if !shown.is_empty() {
+        if shown.is_empty() {
+            self.quiet.get_or_insert((now, 0));
+        } else {
             self.quiet = None;
             out.push(DriveAction::ClientBytes(std::mem::take(shown).into()));
-        } else {
-            self.quiet.get_or_insert((now, 0));
         }
     }
 
