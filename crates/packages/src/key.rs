@@ -53,11 +53,6 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// The first 12 digits, for people.
-    pub fn short(&self) -> &str {
-        &self.0[..12]
-    }
 }
 
 impl fmt::Display for Key {
@@ -81,7 +76,7 @@ mod tests {
         let lock = |text: &str| Lock::read("l", format!("{text} --hash=sha256:{}", "a".repeat(64)).as_bytes()).unwrap();
         let key = Key::of(&lock("pillow==1"), None, &platform);
         assert_eq!(key, Key::of(&lock("Pillow == 1"), None, &platform));
-        assert_eq!((key.as_str().len(), key.short().len()), (64, 12));
+        assert_eq!(key.as_str().len(), 64);
         assert_ne!(key, Key::of(&lock("pillow==2"), None, &platform));
         let node = |version: &str| {
             let entry = format!(
