@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use knack_skill::digest::hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::lock::Lock;
@@ -46,7 +47,7 @@ impl Key {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        Self(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex(&hash.finalize()))
     }
 
     /// 64 hex digits.
