@@ -176,7 +176,7 @@ cluster-down: ## Takes it down; nothing of it stays
 cluster-shell: ## A shell inside, kubectl and helm ready
 	@tests/cluster/bed shell
 
-images: build cluster-setup ## Image archives (knack, sandbox-python, sandbox-node, runner), without registry or engine
+images: build cluster-setup ## Image archives (knack, knack-gateway, sandbox-python, sandbox-node, packages-builder, runner), without registry or engine
 	@images/build.sh
 
 cluster-images: cluster-up build ## Builds the images and puts them into the cluster

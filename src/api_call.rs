@@ -39,6 +39,12 @@ impl CallError {
     }
 }
 
+/// Bounds a call by a limit of its own. No answer is an error as a broken connection is one.
+pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let answer = tokio::time::timeout(limit, call).await;
+    answer.unwrap_or_else(|_| Err(kube::Error::Service(format!("no answer within {limit:?}").into())))
+}
+
 /// Bounds a call. `what` is asked for only if it fails.
 pub(crate) async fn call<T>(
     what: impl FnOnce() -> String,

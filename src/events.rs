@@ -10,6 +10,8 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::Instant;
 
+use crate::api_call::{CALL_TIMEOUT, within};
+
 /// Events about one object for one reason that may come at once: a person sees that it is more than one.
 const BURST: u32 = 5;
 /// A further one every so often. At 5 and 30 s a runtime that fails 50 times a second writes 2 Events a minute.
@@ -18,8 +20,6 @@ const REFILL: Duration = Duration::from_secs(30);
 const REMEMBERED: usize = 4096;
 /// Longest note that the API takes.
 pub(crate) const NOTE_MAX_CHARS: usize = 1_000;
-/// One write; no task waits for it.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Writes Events; see the module.
 #[derive(Clone)]
@@ -70,10 +70,8 @@ impl Events {
             action: action.to_owned(),
             secondary: None,
         };
-        match tokio::time::timeout(CALL_TIMEOUT, self.recorder.publish(&event, object)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, reason, "an Event could not be written"),
-            Err(_) => tracing::warn!(reason, "an Event could not be written in time"),
+        if let Err(error) = within(CALL_TIMEOUT, self.recorder.publish(&event, object)).await {
+            tracing::warn!(%error, reason, "an Event could not be written");
         }
     }
 }

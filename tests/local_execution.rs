@@ -9,6 +9,8 @@
 mod declared;
 #[path = "support/runner.rs"]
 mod runner;
+#[path = "support/skip.rs"]
+mod skip;
 #[path = "local_execution/survivors.rs"]
 mod survivors;
 
@@ -24,6 +26,7 @@ use knack_execution::{
 };
 use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
 use runner::{executor, python};
+use skip::skip;
 use tokio_util::sync::CancellationToken;
 
 async fn run(executor: &LocalExecutor, request: ExecutionRequest) -> Arc<ExecutionResult> {
@@ -467,8 +470,10 @@ async fn a_missing_command_is_reported() {
 async fn node_runs_where_it_exists() {
     let executor = executor(0).await;
     if !executor.capabilities().languages.contains(&Language::Node) {
-        println!("SKIPPED node: not installed; run: apt-get install nodejs");
-        return;
+        return skip(
+            "node_runs_where_it_exists",
+            "there is no node; run: apt-get install nodejs",
+        );
     }
     let mut request = python("1", "");
     request.program = Program::Code {

@@ -3,18 +3,18 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# crate: options of cargo tree: crates that must not be among its dependencies
+# crate: options of cargo tree: crates that must not be among its dependencies, and features (crate/feature) that these must not have
 table='
 knack-skill: : tokio kube knack-wire knack-runner
 knack-wire: : tokio kube knack-skill knack-runner
-knack-runner: : tokio kube knack-skill knack-wire
+knack-runner: : tokio kube knack-skill knack-wire knack-python-schema tree-sitter
 knack-vocabulary: : *
 knack-api: : tokio hyper reqwest axum
 knack-telemetry: --all-features: kube k8s-openapi
 knack-hub-api: --all-features: kube k8s-openapi
 knack-execution: --all-features: kube k8s-openapi
-knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-mcp rmcp
-knack-gateway-program: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter
+knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-mcp rmcp knack-execution/runner knack-execution/local
+knack-gateway-program: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-execution/runner knack-execution/local
 knack-mcp: --all-features: kube k8s-openapi knack-api knack-mock-provider
 knack-registry: : kube axum hyper reqwest knack-wire knack-gateway
 knack-mock-provider: : kube knack-wire knack-skill
@@ -27,14 +27,19 @@ knack-trust: : kube
 wrong=
 while IFS=: read -r crate options banned; do
   [ -n "$crate" ] || continue
+  # A line for each crate: NAME VERSION [(PATH)] [FEATURE,...] [(*)].
   # shellcheck disable=SC2086
-  has=$(cargo tree --locked -q -p "$crate" $options -e normal --prefix none | awk '{print $1}' | sort -u | grep -vx "$crate" || true)
+  tree=$(cargo tree --locked -q -p "$crate" $options -e normal --prefix none -f '{p} {f}') || { wrong+="  $crate: cargo tree failed, see above"$'\n'; continue; }
+  all=$(awk 'NF { print $1; for (i = 3; i <= NF; i++) if ($i !~ /^\(/) { n = split($i, f, ","); for (j = 1; j <= n; j++) print $1 "/" f[j] } }' <<<"$tree" | sort -u)
+  # A crate is in its own tree: without it nothing was looked at.
+  grep -qx -- "$crate" <<<"$all" || { wrong+="  $crate: cargo tree does not name it"$'\n'; continue; }
+  has=$(grep -vE "^$crate(/|\$)" <<<"$all" || true)
   set -f
   for name in $banned; do
     if [ "$name" = '*' ]; then
-      [ -z "$has" ] || wrong+="  $crate depends on $(echo $has), and must depend on nothing"$'\n'
+      [ -z "$has" ] || wrong+="  $crate depends on $(grep -v / <<<"$has" | xargs), and must depend on nothing"$'\n'
     elif grep -qx -- "$name" <<<"$has"; then
-      wrong+="  $crate depends on $name; see: cargo tree -p $crate $options -e normal -i $name"$'\n'
+      wrong+="  $crate depends on $name; see: cargo tree -p $crate $options -e normal -i ${name%/*}"$'\n'
     fi
   done
   set +f

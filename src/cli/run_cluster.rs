@@ -32,9 +32,8 @@ use tokio_util::sync::CancellationToken;
 use super::run_args::{RunArgs, request};
 use super::run_result::{exit_code, print_json, print_text, save};
 use super::{Output, terminal};
+use crate::api_call::CALL_TIMEOUT;
 
-/// One call to the API server.
-const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Life of the token: the longest run (an hour), its queue, a cold pod, and a hub that is lost in between.
 const TOKEN_SECONDS: i64 = 4500;
 /// How long a hub may be away before anything was asked to run; afterwards the run's own deadline counts.

@@ -6,7 +6,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tracing::warn;
 
-use crate::api_call::CALL_TIMEOUT;
+use crate::api_call::{CALL_TIMEOUT, within};
 
 /// The account as an owner, if this process has one in `namespace`. A release makes its account and deletes it, and with it
 /// go Lease, Secret and ConfigMap of the installation, which no chart could delete since no chart made them.
@@ -14,16 +14,10 @@ pub(super) async fn owner(client: &Client, namespace: &str) -> Option<OwnerRefer
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let (params, review) = (PostParams::default(), SelfSubjectReview::default());
     let asked = api.create(&params, &review);
-    match tokio::time::timeout(CALL_TIMEOUT, asked).await {
-        Ok(Ok(review)) => reference(&review.status?.user_info?, namespace),
-        Ok(Err(error)) => {
+    match within(CALL_TIMEOUT, asked).await {
+        Ok(review) => reference(&review.status?.user_info?, namespace),
+        Err(error) => {
             warn!(%error, "the controller's ServiceAccount is unknown: lasting objects get no owner and outlive the installation");
-            None
-        }
-        Err(_) => {
-            warn!(
-                "the controller's ServiceAccount is unknown, since the API server did not answer: lasting objects get no owner and outlive the installation"
-            );
             None
         }
     }

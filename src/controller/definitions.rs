@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::settings::{CRD_PAUSE, ControllerSettings};
 use super::streams::scoped;
-use crate::api_call::CALL_TIMEOUT;
+use crate::api_call::{CALL_TIMEOUT, within};
 
 /// Waits until the API server serves both definitions, and logs once that it waits.
 pub(super) async fn wait(client: &Client, settings: &ControllerSettings) {
@@ -40,11 +40,9 @@ where
 {
     let first = settings.namespaces().first().map(|name| (*name).to_owned());
     let api: Api<K> = scoped(client, first.as_ref());
-    let listed = tokio::time::timeout(CALL_TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await;
-    match listed {
-        Ok(Ok(_)) => Ok(true),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(false),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(kube::Error::Service("no answer from the API server".into())),
+    match within(CALL_TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
     }
 }

@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use super::error::ControllerError;
 use super::http::Phase;
 use super::settings::ControllerSettings;
-use crate::api_call::CALL_TIMEOUT;
+use crate::api_call::{CALL_TIMEOUT, within};
 
 /// Between two looks: a holder renews its Lease every three seconds.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(8);
@@ -137,14 +137,10 @@ async fn look(client: &Client) -> Vec<Release> {
     let parameters = ListParams::default()
         .fields(&format!("metadata.name={LEASE_CONTROLLER}"))
         .limit(RELEASES_MAX);
-    match tokio::time::timeout(CALL_TIMEOUT, api.list(&parameters)).await {
-        Ok(Ok(list)) => list.items.iter().map(release).collect(),
-        Ok(Err(error)) => {
+    match within(CALL_TIMEOUT, api.list(&parameters)).await {
+        Ok(list) => list.items.iter().map(release).collect(),
+        Err(error) => {
             warn!(%error, "could not look for other releases of Knack");
-            Vec::new()
-        }
-        Err(_) => {
-            warn!("could not look for other releases of Knack: no answer from the API server");
             Vec::new()
         }
     }

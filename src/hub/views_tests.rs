@@ -125,6 +125,16 @@ impl Cluster {
         assert!(known.is_ok(), "the content of {wanted:?} is not read");
     }
 
+    /// Waits until it is decided whether the content in service can be had.
+    async fn is_settled(&self, skill: &Skill) {
+        let wanted = InService::of(skill).unwrap();
+        let begun = std::time::Instant::now();
+        while !self.artifacts.is_settled(&wanted) {
+            assert!(begun.elapsed().as_secs() < 20, "nothing is decided about {wanted:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     /// A Skill `s` of a namespace whose content is `text`, with its ConfigMaps delivered, as the watch would report it.
     fn deliver(&self, namespace: &str, text: &str, change: &serde_json::Value) -> Skill {
         let id = SkillRef {
@@ -387,7 +397,7 @@ async fn content_that_was_swapped_is_in_no_view() {
         .read(|world| world.skills.get("a", "s").cloned())
         .unwrap();
     fresh.take(Event::Apply((*skill).clone()));
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    fresh.is_settled(&skill).await;
     assert!(fresh.view(None).skills.is_empty());
     assert!(fresh.artifacts.content(&reference(&skill), &name).await.is_err());
 }
@@ -400,8 +410,9 @@ async fn an_edit_that_a_new_list_reports_is_read() {
     let edited = cluster.deliver("a", "two", &json!({}));
     cluster.take(Event::Init);
     cluster.take(Event::InitApply(edited.clone()));
-    // The next page of the list takes a while.
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    // The next page of the list takes a while: a reader that had begun would have its turn here, and give up what the world does not
+    // have yet.
+    tokio::task::yield_now().await;
     cluster.take(Event::InitDone);
     cluster.is_read(&edited).await;
 }

@@ -13,10 +13,11 @@ use kube::{Api, Client};
 use super::facts::Cause;
 use super::failure::{PodFailure, event, failure, refusal};
 use super::settings::JobClients;
+use crate::api_call::within;
 use crate::events::Events;
 
-/// Longest wait for one call. The client itself repeats refused ones (429, 503, 504) for minutes.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for one call: less than elsewhere, since a run waits for it, whose caller has a deadline.
+const RUN_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tries of a create whose answer was lost: an API server that restarts drops its connections for a moment.
 const CREATE_TRIES: u32 = 3;
@@ -175,9 +176,7 @@ where
             tried += 1;
         }
     };
-    tokio::time::timeout(DELETE_TIMEOUT, tries)
-        .await
-        .unwrap_or_else(|_| Err(kube::Error::Service("no answer within 20 s".into())))
+    within(DELETE_TIMEOUT, tries).await
 }
 
 /// Whether a deletion that failed in this way may succeed a moment later. The only precondition is the uid: where it
@@ -196,9 +195,7 @@ fn may_pass(error: &kube::Error) -> bool {
 
 /// Bounds a call.
 pub(super) async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    tokio::time::timeout(CALL_TIMEOUT, request)
-        .await
-        .unwrap_or_else(|_| Err(kube::Error::Service("no answer within 10 s".into())))
+    within(RUN_CALL_TIMEOUT, request).await
 }
 
 /// The meaning of a failed call.

@@ -11,13 +11,14 @@ use knack_vocabulary::ANNOTATION_ADDRESS;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::claim::LeaseClaim;
 use super::decide::{Decision, Observed, decide, defer, foreign_claim};
 use super::spread::{Spread, Turn};
+use crate::api_call::within;
 
 /// Which Lease, the name of this process, and how soon a dead holder is replaced.
 #[derive(Debug, Clone)]
@@ -371,11 +372,7 @@ impl Lease {
 
     /// A call that ends before its claim does.
     async fn call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
-        let limit = self.settings.duration / 3;
-        timeout(limit, call).await.unwrap_or_else(|_| {
-            let text = format!("no answer within {} ms", limit.as_millis());
-            Err(kube::Error::Service(text.into()))
-        })
+        within(self.settings.duration / 3, call).await
     }
 
     fn publish(&self, claim: LeaseClaim) {

@@ -30,7 +30,7 @@ const CONTROLS_AT_ONCE: usize = 3;
 
 /// Columns and whose knack runs them. Those of older kernels have no mounts of their own either, which would hide what
 /// Landlock and the syscall filter do: neither is there on every kernel that has Landlock.
-const COLUMNS: [(&str, u32); 8] = [
+pub(crate) const COLUMNS: [(&str, u32); 8] = [
     ("bare-host", UID),
     ("host-cgroup", 0),
     ("no-mounts", UID),
@@ -111,7 +111,7 @@ pub(crate) fn main(directory: &Path) -> ExitCode {
     });
     for ((column, _), cells) in COLUMNS.into_iter().zip(columns) {
         match cells {
-            Err(reason) => println!("SKIPPED attacks {column}: {reason}"),
+            Err(reason) => println!("SKIPPED test attacks::{column}: {reason}"),
             Ok(cells) => failed |= !table::compare(column, &controls, &cells),
         }
     }

@@ -45,6 +45,8 @@ mod rollout;
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod shown_runs;
+#[path = "../support/skip.rs"]
+mod skip;
 mod support;
 mod talk;
 #[path = "../support/tls.rs"]

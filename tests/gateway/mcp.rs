@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
+use knack_execution::{ExecutionStatus, Executor};
 use knack_gateway::budget::BodyTimes;
 use knack_gateway::catalog::remote::Blobs;
 use knack_gateway::client_auth::ClientAuth;
@@ -16,6 +17,7 @@ use knack_memory::MemoryBudget;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
+use super::observed::Observed;
 use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, hub_that_is_away, read, start, write};
 
 /// A skill that requests must name, with a declared tool that prints its arguments.
@@ -373,17 +375,21 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_run() {
-    let knack = running().await;
-    let code = "import time\ntime.sleep(8)\nopen('late.txt','w').write('x')";
-    let params = json!({"name": "run_code", "arguments": {"code": code}});
-    let sent = request(&knack, "tools/call", &params)
-        .timeout(Duration::from_millis(1500))
-        .send();
-    assert!(sent.await.unwrap_err().is_timeout());
-    let left = Instant::now();
+    let observed = Observed::new().await;
+    let knack = start(Start {
+        skills: skills(),
+        executor: Arc::clone(&observed) as Arc<dyn Executor>,
+        ..Start::default()
+    })
+    .await;
+    // To its end it would be a success.
+    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(9)"}});
+    let leaving = tokio::spawn(request(&knack, "tools/call", &params).send());
+    let run = observed.running_after(0).await;
+    leaving.abort();
     let line = knack.told("499 mcp run_code").await;
-    assert!(left.elapsed() < Duration::from_secs(5), "the run went on: {line}");
-    assert!(line.contains("client left") && !line.contains("late.txt"), "{line}");
+    assert!(line.contains("client left"), "{line}");
+    assert_eq!(observed.ended(&run).await, Some(ExecutionStatus::Error));
 }
 
 #[tokio::test]

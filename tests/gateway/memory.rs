@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 use super::background::Background;
 use super::cgroup::{Group, resident_mib};
 use super::runner;
+use super::skip::skip;
 use super::support::{client, write};
 
 const MIB: usize = 1 << 20;
@@ -129,8 +130,10 @@ fn body(bytes: usize) -> bytes::Bytes {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_bodies_of_32_mib_beside_silent_clients_under_256_mib_are_answered_or_refused() {
     let Some(group) = Group::new(256 * MIB) else {
-        eprintln!("SKIPPED: no memory control group can be made here (root, and a writable /sys/fs/cgroup)");
-        return;
+        return skip(
+            "sixty_four_bodies_of_32_mib_under_256_mib_are_answered_or_refused",
+            "no memory control group can be made here (root, and a writable /sys/fs/cgroup)",
+        );
     };
     let knack = Arc::new(limited(group, &provider().await).await);
     let head = |line: String| format!("{line} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer other\r\n");

@@ -1,6 +1,7 @@
 //! An executor that a test can watch: what it was asked to run, and what became of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use knack_execution::{
@@ -42,6 +43,16 @@ impl Observed {
     pub(crate) async fn status(&self, request: &ExecutionRequest) -> Option<ExecutionStatus> {
         let record = self.inner.get(&request.caller, request.id).await;
         record.ok().map(|record| record.status)
+    }
+
+    /// The same once the run has ended.
+    pub(crate) async fn ended(&self, request: &ExecutionRequest) -> Option<ExecutionStatus> {
+        loop {
+            match self.status(request).await {
+                Some(ExecutionStatus::Running) => tokio::time::sleep(Duration::from_millis(5)).await,
+                ended => return ended,
+            }
+        }
     }
 
     /// The requests so far.

@@ -24,6 +24,8 @@ mod program;
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod runs;
+#[path = "../support/skip.rs"]
+mod skip;
 #[path = "../support/tls.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod tls;

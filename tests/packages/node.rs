@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::npm_index::{NpmServer, lock, package, tgz};
 use super::runner::{python, settings};
+use super::skip::skip;
 use super::{World, declared, skill_files};
 
 const NODE: &str = "/usr/bin/node";
@@ -412,8 +413,10 @@ fn attacks(root: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_require_and_import_packages_without_a_network_and_cannot_change_them() {
     if !std::path::Path::new(NODE).exists() {
-        eprintln!("skipped: no {NODE}");
-        return;
+        return skip(
+            "runs_require_and_import_packages_without_a_network_and_cannot_change_them",
+            &format!("there is no {NODE}"),
+        );
     }
     let (greet, inner, outer) = (greet(), deep(1), deep(2));
     let (world, server) = world(&[

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::index::wheel;
 use super::runner::{python, settings};
+use super::skip::skip;
 use super::{World, skill_files};
 
 fn skill(name: &str) -> Arc<Skill> {
@@ -204,14 +205,21 @@ async fn an_environment_can_be_read_and_nothing_else() {
         let said = bench.said(of(&skill, python(name, &caught))).await;
         assert!(matches!(said.as_str(), "PermissionError" | "OSError"), "{name}: {said}");
     }
-    // Where the kernel lets no namespace be made, only another user's files are safe from this.
-    if rustix::process::geteuid().is_root() {
-        let mode = "import good, os\ntry:\n    os.chmod(good.__file__, 0o777); print('done')\nexcept OSError:\n    print('refused')";
-        assert_eq!(bench.said(of(&skill, python("chmod", mode))).await, "refused");
-    }
     // The reverse: reading and listing within it works, so the paths above are right.
     let listed = format!("import os; print(sorted(os.listdir({home}))[0])");
     assert_eq!(bench.said(of(&skill, python("list", &listed))).await, "bin");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_modes_of_an_environment_cannot_be_changed() {
+    // Where the kernel lets no namespace be made, only another user's files are safe from this.
+    if !rustix::process::geteuid().is_root() {
+        return skip("the_modes_of_an_environment_cannot_be_changed", "it needs root");
+    }
+    let skill = skill("with");
+    let bench = bench(&skill, 0).await;
+    let mode = "import good, os\ntry:\n    os.chmod(good.__file__, 0o777); print('done')\nexcept OSError:\n    print('refused')";
+    assert_eq!(bench.said(of(&skill, python("chmod", mode))).await, "refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,8 +42,8 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
         # A clone may lie below folders of any name; these two are modules of the product.
         folder, programs = os.path.join(temporary, "tools", "tree"), os.path.join(temporary, "programs")
         copy_of_the_repository(folder)
-        # What cargo finds has a case of its own; here it would take minutes.
-        write(programs, "cargo", "#!/bin/sh\nexit 0\n")
+        # What cargo finds, and what its trees say, have cases of their own; here they would take minutes.
+        write(programs, "cargo", """#!/bin/sh\nwhile [ $# -gt 1 ]; do\n  [ "$1" != -p ] || echo "$2 v0.0.0"\n  shift\ndone\n""")
         os.chmod(f"{programs}/cargo", 0o755)
         accepted, said = lint(folder, programs)
         expect(accepted and "lint: clean" in said, said)
@@ -122,6 +122,56 @@ def lint_refuses_code_that_nothing_uses_and_what_the_rules_deny():
             accepted, said = lint(folder, programs)
             expect(accepted == (part is None), f"{planted!r} {target}: {said}")
             expect(part is None or part in said, f"{planted!r} {target}: {said}")
+
+
+def walls(tree, stub=None):
+    """tools/walls.sh of a workspace of empty crates: (accepted, text). `tree` has the [dependencies] and [features] of each; `stub` is a program in cargo's place."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, programs = os.path.join(temporary, "walls"), os.path.join(temporary, "programs")
+        os.mkdir(programs)
+        if stub:
+            write(programs, "cargo", stub)
+            os.chmod(f"{programs}/cargo", 0o755)
+        write(folder, "Cargo.toml", '[workspace]\nresolver = "3"\nmembers = ["crates/*"]\n')
+        for name, text in tree.items():
+            write(folder, f"crates/{name}/Cargo.toml", f'[package]\nname = "{name}"\nversion = "0.0.0"\nedition = "2024"\n{text}')
+            write(folder, f"crates/{name}/src/lib.rs", "")
+        shutil.copy(f"{ROOT}/rust-toolchain.toml", folder)
+        os.mkdir(f"{folder}/tools")
+        shutil.copy(f"{ROOT}/tools/walls.sh", f"{folder}/tools")
+        subprocess.run(["cargo", "generate-lockfile", "--offline", "-q"], cwd=folder, check=True)
+        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+        done = subprocess.run([f"{folder}/tools/walls.sh"], capture_output=True, text=True, env=environment)
+        return done.returncode == 0, done.stdout + done.stderr
+
+
+@case
+def walls_refuse_what_a_crate_must_not_depend_on_and_trees_that_nobody_saw():
+    with open(f"{ROOT}/tools/walls.sh") as file:
+        crates = dict.fromkeys(re.findall(r"^(knack-[\w-]+):", file.read(), re.M), "")
+    expect(len(crates) > 10, crates)
+
+    def on(*names, kind="dependencies"):
+        return f"[{kind}]\n" + "".join(f'{name} = {{ path = "../{name}" }}\n' for name in names)
+
+    with_kube = {**crates, "kube": "", "between": on("kube")}
+    executor = {**crates, "knack-execution": "[features]\nlocal = []\nrunner = []\n"}
+    for tree, part, *stub in [
+        (crates, None),
+        ({**with_kube, "knack-skill": on("kube", kind="dev-dependencies")}, None),
+        ({**with_kube, "knack-skill": on("kube")}, "knack-skill depends on kube"),
+        ({**with_kube, "knack-skill": on("between")}, "knack-skill depends on kube"),
+        ({**with_kube, "knack-vocabulary": on("between")}, "knack-vocabulary depends on between kube, and must depend on nothing"),
+        ({**crates, "knack-runner": on("knack-python-schema")}, "knack-runner depends on knack-python-schema"),
+        ({**executor, "knack-gateway": on("knack-execution")}, None),
+        ({**executor, "knack-gateway": on("knack-execution").replace(" }", ', features = ["local"] }')}, "knack-gateway depends on knack-execution/local"),
+        # A crate that has another name now.
+        ({name: text for name, text in crates.items() if name != "knack-egress"}, "knack-egress: cargo tree failed"),
+        (crates, "knack-skill: cargo tree does not name it", "#!/bin/sh\nexit 0\n"),
+    ]:
+        accepted, said = walls(tree, *stub)
+        expect(accepted == (part is None), f"{part}: {said}")
+        expect(part is None or part in said, f"{part}: {said}")
 
 
 @case

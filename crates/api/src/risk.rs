@@ -4,8 +4,7 @@ use knack_skill::risk::Risk;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a call of a declared tool can do. Safe reads; Moderate changes state; Dangerous changes files or the network;
-/// Critical is only ever set by hand. A SkillRuntime offers and runs tools up to its maxRisk.
+/// What a call of a declared tool can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RiskWord {
     /// Reads only.

@@ -23,7 +23,8 @@ pub struct RuntimeSandbox {
     /// Whether the model may run code of its own.
     #[serde(default)]
     pub model_code: ModelCode,
-    /// Resources of a sandbox; `limits.memory` binds on a laptop too.
+    /// Resources of a sandbox; `limits.memory` binds on a laptop too. Default: requests of cpu 10m, memory 32Mi and
+    /// ephemeral-storage 16Mi, limits of cpu 1, memory 512Mi and ephemeral-storage 64Mi. A quarter of the memory is for files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Highest limits a skill may ask for. Default: those of `resources`. Cluster only.

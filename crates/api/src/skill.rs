@@ -212,15 +212,15 @@ pub struct SkillSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub image_name: Option<String>,
-    /// Wall-clock limit of one run, seconds.
+    /// Wall-clock limit of one run, seconds. Default: the runtime's `timeoutSeconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<u64>,
-    /// Cap of stdout and of stderr, bytes.
+    /// Cap of stdout and of stderr, bytes. Default: 1048576; a higher one has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024, max = 4_194_304))]
     pub max_output_bytes: Option<u64>,
-    /// Kubernetes resources; `limits.memory` binds on a laptop too.
+    /// Kubernetes resources; `limits.memory` binds on a laptop too. Default: the runtime's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 }
@@ -267,7 +267,7 @@ pub struct AllowedRuntimes {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeNamespaces {
-    /// Which.
+    /// Whose runtimes may serve it.
     pub from: RuntimesFrom,
     /// With `from: Selector` only: labels of the namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -40,7 +40,7 @@ pub struct ToolSpec {
     /// Callable through `run_skill_tool` only.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
-    /// How much damage a call can do; a runtime may run tools up to a level only. Default: Safe.
+    /// How much damage a call can do; a runtime offers and runs tools up to its `maxRisk` only. Default: `Safe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<RiskWord>,
     /// A Python file in the skill's folder: each of its functions is a tool, as `python-tools.lock` has them. It is in
@@ -81,7 +81,7 @@ pub struct InputSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub label: Option<String>,
-    /// `text` or `textarea`.
+    /// How its value is typed in. Default: `text`.
     #[serde(default, rename = "type")]
     pub kind: InputType,
     /// Whether a value must be given.

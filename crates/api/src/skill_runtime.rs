@@ -155,7 +155,7 @@ pub struct SkillPin {
     /// Name of the Skill.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// Activation, may go above `maxActivation`.
+    /// Activation, may go above `maxActivation`. Default: what the skill asks for, up to `maxActivation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ActivationWord>,
     /// Values of the skill's template inputs.

@@ -1,5 +1,15 @@
 //! URLs of generated files, and paths in URLs.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What is written in a path as `%` and two digits: all but what RFC 3986 reserves for nothing, and slashes.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'/');
+
 /// Where a person can fetch a file, if that is known.
 pub fn file_url(public_url: Option<&str>, response_id: &str, name: &str) -> Option<String> {
     let base = public_url.filter(|_| !response_id.is_empty())?;
@@ -11,15 +21,7 @@ pub fn file_url(public_url: Option<&str>, response_id: &str, name: &str) -> Opti
 
 /// Percent-encodes a file path for a URL; slashes stay.
 pub fn encode_path(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~' | b'/') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(path, PATH).to_string()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use knack_skill::digest::hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::lock::Lock;
@@ -46,17 +47,12 @@ impl Key {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        Self(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex(&hash.finalize()))
     }
 
     /// 64 hex digits.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// The first 12 digits, for people.
-    pub fn short(&self) -> &str {
-        &self.0[..12]
     }
 }
 
@@ -81,7 +77,7 @@ mod tests {
         let lock = |text: &str| Lock::read("l", format!("{text} --hash=sha256:{}", "a".repeat(64)).as_bytes()).unwrap();
         let key = Key::of(&lock("pillow==1"), None, &platform);
         assert_eq!(key, Key::of(&lock("Pillow == 1"), None, &platform));
-        assert_eq!((key.as_str().len(), key.short().len()), (64, 12));
+        assert_eq!(key.as_str().len(), 64);
         assert_ne!(key, Key::of(&lock("pillow==2"), None, &platform));
         let node = |version: &str| {
             let entry = format!(

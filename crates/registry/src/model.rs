@@ -1,5 +1,6 @@
 //! The record of an uploaded skill, and the rules of its versions. Pure.
 
+use knack_skill::digest::hex;
 use knack_skill::ids::versioned;
 use knack_skill::names;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ pub struct Owner(String);
 
 impl From<[u8; 32]> for Owner {
     fn from(hash: [u8; 32]) -> Self {
-        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex(&hash))
     }
 }
 

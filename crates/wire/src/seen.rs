@@ -1,6 +1,7 @@
 //! A run, as far as a client that was shown it keeps it.
 
-/// How a run ended, as far as the client's form of it shows.
+/// How a run ended, as far as the client's form of it shows. `knack-skill` has the same words for its texts: neither crate may know the
+/// other (tools/walls.sh), so the gateway copies them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenEnd {
     /// With this code.

@@ -10,12 +10,13 @@ use kube::{Api, Client};
 
 use super::caller::Caller;
 use crate::access_review::{Deed, review};
+use crate::api_call::within;
 
 /// How long an answer of the API server is used: a revoked right ends within it.
 const ANSWER_FOR: Duration = Duration::from_secs(10);
 /// Answers remembered.
 const REMEMBERED: usize = 8192;
-/// Time for one review.
+/// Time for one review: less than for other calls, since a request waits for it, which is told to come again.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the API server, and remembers its answers.
@@ -49,14 +50,10 @@ impl Rights {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let params = PostParams::default();
         let asked = api.create(&params, &review);
-        let answer = match tokio::time::timeout(REVIEW_TIMEOUT, asked).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "a SubjectAccessReview failed");
-                return Err(unavailable());
-            }
-            Err(_) => return Err(unavailable()),
-        };
+        let answer = within(REVIEW_TIMEOUT, asked).await.map_err(|error| {
+            tracing::warn!(%error, "a SubjectAccessReview failed");
+            unavailable()
+        })?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
         self.answers.put(key, allowed, ANSWER_FOR);
         Ok(allowed)

@@ -40,7 +40,8 @@ const REVIEWS: Pace = Pace {
     // 20 a second.
     refill: Duration::from_millis(50),
 };
-/// Time for a review, the wait for a turn included.
+/// Time for a review, the wait for a turn included: less than for other calls, since a request waits for it, which is told to come
+/// again.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 type TokenHash = [u8; 32];

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::defaults::defaults;
+use super::explain::{WORDS, explain};
 use super::rules::RULES;
 
 /// Bound of strings that name none: values of labels and inputs, keys.
@@ -12,14 +13,15 @@ const FILE_TEXT_MAX: u64 = 1_048_576;
 /// Lists whose order has no meaning and whose items have a key each.
 const KEYED_LISTS: [(&str, &[&str]); 2] = [("conditions", &["type"]), ("runtimes", &["namespace", "name"])];
 
-/// Completes a derived definition.
-pub(super) fn finish(kind: &str, definition: &mut Value) {
+/// Completes a definition as kube makes it; `derived` is the schema of its type.
+pub(super) fn finish(kind: &str, definition: &mut Value, derived: &Value) {
     if let Some(object) = definition.as_object_mut() {
         object.remove("status");
     }
     let Some(schema) = definition.pointer_mut("/spec/versions/0/schema/openAPIV3Schema") else {
         return;
     };
+    explain(schema, derived);
     tidy(schema, "");
     if let Some(status) = schema.pointer_mut("/properties/status").and_then(Value::as_object_mut) {
         // A new object must not look current before a controller saw it.
@@ -48,7 +50,8 @@ fn tell_default(field: &mut Map<String, Value>, value: &Value) {
         let value = value
             .as_str()
             .map_or_else(|| value.to_string(), |word| format!("`{word}`"));
-        description.push_str(&format!(" Default: {value}."));
+        let end = description.find(WORDS).unwrap_or(description.len());
+        description.insert_str(end, &format!(" Default: {value}."));
     }
 }
 

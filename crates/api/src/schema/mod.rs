@@ -1,15 +1,16 @@
 //! From the types to the custom resource definitions that are checked in under `crds/`.
 
 mod defaults;
+mod explain;
 mod finish;
 mod rules;
 mod unknown;
 
 use std::sync::OnceLock;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use knack_vocabulary::{KIND_SKILL, KIND_SKILL_RUNTIME};
 use kube::CustomResourceExt;
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::skill::Skill;
@@ -22,15 +23,15 @@ pub fn definitions() -> &'static [Value; 2] {
     static MADE: OnceLock<[Value; 2]> = OnceLock::new();
     MADE.get_or_init(|| {
         [
-            finished(KIND_SKILL, &Skill::crd()),
-            finished(KIND_SKILL_RUNTIME, &SkillRuntime::crd()),
+            finished::<Skill>(KIND_SKILL),
+            finished::<SkillRuntime>(KIND_SKILL_RUNTIME),
         ]
     })
 }
 
-fn finished(kind: &str, derived: &CustomResourceDefinition) -> Value {
-    let mut definition = serde_json::to_value(derived).unwrap_or_default();
-    finish::finish(kind, &mut definition);
+fn finished<K: CustomResourceExt + JsonSchema>(kind: &str) -> Value {
+    let mut definition = serde_json::to_value(K::crd()).unwrap_or_default();
+    finish::finish(kind, &mut definition, &explain::derived::<K>());
     definition
 }
 
@@ -55,5 +56,7 @@ pub fn schema_of(kind: &str) -> Option<&'static Value> {
     definition.pointer("/spec/versions/0/schema/openAPIV3Schema")
 }
 
+#[cfg(test)]
+mod explain_tests;
 #[cfg(test)]
 mod tests;

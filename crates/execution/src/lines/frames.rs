@@ -41,8 +41,10 @@ fn file_frames(file: OutputFile) -> impl Iterator<Item = ExecutionFrame> + Send 
     })
 }
 
-fn result_frame(result: &ExecutionResult) -> ResultFrame {
-    let (end, code) = match result.exit {
+/// How a program ended, in the words of a line. The runner's words are read in `conversation.rs`, and the gateway says it to models
+/// (`tools/convert.rs`): each of these crates has an end of its own, since none may know the others (tools/walls.sh).
+const fn word(exit: Exit) -> (EndWord, i32) {
+    match exit {
         Exit::Code(code) => (EndWord::Exit, code),
         Exit::Signal(signal) => (EndWord::Signal, signal),
         Exit::Timeout => (EndWord::Timeout, 0),
@@ -50,7 +52,24 @@ fn result_frame(result: &ExecutionResult) -> ResultFrame {
         Exit::OutputLimit => (EndWord::OutputLimit, 0),
         Exit::DiskLimit => (EndWord::DiskLimit, 0),
         Exit::ProcessLimit => (EndWord::ProcessLimit, 0),
-    };
+    }
+}
+
+/// The reverse of [`word`].
+const fn exit(end: EndWord, code: i32) -> Exit {
+    match end {
+        EndWord::Exit => Exit::Code(code),
+        EndWord::Signal => Exit::Signal(code),
+        EndWord::Timeout => Exit::Timeout,
+        EndWord::OutOfMemory => Exit::OutOfMemory,
+        EndWord::OutputLimit => Exit::OutputLimit,
+        EndWord::DiskLimit => Exit::DiskLimit,
+        EndWord::ProcessLimit => Exit::ProcessLimit,
+    }
+}
+
+fn result_frame(result: &ExecutionResult) -> ResultFrame {
+    let (end, code) = word(result.exit);
     ResultFrame {
         end,
         code,
@@ -185,15 +204,7 @@ fn result_of(id: ExecutionId, frame: ResultFrame, files: Vec<OutputFile>) -> Exe
     };
     ExecutionResult {
         id,
-        exit: match frame.end {
-            EndWord::Exit => Exit::Code(frame.code),
-            EndWord::Signal => Exit::Signal(frame.code),
-            EndWord::Timeout => Exit::Timeout,
-            EndWord::OutOfMemory => Exit::OutOfMemory,
-            EndWord::OutputLimit => Exit::OutputLimit,
-            EndWord::DiskLimit => Exit::DiskLimit,
-            EndWord::ProcessLimit => Exit::ProcessLimit,
-        },
+        exit: exit(frame.end, frame.code),
         stdout: stream(frame.stdout, frame.stdout_truncated),
         stderr: stream(frame.stderr, frame.stderr_truncated),
         files,

@@ -9,5 +9,7 @@ mod limits;
 mod locks;
 mod program;
 mod results;
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
 mod stop;
 mod support;

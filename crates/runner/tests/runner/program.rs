@@ -1,10 +1,10 @@
 //! Programs run as if they had been started by hand.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use knack_runner::protocol::{Area, Cwd, Exit, Interpreter, LandlockState, Language, Limits, Program, Run};
 
+use crate::skip::skip;
 use crate::support::{Runner, Told, code, python, run_command, run_python};
 
 #[test]
@@ -354,8 +354,7 @@ fn the_home_is_empty_apart_from_the_work_directory_and_no_result() {
 fn node_runs_where_it_exists() {
     let path = "/usr/bin/node";
     if !std::path::Path::new(path).exists() {
-        let _ = writeln!(std::io::stderr(), "\nskipped: node_runs_where_it_exists: no {path}");
-        return;
+        return skip("node_runs_where_it_exists", &format!("there is no {path}"));
     }
     let run = |source: &str| {
         let mut runner = Runner::boot();

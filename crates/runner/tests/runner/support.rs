@@ -13,6 +13,8 @@ use knack_runner::protocol::{
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
+use crate::skip::skip;
+
 pub(crate) const KEY: Key = Key::new([5; 32]);
 /// A uid that no account of a Debian-like machine has.
 const UNUSED: Identity = Identity {
@@ -47,8 +49,7 @@ pub(crate) struct Runner {
 /// Whether a test cannot be run here; it is then counted as skipped (`tools/summary.sh`), not as passed.
 pub(crate) fn is_skipped(test: &str) -> bool {
     if !is_root() {
-        // Not by a macro, whose output of a passing test is never shown. On a separate line.
-        let _ = writeln!(std::io::stderr(), "\nSKIPPED test {test}: it needs root");
+        skip(test, "it needs root");
     }
     !is_root()
 }

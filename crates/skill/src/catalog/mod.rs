@@ -8,8 +8,6 @@ mod compile;
 mod entry;
 mod listing;
 mod settings;
-#[cfg(test)]
-mod tests;
 mod versions;
 
 use std::collections::{HashMap, HashSet};

@@ -6,7 +6,6 @@
 //! It knows no wire shapes: knack-wire decides where the text and tools go in a body.
 
 pub(crate) mod assemble;
-mod explain;
 mod limits;
 #[cfg(test)]
 mod naming_tests;
@@ -17,7 +16,6 @@ mod types;
 
 use std::sync::Arc;
 
-pub use explain::unused;
 pub use types::{
     Action, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool, RunCode,
     ToolChoice, Why,

@@ -529,20 +529,3 @@ fn two_namespaces_with_one_name_are_distinguished() {
     );
     assert_eq!(catalog.clashes().len(), 2);
 }
-
-#[test]
-fn every_skill_without_a_body_in_the_text_has_a_reason() {
-    let catalog = mk_catalog([
-        mk_skill("a", ActivationMode::Always),
-        mk_skill("l", ActivationMode::Listed),
-        mk_skill("o", ActivationMode::OnRequest),
-        tagged("u", &["zebra"]),
-        mk_skill("n", ActivationMode::Never),
-    ]);
-    let notes = unused(&asked(&catalog, &says(&["x"])), &catalog);
-    let told: Vec<String> = notes
-        .iter()
-        .map(|note| note.skill.as_ref().unwrap().name.clone())
-        .collect();
-    assert_eq!(told, ["l", "n", "o", "u"]);
-}

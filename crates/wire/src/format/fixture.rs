@@ -1,4 +1,4 @@
-//! Test help for the formats that are not routed yet: the wire examples, and the loop's decisions in short.
+//! Test help for Gemini and Responses: the wire examples, and the loop's decisions in short.
 
 use std::path::PathBuf;
 

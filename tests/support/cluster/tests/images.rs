@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cluster_support::skip;
+
 /// What a sandbox image may weigh, in bytes, uncompressed.
 const SANDBOX_PYTHON_BYTES: u64 = 60_000_000;
 
@@ -88,8 +90,7 @@ fn containerfiles_build_with_buildah() {
     const TEST: &str = "containerfiles_build_with_buildah";
     let root_user = run(Command::new("id").arg("-u")).trim() == "0";
     if !root_user || Command::new("buildah").arg("--version").output().is_err() {
-        println!("SKIPPED {TEST}: needs root and buildah (tools/setup.sh cluster)");
-        return;
+        return skip(TEST, "it needs root and buildah (tools/setup.sh cluster)");
     }
     let folder = tempfile::tempdir().unwrap();
     let roots = folder.path().join("roots");
