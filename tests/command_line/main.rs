@@ -29,6 +29,7 @@ mod registry_relay;
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod saved_catalog;
+mod sidecar;
 mod skill;
 mod skill_files;
 mod skills_api;
