@@ -23,6 +23,7 @@ mod port;
 #[path = "../support/program.rs"]
 mod program;
 mod protocols;
+mod proxies;
 mod push;
 mod registry_relay;
 #[path = "../support/runner.rs"]
