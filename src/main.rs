@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
+use knack::cli::Cli;
+use knack_gateway::command::forgiving;
 
 fn main() -> ExitCode {
     // The first statement of every main: without it the first TLS client panics.
@@ -10,7 +12,8 @@ fn main() -> ExitCode {
         knack::cli::terminal::error("another TLS provider is already installed; please report this");
         return ExitCode::FAILURE;
     }
-    let cli = knack::cli::Cli::parse();
+    let matches = Cli::command().mut_subcommand("gateway", forgiving).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     knack_telemetry::begin_log(cli.default_log());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime {

@@ -125,6 +125,12 @@ impl World {
         })
     }
 
+    /// Whether a runtime is there, also one that cannot be read or is being deleted.
+    pub(super) fn has_runtime(&self, namespace: &str, name: &str) -> bool {
+        let key = ObjectRef::<WatchedRuntime>::new(name).within(namespace);
+        self.realms.iter().any(|realm| realm.runtimes.get(&key).is_some())
+    }
+
     /// Metadata of a ConfigMap that carries a skill's label.
     pub(super) fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMapMeta>> {
         let key = ObjectRef::<ConfigMapMeta>::new(name).within(namespace);

@@ -10,13 +10,27 @@ from harness import ROOT, assert_equal, kubectl
 from render import documents, render
 
 
-def closed_namespaces_reach_the_hub():
-    """deploy/components/sidecar-egress lets pods with the sidecar out to names, the hub of the chart and the provider alone."""
-    made = documents(render({"crds": {"enabled": False}}, namespace="knack-system"))
-    hub = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-hub")["spec"]["template"]
-    service = next(d for d in made if d["kind"] == "Service" and d["metadata"]["name"] == "knack-hub")
+def served(made, name):
+    """The pod template of a Deployment, and the port of its pods that its Service leads to."""
+    template = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == name)["spec"]["template"]
+    service = next(d for d in made if d["kind"] == "Service" and d["metadata"]["name"] == name)
     port = service["spec"]["ports"][0]["targetPort"]
-    port = next(one["containerPort"] for one in hub["spec"]["containers"][0]["ports"] if port in (one["name"], one["containerPort"]))
+    return template, next(one["containerPort"] for one in template["spec"]["containers"][0]["ports"] if port in (one["name"], one["containerPort"]))
+
+
+def leads_to(rule, template, port, what):
+    """A rule lets out to the pods of a Deployment of the release, and to nothing else."""
+    assert_equal(rule["ports"], [{"port": port, "protocol": "TCP"}], "the port of the " + what)
+    [target] = rule["to"]
+    assert_equal(target["namespaceSelector"]["matchLabels"], {"kubernetes.io/metadata.name": "knack-system"}, "the namespace of the " + what)
+    labels, wanted = template["metadata"]["labels"], target["podSelector"]["matchLabels"]
+    assert_equal({key: labels.get(key) for key in wanted}, wanted, "the pods of the " + what)
+
+
+def closed_namespaces_reach_the_hub():
+    """deploy/components/sidecar-egress lets pods with the sidecar out to names, hub and registry of the chart and the provider alone."""
+    made = documents(render({"crds": {"enabled": False}, "registry": {"enabled": True}}, namespace="knack-system"))
+    ways = {what: served(made, "knack-" + what) for what in ("hub", "registry")}
     # As it is, and in a kustomization that names the provider's addresses.
     with tempfile.TemporaryDirectory() as folder:
         component = os.path.relpath(os.path.join(ROOT, "deploy", "components", "sidecar-egress"), os.path.realpath(folder))
@@ -24,17 +38,19 @@ def closed_namespaces_reach_the_hub():
             yaml.safe_dump({"namespace": "team-b", "components": [component]}, file)
         plain = documents(kubectl("kustomize", folder))
     example = documents(kubectl("kustomize", os.path.join(ROOT, "examples", "cluster", "sidecar")))
+    with open(os.path.join(ROOT, "examples", "cluster", "sidecar", "egress.yaml"), encoding="utf-8") as file:
+        beside = yaml.safe_load(file)["spec"]["egress"]
+    leads_to(beside[0], *ways["hub"], "hub")
+    leads_to(beside[1], *ways["registry"], "registry")
     assert_equal(sorted(d["kind"] for d in example), ["Deployment", "Namespace", "NetworkPolicy"], "the example")
     for namespace, found in (("team-b", plain), ("team-a", example)):
         policy = next(d for d in found if d["kind"] == "NetworkPolicy")
         assert_equal((policy["metadata"]["namespace"], policy["spec"]["policyTypes"]), (namespace, ["Egress"]), "the policy")
-        names, to_hub, provider = policy["spec"]["egress"]
+        # A kustomization names the provider's rule by its place.
+        names, to_hub, provider, to_registry = policy["spec"]["egress"]
         assert_equal([one["port"] for one in names["ports"]], [53, 53], "names")
-        assert_equal(to_hub["ports"], [{"port": port, "protocol": "TCP"}], "the hub's port")
-        target = to_hub["to"][0]
-        assert_equal(target["namespaceSelector"]["matchLabels"], {"kubernetes.io/metadata.name": "knack-system"}, "the hub's namespace")
-        labels = hub["metadata"]["labels"]
-        assert_equal({key: labels.get(key) for key in target["podSelector"]["matchLabels"]}, target["podSelector"]["matchLabels"], "the hub's pods")
+        leads_to(to_hub, *ways["hub"], "hub")
+        leads_to(to_registry, *ways["registry"], "registry")
         blocks = [(ipaddress.ip_network(one["ipBlock"]["cidr"]), [ipaddress.ip_network(out) for out in one["ipBlock"].get("except", [])]) for one in provider["to"]]
         # The address of a cloud's metadata, of nodes, pods and Services is no provider's.
         for address in ("169.254.169.254", "10.96.0.1", "172.20.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "fe80::1"):
@@ -45,4 +61,4 @@ def closed_namespaces_reach_the_hub():
 
 
 def offline(report):
-    report.check("a closed namespace reaches names, the hub and the provider", closed_namespaces_reach_the_hub)
+    report.check("a closed namespace reaches names, hub, registry and the provider", closed_namespaces_reach_the_hub)

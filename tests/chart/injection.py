@@ -32,6 +32,8 @@ SECONDS_UNTIL_ACTIVE = 60
 # object went unheard for up to 30 s after three of seven restarts (kubernetes#124237).
 RESTARTS = 2
 SECONDS_AFTER_RESTART = 5
+# The API server's count of what the policy came to, by error_type.
+COUNTED = "apiserver_mutating_admission_policy_check_duration_seconds_count"
 # What an API server adds to each pod by itself, another one each time.
 OF_THE_SERVER = ("uid", "creationTimestamp", "managedFields", "namespace", "generation", "resourceVersion")
 
@@ -53,14 +55,17 @@ def defaults_are_those_of_the_program():
 
 
 def patterns_are_those_of_the_program():
-    """The policy reads base URLs and names of runtimes by the patterns of the crate."""
+    """The policy reads base URLs and names of runtimes by the patterns of the crate, and knows its variables with keys."""
     with open(os.path.join(CRATE, "src", "names.rs"), encoding="utf-8") as file:
-        patterns = re.findall(r'(?:BASE_URL|RUNTIME): &str =\s*r"([^"]+)"', file.read())
-    assert_equal(len(patterns), 2, "patterns of names.rs")
+        names = file.read()
+    patterns = re.findall(r'(?:BASE_URL|PUNYCODE|RUNTIME): &str =\s*r"([^"]+)"', names)
+    keys = re.findall(r'\("[a-z]+", &\[("[A-Z_]+"(?:, "[A-Z_]+")*)\]\)', names)
+    assert_equal((len(patterns), len(keys)), (3, 3), "patterns and keys of names.rs")
     made = json.dumps(documents(render({"injection": {"delivery": "Policy"}})), ensure_ascii=False)
-    for pattern in patterns:
-        if json.dumps(pattern)[1:-1] not in made:
-            raise AssertionError("%s is not in the policy" % pattern)
+    wanted = [json.dumps(pattern)[1:-1] for pattern in patterns] + [json.dumps('"keys": dyn([%s])' % ", ".join("dyn(%s)" % key for key in one.split(", ")))[1:-1] for one in keys]
+    for text in wanted:
+        if text not in made:
+            raise AssertionError("%s is not in the policy" % text)
 
 
 def mcp_is_served_where_it_is_asked_for():
@@ -247,7 +252,7 @@ class Table:
     def __init__(self, server):
         self.server = server
         self.release = "knack-inj-" + secrets.token_hex(3)
-        self.plain, self.asking, self.strict = (self.release + end for end in ("", "-asking", "-strict"))
+        self.plain, self.asking, self.strict, self.own = (self.release + end for end in ("", "-asking", "-strict", "-system"))
         rendered = self.render("Warn")
         self.made = self.ours(rendered)
         self.parameters = parameters_of(rendered)
@@ -255,7 +260,7 @@ class Table:
 
     def render(self, without_sidecar, more=None, **others):
         values = {"crds": {"enabled": False}, **others, "injection": {"delivery": self.DELIVERY, "withoutSidecar": without_sidecar, **(more or {})}}
-        return documents(render(values, self.release, "knack-system"))
+        return documents(render(values, self.release, self.own))
 
     def ours(self, rendered):
         return [d for d in rendered if d["kind"] in KINDS and d["metadata"]["name"].removeprefix(self.release + "-") in OURS]
@@ -279,7 +284,7 @@ class Table:
             if others and others["items"]:
                 raise AssertionError("an installation on this cluster injects already: %s" % others["items"][0]["metadata"]["name"])
         restricted = {"pod-security.kubernetes.io/enforce": "restricted", LABEL: "enabled"}
-        for name, labels in ((self.plain, {}), (self.asking, {LABEL: "enabled"}), (self.strict, restricted)):
+        for name, labels in ((self.plain, {}), (self.asking, {LABEL: "enabled"}), (self.strict, restricted), (self.own, {})):
             self.server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"knack-test": "chart", **labels}}},
                               "/api/v1/namespaces/" + name)
             self.server.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}},
@@ -313,7 +318,8 @@ class Table:
         pod["metadata"]["labels"]["knack.dev/role"] = "sandbox"
         for namespace in (self.plain, self.asking):
             assert_equal(self.taken(pod, namespace)["spec"].get("initContainers"), None, "a sandbox in " + namespace)
-        assert_equal(self.taken(labelled(pod, "enabled"), "kube-system")["spec"].get("initContainers"), None, "a pod of kube-system")
+        for namespace in ("kube-system", "kube-public", self.own):
+            assert_equal(self.taken(labelled(pod, "enabled"), namespace)["spec"].get("initContainers"), None, "a pod of " + namespace)
 
     def restricted(self):
         """A pod that fits the restricted standard fits it with the sidecar."""
@@ -335,25 +341,57 @@ class Table:
         return path, pod
 
     def counted(self):
-        """And where a ResourceQuota counts everything."""
+        """And where a ResourceQuota counts everything, or limits of CPU alone."""
         path, pod = self.bounded()
-        hard = {"requests.cpu": "10", "limits.cpu": "10", "requests.memory": "10Gi", "limits.memory": "10Gi"}
-        self.server.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bounds"}, "spec": {"hard": hard}}, path + "resourcequotas/bounds")
+        bare = labelled(next(rows())[1], None)
+        limited = copy.deepcopy(bare)
+        limited["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}}
+        everything = {"requests.cpu": "10", "limits.cpu": "10", "requests.memory": "10Gi", "limits.memory": "10Gi"}
+        for hard, taken, refused in ((everything, pod, None), ({"limits.cpu": "10"}, limited, bare)):
+            self.server.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bounds"}, "spec": {"hard": hard}}, path + "resourcequotas/bounds")
+            if refused:
+                # The quota is at work without the LimitRange, which gave each container limits.
+                assert_equal(self.server.ask("DELETE", path + "limitranges/bounds")[0], 200, "the LimitRange")
+                wait_until("the quota on %s" % hard, SECONDS_UNTIL_ACTIVE, lambda refused=refused: "must specify limits.cpu for: app" in self.create(refused, self.asking)[1])
 
-        def is_taken():
-            status, text = self.create(pod, self.asking)
-            return status == 201 or ("status unknown" not in text and text)
-        assert_equal(wait_until("the quota", SECONDS_UNTIL_ACTIVE, is_taken), True, "a pod under the quota")
+            def is_taken(taken=taken):
+                status, text = self.create(taken, self.asking)
+                return status == 201 or ("status unknown" not in text and text)
+            assert_equal(wait_until("the quota", SECONDS_UNTIL_ACTIVE, is_taken), True, "a pod under the quota on %s" % hard)
+        assert_equal(self.server.ask("DELETE", path + "resourcequotas/bounds")[0], 200, "the quota")
+        wait_until("pods without the quota", SECONDS_UNTIL_ACTIVE, lambda: self.create(bare, self.asking)[0] == 201)
 
-    def no_error(self):
-        """An error in CEL leaves a pod without its sidecar and says so nowhere but here."""
+    def errors(self):
+        """What the API server counts of the policy, but without an error."""
         status, text = self.server.ask("GET", "/metrics")
         assert_equal(status, 200, "metrics of the API server")
-        lines = [line for line in text.splitlines() if line.startswith("apiserver_mutating_admission_policy_check_duration_seconds_count") and self.release in line]
+        lines = [line for line in text.splitlines() if line.startswith(COUNTED + "{")]
         lines = [line for line in lines if 'policy="%s-injection"' % self.release in line]
         if not lines:
             raise AssertionError("the API server counts nothing of %s" % self.release)
-        assert_equal([line for line in lines if 'error_type="no_error"' not in line], [], "errors of the policy")
+        return [line for line in lines if 'error_type="no_error"' not in line]
+
+    def no_error(self):
+        """An error in CEL leaves a pod without its sidecar and says so nowhere but here."""
+        assert_equal(self.errors(), [], "errors of the policy")
+
+    def failing(self):
+        """An expression that fails: the pod is created as it is, and the API server counts what the alert asks for."""
+        title, pod = next(rows())
+        [policy] = [document for document in self.made if document["kind"] == "MutatingAdmissionPolicy"]
+        broken = copy.deepcopy(policy)
+        [text] = [variable for variable in broken["spec"]["variables"] if variable["name"] == "text"]
+        text["expression"] = "string(object.spec.nothing_is_there)"
+        self.put(broken)
+        wait_until("a pod without its sidecar", SECONDS_UNTIL_ACTIVE, lambda: ANNOTATION not in self.taken(pod, self.plain)["metadata"].get("annotations", {}))
+        same(labelled(self.taken(pod, self.plain), None), labelled(self.before[title], None), "a pod whose policy fails")
+        found = self.errors()
+        rules = [d for d in self.render("Warn", monitoring={"prometheusRule": {"enabled": True}}) if d["kind"] == "PrometheusRule"]
+        asked = set(re.findall(r"%s\{([^}]*)\}" % COUNTED, " ".join(rule["expr"] for d in rules for group in d["spec"]["groups"] for rule in group["rules"])))
+        assert_equal((asked, len(found) > 0), ({'policy="%s-injection", error_type!="no_error"' % self.release}, True), "what the alert asks for, and errors that are counted")
+        self.put(policy)
+        wait_until("the sidecar with the policy again", SECONDS_UNTIL_ACTIVE, lambda: ANNOTATION in self.taken(pod, self.plain)["metadata"].get("annotations", {}))
+        return found[0][:200]
 
     def restarted(self):
         """The API server is killed and starts again while pods are created: none that it takes is without its sidecar."""
@@ -522,7 +560,7 @@ class Table:
     def remove(self):
         for document in reversed(self.made):
             self.server.ask("DELETE", path_of(document))
-        for name in (self.plain, self.asking, self.strict):
+        for name in (self.plain, self.asking, self.strict, self.own):
             self.server.ask("DELETE", "/api/v1/namespaces/" + name)
 
 
@@ -547,6 +585,7 @@ def tests(report):
             else:
                 report.skip("injection: an API server that restarts", "this cluster is not the test bed")
             report.check("injection: a policy that is gone and comes back", table.gone_and_back)
+            report.check("injection: a policy whose expression fails", table.failing)
             report.check("injection: values at their bounds", table.extreme)
             report.check("injection: a policy whose pods do not decode", table.undecodable)
             report.check("injection: a pod without its sidecar is refused", table.refused)

@@ -55,7 +55,6 @@ class WebhookTable(Table):
         self.kubeconfig, self.port, self.metrics_port, self.process = kubeconfig, free_port(), free_port(), None
         super().__init__(server)
         self.home = tempfile.TemporaryDirectory(prefix="knack-webhook-")
-        self.own = self.release + "-system"
         self.configuration = next(document for document in self.made if document["kind"] == self.CALLS)
 
     def ours(self, rendered):
@@ -85,8 +84,9 @@ class WebhookTable(Table):
 
     def prepare(self):
         self.server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.own}}, "/api/v1/namespaces/" + self.own)
-        # No controllers run beside this API server, so nobody else makes it.
-        self.server.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}, "/api/v1/namespaces/kube-system/serviceaccounts/default")
+        # No controllers run beside this API server, so nobody else makes them.
+        for name in ("kube-system", "kube-public"):
+            self.server.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}, "/api/v1/namespaces/%s/serviceaccounts/default" % name)
         self.start()
         super().prepare()
         self.failed_before = self.failures()
@@ -99,12 +99,12 @@ class WebhookTable(Table):
             return "without " + ", ".join(dropped)
         return super().row(title, pod)
 
-    def failures(self):
-        """Calls of the webhook that failed, as the API server counts them."""
+    def failures(self, name=".injection.knack.dev"):
+        """Calls of the webhook that failed, as the API server counts them: of an entry, or of both."""
         status, text = self.server.ask("GET", "/metrics")
         assert_equal(status, 200, "metrics of the API server")
         lines = [line for line in text.splitlines() if line.startswith("apiserver_admission_webhook_fail_open_count{")]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if ".injection.knack.dev" in line)
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if name + '"' in line)
 
     def no_error(self):
         """Every call was answered, in time."""
@@ -194,7 +194,11 @@ class WebhookTable(Table):
         """Without the controller a pod starts without its sidecar, soon; with it again the next one has it."""
         self.stop()
         pod = next(rows())[1]
+        entry = 'name="pods.injection.knack.dev'
+        before = self.failures(entry)
         assert_equal(self.taken(pod, self.plain)["spec"].get("initContainers"), None, "a pod without the controller")
+        # What the alert asks for.
+        assert_equal(self.failures(entry) > before, True, "failures that the API server counts as %s" % entry)
         assert_equal(self.taken(labelled(pod, None), self.plain)["spec"].get("initContainers"), None, "a pod that does not ask")
         self.start()
         wait_until("the sidecar with the controller again", SECONDS_UNTIL_ACTIVE, self.injects)
@@ -204,7 +208,6 @@ class WebhookTable(Table):
         if self.process:
             self.process.terminate()
             self.process.wait(END_SECONDS)
-        self.server.ask("DELETE", "/api/v1/namespaces/" + self.own)
         self.home.cleanup()
 
 

@@ -30,6 +30,11 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn start(folder: &Path, upstream: &str, hub: &str, more: &[(&str, &str)]) -> Self {
+        Self::logging(folder, upstream, hub, more, Stdio::inherit())
+    }
+
+    /// With its log elsewhere.
+    pub(crate) fn logging(folder: &Path, upstream: &str, hub: &str, more: &[(&str, &str)], log: Stdio) -> Self {
         let (port, metrics) = (free_port(), free_port());
         let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
         command
@@ -44,6 +49,7 @@ impl Gateway {
             .env("KNACK_SHUTDOWN_PAUSE_SECONDS", "0")
             .envs(more.iter().copied())
             .stdin(Stdio::null())
+            .stderr(log)
             .kill_on_drop(true);
         Self {
             child: command.spawn().unwrap(),
@@ -109,7 +115,7 @@ pub(crate) fn client() -> reqwest::Client {
 }
 
 /// A provider: `/v1/models` at once, `/v1/slow` as the test sends.
-async fn provider() -> (String, mpsc::UnboundedSender<String>) {
+pub(crate) async fn provider() -> (String, mpsc::UnboundedSender<String>) {
     let (sender, receiver) = mpsc::unbounded_channel::<String>();
     let receiver = Arc::new(tokio::sync::Mutex::new(Some(receiver)));
     let slow = move || async move {
@@ -210,7 +216,7 @@ async fn an_answer_under_way_is_drained() {
 }
 
 /// A hub that only shakes hands, with an authority of its own: PEM, and what it got over TLS.
-async fn hub() -> (String, String, mpsc::UnboundedReceiver<()>) {
+pub(crate) async fn hub() -> (String, String, mpsc::UnboundedReceiver<()>) {
     let (pem, acceptor) = super::stub_hub::authority();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());

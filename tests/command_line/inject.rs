@@ -107,3 +107,55 @@ apis: [{name: openai, url: 'http://127.0.0.1:1', variables: [OPENAI_BASE_URL], u
         );
     }
 }
+
+/// Every text of an alphabet, up to a length.
+fn texts(alphabet: &[&str], longest: usize) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut last = all.clone();
+    for _ in 0..longest {
+        last = last
+            .iter()
+            .flat_map(|text| alphabet.iter().map(move |more| format!("{text}{more}")))
+            .collect();
+        all.extend_from_slice(&last);
+    }
+    all
+}
+
+#[test]
+fn every_base_url_that_becomes_an_upstream_is_one_that_the_gateway_takes() {
+    let names = texts(&["a", "x", "n", "-", ".", "0", "9", "0x"], 5);
+    let numbers = texts(&["0", "25", "256", "1", "."], 7);
+    let addresses = texts(&["1", "ffff", ":", "::", "."], 7)
+        .into_iter()
+        .map(|text| format!("[{text}]"));
+    let long = ["1:", ":1", "xn--"]
+        .into_iter()
+        .flat_map(|part| (5..10).map(move |times| part.repeat(times)))
+        .flat_map(|text| [format!("[{text}:]"), format!("[:{text}]"), format!("[{text}1]"), text]);
+    let (mut taken, mut all) = (0, 0);
+    for host in names.into_iter().chain(numbers).chain(addresses).chain(long) {
+        for end in ["", ":65535/v1/../a//"] {
+            let url = format!("http://{host}{end}");
+            all += 1;
+            if knack_injection::is_base_url(&url) {
+                taken += 1;
+                assert!(knack_gateway::upstream::BaseUrl::parse(&url).is_ok(), "{url}");
+            }
+        }
+    }
+    assert!(taken > 10_000 && all > 200_000, "{taken} of {all}");
+    for host in [
+        "llm",
+        "10.0.0.1",
+        "vllm.team-a.svc.cluster.local.",
+        "3scale.x1",
+        "[::1]",
+        "[1:2:3:4:5:6:7:8]",
+    ] {
+        assert!(
+            knack_injection::is_base_url(&format!("https://{host}:8443/v1")),
+            "{host}"
+        );
+    }
+}

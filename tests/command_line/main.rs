@@ -23,12 +23,14 @@ mod port;
 #[path = "../support/program.rs"]
 mod program;
 mod protocols;
+mod proxies;
 mod push;
 mod registry_relay;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod saved_catalog;
+mod sidecar;
 mod skill;
 mod skill_files;
 mod skills_api;

@@ -16,6 +16,8 @@ from harness import ROOT, assert_equal, helm
 
 DIST = os.environ["KNACK_DIST"]
 IMAGES = ["knack", "knack-gateway", "packages-builder", "runner", "sandbox-node", "sandbox-python"]
+# Of the compressed layers with the program of the sidecar, which every node of an application pulls.
+SIDECAR_MAX_BYTES = 15_000_000
 REFERENCE = re.compile(r"[a-z0-9.:-]+/[a-z0-9/.-]+(?::[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})")
 
 
@@ -77,6 +79,23 @@ def images_are_what_the_list_says():
             reached |= {entry["digest"], manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])}
         assert_equal(set(blobs), reached, "what is in the archive of " + image)
     return ", ".join(sorted(platforms))
+
+
+def layers(image):
+    """Size by digest of an image's layers, of each platform."""
+    with tarfile.open(inside(f"images/{image}.tar")) as tar:
+        blob = lambda digest: json.load(tar.extractfile("blobs/" + digest.replace(":", "/")))
+        manifests = [blob(entry["digest"]) for entry in blob(digests()[image])["manifests"]]
+    return [{layer["digest"]: layer["size"] for layer in manifest["layers"]} for manifest in manifests]
+
+
+def the_sidecar_is_small():
+    """What nodes pull for the sidecar: the base layer, which it shares with the other image, and its program."""
+    shared = set().union(*layers("knack"))
+    sizes = [sum(size for digest, size in one.items() if digest not in shared) for one in layers("knack-gateway")]
+    if not all(0 < size <= SIDECAR_MAX_BYTES for size in sizes):
+        raise AssertionError("the layers of the program have %r bytes, at most %d wanted" % (sizes, SIDECAR_MAX_BYTES))
+    return "%.1f MB" % (max(sizes) / 1e6)
 
 
 def references(rendered):
@@ -179,6 +198,11 @@ def tests(report):
     if "KNACK_DIST_AGAIN" in os.environ:
         report.check("two builds give the same bytes", two_builds_give_the_same_bytes)
     report.check("images are what the list says", images_are_what_the_list_says)
+    program = os.environ.get("KNACK_GATEWAY_PROGRAM", "")
+    if os.path.basename(os.path.dirname(program)) in ("", "release"):
+        report.check("the sidecar's image is small", the_sidecar_is_small)
+    else:
+        report.skip("the sidecar's image is small", "its program is not one of a release")
     report.check("stock charts name images by digest", stock_charts_name_images_by_digest)
     report.check("notes of a release warn of nothing", notes_of_a_release_warn_of_nothing)
     report.check("deploy is a base for kustomize", deploy_is_a_base_for_kustomize)

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 /// Serve applications in a cluster, with skills and executions from a hub.
 #[derive(Debug, Parser)]
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         return failed("another TLS provider is already installed; please report this");
     }
-    let cli = Cli::parse();
+    let matches = knack_gateway::command::forgiving(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // The MCP library logs each request three times; the request already has a line of its own.
     knack_telemetry::begin_log("info,rmcp=warn");
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

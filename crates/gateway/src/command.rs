@@ -3,6 +3,7 @@
 mod args;
 mod providers;
 mod registry;
+mod sidecar;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -19,14 +20,17 @@ use knack_hub_api::client::HubClient;
 use knack_memory::MemoryBudget;
 use knack_serving::probes::{self, Probes};
 use knack_telemetry::Tracer;
+use knack_trust::Roots;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::args::{ClientAuthMode, ServeArgs};
-use self::providers::{bases, check_exposure, rekey};
+use self::providers::{check_exposure, configured, rekey};
 use self::registry::{RegistryLinks, files_of_registry};
+pub use self::sidecar::forgiving;
+use self::sidecar::{is_sidecar, or_ignored, unread};
 use crate::budget::{BodyTimes, Requests};
-use crate::catalog::{ReportLevel, Snapshot, remote};
+use crate::catalog::{LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, remote};
 use crate::client_auth::ClientAuth;
 use crate::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::grants::Grants;
@@ -47,6 +51,10 @@ use crate::{Gateway, HostPolicy};
 
 /// How long the start waits for the secret that all replicas share: the first answer of the runtime's owner has it.
 const FIRST_LINK_WAIT: Duration = Duration::from_secs(2);
+
+/// Why a sidecar has no catalog whose setting names none. That of another SkillRuntime would be a surprise.
+const RUNTIME_UNREADABLE: &str =
+    "KNACK_RUNTIME is not namespace/name; correct the ConfigMap knack-sidecar of this namespace";
 
 /// Arguments of `knack gateway`. Every flag has an environment name: a sidecar is configured by its environment alone.
 #[derive(Debug, Args)]
@@ -76,30 +84,44 @@ pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCo
 }
 
 async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
+    let unread = if is_sidecar() { unread() } else { Vec::new() };
+    for why in unread.iter().filter_map(|unread| unread.why.as_ref()) {
+        tracing::warn!("{why}");
+    }
+    let follows = !unread.iter().any(|one| one.id == "runtime" && one.why.is_some());
     let runtime = args.runtime()?;
-    let roots = args.ca.roots()?;
-    let bases = bases(&args).await?;
-    check_exposure(&args, &bases)?;
+    let roots = or_ignored(
+        "KNACK_CA_FILE or KNACK_CA_PEM",
+        args.ca.roots().map_err(Into::into),
+        Roots::default,
+    )?;
+    let configured = configured(&args).await?;
+    check_exposure(&args, &configured.bases)?;
     let client = args.hub_client()?;
     let listener = bind("--listen", args.listen).await?;
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
-    let upstreams = Upstreams::new(&bases, &roots)?.with_key_scope(args.key_scope());
+    let upstreams = Upstreams::new(&configured.bases, &roots)?
+        .with_key_scope(args.key_scope())
+        .without(configured.unreadable);
     let rekeying = rekey(&args, &upstreams);
-    let tracer = Tracer::from_env("knack-gateway", &roots).map_err(anyhow::Error::msg)?;
+    let tracer = Tracer::from_env("knack-gateway", &roots).map_err(anyhow::Error::msg);
+    let tracer = or_ignored("OTEL_EXPORTER_OTLP_*", tracer, Tracer::off)?;
     let Assembled {
         gateway,
         blobs,
         registry,
         mut following,
         mut linking,
-    } = assemble(&args, &runtime, &client, upstreams, tracer.clone())?;
+    } = assemble(&args, (&runtime, follows), &client, upstreams, tracer.clone())?;
     let started = Arc::new(AtomicBool::new(false));
     let ended = CancellationToken::new();
     let probing = tokio::spawn(probe(&gateway, &started, probes_listener, ended.clone()));
-    following.restored().await;
-    let start_wait = Duration::from_secs(args.start_wait_seconds);
-    if !start_wait.is_zero() {
-        first_answers(start_wait, &mut following, &mut linking).await;
+    if let (Some(following), Some(linking)) = (&mut following, &mut linking) {
+        following.restored().await;
+        let start_wait = Duration::from_secs(args.start_wait_seconds);
+        if !start_wait.is_zero() {
+            first_answers(start_wait, following, linking).await;
+        }
     }
     tracing::info!(listen = %args.listen, %runtime, "the gateway serves");
     started.store(true, std::sync::atomic::Ordering::Release);
@@ -115,7 +137,9 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         ..server::Service::open(gateway)
     };
     server::serve(service, listener, knack_serving::signals::stop()).await;
-    linking.close().await;
+    if let Some(linking) = linking {
+        linking.close().await;
+    }
     registry.close().await;
     tracer.close().await;
     ended.cancel();
@@ -129,14 +153,16 @@ struct Assembled {
     gateway: Arc<Gateway>,
     blobs: remote::Blobs,
     registry: RegistryLinks,
-    following: remote::Following,
-    linking: Linking,
+    /// `None`: there is no SkillRuntime to follow.
+    following: Option<remote::Following>,
+    linking: Option<Linking>,
 }
 
-/// Makes the gateway, and starts to follow the hub. Errors: a folder cannot be made, or a flag cannot be used.
+/// Makes the gateway, and starts to follow the hub if it `follows` the SkillRuntime. Errors: a folder cannot be made, or a flag
+/// cannot be used.
 fn assemble(
     args: &ServeArgs,
-    runtime: &RuntimeName,
+    (runtime, follows): (&RuntimeName, bool),
     client: &HubClient,
     upstreams: Upstreams,
     tracer: Tracer,
@@ -146,24 +172,37 @@ fn assemble(
     let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
     let blobs = remote::Blobs::new(requests.content());
     let folder = args.catalog_dir.clone();
-    let (catalog, following) = remote::follow(client.clone(), runtime.clone(), blobs.clone(), folder, on_change);
+    let followed = follows.then(|| remote::follow(client.clone(), runtime.clone(), blobs.clone(), folder, on_change));
+    let (catalog, following) = followed.unzip();
+    let catalog = catalog.unwrap_or_else(|| {
+        LiveCatalog::fixed(Snapshot::without_catalog(
+            RuntimeSettings::default(),
+            RUNTIME_UNREADABLE,
+        ))
+    });
     let secret = Arc::new(crate::secret::random_secret().into());
-    let (replicas, linking) = Replicas::link(
-        client.clone(),
-        runtime.clone(),
-        Arc::clone(&secret),
-        requests.process(),
-        metrics.replicas.clone(),
-    )
-    .context("a folder for files of other replicas cannot be made")?;
+    let link = || {
+        Replicas::link(
+            client.clone(),
+            runtime.clone(),
+            Arc::clone(&secret),
+            requests.process(),
+            metrics.replicas.clone(),
+        )
+    };
+    let linked = follows.then(link).transpose();
+    let (replicas, linking) = linked
+        .context("a folder for files of other replicas cannot be made")?
+        .unzip();
     let registry = RegistryLinks::open(args, &catalog, &secret)?;
-    let files = files_of_registry(args, &replicas, &requests)?;
+    let files = files_of_registry(args, replicas.as_ref(), &requests)?;
     let gateway = Arc::new(Gateway {
         catalog,
-        catalog_age: Some(following.age()),
+        catalog_age: following.as_ref().map(remote::Following::age),
         upstreams,
         executor: RemoteExecutor::new(client.clone(), runtime.clone()),
-        sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
+        // Without a SkillRuntime there is no sandbox.
+        sandbox_code_tools: args.sandbox_code_tools.iter().copied().filter(|_| follows).collect(),
         grants: Arc::new(Grants::default()),
         uploads: registry.relay.clone().map(|relay| relay as Arc<dyn Uploads>),
         history: registry.reports.clone().map(|reports| reports as Arc<dyn RunHistory>),
@@ -173,7 +212,7 @@ fn assemble(
         files_folder: None,
         records: RecordStore::new(args.record_store_mib << 20),
         secret,
-        replicas: Some(replicas),
+        replicas,
         requests,
         metrics,
         recent: Arc::default(),

@@ -29,6 +29,8 @@ pub struct Upstreams {
     fixed: Arc<BTreeSet<Api>>,
     /// The requests for which callers may use the operator's keys.
     scope: KeyScope,
+    /// APIs whose address was configured and cannot be read: nothing is sent for them.
+    unreadable: Arc<BTreeSet<Api>>,
 }
 
 /// One provider's base address, as configured.
@@ -129,6 +131,7 @@ impl Upstreams {
             bases: Arc::new(ArcSwap::from_pointee(bases)),
             fixed: Arc::new(configured.keys().copied().collect()),
             scope: KeyScope::default(),
+            unreadable: Arc::default(),
         })
     }
 
@@ -138,17 +141,35 @@ impl Upstreams {
         Self { scope, ..self }
     }
 
+    /// As it is, and sends nothing for these APIs, whose configured address cannot be read.
+    #[must_use]
+    pub fn without(self, unreadable: BTreeSet<Api>) -> Self {
+        Self {
+            unreadable: Arc::new(unreadable),
+            ..self
+        }
+    }
+
     /// Whether an API is called with the operator's key, of which callers may only use what its scope says.
     fn is_restricted(&self, api: Api) -> bool {
         self.scope == KeyScope::Models && self.bases.load()[&api].key.is_some()
     }
 
-    /// Whether a request may go to this API. Errors (400, 403): the text names what is refused.
+    /// Whether a request may go to this API. Errors (400, 403, 502): the text names what is refused.
     pub fn admit(&self, api: Api, method: &Method, path: &str) -> Result<(), Fault> {
         let refused = |status, message| Fault {
             retry: false,
             ..Fault::new(status, message)
         };
+        if self.unreadable.contains(&api) {
+            let variable = api.as_str().to_uppercase();
+            return Err(refused(
+                502,
+                format!(
+                    "KNACK_UPSTREAM_{variable} of this gateway is no http or https URL, so nothing is sent; correct it."
+                ),
+            ));
+        }
         if operator_key::has_dot_segment(path) {
             return Err(refused(
                 400,

@@ -27,6 +27,11 @@ pub(crate) fn is_referred(entry: &Value) -> bool {
     entry.get("valueFrom").is_some_and(|from| !from.is_null())
 }
 
+/// Whether a variable has a value. An empty one counts as absent.
+pub(crate) fn is_set(entry: &Value) -> bool {
+    is_referred(entry) || !value(entry).is_empty()
+}
+
 /// A variable with a value.
 pub(crate) fn entry(name: &str, value: &str) -> Value {
     json!({"name": name, "value": value})

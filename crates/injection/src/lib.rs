@@ -12,8 +12,10 @@ pub mod names;
 mod parameters;
 mod redirect;
 mod resources;
+mod url;
 mod workload;
 
 pub use inject::{Injection, Outcome, inject};
 pub use parameters::{Api, Parameters, ParametersError, Resources};
+pub use url::is_base_url;
 pub use workload::{Injected, inject_manifest};

@@ -26,7 +26,16 @@ pub const NO_PROXIES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 pub const LOOPBACK: &str = "127.0.0.1,localhost";
 
 /// A base URL that the gateway takes as an upstream: scheme, host, port, path, and nothing else. A value with credentials, a
-/// query or `$(VAR)` does not match. In the form that RE2 reads too, since the policy uses the same.
-pub const BASE_URL: &str = r"^https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[A-Za-z0-9._~/-]*)?$";
+/// query or `$(VAR)` does not match, nor does a host that is no address and ends in a number, which is no URL. In the form that
+/// RE2 reads too, since the policy uses the same.
+pub const BASE_URL: &str = r"^https?://(\[(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,7}:|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,5}(:[0-9a-fA-F]{1,4}){1,2}|([0-9a-fA-F]{1,4}:){1,4}(:[0-9a-fA-F]{1,4}){1,3}|([0-9a-fA-F]{1,4}:){1,3}(:[0-9a-fA-F]{1,4}){1,4}|([0-9a-fA-F]{1,4}:){1,2}(:[0-9a-fA-F]{1,4}){1,5}|[0-9a-fA-F]{1,4}:(:[0-9a-fA-F]{1,4}){1,6}|:(:[0-9a-fA-F]{1,4}){1,7}|::)\]|(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|([A-Za-z0-9][A-Za-z0-9-]*\.)*([A-Za-z][A-Za-z0-9-]*|[0-9]+[A-WYZa-wyz-][A-Za-z0-9-]*)\.?)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[A-Za-z0-9._~/-]*)?$";
+/// Hosts with a label in Punycode, of which a pattern cannot tell whether it decodes: their URLs are not taken.
+pub const PUNYCODE: &str = r"^https?://([^/]*\.)?[xX][nN]--";
+/// Variables by which SDKs get the key of an API, by the word of the API.
+pub const KEYS: [(&str, &[&str]); 3] = [
+    ("openai", &["OPENAI_API_KEY"]),
+    ("anthropic", &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]),
+    ("gemini", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
+];
 /// `namespace/name` of a SkillRuntime: two DNS labels.
 pub const RUNTIME: &str = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";

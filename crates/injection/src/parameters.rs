@@ -32,7 +32,7 @@ pub struct Parameters {
 pub struct Resources {
     /// Its requests, which the scheduler reserves.
     pub requests: Map<String, Value>,
-    /// Its limits. `cpu` is used only in pods whose containers all have limits of CPU and memory.
+    /// Its limits. `cpu` is used only in pods whose containers all have a limit of CPU.
     pub limits: Map<String, Value>,
 }
 

@@ -1,19 +1,14 @@
 //! Which APIs are redirected to the sidecar, and the original addresses that it gets.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::Value;
 
-use super::env::{self, entry, is_referred, name, value};
-use super::names::{BASE_URL, LOOPBACK, NO_PROXIES, PROXIES};
+use super::env::{self, entry, is_referred, is_set, name, value};
+use super::names::{KEYS, LOOPBACK, NO_PROXIES, PROXIES};
 use super::parameters::{Api, Parameters};
+use super::url::is_base_url;
 
 /// The end of base URLs of OpenAI's SDKs.
 const VERSION: &str = "/v1";
-
-#[expect(clippy::unwrap_used, reason = "a constant, which every test compiles")]
-static PLAIN_URL: LazyLock<Regex> = LazyLock::new(|| Regex::new(BASE_URL).unwrap());
 
 /// The decision on each API, and the variables of the sidecar.
 #[derive(Debug)]
@@ -31,7 +26,7 @@ impl<'a> Redirect<'a> {
     pub(crate) fn of(spec: &Value, parameters: &'a Parameters) -> Self {
         let set: Vec<&Value> = env::containers(spec)
             .flat_map(|container| env::items(container, "env"))
-            .filter(|entry| is_referred(entry) || !value(entry).is_empty())
+            .filter(|entry| is_set(entry))
             .collect();
         let proxies_move = proxies_move(&set);
         let mut redirect = Self {
@@ -43,10 +38,10 @@ impl<'a> Redirect<'a> {
             let had: Vec<&Value> = set
                 .iter()
                 .copied()
-                .filter(|entry| api.variables.iter().any(|one| one == name(entry)))
-                .filter(|entry| is_referred(entry) || ![api.url.as_str(), bare(api)].contains(&value(entry)))
+                .filter(|entry| leads_elsewhere(api, entry))
                 .collect();
-            if let Some(why) = why_kept(&had, proxies_move) {
+            let by_key = !had.is_empty() && env::containers(spec).any(|container| has_key_alone(api, container));
+            if let Some(why) = why_kept(&had, by_key, proxies_move) {
                 redirect.kept.push((&api.name, why));
                 continue;
             }
@@ -77,11 +72,15 @@ impl<'a> Redirect<'a> {
         };
         let set = env::items(container, "env");
         let has = |wanted: &str| set.iter().any(|entry| name(entry) == wanted);
+        let no_proxy = no_proxy(set);
         let changed = set.iter().map(|variable| {
             let own = name(variable);
             match ours().find(|(ours, _)| *ours == own) {
                 Some((_, url)) => entry(own, url),
-                None if NO_PROXIES.contains(&own) && !value(variable).is_empty() => with_loopback(variable),
+                None if NO_PROXIES.contains(&own) && is_set(variable) => entry(own, &with_loopback(value(variable))),
+                None if NO_PROXIES.contains(&own) => {
+                    no_proxy.as_ref().map_or(variable.clone(), |list| entry(own, list))
+                }
                 None => variable.clone(),
             }
         });
@@ -91,11 +90,48 @@ impl<'a> Redirect<'a> {
                 .filter(|(ours, _)| !has(ours))
                 .map(|(ours, url)| entry(ours, url)),
         );
-        if PROXIES.iter().any(|proxy| has(proxy)) && !NO_PROXIES.iter().any(|proxy| has(proxy)) {
-            env.extend(NO_PROXIES.iter().map(|proxy| entry(proxy, LOOPBACK)));
+        if let Some(list) = no_proxy
+            && !set
+                .iter()
+                .any(|entry| NO_PROXIES.contains(&name(entry)) && is_set(entry))
+        {
+            let missing = NO_PROXIES.iter().filter(|proxy| !has(proxy));
+            env.extend(missing.map(|proxy| entry(proxy, &list)));
         }
         env
     }
+}
+
+/// Whether a variable has a base URL of the API that does not lead to the sidecar.
+fn leads_elsewhere(api: &Api, entry: &Value) -> bool {
+    api.variables.iter().any(|one| one == name(entry))
+        && is_set(entry)
+        && (is_referred(entry) || ![api.url.as_str(), bare(api)].contains(&value(entry)))
+}
+
+/// Whether a container has a key of the API and no base URL: the key is for the provider's public address, and must not go to
+/// the address that another container names.
+fn has_key_alone(api: &Api, container: &Value) -> bool {
+    let set = env::items(container, "env");
+    let is_key = |variable: &Value| {
+        KEYS.iter()
+            .any(|(word, keys)| *word == api.name && keys.contains(&name(variable)))
+    };
+    set.iter().any(|variable| is_key(variable) && is_set(variable))
+        && !set.iter().any(|variable| leads_elsewhere(api, variable))
+}
+
+/// What an empty list of exceptions becomes in a container that has a proxy: its other list, since programs read one of both.
+/// `None`: it has no proxy.
+fn no_proxy(set: &[Value]) -> Option<String> {
+    let is_list = |entry: &&Value| NO_PROXIES.contains(&name(entry)) && is_set(entry);
+    let is_proxy =
+        |entry: &Value| PROXIES.contains(&name(entry)) && !NO_PROXIES.contains(&name(entry)) && is_set(entry);
+    set.iter().any(is_proxy).then(|| {
+        set.iter()
+            .find(is_list)
+            .map_or_else(|| LOOPBACK.to_owned(), |list| with_loopback(value(list)))
+    })
 }
 
 /// The sidecar's base URL for an application that had another one. An SDK appends to its base what is below it at the
@@ -114,14 +150,14 @@ fn bare(api: &Api) -> &str {
 }
 
 /// Why an API is not led to the sidecar, by what containers had set for it.
-fn why_kept(had: &[&Value], proxies_move: bool) -> Option<&'static str> {
+fn why_kept(had: &[&Value], by_key: bool, proxies_move: bool) -> Option<&'static str> {
     if !proxies_move {
         Some("proxy variables differ or are not plain values")
     } else if had.iter().any(|entry| is_referred(entry)) {
         Some("base URL from valueFrom")
-    } else if had.iter().any(|entry| !PLAIN_URL.is_match(value(entry))) {
+    } else if had.iter().any(|entry| !is_base_url(value(entry))) {
         Some("base URL is not a plain http or https URL")
-    } else if had.iter().any(|entry| value(entry) != value(had[0])) {
+    } else if by_key || had.iter().any(|entry| value(entry) != value(had[0])) {
         Some("base URLs differ")
     } else {
         None
@@ -141,11 +177,11 @@ fn proxies_move(set: &[&Value]) -> bool {
     })
 }
 
-fn with_loopback(variable: &Value) -> Value {
-    let text = value(variable);
-    if text.contains("127.0.0.1") || text == "*" {
-        variable.clone()
+/// A list of exceptions with the sidecar's address in it.
+fn with_loopback(list: &str) -> String {
+    if list == "*" || list.split(',').any(|item| item.trim() == "127.0.0.1") {
+        list.to_owned()
     } else {
-        entry(name(variable), &format!("{text},{LOOPBACK}"))
+        format!("{list},{LOOPBACK}")
     }
 }

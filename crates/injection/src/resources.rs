@@ -1,6 +1,6 @@
 //! The sidecar's resources in a pod, which keeps its class of quality of service.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::env;
 use super::parameters::Resources;
@@ -11,36 +11,25 @@ const COUNTED: [&str; 2] = ["cpu", "memory"];
 /// Resources of the sidecar in a pod of these containers:
 /// - the pod has resources of its own: none, since they bound all containers together;
 /// - every container is guaranteed what it may take: requests equal to limits;
-/// - every container has limits of CPU and memory (a quota may ask for that): both limits;
-/// - else no limit of CPU.
+/// - every container has a limit of CPU (a quota may ask for that): one of CPU too;
+/// - else no limit of CPU. It has one of memory in any case.
 pub(crate) fn of_sidecar(spec: &Value, resources: &Resources) -> Option<Value> {
     if spec.get("resources").is_some_and(|own| !own.is_null()) {
         return None;
     }
-    let limited = env::containers(spec).all(is_limited);
-    Some(if limited && env::containers(spec).all(is_guaranteed) {
-        json!({"requests": resources.limits, "limits": resources.limits})
-    } else if limited {
-        json!({"requests": resources.requests, "limits": resources.limits})
-    } else {
-        let limits: Map<String, Value> = resources
-            .limits
-            .clone()
-            .into_iter()
-            .filter(|(key, _)| key != "cpu")
-            .collect();
-        json!({"requests": resources.requests, "limits": limits})
-    })
+    let all_have =
+        |resource: &str| env::containers(spec).all(|container| part(container, "limits", resource).is_some());
+    let guaranteed = COUNTED.iter().all(|resource| all_have(resource)) && env::containers(spec).all(is_guaranteed);
+    let mut limits = resources.limits.clone();
+    if !all_have("cpu") {
+        limits.remove("cpu");
+    }
+    let requests = if guaranteed { &limits } else { &resources.requests };
+    Some(json!({"requests": requests, "limits": limits}))
 }
 
 fn part<'a>(container: &'a Value, kind: &str, resource: &str) -> Option<&'a Value> {
     container.get("resources")?.get(kind)?.get(resource)
-}
-
-fn is_limited(container: &Value) -> bool {
-    COUNTED
-        .iter()
-        .all(|resource| part(container, "limits", resource).is_some())
 }
 
 /// Whether requests equal limits. A resource without a request is requested at its limit.

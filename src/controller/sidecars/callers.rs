@@ -29,6 +29,15 @@ pub(super) struct Callers {
     answers: HashMap<(String, String, RuntimeName), (Instant, bool)>,
 }
 
+/// Why the hub takes no calls of a sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The SkillRuntime does not name it, and RBAC does not let it use it.
+    NotAllowed,
+    /// There is no such SkillRuntime.
+    NoRuntime,
+}
+
 /// Judges the sidecars of one look.
 pub(super) struct Judge<'a> {
     context: &'a Context,
@@ -55,21 +64,29 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether the hub refuses a ServiceAccount at a SkillRuntime. Only what is certain is a refusal: not one at a SkillRuntime
-    /// that this controller does not know, and none that the API server was not asked about yet.
-    pub(super) async fn refuses(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> bool {
+    /// Why the hub refuses a ServiceAccount at a SkillRuntime. Only what is certain is a refusal: not one at a SkillRuntime of
+    /// a namespace that this controller does not look after, and none that the API server was not asked about yet.
+    pub(super) async fn refuses(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> Option<Refusal> {
         let Some(Ok(runtime)) = self.runtimes.get(name).map(|one| &one.0) else {
-            return false;
+            let is_seen = self.context.settings.looks_after(&name.namespace);
+            let is_there = self.context.world.has_runtime(&name.namespace, &name.name);
+            return (is_seen && !is_there).then_some(Refusal::NoRuntime);
         };
         if runtime.names_callers_of(namespace, self.labels.get(namespace)) {
-            return false;
+            return None;
         }
+        let may = self.may(namespace, account, name).await;
+        (!may).then_some(Refusal::NotAllowed)
+    }
+
+    /// Whether RBAC lets a ServiceAccount use a SkillRuntime, or is not known not to.
+    async fn may(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> bool {
         let key = (namespace.to_owned(), account.to_owned(), name.clone());
         if let Some((_, may)) = self.callers.answers.get(&key) {
-            return !may;
+            return *may;
         }
         if self.left == 0 {
-            return false;
+            return true;
         }
         self.left -= 1;
         let asked = review(service_account(namespace, account), &Deed::at_runtime(VERB_USE, name));
@@ -83,12 +100,12 @@ impl<'a> Judge<'a> {
             Ok(answer) => {
                 let may = answer.status.is_some_and(|status| status.allowed);
                 self.callers.answers.insert(key, (Instant::now(), may));
-                !may
+                may
             }
             Err(error) => {
                 warn!(%error, "sidecars that the hub refuses cannot be determined in this look; retrying");
                 self.left = 0;
-                false
+                true
             }
         }
     }

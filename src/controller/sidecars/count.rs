@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knack_hub_api::RuntimeName;
 use knack_injection::names::{ANNOTATION_MIRROR, DISABLED};
-use knack_vocabulary::{ANNOTATION_INJECTION, ANNOTATION_RUNTIME, ENABLED, LABEL_INJECT, LABEL_ROLE, ROLE_SANDBOX};
+use knack_vocabulary::{
+    ANNOTATION_INJECTION, ANNOTATION_RUNTIME, CONTAINER_SIDECAR, ENABLED, LABEL_INJECT, LABEL_ROLE, ROLE_SANDBOX,
+};
 
 /// Pods that run, or will, as a field selector.
 pub(super) const ALIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -52,8 +54,12 @@ pub(super) fn is_reached(namespace: &str, own: &str) -> bool {
     namespace != own && !NEVER.contains(&namespace)
 }
 
-/// How a pod fares by its metadata, and why; `None` if it does not ask.
-pub(super) fn injection_state(pod: &ObjectMeta, namespace_asks: bool) -> Option<(InjectionState, String)> {
+/// How a pod fares by its metadata and by whether it has a container of the sidecar's name, and why; `None` if it does not ask.
+pub(super) fn injection_state(
+    pod: &ObjectMeta,
+    has_sidecar: bool,
+    namespace_asks: bool,
+) -> Option<(InjectionState, String)> {
     let label = |key: &str| pod.labels.as_ref()?.get(key).map(String::as_str);
     let annotation = |key: &str| pod.annotations.as_ref()?.get(key).map(String::as_str);
     let asks = match label(LABEL_INJECT) {
@@ -72,6 +78,10 @@ pub(super) fn injection_state(pod: &ObjectMeta, namespace_asks: bool) -> Option<
             let why = "nothing has added it; pods get it when they are created";
             (InjectionState::Without, why.to_owned())
         }
+        Some(text) if text.starts_with("injected") && !has_sidecar => {
+            let why = format!("{ANNOTATION_INJECTION} says that it has one, and no container is {CONTAINER_SIDECAR}");
+            (InjectionState::Without, why)
+        }
         Some("injected") => (InjectionState::Injected, String::new()),
         Some(text) => match text.strip_prefix("injected; ") {
             Some(why) => (InjectionState::Partly, why.to_owned()),
@@ -80,14 +90,17 @@ pub(super) fn injection_state(pod: &ObjectMeta, namespace_asks: bool) -> Option<
     })
 }
 
-/// The SkillRuntime of a pod's sidecar: its own word, that of its namespace, or the installation's.
-pub(super) fn runtime_of(pod: &ObjectMeta, of_namespace: Option<&str>, default: &RuntimeName) -> RuntimeName {
+/// The SkillRuntime of a pod's sidecar: its own word, that of its namespace, or the installation's. `None`: that of its
+/// namespace cannot be read, with which a gateway has no catalog. A pod's own word that cannot be read is not passed on to it.
+pub(super) fn runtime_of(pod: &ObjectMeta, of_namespace: Option<&str>, default: &RuntimeName) -> Option<RuntimeName> {
     let own = pod.annotations.as_ref().and_then(|all| all.get(ANNOTATION_RUNTIME));
-    [own.map(String::as_str), of_namespace]
-        .into_iter()
-        .flatten()
-        .find_map(|name| name.parse().ok())
-        .unwrap_or_else(|| default.clone())
+    if let Some(own) = own.and_then(|name| name.parse().ok()) {
+        return Some(own);
+    }
+    match of_namespace.filter(|name| !name.is_empty()) {
+        Some(name) => name.parse().ok(),
+        None => Some(default.clone()),
+    }
 }
 
 /// The pods of one SkillRuntime.
@@ -203,6 +216,14 @@ mod tests {
         let nothing = "nothing has added it; pods get it when they are created";
         let says = |text: &str| json!({"knack.dev/injection": text});
         let enabled = || json!({"knack.dev/inject": "enabled"});
+        let untrue = without("knack.dev/injection says that it has one, and no container is knack-gateway");
+        for text in ["injected", "injected; not redirected: openai (base URLs differ)"] {
+            assert_eq!(
+                injection_state(&pod(enabled(), says(text)), false, false),
+                untrue,
+                "{text}"
+            );
+        }
         for (what, labels, annotations, namespace_asks, expected) in [
             ("asks nobody", json!({}), json!({}), false, None),
             ("by its namespace", json!({}), json!({}), true, without(nothing)),
@@ -256,33 +277,35 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                injection_state(&pod(labels, annotations), namespace_asks),
+                injection_state(&pod(labels, annotations), true, namespace_asks),
                 expected,
                 "{what}"
             );
         }
         let mut ending = pod(enabled(), json!({}));
         ending.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert_eq!(injection_state(&ending, true), None);
-        assert_eq!(injection_state(&ObjectMeta::default(), false), None);
+        assert_eq!(injection_state(&ending, false, true), None);
+        assert_eq!(injection_state(&ObjectMeta::default(), false, false), None);
     }
 
     #[test]
     fn the_runtime_is_the_pods_then_the_namespaces_then_the_installations() {
         let default: RuntimeName = "knack-sandboxes/default".parse().unwrap();
         for (annotation, of_namespace, expected) in [
-            (Value::Null, None, "knack-sandboxes/default"),
-            (Value::Null, Some("team-a/tools"), "team-a/tools"),
-            (Value::Null, Some("nonsense"), "knack-sandboxes/default"),
-            (json!("team-b/own"), Some("team-a/tools"), "team-b/own"),
-            (json!("no/such/name"), Some("team-a/tools"), "team-a/tools"),
+            (Value::Null, None, Some("knack-sandboxes/default")),
+            (Value::Null, Some(""), Some("knack-sandboxes/default")),
+            (Value::Null, Some("team-a/tools"), Some("team-a/tools")),
+            (Value::Null, Some("nonsense"), None),
+            (json!("team-b/own"), Some("team-a/tools"), Some("team-b/own")),
+            (json!("team-b/own"), Some("nonsense"), Some("team-b/own")),
+            (json!("no/such/name"), Some("team-a/tools"), Some("team-a/tools")),
         ] {
             let mut annotations = json!({});
             if !annotation.is_null() {
                 annotations["knack.dev/runtime"] = annotation;
             }
             let found = runtime_of(&pod(json!({}), annotations), of_namespace, &default);
-            assert_eq!(found.to_string(), expected);
+            assert_eq!(found.map(|name| name.to_string()).as_deref(), expected);
         }
     }
 

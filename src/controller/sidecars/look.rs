@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use knack_hub_api::RuntimeName;
+use knack_injection::names::VARIABLE_RUNTIME;
 use knack_vocabulary::{CONFIG_MAP_SIDECAR, ENABLED, LABEL_INJECT};
 use kube::api::ListParams;
 use kube::{Api, Resource as _, ResourceExt as _};
 
 use super::super::context::Context;
 use super::super::error::ControllerError;
-use super::callers::{Callers, Judge};
+use super::callers::{Callers, Judge, Refusal};
 use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, runtime_of};
 use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::workloads::{PodInBrief, stale_image};
@@ -21,8 +22,8 @@ pub(super) const REPORTED_MAX: usize = 1_000;
 /// The result of one look.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// The pods that ask, by the SkillRuntime of their sidecar.
-    pub(super) by_runtime: BTreeMap<RuntimeName, Tally>,
+    /// The pods that ask, by the SkillRuntime of their sidecar; `None`: what names one cannot be read.
+    pub(super) by_runtime: BTreeMap<Option<RuntimeName>, Tally>,
     /// Pods that get an Event.
     pub(super) uninjected: Vec<UninjectedPod>,
 }
@@ -34,7 +35,19 @@ pub(super) struct UninjectedPod {
     /// [`InjectionState::Without`] or [`InjectionState::Refused`].
     pub(super) state: InjectionState,
     pub(super) why: String,
+    /// What helps, for an Event.
+    pub(super) remedy: &'static str,
 }
+
+/// How a pod fares, why, and what helps.
+struct Judgement(InjectionState, String, &'static str);
+
+/// For a pod that has no sidecar: the reason says what helps.
+const NO_REMEDY: &str = "";
+const ALLOW: &str = "an administrator can add the namespace's labels to its spec.allowedCallers, or grant the verb use";
+const NAME_ANOTHER: &str = "make it, or name another one (knack.dev/runtime on the pod, KNACK_RUNTIME in the ConfigMap \
+     knack-sidecar of the namespace)";
+const NAME_ONE: &str = "correct it, and restart the pod";
 
 /// One look under way.
 struct Looking<'a> {
@@ -97,7 +110,7 @@ impl Looking<'_> {
         loop {
             for pod in next_page(self.context, || "list pods".to_owned(), api, &mut params).await? {
                 if wanted(&pod.namespace().unwrap_or_default())
-                    && let Some((state, why)) = injection_state(&pod.metadata, namespace_asks)
+                    && let Some((state, why)) = injection_state(&pod.metadata, pod.has_sidecar(), namespace_asks)
                 {
                     self.count(&pod, state, why).await?;
                 }
@@ -112,12 +125,17 @@ impl Looking<'_> {
     async fn count(&mut self, pod: &PodInBrief, state: InjectionState, why: String) -> Result<(), ControllerError> {
         let namespace = pod.namespace().unwrap_or_default();
         let runtime = self.runtime(&namespace, pod).await?;
-        let (state, why) = self.judged(&namespace, pod, &runtime, (state, why)).await;
+        let Judgement(state, why, remedy) = self.judged(&namespace, pod, runtime.as_ref(), (state, why)).await;
         let tally = self.found.by_runtime.entry(runtime).or_default();
         tally.add(&format!("{namespace}/{}", pod.name_any()), state, &why);
         if state <= InjectionState::Refused && self.found.uninjected.len() < REPORTED_MAX {
             let pod = pod.object_ref(&());
-            self.found.uninjected.push(UninjectedPod { pod, state, why });
+            self.found.uninjected.push(UninjectedPod {
+                pod,
+                state,
+                why,
+                remedy,
+            });
         }
         Ok(())
     }
@@ -127,31 +145,44 @@ impl Looking<'_> {
         &mut self,
         namespace: &str,
         pod: &PodInBrief,
-        runtime: &RuntimeName,
-        by_metadata: (InjectionState, String),
-    ) -> (InjectionState, String) {
-        if by_metadata.0 == InjectionState::Without {
-            return by_metadata;
+        runtime: Option<&RuntimeName>,
+        (state, why): (InjectionState, String),
+    ) -> Judgement {
+        if state == InjectionState::Without {
+            return Judgement(state, why, NO_REMEDY);
         }
+        let Some(runtime) = runtime else {
+            let why = format!("{VARIABLE_RUNTIME} of ConfigMap {CONFIG_MAP_SIDECAR} is not namespace/name");
+            return Judgement(InjectionState::Refused, why, NAME_ONE);
+        };
         let account = pod.service_account();
-        if self.judge.refuses(namespace, account, runtime).await {
-            let why = format!("ServiceAccount {account} may not use SkillRuntime {runtime}");
-            return (InjectionState::Refused, why);
+        match self.judge.refuses(namespace, account, runtime).await {
+            Some(Refusal::NotAllowed) => {
+                let why = format!("ServiceAccount {account} may not use SkillRuntime {runtime}");
+                return Judgement(InjectionState::Refused, why, ALLOW);
+            }
+            Some(Refusal::NoRuntime) => {
+                let why = format!("SkillRuntime {runtime} does not exist");
+                return Judgement(InjectionState::Refused, why, NAME_ANOTHER);
+            }
+            None => {}
         }
         let wanted = self.context.settings.sidecar_image.as_deref();
         match wanted.and_then(|wanted| stale_image(pod, wanted)) {
-            Some(image) if by_metadata.0 == InjectionState::Injected => (InjectionState::Stale, image.to_owned()),
-            _ => by_metadata,
+            Some(image) if state == InjectionState::Injected => {
+                Judgement(InjectionState::Stale, image.to_owned(), NO_REMEDY)
+            }
+            _ => Judgement(state, why, NO_REMEDY),
         }
     }
 
-    /// The SkillRuntime of a pod's sidecar.
-    async fn runtime(&mut self, namespace: &str, pod: &PodInBrief) -> Result<RuntimeName, ControllerError> {
+    /// The SkillRuntime of a pod's sidecar; `None`: what names it cannot be read.
+    async fn runtime(&mut self, namespace: &str, pod: &PodInBrief) -> Result<Option<RuntimeName>, ControllerError> {
         if !self.of_namespaces.contains_key(namespace) {
             let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), namespace);
             let what = || format!("get ConfigMap {namespace}/{CONFIG_MAP_SIDECAR}");
             let settings = self.context.call(what, api.get_opt(CONFIG_MAP_SIDECAR)).await?;
-            let named = settings.and_then(|map| map.data?.remove(knack_injection::names::VARIABLE_RUNTIME));
+            let named = settings.and_then(|map| map.data?.remove(VARIABLE_RUNTIME));
             self.of_namespaces.insert(namespace.to_owned(), named);
         }
         let of_namespace = self.of_namespaces.get(namespace).and_then(Option::as_deref);

@@ -56,7 +56,7 @@ async fn publish(context: &Context, found: Look, reported: &mut HashSet<String>)
     for runtime in context.world.runtimes().iter() {
         let Ok(runtime) = &runtime.0 else { continue };
         let name = RuntimeName::new(runtime.namespace().unwrap_or_default(), runtime.name_any());
-        if let Err(error) = condition(context, runtime, found.by_runtime.get(&name)).await {
+        if let Err(error) = condition(context, runtime, found.by_runtime.get(&Some(name.clone()))).await {
             warn!(%error, runtime = %name, "condition {CONDITION_PODS_INJECTED} could not be written; retrying");
         }
     }
@@ -79,8 +79,7 @@ async fn publish(context: &Context, found: Look, reported: &mut HashSet<String>)
 
 fn event(one: &UninjectedPod) -> Event {
     let (reason, action, note) = if one.state == InjectionState::Refused {
-        let what = "an administrator can add the namespace's labels to its spec.allowedCallers, or grant the verb use";
-        let note = format!("the hub refuses the sidecar of Knack: {}; {what}", one.why);
+        let note = format!("the hub refuses the sidecar of Knack: {}; {}", one.why, one.remedy);
         ("SidecarRefused", "Use", note)
     } else {
         let note = format!("asks for the sidecar of Knack and has none: {}", one.why);

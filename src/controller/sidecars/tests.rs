@@ -48,7 +48,11 @@ fn answer(written: &Mutex<Written>, pods: &[Value], method: &Method, path: &str,
     match (method, path) {
         (&Method::GET, "/api/v1/namespaces") => {
             let namespace = |name: &str, team: &str| json!({"metadata": {"name": name, "labels": {"team": team, "knack.dev/inject": "enabled"}}});
-            list(vec![namespace("listed", "yes"), namespace("other", "no")])
+            list(vec![
+                namespace("listed", "yes"),
+                namespace("other", "no"),
+                namespace("wrong", "yes"),
+            ])
         }
         (&Method::GET, "/apis/knack.dev/v1alpha1/skillruntimes") => list(vec![json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
@@ -57,7 +61,11 @@ fn answer(written: &Mutex<Written>, pods: &[Value], method: &Method, path: &str,
         })]),
         (&Method::GET, "/api/v1/namespaces/listed/pods") => list(of("listed")),
         (&Method::GET, "/api/v1/namespaces/other/pods") => list(of("other")),
-        // The settings of a namespace's sidecars: none of them names a SkillRuntime.
+        (&Method::GET, "/api/v1/namespaces/wrong/pods") => list(of("wrong")),
+        // The settings of a namespace's sidecars.
+        (&Method::GET, "/api/v1/namespaces/wrong/configmaps/knack-sidecar") => {
+            Some(json!({"metadata": {}, "data": {"KNACK_RUNTIME": "tools"}}))
+        }
         (&Method::GET, path) if path.ends_with("/configmaps/knack-sidecar") => Some(json!({"metadata": {}})),
         (&Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews") => {
             let wanted = json!({"group": "knack.dev", "resource": "skillruntimes", "namespace": "home", "name": "default", "verb": "use"});
@@ -154,6 +162,42 @@ async fn a_sidecar_that_the_hub_refuses_makes_the_condition_false_and_its_pod_is
     // Once for each ServiceAccount, and never for those of a namespace that the SkillRuntime names.
     let user = |account: &str| format!("system:serviceaccount:other:{account}");
     assert_eq!(written.asked, [user("granted"), user("app")]);
+}
+
+#[tokio::test]
+async fn a_sidecar_of_a_runtime_that_does_not_exist_is_refused_and_its_pod_is_reported() {
+    let mut lost = pod("listed", "lost", "default", Some(NEW));
+    lost["metadata"]["annotations"]["knack.dev/runtime"] = json!("home/gone");
+    let mut own = pod("wrong", "own", "default", Some(NEW));
+    own["metadata"]["annotations"]["knack.dev/runtime"] = json!("home/default");
+    let mut untrue = pod("listed", "untrue", "default", Some(NEW));
+    untrue["spec"]["initContainers"] = json!([]);
+    let good = pod("listed", "good", "default", Some(NEW));
+    let written = first_look(
+        vec![good, lost, own, pod("wrong", "nonsense", "default", Some(NEW)), untrue],
+        3,
+    )
+    .await;
+    let message = "1 of 3 pods that ask for the sidecar have none: listed/untrue (knack.dev/injection says that it has one, \
+         and no container is knack-gateway)";
+    assert_eq!(said(&written), ["False", "PodsWithoutSidecar", message]);
+    let refused = "SidecarRefused the hub refuses the sidecar of Knack:";
+    assert_eq!(
+        written.events,
+        [
+            format!(
+                "lost {refused} SkillRuntime home/gone does not exist; make it, or name another one (knack.dev/runtime on \
+                 the pod, KNACK_RUNTIME in the ConfigMap knack-sidecar of the namespace)"
+            ),
+            "untrue NoSidecar asks for the sidecar of Knack and has none: knack.dev/injection says that it has one, and no \
+             container is knack-gateway"
+                .to_owned(),
+            format!(
+                "nonsense {refused} KNACK_RUNTIME of ConfigMap knack-sidecar is not namespace/name; correct it, and restart \
+                 the pod"
+            ),
+        ]
+    );
 }
 
 #[tokio::test]

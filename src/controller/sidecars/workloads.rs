@@ -28,6 +28,7 @@ pub(super) struct PodInBrief {
 #[serde(rename_all = "camelCase", default)]
 struct SpecInBrief {
     init_containers: Vec<ContainerInBrief>,
+    containers: Vec<ContainerInBrief>,
     service_account_name: Option<String>,
 }
 
@@ -38,6 +39,13 @@ struct ContainerInBrief {
 }
 
 impl PodInBrief {
+    /// Whether it has a container of the sidecar's name, which one that was written by hand need not have among the init
+    /// containers.
+    pub(super) fn has_sidecar(&self) -> bool {
+        let mut all = self.spec.init_containers.iter().chain(&self.spec.containers);
+        all.any(|container| container.name == CONTAINER_SIDECAR)
+    }
+
     /// Its ServiceAccount; the API server gives each pod one.
     pub(super) fn service_account(&self) -> &str {
         self.spec.service_account_name.as_deref().unwrap_or("default")

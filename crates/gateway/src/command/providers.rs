@@ -1,11 +1,12 @@
 //! The providers of `knack gateway`, and the operator's keys for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{ClientAuthMode, ServeArgs};
+use super::sidecar::{is_sidecar, or_ignored};
 use crate::provider::Api;
 use crate::provider_keys;
 use crate::upstream::{Base, BaseUrl, Upstreams};
@@ -35,13 +36,25 @@ pub(super) fn check_exposure(args: &ServeArgs, bases: &BTreeMap<Api, Base>) -> a
     Ok(())
 }
 
-/// The base URL and the key of each API that is configured. Errors: a URL or a key that cannot be used.
-pub(super) async fn bases(args: &ServeArgs) -> anyhow::Result<BTreeMap<Api, Base>> {
+/// The addresses that are configured.
+pub(super) struct Configured {
+    /// The base URL and the key of each API that has one.
+    pub(super) bases: BTreeMap<Api, Base>,
+    /// APIs of a sidecar whose base URL cannot be read. What an application sends goes nowhere rather than to an address that
+    /// nobody named.
+    pub(super) unreadable: BTreeSet<Api>,
+}
+
+/// Reads the addresses and keys. Errors: a URL or a key that cannot be used.
+pub(super) async fn configured(args: &ServeArgs) -> anyhow::Result<Configured> {
     let mut keys = match &args.provider_keys_dir {
-        Some(folder) => provider_keys::read(folder).await?,
+        Some(folder) => {
+            let keys = provider_keys::read(folder).await;
+            or_ignored("KNACK_PROVIDER_KEYS_DIR", keys.map_err(Into::into), BTreeMap::new)?
+        }
         None => BTreeMap::new(),
     };
-    let mut bases = BTreeMap::new();
+    let (mut bases, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
     for (api, flag) in [
         (Api::OpenAi, &args.upstream_openai),
         (Api::Anthropic, &args.upstream_anthropic),
@@ -51,9 +64,15 @@ pub(super) async fn bases(args: &ServeArgs) -> anyhow::Result<BTreeMap<Api, Base
         if flag.is_none() && key.is_none() {
             continue;
         }
-        let url = BaseUrl::parse(flag.as_deref().unwrap_or(api.default_url()))
-            .map_err(|error| anyhow::anyhow!("--upstream-{}: {error}", api.as_str()))?;
-        bases.insert(api, Base { url, key });
+        match BaseUrl::parse(flag.as_deref().unwrap_or(api.default_url())) {
+            Ok(url) => drop(bases.insert(api, Base { url, key })),
+            Err(error) if is_sidecar() => {
+                let variable = api.as_str().to_uppercase();
+                tracing::warn!("KNACK_UPSTREAM_{variable} is {error}: calls of that API are answered with 502");
+                unreadable.insert(api);
+            }
+            Err(error) => bail!("--upstream-{}: {error}", api.as_str()),
+        }
     }
-    Ok(bases)
+    Ok(Configured { bases, unreadable })
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::args::ServeArgs;
+use super::sidecar::or_ignored;
 use crate::Gateway;
 use crate::budget::Requests;
 use crate::caller::CallerSecret;
@@ -28,9 +29,11 @@ impl RegistryLinks {
         catalog: &Arc<LiveCatalog>,
         secret: &Arc<CallerSecret>,
     ) -> anyhow::Result<Self> {
-        let history = args.registry_client("--history", args.history.as_ref())?;
+        let history = args.registry_client("--history", args.history.as_ref());
+        let history = or_ignored("KNACK_HISTORY", history, || None)?;
         let (reports, reporting) = history.map(Reports::start).unzip();
-        let registry = args.registry_client("--registry", args.registry.as_ref())?;
+        let registry = args.registry_client("--registry", args.registry.as_ref());
+        let registry = or_ignored("KNACK_REGISTRY", registry, || None)?;
         let relay = registry.map(|registry| {
             let relay = Relay::new(registry, Arc::clone(catalog), Arc::clone(secret), reports.clone());
             Arc::new(relay)
@@ -60,10 +63,11 @@ impl RegistryLinks {
 /// Uploads and containers that a registry keeps, if one is named for it.
 pub(super) fn files_of_registry(
     args: &ServeArgs,
-    replicas: &Arc<Replicas>,
+    replicas: Option<&Arc<Replicas>>,
     requests: &Requests,
 ) -> anyhow::Result<Option<Arc<UserFiles>>> {
-    let client = args.registry_client("--files-registry", args.files_registry.as_ref())?;
-    let files = |client| RemoteFiles::new(client, Some(Arc::clone(replicas)), requests.process());
+    let client = args.registry_client("--files-registry", args.files_registry.as_ref());
+    let client = or_ignored("KNACK_FILES_REGISTRY", client, || None)?;
+    let files = |client| RemoteFiles::new(client, replicas.cloned(), requests.process());
     Ok(client.map(|client| UserFiles::of(files(client))))
 }

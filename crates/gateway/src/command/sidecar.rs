@@ -1,0 +1,130 @@
+//! The settings of a sidecar, which come from its environment alone, and in part from a ConfigMap of its namespace. A gateway that
+//! a person starts ends at one that it cannot read, and says why. A sidecar that ended would keep every new pod of the namespace
+//! from starting, so it warns and goes on without that setting.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use clap::builder::{OsStr, Resettable};
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::{Args as _, Command};
+
+use super::args::ServeArgs;
+
+/// The variable that every sidecar has, and nothing else: the SkillRuntime of pods that name none.
+const MARK: &str = "KNACK_DEFAULT_RUNTIME";
+/// What the injection sets itself, and without which an application or a kubelet would not find the gateway.
+const FIXED: [&str; 3] = ["listen", "metrics_listen", "default_runtime"];
+/// A flag that only goes with another one, [`KEYS_FOLDER`].
+const WHOLE_ACCOUNT: &str = "provider_keys_whole_account";
+const KEYS_FOLDER: &str = "--provider-keys-dir";
+
+/// Whether this process is a sidecar: it has the mark of one, and no flags.
+pub(super) fn is_sidecar() -> bool {
+    let flagged = std::env::args_os().skip(1).any(|word| word != "gateway");
+    !flagged && std::env::var_os(MARK).is_some()
+}
+
+/// A setting that is not used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unread {
+    /// Its id among the flags.
+    pub(super) id: String,
+    /// Its variable, and why it is not used; `None` for an empty one, which is as good as absent.
+    pub(super) why: Option<String>,
+}
+
+/// The flags of a gateway, without the variables that this process cannot read if it is a sidecar.
+#[must_use]
+pub fn forgiving(command: Command) -> Command {
+    if !is_sidecar() {
+        return command;
+    }
+    unread()
+        .into_iter()
+        .fold(command, |command, unread| without_variable(command, &unread.id))
+}
+
+fn without_variable(command: Command, id: &str) -> Command {
+    command.mut_arg(id, |flag| flag.env(Resettable::<OsStr>::Reset))
+}
+
+/// The settings of the environment that cannot be read.
+pub(super) fn unread() -> Vec<Unread> {
+    unread_of(ServeArgs::augment_args(Command::new("gateway").no_binary_name(true)))
+}
+
+fn unread_of(mut command: Command) -> Vec<Unread> {
+    let mut found: Vec<Unread> = command.get_arguments().filter_map(unread_text).collect();
+    for unread in &found {
+        command = without_variable(command, &unread.id);
+    }
+    // At most once for each flag: each turn takes the variable of one away.
+    while let Err(error) = command.clone().try_get_matches_from(Vec::<OsString>::new()) {
+        let Some(id) = culprit(&command, &error) else { break };
+        let name = variable(&command, &id);
+        let text = error.to_string();
+        let why = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        found.push(Unread {
+            why: Some(format!("{name} cannot be read and is ignored: {why}")),
+            id: id.clone(),
+        });
+        command = without_variable(command, &id);
+    }
+    found
+}
+
+/// A variable that is empty, or no text at all.
+fn unread_text(flag: &clap::Arg) -> Option<Unread> {
+    let name = flag.get_env()?;
+    let value = std::env::var_os(name)?;
+    let why = match value.to_str() {
+        Some("") => None,
+        Some(_) => return None,
+        None => Some(format!("{} is not UTF-8 and is ignored", name.display())),
+    };
+    let id = flag.get_id().as_str();
+    (!FIXED.contains(&id)).then(|| Unread { id: id.to_owned(), why })
+}
+
+/// The flag whose variable an error is about, if it can be ignored.
+fn culprit(command: &Command, error: &Error) -> Option<String> {
+    let named: BTreeSet<&str> = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(one) => [one.as_str()].into(),
+        ContextValue::Strings(all) => all.iter().map(String::as_str).collect(),
+        _ => return None,
+    };
+    let is_named = |long: &str| named.iter().any(|one| one.split([' ', '=']).next() == Some(long));
+    let mut flags = command.get_arguments();
+    let found = if error.kind() == ErrorKind::MissingRequiredArgument {
+        is_named(KEYS_FOLDER).then(|| flags.find(|flag| flag.get_id() == WHOLE_ACCOUNT))?
+    } else {
+        flags.find(|flag| flag.get_long().is_some_and(|long| is_named(&format!("--{long}"))))
+    };
+    let found = found.filter(|flag| flag.get_env().is_some())?;
+    let id = found.get_id().as_str();
+    (!FIXED.contains(&id)).then(|| id.to_owned())
+}
+
+fn variable(command: &Command, id: &str) -> String {
+    let mut flags = command.get_arguments();
+    let flag = flags.find(|flag| flag.get_id() == id);
+    let name = flag.and_then(clap::Arg::get_env).unwrap_or_default();
+    name.display().to_string()
+}
+
+/// What a setting gives. In a sidecar one that cannot be used is warned about by the name of its variable, and is as if it were
+/// not there.
+pub(super) fn or_ignored<T>(
+    variable: &str,
+    result: anyhow::Result<T>,
+    otherwise: impl FnOnce() -> T,
+) -> anyhow::Result<T> {
+    match result {
+        Err(error) if is_sidecar() => {
+            tracing::warn!("{variable} cannot be used and is ignored: {error:#}");
+            Ok(otherwise())
+        }
+        result => result,
+    }
+}
