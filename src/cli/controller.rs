@@ -26,7 +26,7 @@ pub struct ControllerArgs {
     /// Unique name of this process
     #[arg(long, env = "POD_NAME", hide = true)]
     identity: Option<String>,
-    /// Fetch archives from this network although its addresses are not public, as 10.1.0.0/16; may be given several times
+    /// Allow archives from this network although its addresses are not public, for example 10.1.0.0/16; may be given several times
     #[arg(long = "allow-archive-network")]
     allow_archive_networks: Vec<Network>,
     #[command(flatten)]
@@ -34,22 +34,23 @@ pub struct ControllerArgs {
     /// A name or address of the hub besides its Service's, for its certificate; may be given several times
     #[arg(long = "hub-name")]
     hub_names: Vec<String>,
-    /// There is a registry: keep its certificate, too
+    /// Also issue and renew the registry's certificate
     #[arg(long)]
     registry: bool,
     /// A name or address of the registry besides its Service's, for its certificate; may be given several times
     #[arg(long = "registry-name", requires = "registry")]
     registry_names: Vec<String>,
-    /// The SkillRuntime, as namespace/name, of sidecars whose pod names none; pods that ask for one and have none are reported
+    /// The SkillRuntime, as namespace/name, of sidecars whose pod names none; pods that request a sidecar but do not have one
+    /// are reported
     #[arg(long)]
     injection_runtime: Option<RuntimeName>,
-    /// The image of sidecars that are injected now; pods that have another one are reported
+    /// The image of injected sidecars; pods whose sidecar has another image are reported
     #[arg(long, value_name = "IMAGE", requires = "injection_runtime")]
     sidecar_image: Option<String>,
     /// Restart workloads whose pods have a sidecar of another image, in namespaces with the label knack.dev/roll: enabled
     #[arg(long, requires = "sidecar_image")]
     roll_stale_sidecars: bool,
-    /// Publish the hub's authorities for sidecars as this ClusterTrustBundle, and no more as ConfigMaps in their namespaces
+    /// Publish the hub's authorities for sidecars as this ClusterTrustBundle instead of as ConfigMaps in their namespaces
     #[arg(long, value_name = "NAME")]
     trust_bundle: Option<String>,
     #[command(flatten)]

@@ -29,14 +29,14 @@ use crate::sources::Files;
 /// Arguments of `knack skill diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The skill as it was: folder, manifest file, archive or http(s) address, as `knack skill import` takes them
+    /// The old version: folder, manifest file, archive or http(s) address, as for `knack skill import`
     before: String,
-    /// The skill as it is to be
+    /// The new version
     after: String,
     /// Which skill, where one of them holds several
     #[arg(long, value_name = "NAME")]
     skill: Option<String>,
-    /// End with 1 if anything differs
+    /// Exit with 1 if anything differs
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]

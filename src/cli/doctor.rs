@@ -19,8 +19,8 @@ use crate::packages::{BuildError, Uv, default_store};
 /// Arguments of `knack doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Skills whose programs are looked for: skill folders, manifest files, or folders that hold either. Without any: every
-    /// program that is known
+    /// Skills whose programs to look for: skill folders, manifest files, or folders that hold either; all known programs when
+    /// absent
     paths: Vec<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
@@ -136,7 +136,7 @@ fn look(program: Program, places: &[String]) -> Check {
         ProgramPlace::Here(path) => Check::new(program.name, true, path.display().to_string()),
         ProgramPlace::Closed(path) => {
             let text = format!(
-                "{} is where runs neither look nor may execute; install it below /usr",
+                "runs cannot find or execute {}; install the program under /usr",
                 path.display()
             );
             Check::new(program.name, false, text)
@@ -158,5 +158,5 @@ fn print_text(checks: &[Check]) {
         }
     }
     let missing = checks.iter().filter(|check| !check.is_there).count();
-    terminal::line(&format!("{} of {} are here", checks.len() - missing, checks.len()));
+    terminal::line(&format!("{} of {} are installed", checks.len() - missing, checks.len()));
 }

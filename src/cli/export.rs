@@ -17,7 +17,7 @@ use crate::dev::{Search, discover};
 pub struct ExportArgs {
     /// Manifest file, archive or folder with skills
     source: PathBuf,
-    /// Folder that gets a folder for each skill
+    /// Folder in which a folder is created for each skill
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
@@ -41,7 +41,7 @@ fn write_all(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         terminal::line(&folder.display().to_string());
         if skill.overrides != SpecOverrides::default() {
             terminal::note(&format!(
-                "{}: {}: what its spec sets beside source stays in the manifest; a folder has no place for it",
+                "{}: {}: the fields of its spec other than source stay in the manifest; a folder cannot hold them",
                 skill.origin, skill.id.name
             ));
         }

@@ -20,21 +20,21 @@ use super::typed::Typed;
 pub struct HistoryArgs {
     #[command(flatten)]
     typed: Typed,
-    /// Folder of uploaded skills, as knack dev --registry has it
+    /// Folder of uploaded skills, as given to knack dev --registry
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY", required_unless_present = "server")]
     registry: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
-    /// Executions since then: an age (90m, 12h, 7d), a date or a time (2026-01-31, 2026-01-31T12:00:00Z)
+    /// Only executions since then: an age (90m, 12h, 7d), a date or a time (2026-01-31, 2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
-    /// Executions of this skill: its name, name@version, or the id of its row
+    /// Only executions of this skill: its name, name@version, or the id of its row
     #[arg(long, value_name = "SKILL")]
     skill: Option<String>,
-    /// Executions of this status: pending, running, success, error or timeout
+    /// Only executions of this status: pending, running, success, error or timeout
     #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<Status>,
-    /// Write them as JSON lines, with inputs and outputs, into this file, which others cannot read
+    /// Write the executions as JSON lines, with inputs and outputs, to this file, which other users cannot read
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
 }
@@ -49,7 +49,7 @@ pub async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     if args.server.server.is_some() {
         args.typed.refuse(
             &["--registry"],
-            "with --server, the history is that of a cluster and of no folder",
+            "with --server, the history is read from a cluster, not from a folder",
         )?;
         return history_server::history(&args.server, &filter, args.export.as_deref()).await;
     }
@@ -60,7 +60,7 @@ pub async fn history(args: HistoryArgs) -> anyhow::Result<ExitCode> {
 fn read(folder: &Path, filter: &Filter, file: Option<&Path>) -> anyhow::Result<ExitCode> {
     let kept = read_folder(folder).with_context(|| {
         format!(
-            "--registry {}: there is no history of executions; knack dev --registry makes one",
+            "--registry {}: no history of executions found; knack dev --registry creates one",
             folder.display()
         )
     })?;
@@ -88,7 +88,7 @@ fn read(folder: &Path, filter: &Filter, file: Option<&Path>) -> anyhow::Result<E
 fn status(word: &str) -> Result<Status, String> {
     Status::of_word(word).ok_or_else(|| {
         let words = Status::ALL.map(Status::word).join(", ");
-        format!("it is one of {words}")
+        format!("must be one of {words}")
     })
 }
 
@@ -115,7 +115,7 @@ fn time_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     let time = || text.parse::<Timestamp>().ok();
     age.or_else(time)
         .or_else(day)
-        .ok_or_else(|| "it is an age such as 12h or 7d, a date, or a time such as 2026-01-31T12:00:00Z".to_owned())
+        .ok_or_else(|| "must be an age such as 12h or 7d, a date, or a time such as 2026-01-31T12:00:00Z".to_owned())
 }
 
 #[cfg(test)]

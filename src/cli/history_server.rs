@@ -36,7 +36,7 @@ const PROGRESS: Duration = Duration::from_secs(5);
 /// The registry of a cluster.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
-    /// The registry of a cluster instead, as https://host:port: runs of the gateways of one ServiceAccount
+    /// Read the history of a cluster's registry instead, at https://host:port: runs of the gateways of one ServiceAccount
     #[arg(long, value_name = "URL", requires_all = ["token_file", "ca_file"])]
     pub(super) server: Option<String>,
     /// File with a token of that ServiceAccount for the audience "knack": kubectl create token NAME --audience knack
@@ -45,7 +45,7 @@ pub(super) struct ServerArgs {
     /// File with the authorities of the registry's certificate: ca.crt of the ConfigMap knack-registry-ca
     #[arg(long, value_name = "FILE", requires = "server")]
     pub(super) ca_file: Option<PathBuf>,
-    /// Connect to this address, whatever the name in the URL has: 127.0.0.1 behind kubectl port-forward
+    /// Connect to this address instead of resolving the name in the URL: 127.0.0.1 with kubectl port-forward
     #[arg(long, value_name = "IP", requires = "server")]
     pub(super) address: Option<IpAddr>,
 }
@@ -153,11 +153,11 @@ async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Res
         .await
         .with_context(|| format!("--server: no answer within {} s", PAGE_TIMEOUT.as_secs()))??;
     if status.is_success() {
-        return serde_json::from_slice(&body).context("--server: the answer is no list of executions");
+        return serde_json::from_slice(&body).context("--server: the response is not a list of executions");
     }
     let message = serde_json::from_slice::<Refused>(&body).map_or_else(|_| status.to_string(), |refused| refused.error);
     if status == StatusCode::UNAUTHORIZED {
-        bail!("--token-file: {message}; kubectl create token NAME --audience knack makes one");
+        bail!("--token-file: {message}; create one with: kubectl create token NAME --audience knack");
     }
     bail!("--server: {message}")
 }
@@ -170,7 +170,7 @@ async fn answer(client: &HubClient, path: &str) -> anyhow::Result<(StatusCode, B
     Ok((response.status(), read))
 }
 
-/// JSON lines that come in the wrong order: put beside the file first, and turned when all are there, in the memory of one.
+/// Reverses JSON lines: spools them to a temporary file, then copies them in reverse, one line in memory at a time.
 struct Export {
     file: PathBuf,
     beside: BufWriter<File>,

@@ -41,7 +41,7 @@ pub struct HubArgs {
     /// volume (Kubernetes 1.35 and later)
     #[arg(long, value_name = "IMAGE")]
     runner_image: Option<String>,
-    /// Interpreters of the image of SkillRuntimes that name none, most used first: python, node
+    /// Interpreters in the image of SkillRuntimes that do not name an image, most used first: python, node
     #[arg(long, value_delimiter = ',', value_parser = language, default_value = "python")]
     sandbox_languages: Vec<Language>,
     #[command(flatten)]
@@ -49,11 +49,11 @@ pub struct HubArgs {
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
-    /// File with the key of the journals, the same for all replicas and over restarts: with another one, the results of what
-    /// runs at that moment are lost
+    /// File with the key of the journals, the same for all replicas and across restarts; changing it loses the results of
+    /// running executions
     #[arg(long, value_name = "FILE")]
     journal_key: PathBuf,
-    /// Seconds after which another replica takes over the runtimes of one that does not answer any more
+    /// Seconds after which another replica takes over the runtimes of a replica that no longer answers
     #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::LEASE_DURATION.as_secs(),
         value_parser = clap::value_parser!(u64).range(3..=120))]
     takeover_after: u64,
@@ -61,7 +61,7 @@ pub struct HubArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::START_TIMEOUT.as_secs(),
         value_parser = clap::value_parser!(u64).range(10..=1800))]
     start_timeout: u64,
-    /// Seconds after SIGTERM in which /readyz fails and everything is served on, until load balancers have noticed
+    /// Seconds after SIGTERM during which /readyz fails but requests are still served, until load balancers notice
     #[arg(
         long,
         value_name = "SECONDS",
@@ -69,11 +69,11 @@ pub struct HubArgs {
         default_value_t = 5
     )]
     shutdown_pause_seconds: u64,
-    /// Seconds that running executions may take after that to end at this replica; the rest is handed over, and their
-    /// callers get the result from the next owner
+    /// Seconds after that for running executions to end at this replica; the others are handed over, and their callers get
+    /// the result from the next owner
     #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 60)]
     drain_seconds: u64,
-    /// Where callers of other replicas reach this one, as https://host:port; by default made from --pod-ip
+    /// URL at which callers of other replicas reach this one, as https://host:port; by default built from --pod-ip
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
     /// Address of this pod
@@ -179,7 +179,7 @@ fn settings(args: &HubArgs) -> anyhow::Result<HubSettings> {
             let service = format!("{SERVICE_HUB}.{}.svc", args.installation.namespace);
             format!("https://{}:{}", replica_host(address, &service), args.listen.port())
         }
-        (None, None) => bail!("--advertise: say where callers reach this replica, or set POD_IP"),
+        (None, None) => bail!("--advertise: required: the URL at which callers reach this replica; or set POD_IP"),
     };
     let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
     Ok(HubSettings {

@@ -26,7 +26,7 @@ pub struct ImportArgs {
     /// Skill folder, folder with several, archive (.zip, .tar.gz, .tgz, .tar), or http(s) address: of an archive, of a
     /// SKILL.md, of an index of skills, or, ending with `/`, of a site that has /.well-known/agent-skills/index.json
     source: String,
-    /// Of the index of a site only these skills
+    /// Import only these skills from the index of a site
     #[arg(long, value_name = "NAME")]
     skill: Vec<String>,
     /// Environment variable that holds a key; it is sent to the host of the address only, for skills that belong to it
@@ -34,13 +34,13 @@ pub struct ImportArgs {
     key_env: Option<String>,
     #[command(flatten)]
     ca: CaArgs,
-    /// Write the address and digest of an archive in place of its files: the cluster fetches it
+    /// Write the address and digest of an archive instead of its files; the cluster fetches it
     #[arg(long)]
     pin: bool,
-    /// Namespace of the objects; without it they go where kubectl applies them
+    /// Namespace of the objects; without it, kubectl chooses the namespace
     #[arg(short, long)]
     namespace: Option<String>,
-    /// File to write; standard output without it
+    /// File to write; standard output when absent
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -56,7 +56,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
     } else {
         args.typed.refuse(
             &["--pin", "--skill", "--key-env", "--ca-file", "--ca-pem"],
-            &format!("this would need an http(s) address, not {}", args.source),
+            &format!("has an effect only with an http(s) URL, not with {}", args.source),
         )?;
         on_disk(&args.source).await?
     };

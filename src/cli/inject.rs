@@ -20,8 +20,8 @@ pub struct InjectArgs {
     /// Manifest file, YAML or JSON, with one document or several; `-` for standard input; may be given several times
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     filenames: Vec<PathBuf>,
-    /// What is injected, as the chart wrote it into the ConfigMap knack-injection of its namespace [default: that of a stock
-    /// installation in the namespace knack-system]
+    /// File with the parameters of the injection, from the chart's ConfigMap knack-injection [default: the parameters of an
+    /// installation without changes in the namespace knack-system]
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
 }

@@ -9,25 +9,25 @@ use knack_hub_api::RuntimeName;
 /// The properties of an installation.
 #[derive(Debug, Args)]
 pub(super) struct InstallationArgs {
-    /// Namespace of the installation: its Lease, certificate and Services are there
+    /// Namespace of the installation, with its Lease, certificate and Services
     #[arg(long, env = "POD_NAMESPACE", default_value = "knack-system")]
     pub(super) namespace: String,
     /// The SkillRuntime that serves all namespaces, as namespace/name
     #[arg(long)]
     pub(super) default_runtime: Option<RuntimeName>,
-    /// Look at this namespace only; may be given several times
+    /// Watch this namespace only; may be given several times
     #[arg(long = "watch-namespace")]
     pub(super) watch_namespaces: Vec<String>,
-    /// Namespaces in which code may run: controller and hub have their rights there
+    /// Namespaces in which code may run; controller and hub need rights there
     #[arg(long, value_delimiter = ',')]
     pub(super) runtime_namespaces: Vec<String>,
-    /// Image of SkillRuntimes that name none
+    /// Image of SkillRuntimes that do not name an image
     #[arg(long)]
     pub(super) sandbox_image: Option<String>,
     /// Accept sandbox images without a digest (test clusters)
     #[arg(long)]
     pub(super) allow_image_tags: bool,
-    /// Where /healthz, /readyz and /metrics answer
+    /// Address to serve /healthz, /readyz and /metrics on
     #[arg(long, default_value = "127.0.0.1:9090")]
     pub(super) metrics_listen: SocketAddr,
 }

@@ -18,7 +18,7 @@ pub struct MockArgs {
     /// Address to serve on
     #[arg(long, default_value = "127.0.0.1:4142")]
     listen: SocketAddr,
-    /// What the model says; the built-in script when absent
+    /// Script of the model's answers; the built-in script when absent
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ pub async fn mock(args: MockArgs) -> anyhow::Result<ExitCode> {
     };
     let listener = TcpListener::bind(args.listen)
         .await
-        .with_context(|| format!("--listen {}: the address cannot be served", args.listen))?;
+        .with_context(|| format!("--listen {}: cannot listen on this address", args.listen))?;
     terminal::line(&format!(
         "a scripted model answers on http://{}",
         listener.local_addr()?

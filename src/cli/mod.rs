@@ -54,7 +54,7 @@ pub struct Cli {
 enum Command {
     /// Serve the gateway on this machine, with skills from files
     Dev(dev::DevArgs),
-    /// Show what this machine has for runs of skills, and how to get what it lacks
+    /// Show what this machine provides for runs of skills, and how to install what is missing
     Doctor(doctor::DoctorArgs),
     /// Reconcile Skills and SkillRuntimes in a cluster
     Controller(controller::ControllerArgs),
@@ -70,9 +70,9 @@ enum Command {
     /// Serve the scripted model that demonstrations and tests use as a provider
     #[command(hide = true)]
     Mock(mock::MockArgs),
-    /// Serve the Skills APIs in a cluster: what programs upload is a Skill
+    /// Serve the Skills APIs in a cluster: each upload becomes a Skill
     Registry(registry::RegistryArgs),
-    /// Show the rounds, skills, runs and times of one request, or of the last ones
+    /// Show the rounds, skills, runs and times of one request, or list the last requests
     Trace(trace::TraceArgs),
     /// List or export the executions that knack dev --registry keeps
     History(history::HistoryArgs),
@@ -81,7 +81,7 @@ enum Command {
         #[command(subcommand)]
         command: PackagesCommand,
     },
-    /// Work with skills: check, run, import, export, upload and compare them, make tool declarations
+    /// Work with skills: check, run, import, export, upload and compare them, generate tool declarations
     Skill {
         #[command(subcommand)]
         command: SkillCommand,
@@ -97,7 +97,7 @@ enum SkillCommand {
     /// Choose versions of the packages that a skill declares, for its requirements.lock, and write what its Python functions
     /// declare as tools to its python-tools.lock
     Lock(lock::LockArgs),
-    /// Show which packages skills declare, and how their environments on this machine stand
+    /// Show which packages skills declare, and the state of their environments on this machine
     Packages(packages::PackagesArgs),
     /// Print the tool declarations of decorated or typed Python functions, as JSON
     Schema(schema::SchemaArgs),
@@ -117,10 +117,10 @@ enum SkillCommand {
 enum PackagesCommand {
     /// Build the environments that the skills of a cluster need, by Jobs
     Serve(Box<packages_serve::ServeArgs>),
-    /// Build one environment and push it as an image; what those Jobs run
+    /// Build one environment and push it as an image; run by those Jobs
     #[command(hide = true)]
     Build(builds::BuildArgs),
-    /// Remove environments that nobody has used for a time
+    /// Remove environments that were not used for some time
     Prune(packages::PruneArgs),
 }
 

@@ -27,7 +27,7 @@ pub struct PackagesArgs {
     /// Skill folders, manifest files, or folders that hold either
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Make the environments that are not there
+    /// Build the missing environments
     #[arg(long)]
     build: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub struct PackagesArgs {
 /// Arguments of `knack packages prune`.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
-    /// Remove what was not used for this many days; 0 removes everything that no running knack uses
+    /// Remove environments that were not used for this many days; 0 removes all that no running knack uses
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     unused_for: u64,
 }
@@ -59,7 +59,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
     if !args.build {
         args.typed.refuse(
             &["--ca-file", "--ca-pem"],
-            "nothing is asked of an index without --build",
+            "has an effect only with --build: no index is contacted without it",
         )?;
     }
     let found = discovered(args.paths.clone(), discover).await?;

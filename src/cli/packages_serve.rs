@@ -30,13 +30,13 @@ pub(super) struct ServeArgs {
     /// Where environments are pushed: registry/repository
     #[arg(long, value_name = "REPOSITORY")]
     repository: String,
-    /// Index of Python packages (PEP 503) that builders ask
+    /// Index of Python packages (PEP 503) that builders use
     #[arg(long, value_name = "URL")]
     index: Option<String>,
     /// Secret of that namespace with `netrc` for the index
     #[arg(long, value_name = "NAME")]
     index_secret: Option<String>,
-    /// Index of packages of Node that builders ask; npm's own by default
+    /// Index of packages of Node that builders use; npm's own by default
     #[arg(long, value_name = "URL")]
     npm_index: Option<String>,
     /// Secret of that namespace with `npmrc` for it
@@ -48,7 +48,7 @@ pub(super) struct ServeArgs {
     /// Secret of that namespace to pull the builders' image with; may be given several times
     #[arg(long = "builder-pull-secret", value_name = "NAME")]
     builder_pull_secrets: Vec<String>,
-    /// Speak to the registry without TLS (test clusters)
+    /// Connect to the registry without TLS (test clusters)
     #[arg(long)]
     registry_plain_http: bool,
     #[command(flatten)]

@@ -18,10 +18,9 @@ pub(super) fn place(name: &str) -> ProgramPlace {
 pub(super) fn state(name: &str) -> ProgramState {
     match place(name) {
         ProgramPlace::Here(_) => ProgramState::Here,
-        ProgramPlace::Closed(path) => ProgramState::Closed(format!(
-            "it is {}, where runs neither look nor may execute",
-            path.display()
-        )),
+        ProgramPlace::Closed(path) => {
+            ProgramState::Closed(format!("it is {}, which runs cannot find or execute", path.display()))
+        }
         ProgramPlace::Absent => ProgramState::Absent,
     }
 }

@@ -21,7 +21,7 @@ pub struct PushArgs {
     source: PathBuf,
     #[command(flatten)]
     server: ServerArgs,
-    /// Leave the default version of skills that are there already as it is
+    /// Keep the default version of skills that already exist
     #[arg(long)]
     keep_default: bool,
 }

@@ -42,7 +42,7 @@ pub struct RegistryArgs {
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
-    /// Where /healthz, /readyz and /metrics answer
+    /// Address to serve /healthz, /readyz and /metrics on
     #[arg(long, default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
     /// Keep the history of executions that gateways report in this folder, which no other process may write
@@ -52,7 +52,7 @@ pub struct RegistryArgs {
     #[arg(long, value_name = "DAYS", default_value_t = HistorySettings::DAYS, requires = "history_dir",
         value_parser = clap::value_parser!(u32).range(1..))]
     history_days: u32,
-    /// MiB of the disk that the history takes, in steps of 4
+    /// Maximum size of the history on disk, MiB, in steps of 4
     #[arg(long, value_name = "MIB", default_value_t = HISTORY_MIB, requires = "history_dir",
         value_parser = clap::value_parser!(u64).range(8..=65_536))]
     history_mib: u64,
@@ -63,7 +63,7 @@ pub struct RegistryArgs {
     #[arg(long, value_name = "HOURS", default_value_t = FILES_HOURS, requires = "files_dir",
         value_parser = clap::value_parser!(u32).range(1..=2160))]
     files_hours: u32,
-    /// MiB of the disk that files take; one ServiceAccount has half of them at most, one client of it a quarter
+    /// Maximum size of all files on disk, MiB; one ServiceAccount may use half of it, one client of it a quarter
     #[arg(long, value_name = "MIB", default_value_t = FILES_MIB, requires = "files_dir",
         value_parser = clap::value_parser!(u64).range(128..=1_048_576))]
     files_mib: u64,
@@ -71,7 +71,7 @@ pub struct RegistryArgs {
     catalog: CatalogArgs,
     #[command(flatten)]
     ca: CaArgs,
-    /// Seconds after SIGTERM in which /readyz fails and everything is served on, until load balancers have noticed
+    /// Seconds after SIGTERM during which /readyz fails but requests are still served, until load balancers notice
     #[arg(
         long,
         value_name = "SECONDS",
@@ -79,7 +79,7 @@ pub struct RegistryArgs {
         default_value_t = 5
     )]
     shutdown_pause_seconds: u64,
-    /// Seconds that answers under way may take after that
+    /// Seconds after that for running answers to end
     #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 30)]
     drain_seconds: u64,
 }

@@ -53,7 +53,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let packages = Packages::new(environments, rules, roots, terminal::note);
     if packages.ensure(&skill).await.is_err() {
         bail!(
-            "skill {}: what it declares is not there, so it is not run",
+            "skill {}: the packages that it declares are not installed, so it is not run",
             skill.id.name
         );
     }

@@ -181,7 +181,7 @@ fn configured(tool: &mut ToolRun, config: &[SkillConfig]) -> anyhow::Result<BTre
     let entries = entries_for(config, &tool.skill);
     if let Some(why) = problems(&tool.tool, &tool.config, &entries) {
         bail!(
-            "--tool {}: of its configuration {why}; give values with --set {}.PARAMETER=VALUE",
+            "--tool {}: in its configuration, {why}; give values with --set {}.PARAMETER=VALUE",
             tool.tool,
             tool.skill.name
         );

@@ -57,7 +57,7 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     }
     args.typed.refuse(
         &["--ca-file", "--ca-pem"],
-        "with --runtime, authorities come from the kubeconfig, and packages are there already",
+        "with --runtime, certificate authorities come from the kubeconfig, and packages are already installed",
     )?;
     args.typed.refuse(
         &["--skill"],
@@ -152,7 +152,7 @@ async fn reach(client: &Client, namespace: &str, account: &RuntimeName) -> anyho
         .await
         .with_context(|| format!("listing the hub's pods in namespace {namespace}"))?;
     if listed.is_empty() {
-        bail!("there is no hub in namespace {namespace}; name another with --hub-namespace");
+        bail!("no hub found in namespace {namespace}; name another with --hub-namespace");
     }
     let hub = HubClient::new(HubClientSettings {
         url: format!("https://{SERVICE_HUB}.{namespace}.svc:{DEFAULT_PORT}"),

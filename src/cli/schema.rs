@@ -26,7 +26,7 @@ pub struct SchemaArgs {
 /// The form of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum DeclarationForm {
-    /// Everything that the decorator and the function say.
+    /// All information of the decorator and the function.
     #[default]
     Full,
     /// A tool of OpenAI's Chat Completions.

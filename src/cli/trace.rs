@@ -40,19 +40,19 @@ const PODS_MAX: u32 = 5_000;
 pub struct TraceArgs {
     #[command(flatten)]
     typed: Typed,
-    /// The request, as its answer's header x-knack-request-id, the log and the exemplars name it; without one the last
-    /// requests are listed
+    /// Id of the request, from the response header x-knack-request-id, the log or an exemplar; without it, the last requests
+    /// are listed
     request_id: Option<String>,
     /// Address of a gateway on this machine
     #[arg(long, value_name = "ADDRESS", env = "KNACK_LISTEN", default_value = "127.0.0.1:4141")]
     gateway: SocketAddr,
-    /// Ask the gateways in this namespace of a cluster: those of an installation, and sidecars
+    /// Ask the gateways in this namespace of a cluster: the gateway of an installation, and sidecars
     #[arg(long, short = 'n', value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Context of the kubeconfig
     #[arg(long, requires = "namespace")]
     context: Option<String>,
-    /// How it is printed
+    /// How to print the result
     #[arg(long, short = 'o', value_enum, default_value_t)]
     output: Output,
 }
@@ -123,13 +123,13 @@ fn all(texts: &[String], output: Output) -> anyhow::Result<()> {
 }
 
 /// The message for an answer that cannot be read.
-const OTHER_VERSION: &str = "the gateway's answer is not that of this version of knack";
+const OTHER_VERSION: &str = "the gateway's response is not that of this version of knack";
 
 /// An id is a part of a path.
 fn check_id(id: &str) -> anyhow::Result<()> {
     let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if id.is_empty() || id.len() > ID_MAX_BYTES || !id.bytes().all(is_id) {
-        bail!("{id:?} is no request id; it is in the header x-knack-request-id of the answer");
+        bail!("{id:?} is not a request id; use the value of the response header x-knack-request-id");
     }
     Ok(())
 }
@@ -256,7 +256,7 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, id: Option<&str>) 
 
 /// The body of an answer; `None` for one that does not know the request.
 fn read(answer: &[u8]) -> Lookup {
-    let end = memchr::memmem::find(answer, b"\r\n\r\n").context("the answer has no end of its head")?;
+    let end = memchr::memmem::find(answer, b"\r\n\r\n").context("the response header is incomplete")?;
     let head = String::from_utf8_lossy(&answer[..end]);
     let line = head.lines().next().unwrap_or_default();
     match line.split(' ').nth(1) {

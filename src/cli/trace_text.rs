@@ -157,7 +157,7 @@ fn ran(run: &Run) -> String {
         text.push_str(&format!(", {start} start"));
     }
     if let Some(queued) = run.queued_ms.filter(|queued| *queued > 0) {
-        text.push_str(&format!(", waited {queued} ms for a place"));
+        text.push_str(&format!(", waited {queued} ms for a slot"));
     }
     if let Some(program) = run.program_ms {
         text.push_str(&format!(", program {program} ms"));
@@ -207,7 +207,7 @@ mod tests {
           2         20  round 1: provider 429
         522        610  round 1: provider 200, first byte after 420 ms
        1133          0    load_skill team/pdf: answered
-       1133        480    run_code team/pdf: success, cold start, waited 12 ms for a place, program 41 ms, execution 019a0c1e
+       1133        480    run_code team/pdf: success, cold start, waited 12 ms for a slot, program 41 ms, execution 019a0c1e
        1133          1    run_code: refused, with the reason in the answer to the model
        1615        695  round 2: provider 200, first byte after 300 ms
 "

@@ -23,7 +23,7 @@ pub struct ValidateArgs {
     /// Skill folders, manifest files, archives, or folders that hold skills or manifests
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Demand what the dialect's specification demands, not only what is needed to serve the skill
+    /// Check all requirements of the dialect's specification, not only those for serving the skill
     #[arg(long)]
     strict: bool,
     /// How to print the result

@@ -7,10 +7,10 @@ use knack_skill::config::{ConfigEntry, ConfigSource, SkillConfig};
 /// `--set` and `--set-env`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ConfigArgs {
-    /// Give a configuration parameter of a skill's functions its value; PARAMETER may be TOOL.PARAMETER
+    /// Set a configuration parameter of a skill's functions; PARAMETER may be TOOL.PARAMETER
     #[arg(long, value_name = "SKILL.PARAMETER=VALUE")]
     set: Vec<String>,
-    /// The same, with the value of an environment variable: secrets are not on the command line
+    /// The same, with the value of an environment variable, which keeps secrets off the command line
     #[arg(long, value_name = "SKILL.PARAMETER=NAME")]
     set_env: Vec<String>,
 }

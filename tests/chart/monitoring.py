@@ -143,8 +143,8 @@ def unit_tests_sit_at_thresholds():
 def the_page_has_a_line_for_each_alert():
     """docs/kubernetes.md says of each alert what it means and what to type first, and of no other."""
     with open(PAGE, encoding="utf-8") as file:
-        lines = re.findall(r"^\| `(Knack\w+)` \| ([^|]+) \| ([^|]+) \|$", file.read().split("## At night", 1)[1], re.MULTILINE)
-    assert_equal(sorted(name for name, _, _ in lines), sorted(alerts()), "alerts in docs/kubernetes.md, At night")
+        lines = re.findall(r"^\| `(Knack\w+)` \| ([^|]+) \| ([^|]+) \|$", file.read().split("## Troubleshooting", 1)[1], re.MULTILINE)
+    assert_equal(sorted(name for name, _, _ in lines), sorted(alerts()), "alerts in docs/kubernetes.md, Troubleshooting")
     assert_equal([name for name, _, first in lines if "`kubectl " not in first], [], "alerts without a command to type first")
 
 

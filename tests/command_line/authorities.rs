@@ -25,9 +25,9 @@ async fn a_file_that_cannot_be_used_is_refused_at_the_start() {
             (
                 "--ca-file",
                 "text.pem",
-                "--ca-file text.pem: there is no certificate in it",
+                "--ca-file text.pem: it contains no certificate",
             ),
-            ("--ca-pem", "hello", "--ca-pem: there is no certificate in it"),
+            ("--ca-pem", "hello", "--ca-pem: it contains no certificate"),
         ] {
             let output = knack(folder.path(), &[arguments, &[flag, value]].concat(), &[]).await;
             let said = err(&output);
@@ -37,7 +37,7 @@ async fn a_file_that_cannot_be_used_is_refused_at_the_start() {
     // By their names in the environment.
     for (name, value, why) in [
         ("KNACK_CA_FILE", "empty.pem", "--ca-file empty.pem: it is empty"),
-        ("KNACK_CA_PEM", "hello", "--ca-pem: there is no certificate in it"),
+        ("KNACK_CA_PEM", "hello", "--ca-pem: it contains no certificate"),
     ] {
         let output = knack(folder.path(), &["skill", "lock", "skills/good"], &[(name, value)]).await;
         let said = err(&output);

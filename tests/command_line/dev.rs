@@ -128,7 +128,7 @@ async fn a_request_is_shown_afterwards_and_its_content_is_not() {
             &["0199c0de-0000-7000-8000-000000000000"][..],
             "none of them has request 0199c0de",
         ),
-        (&["../../metrics"], "is no request id"),
+        (&["../../metrics"], "is not a request id"),
     ] {
         let failed = trace(words).await;
         assert!(!failed.status.success() && err(&failed).contains(said), "{failed:?}");

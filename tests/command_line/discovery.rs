@@ -175,7 +175,7 @@ async fn the_index_is_that_of_the_discovery_schema_and_its_files_have_types_tags
         }
     }
     let posted = program.post(INDEX, &Value::Null, &[]).await;
-    assert!(posted.contains("Skills are read here, by GET"), "{posted}");
+    assert!(posted.contains("This path is read-only (GET)"), "{posted}");
 }
 
 #[tokio::test]

@@ -272,8 +272,8 @@ async fn an_address_that_is_none_or_holds_a_password_is_refused_before_anything_
             &["http://user:word@127.0.0.1/good.zip"][..],
             "holds a user or a password",
         ),
-        (&["good", "--pin"], "need an http(s) address"),
-        (&["good", "--key-env", "PATH"], "need an http(s) address"),
+        (&["good", "--pin"], "only with an http(s) URL"),
+        (&["good", "--key-env", "PATH"], "only with an http(s) URL"),
         (&["https://"], "the address is not valid"),
     ] {
         let output = knack(path, &[&["skill", "import", "-o", "x.yaml"], arguments].concat(), &[]).await;

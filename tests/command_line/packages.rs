@@ -40,7 +40,7 @@ async fn validate_reports_missing_imports_and_refused_declarations() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     for part in [
         "ok   default/declares",
-        "a.py:2: mcp is imported and no declared package gives it (add \"mcp\" to packages.python in SKILL.md)",
+        "a.py:2: mcp is imported, but no declared package provides it (add \"mcp\" to packages.python in SKILL.md)",
         "SKILL.md:6: \"First pip install pillow.\" installs nothing",
         "FAIL default/refused",
         "requirements.txt:2: \"--index-url\" names another index",
@@ -76,7 +76,7 @@ async fn validate_checks_the_packages_of_node_that_a_manifest_lists() {
         "node_modules/docx": {"version": "9.5.1", "integrity": format!("sha512-{}==", "a".repeat(86))},
     }})
     .to_string();
-    let make = "make it with knack skill lock";
+    let make = "generate it with knack skill lock";
     for (what, listed, lock, code, said) in [
         ("it fits", json!(["docx@^9"]), Some(&lock), 0, "ok   default/report"),
         ("no lock", json!(["docx@^9"]), None, 0, make),
@@ -85,7 +85,7 @@ async fn validate_checks_the_packages_of_node_that_a_manifest_lists() {
             json!(["docx@^9", "xlsx"]),
             Some(&lock),
             1,
-            "package-lock.json: xlsx is declared and not in the lock (make the lock again with knack skill lock)",
+            "package-lock.json: xlsx is declared but not in the lock (make the lock again with knack skill lock)",
         ),
         (
             "an address",
@@ -111,7 +111,7 @@ async fn validate_checks_the_packages_of_node_that_a_manifest_lists() {
         let told = out(&output);
         assert_eq!(output.status.code(), Some(code), "{what}: {told}");
         assert!(told.contains(said), "{what}: {told}");
-        let missing = "write.cjs:1: pptxgenjs is loaded and no package of Node gives it (add pptxgenjs to spec.packages.node, then";
+        let missing = "write.cjs:1: pptxgenjs is loaded, but no package of Node provides it (add pptxgenjs to spec.packages.node, then";
         assert_eq!(told.contains(missing), code == 0, "{what}: {told}");
     }
 }
@@ -138,7 +138,7 @@ async fn programs_that_skills_name_are_reported_where_they_are_missing() {
             .iter()
             .any(|directory| std::path::Path::new(directory).join(name).exists());
         let line = format!(
-            "SKILL.md:{}: the program {name} is named and is not on this machine (get it with: apt-get install ",
+            "SKILL.md:{}: the program {name} is named but not installed on this machine (get it with: apt-get install ",
             index + 5
         );
         assert_eq!(!is_there, said.contains(&line), "{name}: {said}");
@@ -155,10 +155,7 @@ async fn programs_that_skills_name_are_reported_where_they_are_missing() {
     let path = format!("{}:/usr/bin:/bin", folder.path().join("bin").display());
     let all = out(&knack(folder.path(), &["doctor"], &[("PATH", &path)]).await);
     let is_installed = std::path::Path::new("/usr/bin/xelatex").exists();
-    let closed = format!(
-        "MISSING xelatex: {} is where runs neither look nor may execute",
-        own.display()
-    );
+    let closed = format!("MISSING xelatex: runs cannot find or execute {}", own.display());
     assert!(is_installed || all.contains(&closed), "{all}");
     assert!(
         all.lines().any(|line| line.starts_with("ok      sandbox, for python")),

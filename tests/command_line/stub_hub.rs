@@ -327,7 +327,7 @@ async fn index(State(catalog): State<watch::Sender<Catalog>>, Path(digest): Path
     if is_behind {
         let problem = Problem::new(
             ProblemCode::NotFound,
-            "no skill that you see at this runtime is made of it",
+            "no skill visible to you at this runtime has the digest it",
         );
         return (http::StatusCode::NOT_FOUND, axum::Json(problem)).into_response();
     }

@@ -272,7 +272,7 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
     let whole = form(&[purpose, file]);
     for (body, said) in [
         (whole[..whole.len() - 20].to_vec(), "cannot be read"),
-        (form(&[purpose]), "no file came"),
+        (form(&[purpose]), "no file received"),
         (form(&[purpose, file, file]), "one file"),
         (form(&[purpose, ("file", None, b"x")]), "no filename"),
         (form(&[purpose, ("file", Some("a/.."), b"x")]), "no name"),
@@ -280,7 +280,7 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
         (form(&[file, ("purpose", None, b"batch")]), "is for the provider"),
         (
             form(&[file, purpose, ("expires_after[seconds]", None, b"7200")]),
-            "the anchor is created_at",
+            "anchor must be created_at",
         ),
         (
             form(&[

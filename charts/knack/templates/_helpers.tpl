@@ -94,7 +94,7 @@ the cluster only where it installs; controllers that meet in another way refuse 
 {{- $other := splitList "," . -}}
 {{- range $other -}}
 {{- if or (eq . "*") (has "*" $own) (has . $own) -}}
-{{- fail (printf "the release %s of Knack is in this cluster already and manages %s: two releases would overwrite each other's status. Uninstall it, or give each release its own watchNamespaces" (get $labels "app.kubernetes.io/instance") (ternary "all namespaces" (printf "namespace %s" .) (eq . "*"))) -}}
+{{- fail (printf "the release %s of Knack is already in this cluster and manages %s: two releases would overwrite each other's status. Uninstall it, or give each release its own watchNamespaces" (get $labels "app.kubernetes.io/instance") (ternary "all namespaces" (printf "namespace %s" .) (eq . "*"))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -16,18 +16,18 @@ pub struct RuntimeSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<u64>,
-    /// Highest wall-clock limit a skill may ask for, seconds.
+    /// Highest wall-clock limit that a skill may request, seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub max_timeout_seconds: Option<u64>,
-    /// Whether the model may run code of its own.
+    /// Whether models may run code that they write.
     #[serde(default)]
     pub model_code: ModelCode,
     /// Resources of a sandbox; `limits.memory` binds on a laptop too. Default: requests of cpu 10m, memory 32Mi and
     /// ephemeral-storage 16Mi, limits of cpu 1, memory 512Mi and ephemeral-storage 64Mi. A quarter of the memory is for files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Highest limits a skill may ask for. Default: those of `resources`. Cluster only.
+    /// Highest limits that a skill may request. Default: those of `resources`. Cluster only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 8))]
     pub max_resources: ResourceList,
@@ -35,19 +35,19 @@ pub struct RuntimeSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
-    /// Images that skills may ask for, besides `image`: `registry/repository`, without tag or digest. Cluster only.
+    /// Images that skills may request, besides `image`: `registry/repository`, without tag or digest. Cluster only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 512)))]
     pub allowed_images: Vec<String>,
-    /// Images by name, with digests: a skill asks for one of them by `sandbox.imageName`. Each is allowed by being named here. Cluster only.
+    /// Images by name, with digests: a skill requests one of them by `sandbox.imageName`. All images in this list are allowed. Cluster only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub images: Vec<NamedImage>,
-    /// The one of `images` that skills have that ask for none, in the place of `image`. Cluster only.
+    /// Entry of `images` used by skills that request no image. Mutually exclusive with `image`. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub image_name: Option<String>,
-    /// How long a result can be asked for again, seconds. Its Job and the log of its pod stay for a minute longer. Cluster only.
+    /// How long a result can be requested again, seconds. Its Job and the log of its pod are kept a minute longer. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86_400))]
     pub ttl_seconds_after_finished: Option<u64>,
@@ -70,18 +70,18 @@ pub struct RuntimeSandbox {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub image_pull_secrets: Vec<LocalObjectRef>,
-    /// Whether runs are refused on nodes where the network plugin was not seen to enforce policies. Cluster only.
+    /// Whether runs are refused on nodes where enforcement of network policies was not verified. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
     /// Whether nothing runs without Landlock. seccomp is never optional. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landlock: Option<LandlockDemand>,
-    /// Interpreters that the image holds, most used first; the first one is held ready. Default: those of the installation's
+    /// Interpreters in the image, most used first; the first one is kept ready. Default: those of the installation's
     /// image if `image` is absent too, else python. Cluster only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub languages: Vec<SandboxLanguage>,
-    /// `false`: sandboxes have user ids of their own (user namespaces; Kubernetes 1.33 and later). Default: true. Cluster only.
+    /// `false`: sandboxes run in separate user namespaces (Kubernetes 1.33 and later). Default: true. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_users: Option<bool>,
     /// Labels and annotations of the pods, for autoscalers and accounting. Cluster only.
@@ -92,7 +92,7 @@ pub struct RuntimeSandbox {
     pub logs: Option<LogsMode>,
 }
 
-/// An image that skills ask for by name.
+/// An image that skills request by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamedImage {
@@ -129,7 +129,7 @@ impl RuntimeSandbox {
     }
 }
 
-/// Whether the model may run code of its own; declared tools stay either way.
+/// Whether models may run code that they write; declared tools are not affected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ModelCode {
     /// `run_code` is offered.
@@ -139,23 +139,23 @@ pub enum ModelCode {
     Deny,
 }
 
-/// What the network plugin must have shown before code runs. The runner's own lock is never optional.
+/// Network isolation that is required before code runs. The runner's own lock is always required.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Enforcement {
-    /// Condition `Isolated` reports; runs go on.
+    /// The condition `Isolated` reports the result; runs are not blocked.
     #[default]
     BestEffort,
-    /// Nothing runs on a node that was not seen to isolate sandboxes.
+    /// Code runs only on nodes whose isolation was verified.
     Required,
 }
 
-/// What the node's kernel must give before code runs.
+/// Kernel features that a node must have before code runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LandlockDemand {
-    /// Results say whether Landlock held; runs go on without.
+    /// Results say whether Landlock was active; runs do not require it.
     #[default]
     BestEffort,
-    /// A node without Landlock runs nothing.
+    /// Nothing runs on a node without Landlock.
     Required,
 }
 
@@ -261,14 +261,14 @@ pub struct LocalObjectRef {
     pub name: String,
 }
 
-/// One environment variable that skills are given if they ask for it.
+/// An environment variable for skills that request it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvGrant {
-    /// Name of the variable, as skills ask for it.
+    /// Name of the variable, as skills request it.
     #[schemars(length(min = 1, max = 256))]
     pub name: String,
-    /// Where the value is.
+    /// Source of the value.
     pub value_from: EnvSource,
     /// Skills that get it: `name` (of the runtime's namespace) or `namespace/name`.
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 127)))]

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 /// Most entries of `status.rejectedSkills`.
 pub const STATUS_REJECTED_MAX: usize = 20;
 
-/// What controller and hub say of a runtime.
+/// Status of a runtime, by controller and hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillRuntimeStatus {
-    /// Generation of the spec that the conditions speak of; -1 before the controller saw the object.
+    /// Generation of the spec to which the conditions refer; -1 before the controller saw the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Last value of annotation `knack.dev/requestedAt` that was acted upon.
+    /// Last value of annotation `knack.dev/requestedAt` that was handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub last_handled_reconcile_at: Option<String>,
@@ -25,11 +25,11 @@ pub struct SkillRuntimeStatus {
     /// How many skills it selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<SkillCounts>,
-    /// Selected skills that it does not serve, or not as they ask; the first 20 by namespace and name.
+    /// Selected skills that it does not serve, or not as requested; the first 20 by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub rejected_skills: Vec<RejectedSkill>,
-    /// How the list of skills in requests comes out within `maxListingTokens`, over all skills served; a caller that sees fewer skills has a
+    /// How the list of skills in requests fits into `maxListingTokens`, for all served skills; a caller that sees fewer skills has a
     /// shorter list. Absent when nothing is listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listing: Option<ListingStatus>,
@@ -40,7 +40,7 @@ pub struct SkillRuntimeStatus {
     /// Warm pods, by the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<WarmPoolStatus>,
-    /// What the isolation probe saw, by the hub.
+    /// Result of the isolation probe, by the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<IsolationStatus>,
     /// The hub replica that owns its executions, by the hub.
@@ -59,8 +59,8 @@ pub struct SkillCounts {
     pub rejected: i64,
 }
 
-/// How the lines of the list of skills come out. A list that is too long loses text evenly: descriptions are cut in proportion, down to 60
-/// bytes; then those at the end of the alphabet go; then names.
+/// Number of lines in the list of skills, by how complete they are. A list that is too long is shortened evenly: descriptions are cut in
+/// proportion, down to 60 bytes; then those at the end of the alphabet are removed; then names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListingStatus {
@@ -102,17 +102,17 @@ pub struct WarmPoolStatus {
     pub desired: i64,
 }
 
-/// What the isolation probe saw.
+/// Result of the isolation probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IsolationStatus {
-    /// Whether the runner's own locks held.
+    /// Whether the runner's own locks were effective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<bool>,
     /// Whether the network plugin enforces policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cni: Option<bool>,
-    /// When it looked.
+    /// Time of the probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Time>,
 }

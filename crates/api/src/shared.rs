@@ -14,7 +14,7 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Labels that must be there with these values.
+    /// Labels that must be present with these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub match_labels: Labels,
@@ -46,7 +46,7 @@ pub enum SelectorOperator {
     In,
     /// The label is absent or has none of the values.
     NotIn,
-    /// The label is there.
+    /// The label is present.
     Exists,
     /// The label is absent.
     DoesNotExist,

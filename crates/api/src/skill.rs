@@ -18,7 +18,7 @@ use super::shared::{LabelSelector, Resources, is_false};
 use super::skill_parts::{InputSpec, ToolSpec};
 use super::skill_status::SkillStatus;
 
-/// Desired state of a skill. What is left out comes from the frontmatter of SKILL.md.
+/// Desired state of a skill. Omitted fields are taken from the frontmatter of SKILL.md.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "knack.dev",
@@ -85,11 +85,11 @@ pub struct SkillSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8), inner(length(min = 1, max = 128)))]
     pub ids: Option<Vec<String>>,
-    /// Limits that the skill asks for; it may only tighten those of the runtime.
+    /// Limits that the skill requests; it may only tighten those of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SkillSandbox>,
-    /// Packages that its code imports. Those of Python replace every declaration of such in its files, `requirements.lock` apart;
-    /// a list of those of Node does so too, `package-lock.json` apart.
+    /// Packages that its code imports. Python packages here replace all declarations of Python packages in its files, except
+    /// `requirements.lock`; a list of Node packages replaces those of Node, except `package-lock.json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<SkillPackages>,
     /// Which runtimes may serve it. Default: those of its own namespace and the cluster default. Cluster only.
@@ -140,7 +140,7 @@ pub struct ConfigMapSource {
     /// Name of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Which keys become which files; without it every key becomes the file of its own name.
+    /// Which keys become which files; without it every key becomes a file of the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub items: Option<Vec<ConfigMapItem>>,
@@ -169,7 +169,7 @@ pub struct ArchiveSource {
     /// `https://` (or `http://`) address of a .tar.gz, .tgz, .tar or .zip.
     #[schemars(length(min = 1, max = 2048))]
     pub url: String,
-    /// `sha256:` and 64 hex digits of the archive's bytes: what was reviewed is what is served.
+    /// `sha256:` and 64 hex digits of the archive's bytes: only the reviewed content is served.
     #[schemars(length(min = 71, max = 71))]
     pub digest: String,
 }
@@ -199,7 +199,7 @@ pub struct Activation {
     pub tags: Option<Vec<String>>,
 }
 
-/// A skill's demands on its sandbox.
+/// A skill's requirements for its sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillSandbox {
@@ -207,7 +207,7 @@ pub struct SkillSandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
-    /// Name of an image of the runtime's `sandbox.images`, in the place of `image`; a runtime without that name does not serve
+    /// Name of an image of the runtime's `sandbox.images`, instead of `image`; a runtime without that name does not serve
     /// the skill. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
@@ -229,16 +229,16 @@ pub struct SkillSandbox {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillPackages {
-    /// Requirements as pip writes them: `pillow>=10`. An empty list asks for none of Python.
+    /// Requirements as pip writes them: `pillow>=10`. An empty list means no Python packages.
     #[serde(default)]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub python: Vec<String>,
-    /// Packages of Node as npm writes them: `docx@^9`. They are installed by the skill's `package-lock.json` alone, which must be made
-    /// for them (`knack skill lock`). An empty list asks for none; without a list the skill's files say.
+    /// Packages of Node as npm writes them: `docx@^9`. They are installed only from the skill's `package-lock.json`, which must be
+    /// generated for them (`knack skill lock`). An empty list means no packages; without a list, the skill's files decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub node: Option<Vec<String>>,
-    /// The standard environment, in the place of a list of those of Python: about thirty packages such as numpy, pandas, pillow and openpyxl
+    /// The standard environment, instead of a list of Python packages: about thirty packages such as numpy, pandas, pillow and openpyxl
     /// (docs/packages.md).
     #[serde(default, skip_serializing_if = "is_false")]
     pub standard: bool,

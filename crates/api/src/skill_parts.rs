@@ -25,7 +25,7 @@ pub struct ToolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024)))]
     pub command: Vec<String>,
-    /// JSON Schema of the arguments; wins over `parameters`.
+    /// JSON Schema of the arguments; takes precedence over `parameters`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub input_schema: Option<Value>,
@@ -33,18 +33,18 @@ pub struct ToolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub parameters: Vec<ParameterSpec>,
-    /// Environment names it asks for; values come from grants only.
+    /// Environment variables that it requests; values come only from grants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
     pub env: Vec<String>,
-    /// Callable through `run_skill_tool` only.
+    /// Callable only through `run_skill_tool`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
     /// How much damage a call can do; a runtime offers and runs tools up to its `maxRisk` only. Default: `Safe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<RiskWord>,
-    /// A Python file in the skill's folder: each of its functions is a tool, as `python-tools.lock` has them. It is in
-    /// the place of `name` and `command`.
+    /// A Python file in the skill's folder: each of its functions is a tool, as declared in `python-tools.lock`. Set
+    /// instead of `name` and `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub python: Option<String>,

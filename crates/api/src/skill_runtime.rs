@@ -62,7 +62,7 @@ use super::shared::{LabelRequirement, LabelSelector, Labels};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SkillRuntimeSpec {
-    /// The default of its namespace: what a gateway that names no runtime gets.
+    /// The default of its namespace, for gateways that name no runtime.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
     /// Which skills it serves. Default: all of its namespace.
@@ -71,7 +71,7 @@ pub struct SkillRuntimeSpec {
     /// The highest activation a skill may have here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_activation: Option<ActivationWord>,
-    /// The highest risk of a declared tool that is offered and run; a call of another one is refused. Critical is every tool.
+    /// The highest risk of declared tools that are offered and run; calls of others are refused. Critical allows every tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_risk: Option<RiskWord>,
     /// How code runs.
@@ -96,7 +96,7 @@ pub struct SkillRuntimeSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub env: Vec<EnvGrant>,
-    /// What is demanded of the packages that its skills declare.
+    /// Requirements for the packages that its skills declare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<RuntimePackages>,
     /// Superseded revisions that are kept of every skill served here. Cluster only.
@@ -110,15 +110,15 @@ pub struct SkillRuntimeSpec {
 #[serde(rename_all = "camelCase")]
 pub struct RuntimePackages {
     /// Versions of Python packages that may be chosen, as in a constraints file of pip: `mcp<2`. They add no package; a skill
-    /// that fixes another version is not served. Packages of Node have the versions of their lock.
+    /// that pins another version is not served. Packages of Node have the versions of their lock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub constraints: Vec<String>,
-    /// Serves skills that declare Python packages only with a lock (`requirements.lock`). Packages of Node are installed by a
-    /// lock alone, whatever is set here.
+    /// Serves skills that declare Python packages only with a lock (`requirements.lock`). Packages of Node always
+    /// need a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_lock: bool,
-    /// Gives the standard environment to skills that declare no packages. They are served without it until it is there.
+    /// Provides the standard environment to skills that declare no packages. They are served without it until it exists.
     #[serde(default, skip_serializing_if = "is_false")]
     pub standard: bool,
 }
@@ -127,7 +127,7 @@ pub struct RuntimePackages {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillSelector {
-    /// Labels a Skill must have; bare folders have none.
+    /// Labels that a Skill must have; folders without a manifest have none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub match_labels: Labels,
@@ -175,14 +175,14 @@ pub struct SkillPin {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigValue {
-    /// `PARAMETER`, for every function of the skill that declares it, or `TOOL.PARAMETER`, which wins.
+    /// `PARAMETER`, for every function of the skill that declares it, or `TOOL.PARAMETER`, which takes precedence.
     #[schemars(length(min = 1, max = 192))]
     pub name: String,
     /// The value. Numbers, booleans, lists and maps are written as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub value: Option<String>,
-    /// Where the value is. Cluster only; on a laptop `--set-env` gives it.
+    /// Source of the value. Cluster only; on a laptop use `--set-env`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<EnvSource>,
 }
@@ -235,7 +235,7 @@ pub struct Concurrency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10_000))]
     pub max_queued: Option<usize>,
-    /// How long one may wait, seconds.
+    /// How long a run may wait, seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 600))]
     pub queue_timeout_seconds: Option<u64>,
@@ -249,7 +249,7 @@ pub struct WarmPool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub replicas: Option<usize>,
-    /// When an idle one is let go, seconds.
+    /// Seconds after which an idle one is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86_400))]
     pub max_idle_seconds: Option<u64>,
@@ -263,10 +263,10 @@ pub struct GatewaySettings {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub upstreams: BTreeMap<String, UpstreamRef>,
-    /// What is injected, and how far the loop goes.
+    /// What is injected, and the limits of the loop.
     #[serde(default)]
     pub injection: InjectionSettings,
-    /// How old a gateway's catalog may get without the hub before nothing is injected any more, seconds.
+    /// Maximum age of a gateway's catalog without the hub, after which nothing is injected, seconds.
     /// Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
@@ -282,7 +282,7 @@ pub struct UpstreamRef {
     pub url: String,
 }
 
-/// What is injected, and how far the loop goes.
+/// What is injected, and the limits of the loop.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectionSettings {

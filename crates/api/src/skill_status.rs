@@ -21,10 +21,10 @@ pub const STATUS_EARLIER_MAX: usize = 4;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillStatus {
-    /// Generation of the spec that the conditions speak of; -1 before the controller saw the object.
+    /// Generation of the spec to which the conditions refer; -1 before the controller saw the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Last value of annotation `knack.dev/requestedAt` that was acted upon.
+    /// Last value of annotation `knack.dev/requestedAt` that was handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub last_handled_reconcile_at: Option<String>,
@@ -44,7 +44,7 @@ pub struct SkillStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub version: Option<String>,
-    /// Activation that the skill asks for; a runtime may cap it.
+    /// Activation that the skill requests; a runtime may limit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<ActivationWord>,
     /// What is served.
@@ -70,17 +70,17 @@ pub struct SkillStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(max = 128)))]
     pub ids: Vec<String>,
-    /// What it costs a request.
+    /// Its cost in a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<TokenStatus>,
     /// Packages that it declares, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<PackagesStatus>,
-    /// Revisions before the one in `artifact` that runtimes still serve because its packages are not there yet, newest first.
+    /// Revisions before the one in `artifact` that runtimes still serve because its packages do not exist yet, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub earlier: Vec<EarlierRevision>,
-    /// What the runtimes that select it say; the first 16 by namespace and name.
+    /// State at the runtimes that select it; the first 16 by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub runtimes: Vec<RuntimeVerdict>,
@@ -132,7 +132,7 @@ pub struct EarlierRevision {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub config_maps: Vec<ConfigMapStatus>,
-    /// Activation that it asks for.
+    /// Activation that it requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<ActivationWord>,
     /// Packages that it declares, if any.
@@ -250,18 +250,18 @@ pub struct TokenStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PackagesStatus {
-    /// Which declaration counts.
+    /// The declaration that is used.
     #[schemars(length(max = 256))]
     pub source: String,
-    /// Whether locks fix all their versions.
+    /// Whether locks pin all their versions.
     #[serde(default)]
     pub locked: bool,
-    /// Of Python: names and versions of the lock, or requirements without one. What a lock has for other systems is left out; of a
-    /// package whose version depends on the Python of the image each version stands with its marker.
+    /// Of Python: names and versions of the lock, or requirements without one. Entries for other systems are omitted; if a
+    /// package's version depends on the Python of the image, each version is listed with its marker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub python: Vec<String>,
-    /// Of Node: names and versions of the lock, such as `docx@9.5.1`, sorted; the first 200 of more.
+    /// Of Node: names and versions of the lock, such as `docx@9.5.1`, sorted; at most the first 200.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub node: Vec<String>,
@@ -269,7 +269,7 @@ pub struct PackagesStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub digest: Option<String>,
-    /// Why the declaration cannot be used.
+    /// Why the declaration is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub refused: Option<String>,
@@ -285,17 +285,17 @@ pub struct RuntimePackagesStatus {
     /// Why, and what to do.
     #[schemars(length(max = 1024))]
     pub message: String,
-    /// `standard environment, by the runtime` where the skill declares nothing and the runtime gives it that.
+    /// `standard environment, by the runtime` where the skill declares nothing and the runtime provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub source: Option<String>,
-    /// The image, by digest, whose environment runs of the revision in service there get; absent where they get none.
+    /// The image, by digest, with the environment that runs of the revision in service use there; absent without an environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub environment: Option<String>,
 }
 
-/// What one runtime says of a skill.
+/// State of a skill at one runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeVerdict {

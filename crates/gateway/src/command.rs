@@ -68,7 +68,7 @@ pub struct GatewayArgs {
 
 #[derive(Debug, Subcommand)]
 enum GatewayCommand {
-    /// Ask the gateway of this pod whether it is alive: a probe that needs no shell
+    /// Check whether the gateway of this pod is alive: a probe that needs no shell
     Health(HealthArgs),
 }
 
@@ -192,7 +192,7 @@ fn assemble(
     };
     let linked = follows.then(link).transpose();
     let (replicas, linking) = linked
-        .context("a folder for files of other replicas cannot be made")?
+        .context("cannot create a folder for files of other replicas")?
         .unzip();
     let registry = RegistryLinks::open(args, &catalog, &secret)?;
     let files = files_of_registry(args, replicas.as_ref(), &requests)?;
@@ -207,7 +207,7 @@ fn assemble(
         uploads: registry.relay.clone().map(|relay| relay as Arc<dyn Uploads>),
         history: registry.reports.clone().map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
-        files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
+        files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,
         user_files: files,
         files_folder: None,
         records: RecordStore::new(args.record_store_mib << 20),

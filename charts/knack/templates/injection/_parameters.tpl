@@ -90,7 +90,7 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
 {{- $number := include "knack.quantity" $limit | float64 -}}
 {{- $none := and (eq $name "memory") (eq $number 0.0) -}}
 {{- if and (not $none) (lt $number (include "knack.quantity" $least | float64)) -}}
-{{- fail (printf "injection.resources: the limit of %s (%v) is below %s, with which no sidecar runs" $name $limit $least) -}}
+{{- fail (printf "injection.resources: the limit of %s (%v) is below %s, the minimum for a sidecar" $name $limit $least) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

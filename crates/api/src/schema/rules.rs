@@ -48,9 +48,9 @@ const NAME_FORM_TEXT: &str =
 const ENV_NAME: &str = "self.matches('^[A-Za-z_][A-Za-z0-9_]*$')";
 /// Never granted to a tool: [`knack_skill::tool_env::grantable`], which a test compares.
 pub(super) const ENV_GRANTABLE: &str = "!self.matches('^(ANTHROPIC_API_KEY|ANTHROPIC_AUTH_TOKEN|AZURE_OPENAI_API_KEY|CEREBRAS_API_KEY|COHERE_API_KEY|DEEPSEEK_API_KEY|FIREWORKS_API_KEY|GEMINI_API_KEY|GOOGLE_API_KEY|GROQ_API_KEY|MISTRAL_API_KEY|OPENAI_API_KEY|OPENROUTER_API_KEY|PERPLEXITY_API_KEY|TOGETHER_API_KEY|XAI_API_KEY|HOME|LANG|PATH|TMPDIR|CLASSPATH|ENV|GCONV_PATH|GLIBC_TUNABLES|IFS|JAVA_TOOL_OPTIONS|LOCPATH|PS4|SHELLOPTS|(KNACK_|BASH_|DYLD_|GIT_|LD_|LUA_|NODE_|NPM_CONFIG_|PERL5|PYTHON|RUBY).*)$')";
-const ENV_GRANTABLE_TEXT: &str = "env must not name what is never granted: keys of model providers, HOME, LANG, PATH, TMPDIR, KNACK_*, and what configures an interpreter, a shell or the dynamic linker";
+const ENV_GRANTABLE_TEXT: &str = "env must not contain variables that are never granted: API keys of model providers, HOME, LANG, PATH, TMPDIR, KNACK_*, and variables that configure an interpreter, a shell or the dynamic linker";
 const IMAGE_NAME: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')";
-const IMAGE_NAME_TEXT: &str = "a name of an image is lower-case letters, digits and hyphens, as the runtime's sandbox.images has it; a reference to an image (with /, : or @) goes to sandbox.image";
+const IMAGE_NAME_TEXT: &str = "an image name must consist of lower-case letters, digits and hyphens, as in the runtime's sandbox.images; set an image reference (with /, : or @) in sandbox.image";
 const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
 const NODE_PACKAGE: &str = "self.matches('^(@[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9_~-][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=|*+._ -]*|@npm:[A-Za-z0-9^~<>=|*+._ @/-]*)?$')";
 const PACKAGE_VERSIONS: &str = "self.matches('^[A-Za-z0-9][A-Za-z0-9._-]* *[<>=!~]=?[^@/:]*$')";
@@ -135,12 +135,12 @@ pub const RULES: &[Rule] = &[
         "spec.tools[]",
         "!has(self.python) || !(has(self.name) || has(self.command) || has(self.description) || has(self.inputSchema) || \
          has(self.parameters) || has(self.risk))",
-        "beside python only env and hidden have an effect: each function declares the rest",
+        "a tool with python can set only env and hidden besides: each function declares its other fields",
     ),
     skill(
         "spec.tools[]",
         "!has(self.python) || self.python.matches('^[^/].*[.]py$')",
-        "python must be a path of the skill's folder that ends with .py",
+        "python must be the relative path of a .py file in the skill's folder",
     ),
     skill(
         "spec.tools[].env[]",
@@ -150,56 +150,56 @@ pub const RULES: &[Rule] = &[
     skill(
         "spec.inputs[].name",
         "self.matches('^[a-zA-Z0-9_-]+$')",
-        "input names are letters, digits, _ and -",
+        "input names must consist of letters, digits, _ and -",
     ),
     skill("spec.sandbox.imageName", IMAGE_NAME, IMAGE_NAME_TEXT),
     skill(
         "spec.sandbox",
         "!(has(self.image) && has(self.imageName))",
-        "sandbox.imageName asks for an image of the runtime by name, sandbox.image by reference; set one of the two",
+        "set sandbox.image or sandbox.imageName, not both: the first requests an image by reference, the second an image of the runtime by name",
     ),
     skill(
         "spec.packages.python[]",
         PACKAGE_NAME,
-        "packages.python are names of packages with versions, such as pillow>=10; packages come from the index, not from addresses or paths",
+        "packages.python must be package names with version specifiers, such as pillow>=10; packages are installed from the index, not from URLs or paths",
     ),
     skill(
         "spec.packages.node[]",
         NODE_PACKAGE,
-        "packages.node are names of packages with ranges, such as docx@^9; packages come from the index, not from addresses, folders or version control",
+        "packages.node must be package names with version ranges, such as docx@^9; packages are installed from the index, not from URLs, folders or version control",
     ),
     skill(
         "spec.packages",
         "!(has(self.standard) && self.standard && has(self.python) && self.python.size() > 0)",
-        "packages.standard is in the place of packages.python; set one of the two",
+        "set packages.standard or packages.python, not both",
     ),
     skill(
         "spec.ids[]",
         "self.matches('^[A-Za-z0-9][A-Za-z0-9_.:-]*$')",
-        "ids are letters, digits, `_`, `-`, `.` and `:`, without slashes, commas and blanks",
+        "ids must consist of letters, digits, `_`, `-`, `.` and `:`, without slashes, commas and spaces",
     ),
     skill(
         "spec.allowedRuntimes.namespaces",
         "(self.from == 'Selector') == has(self.selector)",
-        "allowedRuntimes.namespaces needs selector with from: Selector, and only then",
+        "allowedRuntimes.namespaces.selector must be set with from: Selector, and only then",
     ),
     runtime("", NAME_LENGTH, NAME_LENGTH_TEXT),
     runtime("", NAME_FORM, NAME_FORM_TEXT),
     runtime(
         "spec.sandbox",
         "!has(self.timeoutSeconds) || self.timeoutSeconds <= (has(self.maxTimeoutSeconds) ? self.maxTimeoutSeconds : 120)",
-        "sandbox.timeoutSeconds must not be over sandbox.maxTimeoutSeconds (120 when absent); raise the latter",
+        "sandbox.timeoutSeconds must not exceed sandbox.maxTimeoutSeconds (120 when absent); raise the latter",
     ),
     runtime(
         "spec.sandbox.allowedImages[]",
         "!self.contains('@') && !self.matches(':[^/]*$')",
-        "allowedImages are registry/repository without tag and digest: a skill names the digest",
+        "allowedImages must be registry/repository without tag and digest: a skill specifies the digest",
     ),
     runtime("spec.sandbox.images[].name", IMAGE_NAME, IMAGE_NAME_TEXT),
     runtime(
         "spec.sandbox.images",
         "self.all(x, self.exists_one(y, y.name == x.name))",
-        "sandbox.images has each name once",
+        "names in sandbox.images must be unique",
     ),
     runtime(
         "spec.sandbox",
@@ -209,17 +209,17 @@ pub const RULES: &[Rule] = &[
     runtime(
         "spec.sandbox",
         "!(has(self.image) && has(self.imageName))",
-        "sandbox.imageName says which of sandbox.images skills have that ask for none, in the place of sandbox.image; set one of the two",
+        "set sandbox.image or sandbox.imageName, not both: each selects the default image",
     ),
     runtime(
         "spec.sandbox.runAsUserRange",
         "self.min <= self.max",
-        "runAsUserRange.min must not be over runAsUserRange.max",
+        "runAsUserRange.min must not exceed runAsUserRange.max",
     ),
     runtime(
         "spec.sandbox.tolerations[]",
         "!(has(self.operator) && self.operator == 'Exists' && has(self.value) && self.value != '')",
-        "a toleration with operator Exists has no value",
+        "a toleration with operator Exists must not have a value",
     ),
     runtime(
         "spec.sandbox.hostUsers",
@@ -229,14 +229,14 @@ pub const RULES: &[Rule] = &[
     runtime(
         "spec.sandbox.languages",
         "self.all(x, self.exists_one(y, y == x))",
-        "sandbox.languages names each interpreter once",
+        "entries of sandbox.languages must be unique",
     ),
     runtime("spec.sandbox.podMetadata.labels", POD_KEYS, POD_KEYS_TEXT),
     runtime("spec.sandbox.podMetadata.annotations", POD_KEYS, POD_KEYS_TEXT),
     runtime(
         "spec.gateway.upstreams",
         "self.all(k, k in ['openai', 'anthropic', 'gemini'])",
-        "upstreams are openai, anthropic and gemini",
+        "keys of upstreams must be openai, anthropic or gemini",
     ),
     runtime(
         "spec.gateway.upstreams{}.url",
@@ -251,18 +251,18 @@ pub const RULES: &[Rule] = &[
     runtime(
         "spec.packages.constraints[]",
         PACKAGE_VERSIONS,
-        "packages.constraints are names of packages with versions, such as mcp<2",
+        "packages.constraints must be package names with version specifiers, such as mcp<2",
     ),
     runtime(
         "spec.env[].name",
         ENV_NAME,
-        "env names are names of environment variables: letters, digits and _",
+        "env names must be names of environment variables: letters, digits and _",
     ),
     runtime("spec.env[].name", ENV_GRANTABLE, ENV_GRANTABLE_TEXT),
     runtime(
         "spec.env[].skills[]",
         "self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",
-        "skills are name or namespace/name",
+        "skills must be name or namespace/name",
     ),
     runtime(
         "spec.skillSelector.skills[].config[]",

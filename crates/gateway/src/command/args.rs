@@ -23,11 +23,11 @@ pub(super) struct ServeArgs {
     /// The hub, as https://host:port
     #[arg(long, value_name = "URL", env = "KNACK_HUB", required = true)]
     pub(super) hub: Option<String>,
-    /// File with the authorities of the hub's certificate; read again when it changes, and need not be there at the start
+    /// File with the authorities of the hub's certificate; reread when it changes; it may be missing at the start
     #[arg(long, value_name = "FILE", env = "KNACK_HUB_CA", required = true)]
     pub(super) hub_ca: Option<PathBuf>,
     /// The registry of uploaded skills, as https://host:port: requests to the Skills APIs go there, as this gateway's own
-    /// ServiceAccount; --hub-ca has the authorities of its certificate, too
+    /// ServiceAccount; --hub-ca must have the authorities of its certificate, too
     #[arg(long, value_name = "URL", env = "KNACK_REGISTRY")]
     pub(super) registry: Option<String>,
     /// The registry that keeps the history of executions, as https://host:port: runs are reported there, as this gateway's own
@@ -49,7 +49,7 @@ pub(super) struct ServeArgs {
     /// The SkillRuntime to serve, as namespace/name
     #[arg(long, env = "KNACK_RUNTIME", required_unless_present = "default_runtime")]
     pub(super) runtime: Option<RuntimeName>,
-    /// The SkillRuntime to serve where --runtime names none: what the cluster has for applications that choose none
+    /// The SkillRuntime to serve without --runtime: the cluster's default for applications that choose none
     #[arg(long, env = "KNACK_DEFAULT_RUNTIME")]
     pub(super) default_runtime: Option<RuntimeName>,
     /// Base URL for the OpenAI API
@@ -76,8 +76,8 @@ pub(super) struct ServeArgs {
     /// Folder with provider keys, one file per API (openai, anthropic, gemini); sent instead of the client's
     #[arg(long, value_name = "DIR", env = "KNACK_PROVIDER_KEYS_DIR")]
     pub(super) provider_keys_dir: Option<PathBuf>,
-    /// Give callers everything that the keys in --provider-keys-dir can do (files, batches, stored answers of all
-    /// callers that share them), not only model calls
+    /// Let callers do everything that the keys in --provider-keys-dir permit (files, batches, stored answers of all callers
+    /// that share them), not only model calls
     #[arg(long, env = "KNACK_PROVIDER_KEYS_WHOLE_ACCOUNT", requires = "provider_keys_dir")]
     pub(super) provider_keys_whole_account: bool,
     /// Who may use this gateway
@@ -93,14 +93,14 @@ pub(super) struct ServeArgs {
     /// Memory for hidden turns between requests, MiB
     #[arg(long, value_name = "MIB", env = "KNACK_RECORD_STORE_MIB", default_value_t = 16)]
     pub(super) record_store_mib: usize,
-    /// Folder for a copy of the catalog, which a gateway that is started again serves until the hub answers
+    /// Folder for a copy of the catalog, which a restarted gateway serves until the hub answers
     #[arg(long, value_name = "DIR", env = "KNACK_CATALOG_DIR")]
     pub(super) catalog_dir: Option<PathBuf>,
-    /// Seconds that the start waits for the first catalog, so that a pod that is rolled out knows its skills before it gets
-    /// traffic; 0 in a sidecar, whose application waits for it
+    /// Seconds to wait at the start for the first catalog, so that a new pod has its skills before it gets traffic; 0 in a
+    /// sidecar, since its application waits for it
     #[arg(long, value_name = "SECONDS", env = "KNACK_START_WAIT_SECONDS", default_value_t = 10)]
     pub(super) start_wait_seconds: u64,
-    /// Seconds after SIGTERM in which /readyz fails and requests are still taken, until load balancers have noticed
+    /// Seconds after SIGTERM during which /readyz fails but requests are still served, until load balancers notice
     #[arg(
         long,
         value_name = "SECONDS",
@@ -108,10 +108,10 @@ pub(super) struct ServeArgs {
         default_value_t = 5
     )]
     pub(super) shutdown_pause_seconds: u64,
-    /// Seconds that running answers may take after that; the longest request takes 540 unless its runtime says otherwise
+    /// Seconds after that for running answers to end; the longest request takes 540 unless its runtime sets another limit
     #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 600)]
     pub(super) drain_seconds: u64,
-    /// Where /healthz, /readyz and /metrics answer, and within the pod knack trace
+    /// Address to serve /healthz, /readyz, /metrics and, within the pod, knack trace on
     #[arg(long, env = "KNACK_METRICS_LISTEN", default_value = "127.0.0.1:9090")]
     pub(super) metrics_listen: SocketAddr,
 }
