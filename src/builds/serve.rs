@@ -185,7 +185,7 @@ impl Server {
         let Builds { builds, seconds } = self.builds().await?;
         let wanted = self.wanted();
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
-        let mut decision = decide(&wanted, &before, &builds, now);
+        let mut decision = decide(&wanted, &before, &builds, &self.unpulled(), now);
         for key in &decision.start {
             let Some(asked) = wanted.get(key) else { continue };
             if let Err(refused) = self.start(key, asked).await?
@@ -212,6 +212,12 @@ impl Server {
                 return Err(error);
             }
             if let Some(Build::Ended(outcome)) = builds.get(key) {
+                if outcome.state != State::Ready
+                    && decision.records.get(key).is_some_and(|now| now.state == State::Ready)
+                {
+                    let (state, message) = (outcome.state, &outcome.message);
+                    tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be made again");
+                }
                 self.metrics.built(outcome.state, seconds.get(key).copied());
             }
         }
@@ -274,6 +280,17 @@ impl Server {
             .iter()
             .map(|runtime| (&**runtime, self.scope(runtime, &namespaces, &nothing)));
         wanted(scoped, &skills)
+    }
+
+    /// The images of environments that could not be pulled, by the word of the hub, with the time of the last failure.
+    fn unpulled(&self) -> BTreeMap<String, i64> {
+        self.shared.read(|world| {
+            let said = world.runtimes.iter().filter_map(|runtime| {
+                let unpulled = runtime.status.as_ref()?.unpulled_environment.as_ref()?;
+                Some((unpulled.image.clone(), unpulled.failed_at.0.as_second()))
+            });
+            latest(said)
+        })
     }
 
     fn scope<'a>(
@@ -420,6 +437,16 @@ where
     let object = Patch::Apply(object);
     let applied = api.patch(name, &manager, &object);
     call(|| format!("apply {kind} {name}"), applied).await.map(drop)
+}
+
+/// The latest time of each image: two runtimes may have one.
+fn latest(said: impl IntoIterator<Item = (String, i64)>) -> BTreeMap<String, i64> {
+    let mut all = BTreeMap::new();
+    for (image, at) in said {
+        let latest = all.entry(image).or_insert(at);
+        *latest = at.max(*latest);
+    }
+    all
 }
 
 fn failed(state: State, message: &str) -> EnvironmentRecord {
