@@ -1,5 +1,6 @@
 //! Decides the next builds, from the wanted environments, their records and the running Jobs. Pure.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use knack_packages::{EnvironmentRecord, Records, State};
@@ -203,17 +204,40 @@ fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
     }
 }
 
+/// What a record is worth: the least is dropped first. What waits goes before what serves, and of those that wait the last that came:
+/// dropped records are asked for again at the next look, and must not take the place of one that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    Waiting(Reverse<i64>),
+    Failed(Reverse<i64>),
+    Building(Reverse<i64>),
+    /// By the time of the last request.
+    Ready(i64),
+}
+
+impl Worth {
+    const fn of(record: &EnvironmentRecord) -> Self {
+        let since = Reverse(record.since);
+        match record.state {
+            State::Resolving => Self::Waiting(since),
+            State::Building => Self::Building(since),
+            State::Ready => Self::Ready(record.used),
+            _ => Self::Failed(since),
+        }
+    }
+}
+
 /// Drops records beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
-/// most.
+/// most, in the order of [`Worth`].
 fn bound(records: &mut Records, wanted: &BTreeMap<String, Wanted>) {
     let excess = records.0.len().saturating_sub(MAX_RECORDS);
     if excess == 0 {
         return;
     }
     let mut unasked = Vec::new();
-    let mut asked: BTreeMap<&str, BTreeSet<(i64, String)>> = BTreeMap::new();
+    let mut asked: BTreeMap<&str, BTreeSet<(Worth, String)>> = BTreeMap::new();
     for (key, record) in &records.0 {
-        let dropped = (record.used, key.clone());
+        let dropped = (Worth::of(record), key.clone());
         match wanted.get(key) {
             None => unasked.push(dropped),
             Some(one) => drop(asked.entry(&one.skill.namespace).or_default().insert(dropped)),

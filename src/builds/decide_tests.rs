@@ -357,3 +357,39 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
     );
     assert_eq!(again.start, [""; 0], "the failure was before the build");
 }
+
+#[test]
+fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
+    let names: Vec<String> = (0..MAX_RECORDS + 9).map(|number| format!("k{number:04}")).collect();
+    let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    let all = wanted(&keys);
+    // All but three of the places are taken.
+    let ready = names[9..].iter().take(MAX_RECORDS - 3);
+    let mut known = Records(ready.map(|key| (key.clone(), record(State::Ready, 100))).collect());
+    let mut running: Vec<String> = Vec::new();
+    let mut started = 0;
+    for step in 0..20 {
+        // A build takes two looks.
+        let outcome = |step| {
+            if step % 3 == 2 {
+                ended(State::Ready)
+            } else {
+                Build::Running
+            }
+        };
+        let builds = running.iter().map(|key| (key.clone(), outcome(step))).collect();
+        let decision = decide(&all, &known, &builds, &BTreeMap::new(), NOW + step);
+        for (key, record) in &known.0 {
+            let is_lost = record.state == State::Ready && decision.records.get(key).is_none();
+            assert!(!is_lost, "look {step}: {key} served");
+        }
+        assert!(decision.records.0.len() <= MAX_RECORDS, "look {step}");
+        running.retain(|key| !decision.remove.contains(key));
+        started += decision.start.len();
+        running.extend(decision.start);
+        known = decision.records;
+    }
+    assert_eq!((started, running.len()), (3, 0), "one build for each free place");
+    let states = known.0.values().filter(|record| record.state == State::Ready);
+    assert_eq!(states.count(), MAX_RECORDS);
+}
