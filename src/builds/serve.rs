@@ -196,11 +196,19 @@ impl Server {
         }
         // Before their Jobs go: what they said would be lost.
         let mut lines = decision.records.lines();
-        lines.extend(admitted(&decision.records, &wanted, &written, now));
+        let admitted = admitted(&decision.records, &wanted, &written, now);
+        lines.extend(admitted.lines);
         // Before the hub hears of them: it would be refused what it then asks for.
         self.admit(&lines).await?;
         if known.as_ref().is_none_or(|known| known.lines != lines) {
             self.write_records(&lines).await?;
+            for (namespace, count) in &admitted.left_out {
+                tracing::warn!(
+                    namespace,
+                    count,
+                    "SkillRuntimes of a namespace need more environments than there is room for; runs in them are refused"
+                );
+            }
             self.report(&before, &decision.records, &wanted).await;
         }
         for key in &decision.remove {
