@@ -30,7 +30,12 @@ pub(super) fn job_state(job: &Job, pod: Option<&Pod>, repository: &str) -> Build
         )
     } else if is_evicted {
         let message = status.and_then(|status| status.message.clone()).unwrap_or_default();
-        (State::TooLarge, format!("the builder was evicted: {message}"))
+        let state = if is_own_fault(&message) {
+            State::TooLarge
+        } else {
+            State::Failed
+        };
+        (state, format!("the builder was evicted: {message}"))
     } else if let Some(failed) = failed.filter(|failed| failed.reason.as_deref() == Some("DeadlineExceeded")) {
         let waits = waiting(pod).unwrap_or_else(|| failed.message.clone().unwrap_or_default());
         (State::TimedOut, format!("the builder was not done in time: {waits}"))
@@ -60,6 +65,18 @@ pub(super) fn seconds(job: &Job, pod: &Pod) -> Option<f64> {
 fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses.first()?.state.as_ref()?.terminated.as_ref()
+}
+
+/// Whether a pod was evicted for its own limits, by the kubelet's words (`pkg/kubelet/eviction`). Its node may also want room for
+/// others: the same build passes another time.
+fn is_own_fault(message: &str) -> bool {
+    [
+        "exceeds the limit",
+        "exceeds the total limit of containers",
+        "exceeded its local ephemeral storage limit",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
 }
 
 /// Why a pod waits, such as for its image.
@@ -132,10 +149,34 @@ mod tests {
                 Some((State::TooLarge, "ran out of memory")),
             ),
             (
-                "disk",
+                "volume",
                 failed("BackoffLimitExceeded"),
-                json!({"reason": "Evicted", "message": "emptyDir"}),
-                Some((State::TooLarge, "emptyDir")),
+                json!({"reason": "Evicted", "message": "Usage of EmptyDir volume \"store\" exceeds the limit \"5Gi\". "}),
+                Some((State::TooLarge, "EmptyDir")),
+            ),
+            (
+                "disk of the pod",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "}),
+                Some((State::TooLarge, "total limit")),
+            ),
+            (
+                "disk of the container",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "Container builder exceeded its local ephemeral storage limit \"1Gi\". "}),
+                Some((State::TooLarge, "its local")),
+            ),
+            (
+                "disk of the node",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "The node was low on resource: ephemeral-storage. Threshold quantity: 1, available: 0. Container builder was using 2Gi, request is 0, has larger consumption of ephemeral-storage. "}),
+                Some((State::Failed, "low on resource")),
+            ),
+            (
+                "processes of the node",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "The node had condition: [PIDPressure]. "}),
+                Some((State::Failed, "PIDPressure")),
             ),
             (
                 "never started",
