@@ -132,6 +132,7 @@ mod tests {
                 namespace: "n".to_owned(),
                 name: "s".to_owned(),
             },
+            skills: Vec::new(),
             digest: "d".to_owned(),
             artifact: "a".to_owned(),
             is_earlier: false,

@@ -19,6 +19,7 @@ fn wanted(keys: &[&str]) -> BTreeMap<String, Wanted> {
             namespace: key.split_once('/').map_or("n", |(namespace, _)| namespace).to_owned(),
             name: "s".to_owned(),
         },
+        skills: Vec::new(),
         digest: "d".to_owned(),
         artifact: "a".to_owned(),
         is_earlier: key.starts_with("earlier"),

@@ -62,6 +62,16 @@ pub(super) fn seconds(job: &Job, pod: &Pod) -> Option<f64> {
     (seconds >= 0.0).then_some(seconds)
 }
 
+/// Whether the builder has begun, for which it has its request.
+pub(super) fn has_begun(pod: Option<&Pod>) -> bool {
+    let begun = || {
+        let statuses = pod?.status.as_ref()?.container_statuses.as_ref()?;
+        let state = statuses.first()?.state.as_ref()?;
+        Some(state.running.is_some() || state.terminated.is_some())
+    };
+    begun().unwrap_or_default()
+}
+
 fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses.first()?.state.as_ref()?.terminated.as_ref()
@@ -210,5 +220,24 @@ mod tests {
                 (found, expected) => panic!("{what}: {found:?}, not {expected:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_builder_that_waits_for_its_image_or_its_request_has_not_begun() {
+        let status = |state: Value| json!({"containerStatuses": [{"name": "builder", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state}]});
+        for (what, status, expected) in [
+            ("no status", json!({}), false),
+            (
+                "waits",
+                status(json!({"waiting": {"reason": "ContainerCreating"}})),
+                false,
+            ),
+            ("runs", status(json!({"running": {}})), true),
+            ("ended", status(json!({"terminated": {"exitCode": 1}})), true),
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+            assert_eq!(has_begun(Some(&pod)), expected, "{what}");
+        }
+        assert!(!has_begun(None));
     }
 }
