@@ -85,6 +85,8 @@ python_layer() { # folder
   local python
   python=$(python_version)
   ln -sf "$python" "$1/usr/bin/python3"
+  # Child processes of a run look for it by PATH.
+  ln -sf python3 "$1/usr/bin/python"
   rm -rf "$1/usr/lib/$python"/{test,idlelib,lib2to3,ensurepip,distutils,pydoc_data,turtledemo}
   # Character set tables of the C library: Python has its own codecs.
   rm -rf "$1"/usr/lib/*/gconv

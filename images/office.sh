@@ -9,7 +9,6 @@ office_layer() { # folder
   python_layer "$root"
   merged_usr "$root"
   rm -rf "$root"/usr/{sbin,games} "$root"/etc/{X11,init.d,apparmor.d,skel,default,logcheck} "$root"/usr/share/{X11,icons,zsh,systemtap}
-  ln -sf python3 "$root/usr/bin/python"
   alternatives "$root"
   office_settings "$root" "$office"
   # Nothing may gain rights by its file.

@@ -139,6 +139,15 @@ async fn gives_back_exit_code_streams_files_and_locks() {
     assert_eq!(result.status(), ExecutionStatus::Error);
 }
 
+/// Its uid has no account, here as in a pod.
+#[tokio::test]
+async fn a_run_and_its_child_processes_have_a_user_by_name() {
+    let ask = "import getpass; print(getpass.getuser())";
+    let source = format!("import subprocess, sys\n{ask}\nsubprocess.run([sys.executable, '-c', {ask:?}], check=True)");
+    let result = run_python(&source).await;
+    assert_eq!(result.stdout.text(), "knack\nknack\n", "{}", result.stderr.text());
+}
+
 #[tokio::test]
 async fn warm_and_cold_differ_in_nothing_but_time() {
     let source = "import os, sys\nprint(sorted(os.environ), sys.argv, sys.flags.isolated, __name__, os.listdir('.'))";

@@ -1,7 +1,7 @@
 //! The images of the repository of environments that the hub may run, by runtime: a resource name for each, which the admission
 //! policy `sandbox-environments` checks against the hub's rights. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use knack_packages::Records;
@@ -15,24 +15,38 @@ const LET_GO_SECONDS: i64 = 60 * 60;
 /// Most images that are no longer needed and still admitted; 250 bytes each in a ConfigMap and a Role of 1 MiB. The oldest go first.
 const LET_GO_MAX: usize = 400;
 
-/// The lines by image: empty for a needed one, else since when it is not needed, in seconds since the Unix epoch. `written` has the
-/// lines that were written last.
+/// Most bytes of the names of needed images: 1,500 of the longest, 3,000 of usual ones. Their ConfigMap holds 1 MiB, of which 1,000
+/// records take half, and the API server's note of who owns each of its keys counts in the 1.5 MiB of a request to etcd.
+const NEEDED_MAX_BYTES: usize = 300 << 10;
+
+/// The images that the hub may run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Admitted {
+    /// The lines by image: empty for a needed one, else since when it is not needed, in seconds since the Unix epoch.
+    pub(super) lines: BTreeMap<String, String>,
+    /// How many needed images had no room, by namespace.
+    pub(super) left_out: BTreeMap<String, usize>,
+}
+
+/// The images that the hub may run; `written` has the lines that were written last.
 pub(super) fn admitted(
     records: &Records,
     wanted: &BTreeMap<String, Wanted>,
     written: &BTreeMap<String, String>,
     now: i64,
-) -> BTreeMap<String, String> {
-    let mut lines = BTreeMap::new();
+) -> Admitted {
+    let mut needed = BTreeSet::new();
     for (key, wanted) in wanted {
         let environment = records.get(key).and_then(|record| record.environment.as_ref());
         let digest = environment.and_then(|environment| environment.image.rsplit_once("@sha256:"));
         let Some((_, digest)) = digest else { continue };
         for (namespace, runtime) in &wanted.runtimes {
             // Neither a name nor a namespace contains an underscore.
-            lines.insert(format!("{namespace}_{runtime}_{digest}"), String::new());
+            needed.insert(format!("{namespace}_{runtime}_{digest}"));
         }
     }
+    let left_out = bound(&mut needed, written);
+    let mut lines: BTreeMap<String, String> = needed.into_iter().map(|line| (line, String::new())).collect();
     let mut let_go: Vec<(i64, String)> = written
         .iter()
         .filter(|(line, _)| line.contains('_') && !lines.contains_key(*line))
@@ -42,7 +56,37 @@ pub(super) fn admitted(
     let_go.sort();
     let excess = let_go.len().saturating_sub(LET_GO_MAX);
     lines.extend(let_go.drain(excess..).map(|(since, line)| (line, since.to_string())));
-    lines
+    Admitted { lines, left_out }
+}
+
+/// Takes away what has no room: of the namespace whose lines have the most bytes first what was not written before. Returns how many
+/// lines each namespace lost.
+fn bound(needed: &mut BTreeSet<String>, written: &BTreeMap<String, String>) -> BTreeMap<String, usize> {
+    let mut left_out = BTreeMap::new();
+    let mut total: usize = needed.iter().map(String::len).sum();
+    if total <= NEEDED_MAX_BYTES {
+        return left_out;
+    }
+    let mut by_namespace: BTreeMap<String, (usize, BTreeSet<(bool, String)>)> = BTreeMap::new();
+    for line in needed.iter() {
+        let namespace = line.split('_').next().unwrap_or_default().to_owned();
+        let (bytes, lines) = by_namespace.entry(namespace).or_default();
+        *bytes += line.len();
+        let is_new = written.get(line).is_none_or(|since| !since.is_empty());
+        lines.insert((is_new, line.clone()));
+    }
+    while total > NEEDED_MAX_BYTES {
+        let largest = by_namespace.iter_mut().max_by_key(|(_, (bytes, _))| *bytes);
+        let Some((namespace, (bytes, lines))) = largest else {
+            break;
+        };
+        let Some((_, line)) = lines.pop_last() else { break };
+        *bytes -= line.len();
+        total -= line.len();
+        *left_out.entry(namespace.clone()).or_default() += 1;
+        needed.remove(&line);
+    }
+    left_out
 }
 
 /// The rules of the Role: the hub may `use` these images. A rule without names would be one for all of them, so without a
@@ -88,6 +132,7 @@ mod tests {
                 namespace: "n".to_owned(),
                 name: "s".to_owned(),
             },
+            skills: Vec::new(),
             digest: "d".to_owned(),
             artifact: "a".to_owned(),
             is_earlier: false,
@@ -132,7 +177,10 @@ mod tests {
             ("failed", &[("c", "main")]),
             ("new", &[("c", "main")]),
         ]);
-        let lines: Vec<String> = admitted(&records, &all, &BTreeMap::new(), NOW).into_keys().collect();
+        let lines: Vec<String> = admitted(&records, &all, &BTreeMap::new(), NOW)
+            .lines
+            .into_keys()
+            .collect();
         assert_eq!(lines, [format!("a_main_{digest}"), format!("b_main_{digest}")]);
     }
 
@@ -153,7 +201,7 @@ mod tests {
             ("a record", ("0123456789abcdef", "{}".to_owned()), None),
         ] {
             let line = before.0;
-            let lines = admitted(&records, &all, &written(&[before]), NOW);
+            let lines = admitted(&records, &all, &written(&[before]), NOW).lines;
             assert_eq!(lines.get("a_main_new").map(String::as_str), Some(""), "{what}");
             assert_eq!(
                 lines.get(line).cloned(),
@@ -162,7 +210,7 @@ mod tests {
             );
         }
         // It is needed again.
-        let lines = admitted(&records, &all, &written(&[("a_main_new", since.to_string())]), NOW);
+        let lines = admitted(&records, &all, &written(&[("a_main_new", since.to_string())]), NOW).lines;
         assert_eq!(lines, written(&[("a_main_new", String::new())]));
     }
 
@@ -175,9 +223,38 @@ mod tests {
             )
         };
         let written: BTreeMap<String, String> = (0..LET_GO_MAX + 7).map(line).collect();
-        let lines = admitted(&Records::default(), &BTreeMap::new(), &written, NOW);
+        let lines = admitted(&Records::default(), &BTreeMap::new(), &written, NOW).lines;
         assert_eq!(lines.len(), LET_GO_MAX);
         assert!(!lines.contains_key("a_main_0006") && lines.contains_key("a_main_0007"));
+    }
+
+    #[test]
+    fn a_namespace_with_many_runtimes_and_environments_takes_no_other_one_its_images() {
+        // A hundred runtimes with a hundred environments each, and a namespace with one of each.
+        let runtimes: Vec<String> = (0..100).map(|number| format!("runtime-{number:03}")).collect();
+        let greedy: Vec<(&str, &str)> = runtimes.iter().map(|name| ("greedy", name.as_str())).collect();
+        let keys: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
+        let mut asked: Vec<(&str, &[(&str, &str)])> =
+            keys.iter().map(|key| (key.as_str(), greedy.as_slice())).collect();
+        asked.push(("zz", &[("modest", "main")]));
+        let all = wanted(&asked);
+        let digest = |key: &str| format!("{key:0>64}");
+        let records = all.keys().map(|key| (key.clone(), record(Some(&digest(key)))));
+        let records = Records(records.collect());
+        let first = admitted(&records, &all, &BTreeMap::new(), NOW);
+        let bytes: usize = first.lines.keys().map(String::len).sum();
+        assert!(bytes <= NEEDED_MAX_BYTES, "{bytes}");
+        assert!(first.lines.contains_key(&format!("modest_main_{}", digest("zz"))));
+        let left = BTreeMap::from([("greedy".to_owned(), 10_001 - first.lines.len())]);
+        assert_eq!(first.left_out, left);
+        // One more environment of the namespace takes none of its other ones their place.
+        asked.push(("000a", &greedy));
+        let all = wanted(&asked);
+        let mut records = records;
+        records.0.insert("000a".to_owned(), record(Some(&digest("000a"))));
+        let second = admitted(&records, &all, &first.lines, NOW + 9);
+        assert_eq!(second.lines, first.lines);
+        assert_eq!(second.left_out["greedy"], left["greedy"] + 100);
     }
 
     #[test]

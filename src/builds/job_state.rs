@@ -30,7 +30,12 @@ pub(super) fn job_state(job: &Job, pod: Option<&Pod>, repository: &str) -> Build
         )
     } else if is_evicted {
         let message = status.and_then(|status| status.message.clone()).unwrap_or_default();
-        (State::TooLarge, format!("the builder was evicted: {message}"))
+        let state = if is_own_fault(&message) {
+            State::TooLarge
+        } else {
+            State::Failed
+        };
+        (state, format!("the builder was evicted: {message}"))
     } else if let Some(failed) = failed.filter(|failed| failed.reason.as_deref() == Some("DeadlineExceeded")) {
         let waits = waiting(pod).unwrap_or_else(|| failed.message.clone().unwrap_or_default());
         (State::TimedOut, format!("the builder did not finish in time: {waits}"))
@@ -57,9 +62,31 @@ pub(super) fn seconds(job: &Job, pod: &Pod) -> Option<f64> {
     (seconds >= 0.0).then_some(seconds)
 }
 
+/// Whether the builder has begun, for which it has its request.
+pub(super) fn has_begun(pod: Option<&Pod>) -> bool {
+    let begun = || {
+        let statuses = pod?.status.as_ref()?.container_statuses.as_ref()?;
+        let state = statuses.first()?.state.as_ref()?;
+        Some(state.running.is_some() || state.terminated.is_some())
+    };
+    begun().unwrap_or_default()
+}
+
 fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses.first()?.state.as_ref()?.terminated.as_ref()
+}
+
+/// Whether a pod was evicted for its own limits, by the kubelet's words (`pkg/kubelet/eviction`). Its node may also want room for
+/// others: the same build passes another time.
+fn is_own_fault(message: &str) -> bool {
+    [
+        "exceeds the limit",
+        "exceeds the total limit of containers",
+        "exceeded its local ephemeral storage limit",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
 }
 
 /// Why a pod waits, such as for its image.
@@ -132,10 +159,34 @@ mod tests {
                 Some((State::TooLarge, "ran out of memory")),
             ),
             (
-                "disk",
+                "volume",
                 failed("BackoffLimitExceeded"),
-                json!({"reason": "Evicted", "message": "emptyDir"}),
-                Some((State::TooLarge, "emptyDir")),
+                json!({"reason": "Evicted", "message": "Usage of EmptyDir volume \"store\" exceeds the limit \"5Gi\". "}),
+                Some((State::TooLarge, "EmptyDir")),
+            ),
+            (
+                "disk of the pod",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "}),
+                Some((State::TooLarge, "total limit")),
+            ),
+            (
+                "disk of the container",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "Container builder exceeded its local ephemeral storage limit \"1Gi\". "}),
+                Some((State::TooLarge, "its local")),
+            ),
+            (
+                "disk of the node",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "The node was low on resource: ephemeral-storage. Threshold quantity: 1, available: 0. Container builder was using 2Gi, request is 0, has larger consumption of ephemeral-storage. "}),
+                Some((State::Failed, "low on resource")),
+            ),
+            (
+                "processes of the node",
+                failed("BackoffLimitExceeded"),
+                json!({"reason": "Evicted", "message": "The node had condition: [PIDPressure]. "}),
+                Some((State::Failed, "PIDPressure")),
             ),
             (
                 "never started",
@@ -169,5 +220,24 @@ mod tests {
                 (found, expected) => panic!("{what}: {found:?}, not {expected:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_builder_that_waits_for_its_image_or_its_request_has_not_begun() {
+        let status = |state: Value| json!({"containerStatuses": [{"name": "builder", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state}]});
+        for (what, status, expected) in [
+            ("no status", json!({}), false),
+            (
+                "waits",
+                status(json!({"waiting": {"reason": "ContainerCreating"}})),
+                false,
+            ),
+            ("runs", status(json!({"running": {}})), true),
+            ("ended", status(json!({"terminated": {"exitCode": 1}})), true),
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+            assert_eq!(has_begun(Some(&pod)), expected, "{what}");
+        }
+        assert!(!has_begun(None));
     }
 }

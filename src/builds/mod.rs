@@ -11,6 +11,7 @@
 
 mod admitted;
 mod build;
+mod builders;
 mod credentials;
 mod decide;
 mod fit;
@@ -21,6 +22,7 @@ mod layer;
 mod metrics;
 mod outcome;
 mod registry;
+mod requests;
 mod serve;
 
 mod wanted;

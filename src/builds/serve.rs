@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::Role;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
-use knack_packages::{EnvironmentRecord, Records, Request, State, given, stated};
+use knack_packages::{EnvironmentRecord, Records, State, given, stated};
 use knack_serving::probes;
-use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, LABEL_ENVIRONMENT, ROLE_ENVIRONMENTS};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -22,10 +21,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::admitted::{admitted, has_rules, rules};
-use super::decide::{Build, decide};
-use super::job::{BuilderSettings, compressed, job, name, request};
-use super::job_state::{job_state, seconds};
+use super::builders::{Builders, Builds};
+use super::decide::{Build, Decision, decide};
+use super::job::BuilderSettings;
 use super::metrics::BuildMetrics;
+use super::requests::Requests;
 use super::wanted::{Wanted, wanted};
 use crate::api_call::{CallError, call};
 use crate::environments::records;
@@ -42,8 +42,6 @@ const LOOK_BUSY: Duration = Duration::from_secs(1);
 const LOOK_IDLE: Duration = Duration::from_secs(30);
 /// Pause after the API server failed.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Largest request, compressed: what a ConfigMap holds, with room for its metadata.
-const REQUEST_MAX_BYTES: usize = 900 << 10;
 
 /// Reason of the Event of a Skill whose environment is there.
 const EVENT_READY: &str = "PackagesReady";
@@ -51,6 +49,8 @@ const EVENT_READY: &str = "PackagesReady";
 const EVENT_FAILED: &str = "PackagesFailed";
 /// Action of both.
 const EVENT_ACTION: &str = "Build";
+/// Most skills of an environment that get an Event of it: the standard environment of a runtime can be that of hundreds.
+const EVENTS_MAX: usize = 20;
 
 /// The settings of the process.
 #[derive(Debug, Clone)]
@@ -96,9 +96,7 @@ pub async fn serve(
         stop.clone().cancelled_owned(),
     ));
     let server = Server {
-        jobs: Api::namespaced(client.clone(), &settings.builder.namespace),
-        pods: Api::namespaced(client.clone(), &settings.builder.namespace),
-        requests: Api::namespaced(client.clone(), &settings.builder.namespace),
+        builders: Builders::new(&client, settings.builder.clone()),
         records: Api::namespaced(client.clone(), &settings.watching.namespace),
         roles: Api::namespaced(client, &settings.watching.namespace),
         lists: watch::lists(&settings.watching),
@@ -123,19 +121,16 @@ struct WrittenRecords {
     lines: BTreeMap<String, String>,
 }
 
-/// Builder Jobs, by key.
+/// What is kept from one look to the next.
 #[derive(Default)]
-struct Builds {
-    builds: BTreeMap<String, Build>,
-    /// How long those took that have ended.
-    seconds: BTreeMap<String, f64>,
+struct Past {
+    /// `None`: nothing was read yet.
+    written: Option<WrittenRecords>,
+    requests: Requests,
 }
 
 struct Server {
-    jobs: Api<Job>,
-    pods: Api<Pod>,
-    /// Requests of builders.
-    requests: Api<ConfigMap>,
+    builders: Builders,
     /// Where controller and hub read.
     records: Api<ConfigMap>,
     /// The Roles of environments, which say what the hub may run.
@@ -151,10 +146,10 @@ struct Server {
 impl Server {
     async fn run(&self) {
         let mut changes = self.shared.changes();
-        let mut known: Option<WrittenRecords> = None;
+        let mut past = Past::default();
         loop {
             changes.mark_unchanged();
-            let pause = match self.look(&mut known).await {
+            let pause = match self.look(&mut past).await {
                 Ok(true) => LOOK_BUSY,
                 Ok(false) => LOOK_IDLE,
                 Err(error) => {
@@ -169,97 +164,114 @@ impl Server {
     }
 
     /// One look; whether builders run.
-    async fn look(&self, known: &mut Option<WrittenRecords>) -> Result<bool, CallError> {
+    async fn look(&self, past: &mut Past) -> Result<bool, CallError> {
         if let Some(what) = self.shared.read(|world| world.waiting_for(self.lists)) {
             tracing::debug!(what, "waiting for the first list");
             return Ok(true);
         }
-        let (before, written) = if let Some(known) = known {
-            (known.records.clone(), known.lines.clone())
-        } else {
-            let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
-            let found = call(what, self.records.get_opt(CONFIG_MAP_PACKAGES)).await?;
-            let before = found.as_ref().map(records).unwrap_or_default();
-            (before, found.and_then(|found| found.data).unwrap_or_default())
-        };
-        let Builds { builds, seconds } = self.builds().await?;
+        let (before, written) = self.before(past.written.as_ref()).await?;
+        let Builds {
+            builds,
+            seconds,
+            waiting,
+        } = self.builders.found().await?;
         let wanted = self.wanted();
+        self.complete(&waiting, &wanted, &mut past.requests).await;
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
-        let mut decision = decide(&wanted, &before, &builds, now);
+        let mut decision = decide(&wanted, &before, &builds, &self.unpulled(), now);
         for key in &decision.start {
             let Some(asked) = wanted.get(key) else { continue };
-            if let Err(refused) = self.start(key, asked).await?
+            if let Err(refused) = self.start(key, asked, &mut past.requests).await?
                 && let Some(record) = decision.records.0.get_mut(key)
             {
-                *record = EnvironmentRecord { since: now, ..refused };
+                match record.state {
+                    State::Ready => record.since = now,
+                    _ => *record = EnvironmentRecord { since: now, ..refused },
+                }
             }
         }
         // Before their Jobs go: what they said would be lost.
         let mut lines = decision.records.lines();
-        lines.extend(admitted(&decision.records, &wanted, &written, now));
+        let admitted = admitted(&decision.records, &wanted, &written, now);
+        lines.extend(admitted.lines);
         // Before the hub hears of them: it would be refused what it then asks for.
         self.admit(&lines).await?;
-        if known.as_ref().is_none_or(|known| known.lines != lines) {
+        if past.written.as_ref().is_none_or(|known| known.lines != lines) {
             self.write_records(&lines).await?;
+            for (namespace, count) in &admitted.left_out {
+                tracing::warn!(
+                    namespace,
+                    count,
+                    "SkillRuntimes of a namespace need more environments than there is room for; runs in them are refused"
+                );
+            }
             self.report(&before, &decision.records, &wanted).await;
         }
-        for key in &decision.remove {
-            let what = || format!("delete Job {}", name(key));
-            let deleted = call(what, self.jobs.delete(&name(key), &DeleteParams::background())).await;
-            if let Err(error) = deleted
-                && error.answer().is_none_or(|status| status.code != 404)
-            {
-                return Err(error);
-            }
-            if let Some(Build::Ended(outcome)) = builds.get(key) {
-                self.metrics.built(outcome.state, seconds.get(key).copied());
-            }
-        }
+        self.remove(&decision, &builds, &seconds).await?;
         let is_busy = decision.records.0.values().any(|record| record.state.is_pending())
             || builds.values().any(|build| *build == Build::Running);
         self.metrics.know(&decision.records);
-        *known = Some(WrittenRecords {
+        past.written = Some(WrittenRecords {
             records: decision.records,
             lines,
         });
         Ok(is_busy)
     }
 
-    /// Builder Jobs by key.
-    async fn builds(&self) -> Result<Builds, CallError> {
-        let of_builders = ListParams::default().labels(LABEL_ENVIRONMENT);
-        let jobs = call(|| "list Jobs of builders".to_owned(), self.jobs.list(&of_builders)).await?;
-        if jobs.items.is_empty() {
-            return Ok(Builds::default());
+    /// The records that were written last, and their lines.
+    async fn before(&self, known: Option<&WrittenRecords>) -> Result<(Records, BTreeMap<String, String>), CallError> {
+        if let Some(known) = known {
+            return Ok((known.records.clone(), known.lines.clone()));
         }
-        let pods = call(|| "list pods of builders".to_owned(), self.pods.list(&of_builders)).await?;
-        let repository = &self.settings.builder.repository;
-        let of_job = |job: &Job| {
-            let uid = job.metadata.uid.as_deref();
-            pods.items.iter().find(|pod| {
-                let owners = pod.metadata.owner_references.iter().flatten();
-                owners.into_iter().any(|owner| Some(owner.uid.as_str()) == uid)
-            })
-        };
-        let jobs = jobs
-            .items
-            .iter()
-            .filter(|job| job.metadata.deletion_timestamp.is_none());
-        let mut known = Builds::default();
-        for job in jobs {
-            let Some(key) = job.labels().get(LABEL_ENVIRONMENT) else {
+        let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
+        let found = call(what, self.records.get_opt(CONFIG_MAP_PACKAGES)).await?;
+        let before = found.as_ref().map(records).unwrap_or_default();
+        Ok((before, found.and_then(|found| found.data).unwrap_or_default()))
+    }
+
+    /// Removes Jobs that have ended, whose outcomes are written.
+    async fn remove(
+        &self,
+        decision: &Decision,
+        builds: &BTreeMap<String, Build>,
+        seconds: &BTreeMap<String, f64>,
+    ) -> Result<(), CallError> {
+        for key in &decision.remove {
+            self.builders.remove(key).await?;
+            if let Some(Build::Ended(outcome)) = builds.get(key) {
+                if outcome.state != State::Ready
+                    && decision.records.get(key).is_some_and(|now| now.state == State::Ready)
+                {
+                    let (state, message) = (outcome.state, &outcome.message);
+                    tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be made again");
+                }
+                self.metrics.built(outcome.state, seconds.get(key).copied());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the requests that Jobs lack; see [`Requests`].
+    async fn complete(
+        &self,
+        waiting: &BTreeMap<String, String>,
+        wanted: &BTreeMap<String, Wanted>,
+        requests: &mut Requests,
+    ) {
+        for (key, uid) in requests.due(waiting, Instant::now()) {
+            let Some(wanted) = wanted.get(key) else { continue };
+            let Some(Ok(input)) = self.input(wanted).await else {
                 continue;
             };
-            if job.name_any() != name(key) {
+            let Ok(bytes) = self.builders.packed(input, wanted) else {
                 continue;
-            }
-            let pod = of_job(job);
-            known.builds.insert(key.clone(), job_state(job, pod, repository));
-            if let Some(took) = pod.and_then(|pod| seconds(job, pod)) {
-                known.seconds.insert(key.clone(), took);
+            };
+            match self.builders.request(key, uid, bytes).await {
+                Ok(true) => tracing::info!(key, "a builder lacked its request"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(key, %error, "a builder lacks its request"),
             }
         }
-        Ok(known)
     }
 
     fn wanted(&self) -> BTreeMap<String, Wanted> {
@@ -274,6 +286,17 @@ impl Server {
             .iter()
             .map(|runtime| (&**runtime, self.scope(runtime, &namespaces, &nothing)));
         wanted(scoped, &skills)
+    }
+
+    /// The images of environments that could not be pulled, by the word of the hub, with the time of the last failure.
+    fn unpulled(&self) -> BTreeMap<String, i64> {
+        self.shared.read(|world| {
+            let said = world.runtimes.iter().filter_map(|runtime| {
+                let unpulled = runtime.status.as_ref()?.unpulled_environment.as_ref()?;
+                Some((unpulled.image.clone(), unpulled.failed_at.0.as_second()))
+            });
+            latest(said)
+        })
     }
 
     fn scope<'a>(
@@ -316,69 +339,55 @@ impl Server {
     }
 
     /// Makes the Job of a key, and its request. The inner error: why there is none.
-    async fn start(&self, key: &str, wanted: &Wanted) -> Result<Result<(), EnvironmentRecord>, CallError> {
+    async fn start(
+        &self,
+        key: &str,
+        wanted: &Wanted,
+        requests: &mut Requests,
+    ) -> Result<Result<(), EnvironmentRecord>, CallError> {
         let input = match self.input(wanted).await {
             Some(Ok(input)) => input,
             Some(Err(record)) => return Ok(Err(record)),
             None => return Ok(Ok(())),
         };
-        let asked = Request {
-            input,
-            constraints: wanted.asked.constraints.clone(),
-            base: wanted.asked.base.clone(),
+        let bytes = match self.builders.packed(input, wanted) {
+            Ok(bytes) => bytes,
+            Err(why) => return Ok(Err(failed(State::TooLarge, why))),
         };
-        let bytes = compressed(&asked);
-        // The same ConfigMap holds both.
-        let beside = self.settings.builder.authorities.as_ref().map_or(0, String::len);
-        if bytes.len() + beside > REQUEST_MAX_BYTES {
-            let text = "its lock exceeds the maximum size for a builder; lock fewer packages, or for fewer platforms";
-            return Ok(Err(failed(State::TooLarge, text)));
+        let Some(uid) = self.builders.job(key).await? else {
+            return Ok(Ok(()));
+        };
+        // Where this fails the next look makes it.
+        if self.builders.request(key, &uid, bytes).await? {
+            requests.made(&uid, Instant::now());
         }
-        let what = || format!("create Job {}", name(key));
-        let made = call(
-            what,
-            self.jobs
-                .create(&PostParams::default(), &job(&self.settings.builder, key)),
-        )
-        .await;
-        let made = match made {
-            Ok(made) => made,
-            // Another replica was faster, or the last one is still going.
-            Err(error) if error.answer().is_some_and(|status| status.code == 409) => return Ok(Ok(())),
-            Err(error) => return Err(error),
-        };
-        let uid = made.metadata.uid.unwrap_or_default();
-        let object = request(&self.settings.builder, key, &uid, bytes);
-        let what = || format!("create ConfigMap {}", name(key));
-        call(what, self.requests.create(&PostParams::default(), &object)).await?;
         let skill = &wanted.skill;
         tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "build started");
         Ok(Ok(()))
     }
 
-    /// Reports ended builds, in the log and as an Event of a skill that needs the environment.
+    /// Reports ended builds, in the log and as Events of the skills that need the environment.
     async fn report(&self, before: &Records, after: &Records, wanted: &BTreeMap<String, Wanted>) {
         for (key, record) in &after.0 {
             if before.get(key).map(|known| known.state) == Some(record.state) {
                 continue;
             }
             tracing::info!(key, state = %record.state, message = %record.message, "environment updated");
-            let skill = wanted
-                .get(key)
-                .filter(|_| !record.state.is_pending())
-                .map(|wanted| &wanted.skill);
-            let object = skill.and_then(|skill| {
-                self.shared.read(|world| {
-                    let skill = world.skills.get(&skill.namespace, &skill.name)?;
-                    Some(skill.object_ref(&()))
-                })
+            if record.state.is_pending() {
+                continue;
+            }
+            let skills = wanted.get(key).into_iter().flat_map(|wanted| &wanted.skills);
+            let objects: Vec<_> = self.shared.read(|world| {
+                let found = skills.filter_map(|skill| world.skills.get(&skill.namespace, &skill.name));
+                found.take(EVENTS_MAX).map(|skill| skill.object_ref(&())).collect()
             });
-            let Some(object) = object else { continue };
             let note = format!("{}: {}", record.state, record.message);
-            if record.state == State::Ready {
-                self.events.note(&object, EVENT_READY, EVENT_ACTION, &note).await;
-            } else {
-                self.events.warn(&object, EVENT_FAILED, EVENT_ACTION, &note).await;
+            for object in &objects {
+                if record.state == State::Ready {
+                    self.events.note(object, EVENT_READY, EVENT_ACTION, &note).await;
+                } else {
+                    self.events.warn(object, EVENT_FAILED, EVENT_ACTION, &note).await;
+                }
             }
         }
     }
@@ -420,6 +429,16 @@ where
     let object = Patch::Apply(object);
     let applied = api.patch(name, &manager, &object);
     call(|| format!("apply {kind} {name}"), applied).await.map(drop)
+}
+
+/// The latest time of each image: two runtimes may have one.
+fn latest(said: impl IntoIterator<Item = (String, i64)>) -> BTreeMap<String, i64> {
+    let mut all = BTreeMap::new();
+    for (image, at) in said {
+        let latest = all.entry(image).or_insert(at);
+        *latest = at.max(*latest);
+    }
+    all
 }
 
 fn failed(state: State, message: &str) -> EnvironmentRecord {

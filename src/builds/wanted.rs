@@ -13,8 +13,10 @@ use crate::selection::{Asked, Caller, Reason, Revision, Scope, asked, counted, s
 pub(super) struct Wanted {
     /// The declared packages.
     pub(super) asked: Asked,
-    /// A skill that declares them, or gets them from its runtime.
+    /// A skill that declares them, or gets them from its runtime: of it the content is read.
     pub(super) skill: SkillRef,
+    /// All skills that need it, sorted.
+    pub(super) skills: Vec<SkillRef>,
     /// The digest of what it declares.
     pub(super) digest: String,
     /// The digest of its content.
@@ -45,12 +47,14 @@ pub(super) fn wanted<'a>(
             let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
             for (revision, artifact, is_earlier) in revisions(item.skill).filter(|_| is_served) {
                 let wanted = asked(runtime, revision, &scope).and_then(|asked| {
+                    let skill = SkillRef {
+                        namespace: item.skill.namespace().unwrap_or_default(),
+                        name: item.skill.name_any(),
+                    };
                     Some(Wanted {
                         asked,
-                        skill: SkillRef {
-                            namespace: item.skill.namespace().unwrap_or_default(),
-                            name: item.skill.name_any(),
-                        },
+                        skills: vec![skill.clone()],
+                        skill,
                         digest: counted(runtime, revision)?.digest.clone()?,
                         artifact: artifact.to_owned(),
                         is_earlier,
@@ -66,6 +70,8 @@ pub(super) fn wanted<'a>(
     for wanted in all.values_mut() {
         wanted.runtimes.sort();
         wanted.runtimes.dedup();
+        wanted.skills.sort();
+        wanted.skills.dedup();
     }
     all
 }
@@ -87,10 +93,13 @@ fn add(all: &mut BTreeMap<String, Wanted>, wanted: Wanted) {
     };
     let mut runtimes = std::mem::take(&mut found.runtimes);
     runtimes.extend(wanted.runtimes.iter().cloned());
+    let mut skills = std::mem::take(&mut found.skills);
+    skills.extend(wanted.skills.iter().cloned());
     if found.is_earlier && !wanted.is_earlier {
         *found = wanted;
     }
     found.runtimes = runtimes;
+    found.skills = skills;
 }
 
 #[cfg(test)]
@@ -165,6 +174,10 @@ mod tests {
                 row("c", "r.io/other@sha256:1", "three"),
             ]
         );
+        // Each of them hears of it.
+        let of_lock = all.values().find(|wanted| wanted.runtimes.len() == 3).unwrap();
+        let of_it: Vec<&str> = of_lock.skills.iter().map(|skill| skill.name.as_str()).collect();
+        assert_eq!(of_it, ["a", "b"]);
         // An edit: what it replaced is kept where it is, and is not made anew unless another skill asks for it.
         let mut edited = skill(
             "a",

@@ -64,7 +64,7 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         default_store().map(|path| path.display().to_string()),
     ));
     if args.paths.is_empty() {
-        checks.extend(known().map(|program| look(program, &[])));
+        checks.extend(known().map(|program| look(program, &programs::place(program.name), &[])));
     } else {
         checks.extend(of_skills(&found));
     }
@@ -127,13 +127,19 @@ fn of_skills(found: &[SkillSource]) -> Vec<Check> {
     }
     by_name
         .values()
-        .map(|(program, places)| look(*program, places))
+        .map(|(program, places)| look(*program, &programs::place(program.name), places))
         .collect()
 }
 
-fn look(program: Program, places: &[String]) -> Check {
-    let mut check = match programs::place(program.name) {
-        ProgramPlace::Here(path) => Check::new(program.name, true, path.display().to_string()),
+fn look(program: Program, place: &ProgramPlace, named: &[String]) -> Check {
+    let mut check = match place {
+        ProgramPlace::Here(path) => match program.unusable {
+            Some(why) => {
+                let text = format!("{} is of no use to runs: {why}", path.display());
+                Check::new(program.name, false, text)
+            }
+            None => Check::new(program.name, true, path.display().to_string()),
+        },
         ProgramPlace::Closed(path) => {
             let text = format!(
                 "runs cannot find or execute {}; install the program under /usr",
@@ -143,7 +149,7 @@ fn look(program: Program, places: &[String]) -> Check {
         }
         ProgramPlace::Absent => Check::new(program.name, false, program.help()),
     };
-    check.details.extend_from_slice(places);
+    check.details.extend_from_slice(named);
     check
 }
 
@@ -159,4 +165,28 @@ fn print_text(checks: &[Check]) {
     }
     let missing = checks.iter().filter(|check| !check.is_there).count();
     terminal::line(&format!("{} of {} are installed", checks.len() - missing, checks.len()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_runs_cannot_use_is_not_here() {
+        let place = |name: &str| ProgramPlace::Here(PathBuf::from(format!("/usr/bin/{name}")));
+        for (name, is_there, detail) in [
+            ("qpdf", true, "/usr/bin/qpdf"),
+            (
+                "soffice",
+                false,
+                "/usr/bin/soffice is of no use to runs: it opens a socket",
+            ),
+        ] {
+            let program = known().find(|program| program.name == name).unwrap();
+            let check = look(program, &place(name), &["named by a: SKILL.md:1".to_owned()]);
+            assert_eq!(check.is_there, is_there, "{name}");
+            assert!(check.details[0].starts_with(detail), "{:?}", check.details);
+            assert_eq!(check.details[1..], ["named by a: SKILL.md:1"]);
+        }
+    }
 }

@@ -10,14 +10,14 @@ use knack_execution::interpreter::Reach;
 use knack_gateway::catalog::SkillSource;
 use knack_packages::lock::LOCK_FILE;
 use knack_packages::node::{self, NODE_LOCK_FILE};
-use knack_packages::{Declaration, Finding, Source, declare};
+use knack_packages::{Declaration, Finding, Rules, Source, declare};
 use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
 use knack_trust::{CaArgs, Roots};
 
 use super::discovered::discovered;
 use super::terminal;
-use crate::dev::discover;
+use crate::dev::{discover, package_rules};
 use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm};
 
 /// Arguments of `knack skill lock`.
@@ -25,6 +25,9 @@ use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm
 pub struct LockArgs {
     /// The skill's folder
     path: PathBuf,
+    /// Manifest files, or folders that hold them, with the SkillRuntime whose constraints the chosen versions meet
+    #[arg(value_name = "MANIFEST")]
+    manifests: Vec<PathBuf>,
     #[command(flatten)]
     ca: CaArgs,
 }
@@ -33,11 +36,11 @@ pub struct LockArgs {
 /// platform finds its files in the latter; a package without wheels is an error.
 pub async fn lock(args: LockArgs) -> anyhow::Result<ExitCode> {
     let roots = args.ca.roots()?;
-    let source = read(&args).await?;
+    let (source, rules) = read(&args).await?;
     let has_functions = lock_functions(&args, &source).await?;
     let has_node = lock_node(&args, &source, &roots).await?;
     if let Some(declared) = packages(&args, &source, has_functions || has_node)? {
-        lock_packages(&args, &declared, &roots).await?;
+        lock_packages(&args, &declared, &rules, &roots).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -91,11 +94,11 @@ async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyh
     Ok(true)
 }
 
-async fn lock_packages(args: &LockArgs, declared: &Declaration, roots: &Roots) -> anyhow::Result<()> {
+async fn lock_packages(args: &LockArgs, declared: &Declaration, rules: &Rules, roots: &Roots) -> anyhow::Result<()> {
     terminal::note(&format!("choosing versions for {}", declared.names().join(", ")));
     let uv = Uv::find()?.trusting(roots)?;
     let base = Base::of_host(Reach::SameUser).await?;
-    let lock = lock_for_all_platforms(&uv, &base, declared, &BuildLimits::default()).await?;
+    let lock = lock_for_all_platforms(&uv, &base, declared, rules, &BuildLimits::default()).await?;
     let file = args.path.join(LOCK_FILE);
     let text = format!(
         "# Written by knack skill lock from {}. Do not edit.\n{}",
@@ -109,8 +112,8 @@ async fn lock_packages(args: &LockArgs, declared: &Declaration, roots: &Roots) -
     Ok(())
 }
 
-/// The one skill of the folder.
-async fn read(args: &LockArgs) -> anyhow::Result<SkillSource> {
+/// The one skill of the folder, and what the SkillRuntime says of packages that is found there or among the manifests.
+async fn read(args: &LockArgs) -> anyhow::Result<(SkillSource, Rules)> {
     if !args.path.is_dir() {
         bail!(
             "{}: not a folder; name the one that holds the SKILL.md",
@@ -124,7 +127,14 @@ async fn read(args: &LockArgs) -> anyhow::Result<SkillSource> {
             args.path.display()
         );
     };
-    Ok(source)
+    let mut runtimes = found.runtimes;
+    if !args.manifests.is_empty() {
+        runtimes = discovered(args.manifests.clone(), discover).await?.runtimes;
+        if runtimes.is_empty() {
+            bail!("the manifests hold no SkillRuntime, whose constraints would count");
+        }
+    }
+    Ok((source, package_rules(&runtimes)?))
 }
 
 /// The declaration of Python packages without the skill's old lock; `None`: it declares none, but something else was locked.

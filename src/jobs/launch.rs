@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use knack_execution::conversation::{Collected, Transport as _, lock_report};
 use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
 use knack_memory::MemoryBudget;
@@ -136,8 +137,13 @@ impl Launcher {
     ) -> Result<Sandbox, ExecutionError> {
         let launched = self.try_launch(view, plan, requester, progress).await;
         match &launched {
-            Ok(_) => self.starts.succeeded(),
-            Err(error) => self.starts.failed(error),
+            Ok(_) => self.starts.succeeded(&plan.image),
+            Err(error) => {
+                self.starts.failed(error);
+                if plan.packages.is_some() {
+                    self.starts.unpulled(error, &plan.image, Timestamp::now());
+                }
+            }
         }
         launched
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use knack_api::SkillRuntime;
-use knack_execution::{ClusterFailure, ExecutionError};
+use knack_api::runtime_status::UnpulledEnvironment;
+use knack_execution::{ClusterFailure, ClusterFailureKind, ExecutionError};
 use knack_vocabulary::{CONDITION_SANDBOXES_READY, FIELD_MANAGER_HUB_STARTS};
 use serde_json::json;
 use tokio::sync::watch;
@@ -19,6 +20,9 @@ use crate::status_write::{Writer, condition_of};
 
 /// Between two writes: a cluster that starts some pods and some not must not cost a write for each.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// The time of a failed pull moves this often: builders compare it with that of the image, and ask for no more.
+const UNPULLED_STEP: SignedDuration = SignedDuration::from_mins(10);
 
 /// How the last start went.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,26 +38,54 @@ pub(super) enum Start {
 
 /// The result of launches.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Starts(Arc<watch::Sender<Start>>);
+pub(super) struct Starts(Arc<watch::Sender<Known>>);
+
+/// What is known of starts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Known {
+    start: Start,
+    /// Of environments of packages the last one that could not be pulled, until it could: builders make it again.
+    unpulled: Option<UnpulledEnvironment>,
+}
 
 impl Starts {
-    /// A sandbox is ready.
-    pub(super) fn succeeded(&self) {
-        self.set(Start::Succeeded);
+    /// A sandbox of an image is ready.
+    pub(super) fn succeeded(&self, image: &str) {
+        self.change(|known| {
+            known.start = Start::Succeeded;
+            known.unpulled.take_if(|unpulled| unpulled.image == image);
+        });
     }
 
     /// A sandbox did not start, or waits with a failure that lasts. Only failures that the cluster reports count.
     pub(super) fn failed(&self, error: &ExecutionError) {
         if let ExecutionError::Cluster(failure) = error {
-            self.set(Start::Failing(failure.clone()));
+            self.change(|known| known.start = Start::Failing(failure.clone()));
         }
     }
 
-    fn set(&self, start: Start) {
+    /// A sandbox of an environment of packages did not start; counts if its image could not be pulled.
+    pub(super) fn unpulled(&self, error: &ExecutionError, image: &str, now: Timestamp) {
+        let is_pull = |failure: &ClusterFailure| failure.kind == ClusterFailureKind::ImagePullFailed;
+        if !matches!(error, ExecutionError::Cluster(failure) if is_pull(failure)) {
+            return;
+        }
+        self.change(|known| {
+            let before = known.unpulled.as_ref().filter(|unpulled| unpulled.image == image);
+            if before.is_none_or(|before| now.duration_since(before.failed_at.0) >= UNPULLED_STEP) {
+                known.unpulled = Some(UnpulledEnvironment {
+                    image: image.to_owned(),
+                    failed_at: Time(now),
+                });
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) {
         self.0.send_if_modified(|known| {
-            let is_new = *known != start;
-            *known = start;
-            is_new
+            let before = known.clone();
+            change(known);
+            *known != before
         });
     }
 }
@@ -84,8 +116,8 @@ pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, sta
         if changes.changed().await.is_err() {
             return;
         }
-        let start = changes.borrow_and_update().clone();
-        match write(&cluster, &view.load_full(), &start).await {
+        let known = changes.borrow_and_update().clone();
+        match write(&cluster, &view.load_full(), &known).await {
             Ok(true) => {}
             Ok(false) => changes.mark_changed(),
             Err(error) => {
@@ -98,8 +130,8 @@ pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, sta
 }
 
 /// `Ok(false)`: the runtime is another one or another version by now.
-async fn write(cluster: &Cluster, view: &RuntimeView, start: &Start) -> Result<bool, CallError> {
-    let Some((status, reason, message)) = start.condition() else {
+async fn write(cluster: &Cluster, view: &RuntimeView, known: &Known) -> Result<bool, CallError> {
+    let Some((status, reason, message)) = known.start.condition() else {
         return Ok(true);
     };
     let writer = Writer {
@@ -114,7 +146,8 @@ async fn write(cluster: &Cluster, view: &RuntimeView, start: &Start) -> Result<b
     let before = condition_of(&current, CONDITION_SANDBOXES_READY);
     if before.as_ref().is_some_and(|before| {
         (before.status.as_str(), before.reason.as_str(), before.message.as_str()) == (status, reason, message)
-    }) {
+    }) && current.data["status"]["unpulledEnvironment"] == json!(known.unpulled)
+    {
         return Ok(true);
     }
     let since = before.filter(|before| before.status == status);
@@ -127,7 +160,10 @@ async fn write(cluster: &Cluster, view: &RuntimeView, start: &Start) -> Result<b
         // It moves only when the status flips.
         last_transition_time: since.map_or_else(|| Time(Timestamp::now()), |since| since.last_transition_time),
     };
-    let status = json!({"conditions": [condition]});
+    let mut status = json!({"conditions": [condition]});
+    if let Some(unpulled) = &known.unpulled {
+        status["unpulledEnvironment"] = json!(unpulled);
+    }
     let written = writer.write::<SkillRuntime>(&target, &status).await?;
     Ok(written.is_some())
 }
@@ -141,18 +177,41 @@ mod tests {
     #[test]
     fn a_condition_has_the_word_and_the_message_of_kubernetes() {
         let starts = Starts::default();
-        assert_eq!(starts.0.borrow().condition(), None);
+        assert_eq!(starts.0.borrow().start.condition(), None);
         starts.failed(&ExecutionError::Cancelled);
-        assert_eq!(starts.0.borrow().condition(), None, "nobody's fault");
+        assert_eq!(starts.0.borrow().start.condition(), None, "nobody's fault");
         for (reason, expected) in [
             ("ImagePullBackOff", "ImagePullBackOff"),
             ("", "StartFailed"),
             ("no word", "StartFailed"),
         ] {
             starts.failed(&failure(ClusterFailureKind::ImagePullFailed, reason, "why", false));
-            assert_eq!(starts.0.borrow().condition(), Some(("False", expected, "why")));
+            assert_eq!(starts.0.borrow().start.condition(), Some(("False", expected, "why")));
         }
-        starts.succeeded();
-        assert_eq!(starts.0.borrow().condition().unwrap().0, "True");
+        starts.succeeded("i");
+        assert_eq!(starts.0.borrow().start.condition().unwrap().0, "True");
+    }
+
+    #[test]
+    fn an_environment_that_cannot_be_pulled_is_named_until_it_can() {
+        let now = Timestamp::UNIX_EPOCH;
+        let pull = |kind| failure(kind, "ErrImagePull", "not found", false);
+        let starts = Starts::default();
+        let said = || {
+            let unpulled = starts.0.borrow().unpulled.clone();
+            unpulled.map(|unpulled| (unpulled.image, unpulled.failed_at.0.as_second()))
+        };
+        starts.unpulled(&pull(ClusterFailureKind::Unschedulable), "a", now);
+        starts.unpulled(&ExecutionError::Cancelled, "a", now);
+        assert_eq!(said(), None, "nothing was pulled");
+        let gone = pull(ClusterFailureKind::ImagePullFailed);
+        for (seconds, image, expected) in [(9, "a", 9), (600, "a", 9), (609, "a", 609), (610, "b", 610)] {
+            starts.unpulled(&gone, image, now + SignedDuration::from_secs(seconds));
+            assert_eq!(said(), Some((image.to_owned(), expected)), "{seconds}");
+        }
+        starts.succeeded("a");
+        assert_eq!(said(), Some(("b".to_owned(), 610)), "another one");
+        starts.succeeded("b");
+        assert_eq!(said(), None);
     }
 }

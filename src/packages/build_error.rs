@@ -71,7 +71,8 @@ impl BuildError {
     /// A file or folder of the store that cannot be used.
     pub(super) fn of_disk(what: &str, error: &std::io::Error) -> Self {
         let state = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => State::TooLarge,
+            // A full disk is that of the machine, and has room another time: a builder's own volumes are watched by the kubelet.
+            std::io::ErrorKind::QuotaExceeded => State::TooLarge,
             _ => State::Failed,
         };
         Self::new(state, format!("{what}: {error}"))

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use knack_packages::{Declaration, Lock, State};
+use knack_packages::{Declaration, Lock, Rules, Source, State};
 
 use super::build_error::BuildError;
 use super::child::Bound;
@@ -27,17 +27,20 @@ pub(super) struct Wanted<'a> {
     pub(super) universal: bool,
 }
 
-/// A lock for every platform and for this and later versions of Python, as `knack skill lock` writes it.
+/// A lock for every platform and for this and later versions of Python, as `knack skill lock` writes it, within a runtime's
+/// constraints.
 pub async fn lock_for_all_platforms(
     uv: &Uv,
     base: &Base,
     declared: &Declaration,
+    rules: &Rules,
     limits: &BuildLimits,
 ) -> Result<Lock, BuildError> {
     let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
+    let constraints = rules.constraints_text();
     let wanted = Wanted {
         declared,
-        constraints: "",
+        constraints: &constraints,
         universal: true,
     };
     choose(uv, base, wanted, folder.path(), limits).await
@@ -78,13 +81,26 @@ pub(super) async fn choose(
         bytes: limits.bytes,
         files: limits.files,
     };
-    let text = uv.run(&arguments, folder, limits.time, bound).await?;
+    let text = uv.run(&arguments, folder, limits.time, bound).await;
+    let text = text.map_err(|error| with_scripts(error, &wanted.declared.source))?;
     let lock = Lock::read("the lock of uv", text.as_bytes()).map_err(|findings| {
         let first = findings.first().map(ToString::to_string).unwrap_or_default();
         BuildError::new(State::Failed, format!("uv made a lock that cannot be used: {first}"))
     })?;
     check_size(&lock, limits)?;
     Ok(lock)
+}
+
+/// A conflict between the requirements of scripts, with the scripts: the installer knows of one list.
+fn with_scripts(mut error: BuildError, source: &Source) -> BuildError {
+    if let Source::Scripts(files) = source
+        && files.len() > 1
+        && error.state == State::Conflict
+    {
+        // First: statuses of a cluster are short.
+        error.text = format!("declared in {}: {}", files.join(", "), error.text);
+    }
+    error
 }
 
 /// As many packages as an environment may have.

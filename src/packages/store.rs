@@ -6,7 +6,7 @@
 //!     env-<key>.use             its mtime: last use; locked (shared) by who may run something in it
 //!     env-<key>.build           locked by its only builder
 //!     new-<key>/                a build; without a lock it is left over
-//!     locks/<hash>.lock         versions chosen for a declaration
+//!     locks/<hash>.lock         versions chosen for a declaration; its mtime: last use, or at most an hour before
 //! ```
 
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -33,6 +33,9 @@ const KEY_DIGITS: usize = 32;
 
 /// How often a builder that waits for another one looks.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The time of the last use of chosen versions is written this often: pruning speaks of days, and reading need not write each time.
+const CHOSEN_STEP: Duration = Duration::from_hours(1);
 
 /// The description of an environment.
 const ABOUT: &str = "environment.json";
@@ -208,9 +211,20 @@ impl Store {
         fs::set_permissions(&home, Permissions::from_mode(0o555))
     }
 
-    /// Versions that were chosen before.
+    /// Versions that were chosen before, which are used now.
     pub(super) fn chosen(&self, hash: &str) -> Option<Vec<u8>> {
-        fs::read(self.lock_path(hash)).ok()
+        let path = self.lock_path(hash);
+        let text = fs::read(&path).ok()?;
+        let now = SystemTime::now();
+        let used = path.metadata().and_then(|metadata| metadata.modified());
+        if used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age >= CHOSEN_STEP)) {
+            // A file that cannot be written is read all the same: then it is pruned as if it were not used.
+            let _ = File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.set_modified(now));
+        }
+        Some(text)
     }
 
     /// Keeps versions that were chosen.
@@ -298,4 +312,38 @@ fn lock_file(path: &Path) -> io::Result<File> {
         .read(true)
         .write(true)
         .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_versions_in_use_are_not_pruned() {
+        const DAY: Duration = Duration::from_hours(24);
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store {
+            root: folder.path().to_owned(),
+        };
+        let age = |hash: &str, age: Duration| {
+            let file = File::options().write(true).open(store.lock_path(hash)).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        for hash in ["used", "unused", "lately"] {
+            store.keep_chosen(hash, hash).unwrap();
+        }
+        age("used", 40 * DAY);
+        age("unused", 40 * DAY);
+        age("lately", CHOSEN_STEP / 2);
+        let modified = |hash: &str| store.lock_path(hash).metadata().unwrap().modified().unwrap();
+        let before = modified("lately");
+        for hash in ["used", "lately"] {
+            assert_eq!(store.chosen(hash).as_deref(), Some(hash.as_bytes()));
+        }
+        assert_eq!(modified("lately"), before, "not written at each use");
+        store.prune(30 * DAY).unwrap();
+        assert_eq!(store.chosen("used").as_deref(), Some(b"used".as_slice()));
+        assert_eq!(store.chosen("unused"), None);
+        assert_eq!(store.chosen("never"), None);
+    }
 }

@@ -193,6 +193,14 @@ def pods_are_given_the_time_that_they_take_to_end():
             assert_equal(pod["terminationGracePeriodSeconds"], told + after, name + ": grace period")
 
 
+def one_process_decides_what_is_built():
+    """While the Deployment of builds is replaced there are not two of its pods, unless somebody says so."""
+    for strategy, expected in (({}, {"type": "Recreate"}), ({"type": "RollingUpdate"}, {"type": "RollingUpdate"})):
+        made = documents(render({"packages": {"repository": "registry.example.org/e", "strategy": strategy}}))
+        spec = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-packages")["spec"]
+        assert_equal((spec["replicas"], spec.get("strategy")), (1, expected), repr(strategy))
+
+
 def the_default_runtime_declares_its_languages():
     """It names its image itself, so the hub's default does not reach it: what the chart's image holds stands in its spec."""
     def declared(values):
@@ -432,6 +440,7 @@ def tests(report):
     report.check("notes", notes_tell_what_to_do)
     report.check("a mirror takes the place of our registry", a_mirror_takes_the_place_of_our_registry)
     report.check("pods are given the time that they take to end", pods_are_given_the_time_that_they_take_to_end)
+    report.check("one process decides what is built", one_process_decides_what_is_built)
     report.check("the default runtime declares its languages", the_default_runtime_declares_its_languages)
     report.check("notes warn of images by tag", notes_warn_of_images_by_tag)
     report.check("generated files are fresh", generated_files_are_fresh)

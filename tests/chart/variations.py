@@ -166,7 +166,7 @@ _PACKAGES = {
     "podLabels": PASSED_THROUGH["podLabels"],
     "topologySpreadConstraints": PASSED_THROUGH["topologySpreadConstraints"],
     "serviceAccount": PASSED_THROUGH["serviceAccount"],
-    "strategy": {"type": "Recreate"},
+    "strategy": {"type": "RollingUpdate"},
 }
 for _key, _value in _PACKAGES.items():
     _path = "serviceAccount.annotations" if _key == "serviceAccount" else _key

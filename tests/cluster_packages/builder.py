@@ -2,11 +2,13 @@
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 
 from parts import Guard, Index, layer, node_lock, node_package, pulled, push, registry, wheel
 
@@ -158,6 +160,28 @@ def hostile(base, folder):
                     raise AssertionError("%s: %s leads to %s" % (what, member.name, member.linkname))
 
 
+def bomb(size):
+    """A wheel whose one file unpacks to this many bytes; packed it is a thousandth of that."""
+    name, data = wheel("bomb", "1.0", {"bomb.py": ""})
+    packed = io.BytesIO(data)
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive, archive.open("bomb.bin", "w", force_zip64=True) as file:
+        piece = bytes(1 << 20)
+        for _ in range(size // len(piece)):
+            file.write(piece)
+    return name, packed.getvalue()
+
+
+def too_large(base, folder):
+    """A wheel that unpacks to more than a builder takes is stopped at its default bound, and leaves nothing there."""
+    index = Index("127.0.0.1", [bomb(3 << 30)])
+    said = build(asked("bomb\n", base), index.url, folder)
+    index.close()
+    expect(said, "TooLarge", "")
+    left = sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names)
+    if left > 1 << 30 or "image" in said:
+        raise AssertionError("%d bytes are left: %s" % (left, said))
+
+
 def killed(folder):
     """Index or registry that go while a build runs are named, nothing half is left, and the next build is whole."""
     address = "127.0.0.1:5018"
@@ -274,6 +298,7 @@ def tests(report):
         report.check("packages of Node stand where node looks", lambda: of_node(base, folder))
         report.check("what cannot be built says why", lambda: refusals(base, index, folder))
         report.check("wheels that want out stay inside", lambda: hostile(base, folder))
+        report.check("a wheel that unpacks without end is stopped", lambda: too_large(base, folder))
         report.check("an index or a registry that goes is named", lambda: killed(folder))
         report.check("an index with a password, a registry with a token", lambda: passwords(base, folder))
         index.close()

@@ -176,7 +176,7 @@ fn unavailable(elsewhere: &str) -> Vec<Row> {
             "two scripts whose versions have nothing in common",
             &[("a.py", &low), ("b.py", &high)],
             State::Conflict,
-            &["shared<2", "shared>=2"],
+            &["declared in a.py, b.py: ", "shared<2", "shared>=2"],
         ),
         row(
             "a package for another Python",

@@ -15,6 +15,7 @@ mod bad_input;
 mod build;
 mod dev;
 mod index;
+mod lock;
 mod node;
 mod npm_index;
 #[path = "../support/program.rs"]

@@ -144,7 +144,7 @@ def probe(options, row):
     """Does the imports, in the sandbox, with the environment of the skill."""
     words = ["skill", "run", "skills", "--skill", row["name"], "--input", os.path.join(HERE, "probe.py"), "--timeout", "900",
              "--files-dir", os.path.join(options.folder, "files")]
-    result = subprocess.run([options.knack, *words, "--output", "json", "--", "python3", "inputs/probe.py", row["name"]],
+    result = subprocess.run([options.knack, *words, "--output", "json", "--", "python3", "inputs/probe.py", row["name"], json.dumps(unusable())],
                             capture_output=True, text=True, timeout=SECONDS, cwd=options.folder)
     try:
         ended = json.loads(result.stdout)
@@ -152,6 +152,13 @@ def probe(options, row):
     except ValueError:
         said = json.loads(result.stdout)["stderr"] if result.stdout.startswith("{") else result.stderr
         row["problems"].append("its scripts were not looked at: %s" % " ".join(said.split())[-300:])
+
+
+def unusable():
+    """Programs that runs on this machine cannot use, and why."""
+    with open(os.path.join(HERE, "../../crates/packages/src/data/programs.txt"), encoding="utf-8") as table:
+        lines = [line.strip().split(" | ") for line in table if not line.startswith("#")]
+    return {words[0].split(" ")[0]: words[1] for words in lines if len(words) == 2}
 
 
 def count(scripts, *keys):
@@ -179,6 +186,7 @@ def print_table(rows):
     widths = [max(len(line[column]) for line in lines) for column in range(6)]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+    of_no_use = unusable()
     for row in rows:
         for problem in row["problems"]:
             print("%s: %s" % (row["name"], problem))
@@ -186,7 +194,8 @@ def print_table(rows):
             for text in script["imports"]:
                 print("%s/%s: %s" % (row["name"], script["script"], text))
             for program in script["programs"]:
-                print("%s/%s: the program %s is not found" % (row["name"], script["script"], program))
+                why = of_no_use.get(program)
+                print("%s/%s: the program %s %s" % (row["name"], script["script"], program, "is of no use to runs: " + why if why else "is not found"))
     scripts = [script for row in rows for script in row["scripts"]]
     print("%d of %d skills are accepted; of %d scripts %d resolve every import, %d of them find every program too" % (
         sum(map(is_good, rows)), len(rows), sum(row["all"] for row in rows), count(scripts, "imports"), count(scripts, "imports", "programs")))

@@ -91,7 +91,7 @@ def one(root, script):
     return list(dict.fromkeys(failed))
 
 
-def judged(root, script):
+def judged(root, script, unusable):
     """One script: what failed, in a process of its own."""
     try:
         with open(os.path.join(root, script), encoding="utf-8") as file:
@@ -107,7 +107,7 @@ def judged(root, script):
         failed = [f"its imports took more than {SECONDS} s"]
     except (ValueError, IndexError):
         failed = [f"its imports ended the interpreter: exit {child.returncode}, {child.stderr[-200:]}"]
-    missing = [program for program in programs_of(tree) if not shutil.which(program)]
+    missing = [program for program in programs_of(tree) if program in unusable or not shutil.which(program)]
     return {"script": script, "imports": failed, "programs": missing}
 
 
@@ -121,7 +121,8 @@ def main():
     for base, folders, files in os.walk(root):
         folders.sort()
         scripts += [os.path.relpath(os.path.join(base, name), root) for name in sorted(files) if name.endswith(".py")]
-    print(json.dumps([judged(root, script) for script in scripts]))
+    unusable = json.loads(sys.argv[2])
+    print(json.dumps([judged(root, script, unusable) for script in scripts]))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,9 @@ pub struct SkillRuntimeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub owner: Option<String>,
+    /// The environment of packages whose image a node could not pull last, by the hub: builders make it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpulled_environment: Option<UnpulledEnvironment>,
 }
 
 /// How many skills a runtime selects.
@@ -100,6 +103,17 @@ pub struct WarmPoolStatus {
     pub ready: i64,
     /// Wanted.
     pub desired: i64,
+}
+
+/// An environment of packages whose image could not be pulled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnpulledEnvironment {
+    /// The image, by digest.
+    #[schemars(length(max = 1024))]
+    pub image: String,
+    /// When a pull of it failed; moves at most every ten minutes.
+    pub failed_at: Time,
 }
 
 /// Result of the isolation probe.

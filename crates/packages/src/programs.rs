@@ -15,9 +15,17 @@ const TABLE: &str = include_str!("data/programs.txt");
 static PROGRAMS: LazyLock<BTreeMap<&'static str, Program>> = LazyLock::new(|| {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     let read = lines.filter_map(|line| {
+        let (line, unusable) = line
+            .split_once(" | ")
+            .map_or((line, None), |(line, why)| (line, Some(why)));
         let mut words = line.split(' ');
         let (name, debian, homebrew) = (words.next()?, words.next()?, words.next()?);
-        Some(Program { name, debian, homebrew })
+        Some(Program {
+            name,
+            debian,
+            homebrew,
+            unusable,
+        })
     });
     read.map(|program| (program.name, program)).collect()
 });
@@ -30,6 +38,8 @@ const ENDINGS: [&str; 7] = [".md", ".py", ".sh", ".bash", ".js", ".mjs", ".ts"];
 pub struct Program {
     /// The name of its command.
     pub name: &'static str,
+    /// Why runs on a machine that has it cannot use it all the same, as a clause.
+    pub unusable: Option<&'static str>,
     /// The Debian package that has it.
     debian: &'static str,
     /// The Homebrew formula that has it.
@@ -110,7 +120,13 @@ pub fn missing(mentions: &[Mention], state: &dyn Fn(&str) -> ProgramState) -> Ve
     let findings = mentions.iter().filter_map(|mention| {
         let name = mention.program.name;
         let (text, help) = match state(name) {
-            ProgramState::Here => return None,
+            ProgramState::Here => (
+                format!(
+                    "the program {name} is named, but runs on this machine cannot use it: {}",
+                    mention.program.unusable?
+                ),
+                "on a cluster the image sandbox-office has it".to_owned(),
+            ),
             ProgramState::Absent => (
                 format!("the program {name} is named but not installed on this machine"),
                 mention.program.help(),
@@ -141,6 +157,11 @@ mod tests {
         let lines: Vec<&str> = TABLE.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(known().count(), lines.len());
         assert!(lines.is_sorted());
+        let unusable: Vec<&str> = known()
+            .filter(|program| program.unusable.is_some())
+            .map(|program| program.name)
+            .collect();
+        assert_eq!(unusable, ["libreoffice", "soffice"]);
     }
 
     #[test]
@@ -171,9 +192,10 @@ mod tests {
             ("SKILL.md", "x\nqpdf and pandoc\n"),
             ("scripts/a.py", "'qpdf'\n'soffice'\n"),
             ("data.csv", "pdftotext"),
+            ("scripts/b.py", "'libreoffice'\n"),
         ]);
         let state = |name: &str| match name {
-            "pandoc" => ProgramState::Here,
+            "pandoc" | "libreoffice" => ProgramState::Here,
             "soffice" => ProgramState::Closed("it is in /opt/office".to_owned()),
             _ => ProgramState::Absent,
         };
@@ -184,6 +206,7 @@ mod tests {
         assert_eq!(
             findings,
             [
+                "scripts/b.py:1: the program libreoffice is named, but runs on this machine cannot use it: it opens a socket, and runs have none: it does not start inside the sandbox (on a cluster the image sandbox-office has it)",
                 "SKILL.md:2: the program qpdf is named but not installed on this machine (get it with: apt-get install qpdf, or brew install qpdf)",
                 "scripts/a.py:2: the program soffice is named, but runs cannot start it: it is in /opt/office (install it below /usr)",
             ]

@@ -87,6 +87,7 @@ pub(super) fn status(
         warm_pool: None,
         isolation: None,
         owner: None,
+        unpulled_environment: None,
     }
 }
 
@@ -99,6 +100,7 @@ pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
         warm_pool: None,
         isolation: None,
         owner: None,
+        unpulled_environment: None,
         ..status
     }
 }

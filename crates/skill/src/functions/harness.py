@@ -64,7 +64,10 @@ def keep_standard_output():
 
 
 class SkillContext:
-    """What a function that declares configuration takes: its values, alone and by the tool's name."""
+    """What a function that declares configuration takes: its values, alone and by the tool's name. What else Tukuy's context has
+    is absent here, which functions ask before they use it."""
+
+    sandbox = bot_id = chat_id = bot_models = on_tool_output = on_artifact = None
 
     def __init__(self, tool, values):
         self.config = values

@@ -80,6 +80,9 @@ fn the_same_programs_give_the_same_bytes_and_no_shell() {
     for expected in ["work 1777 0 0", "tmp 1777 0 0", "knack/knack-runner 755 0 0"] {
         assert!(entries.iter().any(|entry| entry == expected), "no {expected}");
     }
+    // As child processes of a run call it.
+    let is_python = |entry: &String| entry.starts_with("usr/bin/python ");
+    assert!(entries.iter().any(is_python), "no usr/bin/python");
     let size = fs::metadata(first.join("sandbox-python.tar")).unwrap().len();
     println!("figure sandbox_python_bytes {size}");
     assert!(size <= SANDBOX_PYTHON_BYTES, "sandbox-python has {size} bytes");

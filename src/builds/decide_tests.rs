@@ -1,0 +1,396 @@
+//! Tests of what is built next.
+
+use knack_packages::environment::EnvironmentImage;
+use knack_skill::model::SkillRef;
+
+use super::*;
+use crate::selection::Asked;
+
+const NOW: i64 = 1_000_000_000;
+
+fn wanted(keys: &[&str]) -> BTreeMap<String, Wanted> {
+    let one = |key: &str| Wanted {
+        asked: Asked {
+            key: key.to_owned(),
+            base: "b@sha256:0".to_owned(),
+            constraints: Vec::new(),
+        },
+        skill: SkillRef {
+            namespace: key.split_once('/').map_or("n", |(namespace, _)| namespace).to_owned(),
+            name: "s".to_owned(),
+        },
+        skills: Vec::new(),
+        digest: "d".to_owned(),
+        artifact: "a".to_owned(),
+        is_earlier: key.starts_with("earlier"),
+        runtimes: vec![("n".to_owned(), "r".to_owned())],
+    };
+    keys.iter().map(|key| ((*key).to_owned(), one(key))).collect()
+}
+
+fn record(state: State, age: i64) -> EnvironmentRecord {
+    EnvironmentRecord {
+        state,
+        message: "before".to_owned(),
+        environment: (state == State::Ready).then(|| EnvironmentImage {
+            image: format!("r@sha256:{}", "a".repeat(64)),
+            home: "/e".to_owned(),
+        }),
+        is_partial: false,
+        since: NOW - age,
+        used: NOW - age,
+    }
+}
+
+fn ended(state: State) -> Build {
+    Build::Ended(Outcome {
+        environment: record(state, 0).environment,
+        ..Outcome::failed(state, "after")
+    })
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn an_environment_goes_from_asked_for_to_built() {
+    use State::{Building, Conflict, Failed, IndexUnreachable, NoWheel, Ready, Resolving};
+    for (what, is_wanted, before, build, starts, after) in [
+        (
+            "new",
+            true,
+            None,
+            None,
+            true,
+            Some((Building, "the packages are being installed")),
+        ),
+        (
+            "runs",
+            true,
+            Some(record(Building, 9)),
+            Some(Build::Running),
+            false,
+            Some((Building, "the packages are being installed")),
+        ),
+        (
+            "is ready",
+            true,
+            Some(record(Building, 9)),
+            Some(ended(Ready)),
+            false,
+            Some((Ready, "after")),
+        ),
+        (
+            "stays ready",
+            true,
+            Some(record(Ready, 9)),
+            None,
+            false,
+            Some((Ready, "before")),
+        ),
+        (
+            "fails",
+            true,
+            Some(record(Building, 9)),
+            Some(ended(NoWheel)),
+            false,
+            Some((NoWheel, "after")),
+        ),
+        (
+            "its Job was deleted",
+            true,
+            Some(record(Building, 9)),
+            None,
+            true,
+            Some((Building, "the packages are being installed")),
+        ),
+        (
+            "waited",
+            true,
+            Some(record(Resolving, 9)),
+            None,
+            true,
+            Some((Building, "the packages are being installed")),
+        ),
+        (
+            "failed lately",
+            true,
+            Some(record(IndexUnreachable, RETRY_SECONDS - 1)),
+            None,
+            false,
+            Some((IndexUnreachable, "before")),
+        ),
+        (
+            "is tried again",
+            true,
+            Some(record(IndexUnreachable, RETRY_SECONDS)),
+            None,
+            true,
+            Some((IndexUnreachable, "before")),
+        ),
+        (
+            "keeps its reason meanwhile",
+            true,
+            Some(record(Failed, 999)),
+            Some(Build::Running),
+            false,
+            Some((Failed, "before")),
+        ),
+        (
+            "lasts",
+            true,
+            Some(record(Conflict, RETRY_SECONDS)),
+            None,
+            false,
+            Some((Conflict, "before")),
+        ),
+        (
+            "lasts for hours",
+            true,
+            Some(record(Conflict, RETRY_LASTING_SECONDS)),
+            None,
+            true,
+            Some((Conflict, "before")),
+        ),
+        (
+            "is kept for a while",
+            false,
+            Some(record(Ready, UNUSED_SECONDS - 1)),
+            None,
+            false,
+            Some((Ready, "before")),
+        ),
+        (
+            "is forgotten",
+            false,
+            Some(record(Ready, UNUSED_SECONDS)),
+            None,
+            false,
+            None,
+        ),
+        (
+            "is not wanted any more",
+            false,
+            Some(record(NoWheel, 9)),
+            None,
+            false,
+            None,
+        ),
+        ("was never wanted", false, None, Some(Build::Running), false, None),
+    ] {
+        let known = Records(before.into_iter().map(|record| ("k".to_owned(), record)).collect());
+        let is_ended = matches!(build, Some(Build::Ended(_)));
+        let builds = build.into_iter().map(|build| ("k".to_owned(), build)).collect();
+        let keys: &[&str] = if is_wanted { &["k"] } else { &[] };
+        let decision = decide(&wanted(keys), &known, &builds, &BTreeMap::new(), NOW);
+        assert_eq!(!decision.start.is_empty(), starts, "{what}");
+        assert_eq!(!decision.remove.is_empty(), is_ended, "{what}");
+        let record = decision.records.get("k");
+        let actual = record.map(|record| (record.state, record.message.as_str()));
+        assert_eq!(actual, after, "{what}");
+        let is_ready = record.is_some_and(|record| record.environment.is_some());
+        assert_eq!(is_ready, after.is_some_and(|(state, _)| state == Ready), "{what}");
+    }
+}
+
+#[test]
+fn what_earlier_revisions_have_stays_and_nothing_is_made_for_them() {
+    use State::{Building, NoWheel, Ready};
+    let old = UNUSED_SECONDS + 1;
+    for (what, before, build, after) in [
+        ("it serves, however long", Some(record(Ready, old)), None, Some(Ready)),
+        ("it failed", Some(record(NoWheel, old)), None, Some(NoWheel)),
+        ("it was never made", None, None, None),
+        ("its Job is gone", Some(record(Building, 9)), None, None),
+        (
+            "it is being made",
+            Some(record(Building, 9)),
+            Some(Build::Running),
+            Some(Building),
+        ),
+        ("it came", Some(record(Building, 9)), Some(ended(Ready)), Some(Ready)),
+    ] {
+        let key = || "earlier".to_owned();
+        let known = Records(before.into_iter().map(|record| (key(), record)).collect());
+        let builds = build.into_iter().map(|build| (key(), build)).collect();
+        let decision = decide(&wanted(&["earlier"]), &known, &builds, &BTreeMap::new(), NOW);
+        assert_eq!(decision.start, [""; 0], "{what}");
+        assert_eq!(
+            decision.records.get("earlier").map(|record| record.state),
+            after,
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn what_is_written_settles() {
+    let (all, none) = (wanted(&["a", "b"]), BTreeMap::new());
+    let first = decide(&all, &Records::default(), &none, &BTreeMap::new(), NOW);
+    let running = first.start.iter().map(|key| (key.clone(), Build::Running)).collect();
+    let second = decide(&all, &first.records, &running, &BTreeMap::new(), NOW + 5);
+    assert_eq!((second.records, second.start), (first.records, vec![]));
+}
+
+#[test]
+fn few_are_built_at_once_and_few_are_known() {
+    let names: Vec<String> = (0..MAX_RECORDS + 10).map(|number| format!("k{number:04}")).collect();
+    let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    let builds = BTreeMap::from([("k0000".to_owned(), Build::Running)]);
+    let decision = decide(&wanted(&keys), &Records::default(), &builds, &BTreeMap::new(), NOW);
+    assert!(decision.start.len() < BUILDS_AT_ONCE);
+    assert_eq!(decision.records.0.len(), MAX_RECORDS);
+    let waiting = decision
+        .records
+        .0
+        .values()
+        .filter(|record| record.state == State::Resolving)
+        .count();
+    assert!(waiting >= MAX_RECORDS - BUILDS_AT_ONCE - 10, "{waiting}");
+}
+
+#[test]
+fn a_namespace_that_asks_for_hundreds_keeps_no_other_one_waiting() {
+    let names: Vec<String> = (0..500).map(|number| format!("greedy/{number:03}")).collect();
+    let keys: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .chain(["modest/1", "modest/2", "other/1"])
+        .collect();
+    let builds = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), Build::Running)).collect();
+    for (running, expected) in [
+        (&[][..], &["greedy/000", "greedy/001", "modest/1", "other/1"][..]),
+        (&["greedy/000"], &["greedy/001", "modest/1", "other/1"]),
+        (&["greedy/000", "greedy/001", "greedy/002"], &["modest/1"]),
+        (&["greedy/000", "greedy/001", "modest/1", "other/1"], &[]),
+    ] {
+        let decision = decide(
+            &wanted(&keys),
+            &Records::default(),
+            &builds(running),
+            &BTreeMap::new(),
+            NOW,
+        );
+        assert_eq!(decision.start, expected, "{running:?}");
+    }
+}
+
+#[test]
+fn a_namespace_that_asks_for_thousands_takes_no_other_one_its_record() {
+    let names: Vec<String> = (0..2 * MAX_RECORDS)
+        .map(|number| format!("greedy/{number:04}"))
+        .collect();
+    let others = ["a/1", "modest/1", "modest/2", "z/1"];
+    let keys: Vec<&str> = names.iter().map(String::as_str).chain(others).collect();
+    // The oldest of all.
+    let known = Records(
+        others
+            .iter()
+            .map(|key| ((*key).to_owned(), record(State::Ready, 100)))
+            .collect(),
+    );
+    let decision = decide(&wanted(&keys), &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
+    assert_eq!(decision.records.0.len(), MAX_RECORDS);
+    for key in others {
+        assert!(decision.records.get(key).is_some(), "{key}");
+    }
+}
+
+#[test]
+fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
+    use State::{NoWheel, Ready};
+    let ready = record(Ready, REMAKE_SECONDS);
+    let image = ready.environment.clone().unwrap().image;
+    let failed = |age: i64| BTreeMap::from([(image.clone(), NOW - age)]);
+    for (what, key, before, unpulled, starts) in [
+        ("it is there", "k", &ready, BTreeMap::new(), false),
+        ("it is gone", "k", &ready, failed(9), true),
+        (
+            "another one is gone",
+            "k",
+            &ready,
+            BTreeMap::from([("r@sha256:b".to_owned(), NOW)]),
+            false,
+        ),
+        ("it was made since", "k", &ready, failed(REMAKE_SECONDS + 9), false),
+        (
+            "it was made just now",
+            "k",
+            &record(Ready, REMAKE_SECONDS - 1),
+            failed(9),
+            false,
+        ),
+        (
+            "nothing is made for replaced revisions",
+            "earlier",
+            &ready,
+            failed(9),
+            false,
+        ),
+    ] {
+        let known = Records([(key.to_owned(), before.clone())].into());
+        let decision = decide(&wanted(&[key]), &known, &BTreeMap::new(), &unpulled, NOW);
+        assert_eq!(!decision.start.is_empty(), starts, "{what}");
+        assert_eq!(
+            decision.records.get(key),
+            Some(&used(before.clone(), NOW)),
+            "{what}: it serves meanwhile"
+        );
+    }
+    // A build that fails takes nothing away, and is not repeated at once.
+    let known = Records([("k".to_owned(), ready)].into());
+    let over = BTreeMap::from([("k".to_owned(), ended(NoWheel))]);
+    let after = decide(&wanted(&["k"]), &known, &over, &failed(9), NOW).records;
+    assert_eq!(
+        after.get("k").map(|record| (record.state, record.since)),
+        Some((Ready, NOW))
+    );
+    assert_eq!(
+        decide(&wanted(&["k"]), &after, &BTreeMap::new(), &failed(-9), NOW + 9).start,
+        [""; 0]
+    );
+    let made = BTreeMap::from([("k".to_owned(), ended(Ready))]);
+    let after = decide(&wanted(&["k"]), &known, &made, &failed(9), NOW).records;
+    let again = decide(
+        &wanted(&["k"]),
+        &after,
+        &BTreeMap::new(),
+        &failed(9),
+        NOW + REMAKE_SECONDS,
+    );
+    assert_eq!(again.start, [""; 0], "the failure was before the build");
+}
+
+#[test]
+fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
+    let names: Vec<String> = (0..MAX_RECORDS + 9).map(|number| format!("k{number:04}")).collect();
+    let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    let all = wanted(&keys);
+    // All but three of the places are taken.
+    let ready = names[9..].iter().take(MAX_RECORDS - 3);
+    let mut known = Records(ready.map(|key| (key.clone(), record(State::Ready, 100))).collect());
+    let mut running: Vec<String> = Vec::new();
+    let mut started = 0;
+    for step in 0..20 {
+        // A build takes two looks.
+        let outcome = |step| {
+            if step % 3 == 2 {
+                ended(State::Ready)
+            } else {
+                Build::Running
+            }
+        };
+        let builds = running.iter().map(|key| (key.clone(), outcome(step))).collect();
+        let decision = decide(&all, &known, &builds, &BTreeMap::new(), NOW + step);
+        for (key, record) in &known.0 {
+            let is_lost = record.state == State::Ready && decision.records.get(key).is_none();
+            assert!(!is_lost, "look {step}: {key} served");
+        }
+        assert!(decision.records.0.len() <= MAX_RECORDS, "look {step}");
+        running.retain(|key| !decision.remove.contains(key));
+        started += decision.start.len();
+        running.extend(decision.start);
+        known = decision.records;
+    }
+    assert_eq!((started, running.len()), (3, 0), "one build for each free place");
+    let states = known.0.values().filter(|record| record.state == State::Ready);
+    assert_eq!(states.count(), MAX_RECORDS);
+}
