@@ -25,6 +25,7 @@ mod formats;
 mod functions;
 mod garbled;
 mod gemini_code;
+mod gemini_forms;
 mod history_server;
 mod injection;
 mod kept_files;

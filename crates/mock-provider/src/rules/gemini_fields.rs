@@ -250,15 +250,20 @@ fn calling<'a>(subject: &Subject<'a>) -> &'a Value {
     field(field(subject.body, "toolConfig"), "functionCallingConfig")
 }
 
+/// The API reads its words in any case: its own examples have `auto`.
+fn is_mode(mode: &Value, word: &str) -> bool {
+    mode.as_str().is_some_and(|mode| mode.eq_ignore_ascii_case(word))
+}
+
 fn calling_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
     let mode = &calling(subject)["mode"];
-    let known = mode.is_null() || mode.as_str().is_some_and(|mode| MODES.contains(&mode));
+    let known = mode.is_null() || MODES.iter().any(|known| is_mode(mode, known));
     if !known {
         return Err(Refusal::invalid(format!(
             "Invalid value at 'tool_config.function_calling_config.mode': {mode}"
         )));
     }
-    if mode == "ANY" && functions(subject).is_empty() {
+    if is_mode(mode, "ANY") && functions(subject).is_empty() {
         return Err(Refusal::invalid(
             "Function calling config is set without function_declarations.",
         ));
@@ -274,7 +279,8 @@ fn allowed_names(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
     let offered = functions(subject);
     let known = |name: &Value| offered.iter().any(|function| function["name"] == *name);
-    if matches!(config["mode"].as_str(), Some("ANY" | "VALIDATED")) && items(allowed).all(known) {
+    let narrows = ["ANY", "VALIDATED"].iter().any(|mode| is_mode(&config["mode"], mode));
+    if narrows && items(allowed).all(known) {
         return Ok(());
     }
     Err(Refusal::invalid(

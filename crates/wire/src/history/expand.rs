@@ -246,6 +246,10 @@ impl HistoryWriter<'_> {
                 out.push(b']');
                 self.edits.replace(span, out);
             }
+            Some((ValueKind::Object, span)) => {
+                self.edits.insert(span.start, [b"[", open.as_slice(), b","].concat());
+                self.edits.insert(span.end, "]");
+            }
             _ => self.open = vec![open],
         }
     }
