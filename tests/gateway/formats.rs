@@ -85,8 +85,20 @@ async fn what_is_closed_goes_untouched() {
             format!("{{\"toolConfig\":{{\"functionCallingConfig\":{{\"mode\":\"NONE\"}}}}, {contents}}}"),
         ),
         (
+            Format::Gemini,
+            format!("{{\"generationConfig\":{{\"responseMimeType\":\"application/json\"}}, {contents}}}"),
+        ),
+        (
+            Format::Gemini,
+            format!("{{\"generation_config\":{{\"response_mime_type\":\"text/x.enum\"}}, {contents}}}"),
+        ),
+        (
             Format::Responses,
             r#"{"model":"m", "background": true, "input":"hi"}"#.to_owned(),
+        ),
+        (
+            Format::Chat,
+            r#"{"model":"google/gemini-2.5-flash", "response_format":{"type":"json_object"}, "messages":[{"role":"user","content":"hi"}]}"#.to_owned(),
         ),
         (
             Format::Responses,
@@ -104,6 +116,47 @@ async fn what_is_closed_goes_untouched() {
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert_eq!(knack.mock.handle.requests().last().unwrap().body, body.as_bytes());
     }
+}
+
+/// Gemini's JSON mode by model, and the mode `VALIDATED` without a list of names: what is not closed gets its skills.
+#[tokio::test]
+async fn what_a_model_takes_beside_functions_is_not_closed() {
+    let knack = with_script(SCRIPT).await;
+    let functions = json!([{"functionDeclarations": [{"name": "f"}]}]);
+    let json_mode = json!({"responseMimeType": "application/json"});
+    for (model, members, injects) in [
+        ("gemini-3-flash-preview", json!({"generationConfig": json_mode}), true),
+        ("gemini-3.8-flash", json!({"generationConfig": json_mode}), true),
+        ("gemini-10-pro", json!({"generationConfig": json_mode}), true),
+        ("gemini-2.5-pro", json!({"generationConfig": json_mode}), false),
+        ("gemini-1.5-flash-latest", json!({"generationConfig": json_mode}), false),
+        ("gemini-flash-latest", json!({"generationConfig": json_mode}), false),
+        (
+            "gemini-2.5-pro",
+            json!({"generationConfig": {"responseMimeType": "text/plain"}}),
+            true,
+        ),
+        (
+            "gemini-2.5-pro",
+            json!({"tools": functions, "toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}}}),
+            true,
+        ),
+    ] {
+        for verb in ["generateContent", "streamGenerateContent?alt=sse"] {
+            let mut body = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]});
+            body.as_object_mut()
+                .unwrap()
+                .extend(members.as_object().unwrap().clone());
+            let post = client().post(format!("{}/v1beta/models/{model}:{verb}", knack.url));
+            let post = post.header("content-type", "application/json").body(body.to_string());
+            let answer = knack.send(post).await;
+            assert_eq!(answer.status, 200, "{model}: {}", answer.text);
+            let sent = knack.upstream();
+            assert_eq!(sent.to_string().contains("plover"), injects, "{model}: {sent}");
+            assert_eq!(sent == body, !injects, "{model}: {sent}");
+        }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -81,6 +81,7 @@ impl Exchange<'_> {
         let subject = Subject {
             headers: &headers,
             body: &whole,
+            model: &self.asked.model,
             provider,
             counting,
         };

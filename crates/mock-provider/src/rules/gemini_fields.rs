@@ -58,6 +58,10 @@ pub(super) const RULES: &[Rule] = &[
         check: tools_not_mixed,
     },
     Rule {
+        name: "json_mode",
+        check: json_mode,
+    },
+    Rule {
         name: "function_name",
         check: function_name,
     },
@@ -199,6 +203,21 @@ fn tools_not_mixed(subject: &Subject<'_>) -> Result<(), Refusal> {
             "Built-in tools ({{{key}}}) and Function Calling cannot be combined in the same request."
         )))
     })
+}
+
+/// Functions beside JSON mode: models before the third generation refuse them, and so does one whose name tells none.
+fn json_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let kind = field(field(subject.body, "generationConfig"), "responseMimeType");
+    let form = kind.as_str().filter(|kind| *kind != "text/plain");
+    let name = subject.model.strip_prefix("gemini-").unwrap_or_default();
+    let number = name.split(|char: char| !char.is_ascii_digit()).next();
+    let takes_both = number.and_then(|number| number.parse::<u32>().ok()) >= Some(3);
+    match form {
+        Some(form) if !takes_both && !functions(subject).is_empty() => Err(Refusal::invalid(format!(
+            "Function calling with a response mime type: '{form}' is unsupported"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn function_name(subject: &Subject<'_>) -> Result<(), Refusal> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::run;
+use super::{BOTH_FROM, generation, run};
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
@@ -166,13 +166,17 @@ fn add_system(request: &Request, text: &Bytes, edits: &mut Edits) {
 /// Both spellings of the system instruction.
 const SYSTEM: [&str; 2] = ["systemInstruction", "system_instruction"];
 
-/// Why nothing may be injected. A cached content has its own system text and tools, and refuses others beside it. Built-in
-/// tools alone are refused by many models as soon as a function is declared beside them; a client that declares functions
-/// of its own beside them, or says that both may be called, knows that its model takes both. `counts`: members of `tools`
-/// that are looked at.
+/// Why nothing may be injected. A cached content has its own system text and tools, and refuses others beside it. Older
+/// models refuse functions where a form of the answer is demanded, and many refuse them beside built-in tools alone; a
+/// client that declares functions of its own there, or says that both may be called, knows that its model takes both.
+/// `counts`: members of `tools` that are looked at.
 fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&'static str> {
     if present(request, "cachedContent", "cached_content").is_some() {
         return Some("cachedContent");
+    }
+    let functions = !client_tools(request).is_empty();
+    if !functions && demands_form(request) && !takes_functions_beside_form(request) {
+        return Some("JSON mode");
     }
     let src = request.raw();
     let tools = request.present("tools").map(|span| json::one_or_more(src, span));
@@ -197,6 +201,23 @@ fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&
             })
             .is_some_and(|span| request.bytes(span) == b"true");
     (!members.is_empty() && !mixes).then_some("built-in tools")
+}
+
+/// Whether the answer must be of a media type that is no text: JSON mode, and enums.
+fn demands_form(request: &Request) -> bool {
+    let src = request.raw();
+    let kind = present(request, "generationConfig", "generation_config")
+        .and_then(|span| get(src, span, "responseMimeType", "response_mime_type"));
+    kind.and_then(|span| json::text(src, span))
+        .is_some_and(|kind| !kind.is_empty() && !kind.eq_ignore_ascii_case("text/plain"))
+}
+
+/// Whether the model takes functions beside such a demand: those from the third generation on do, earlier ones answer 400.
+/// Of a name without a generation (`gemini-flash-latest`, a model of another maker, an alias) nothing is known, and a request
+/// without skills is better than one that is refused because of them.
+fn takes_functions_beside_form(request: &Request) -> bool {
+    let model = request.route().model.as_deref().unwrap_or_default();
+    generation(model).is_some_and(|number| number >= BOTH_FROM)
 }
 
 /// A top-level member in either spelling.
