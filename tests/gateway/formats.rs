@@ -92,9 +92,19 @@ async fn what_is_closed_goes_untouched() {
             Format::Gemini,
             format!("{{\"generation_config\":{{\"response_mime_type\":\"text/x.enum\"}}, {contents}}}"),
         ),
+        (Format::Gemini, gemini_allowed("ANY")),
+        (Format::Gemini, gemini_allowed("VALIDATED")),
         (
             Format::Responses,
             r#"{"model":"m", "background": true, "input":"hi"}"#.to_owned(),
+        ),
+        (
+            Format::Responses,
+            r#"{"model":"m", "tools":[{"type":"function","name":"f","parameters":{"type":"object"}}], "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}, "input":"hi"}"#.to_owned(),
+        ),
+        (
+            Format::Chat,
+            r#"{"model":"m", "tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}], "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}}, "messages":[{"role":"user","content":"hi"}]}"#.to_owned(),
         ),
         (
             Format::Chat,
@@ -116,6 +126,14 @@ async fn what_is_closed_goes_untouched() {
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert_eq!(knack.mock.handle.requests().last().unwrap().body, body.as_bytes());
     }
+}
+
+/// A Gemini request that allows one function of its own.
+fn gemini_allowed(mode: &str) -> String {
+    json!({"tools": [{"functionDeclarations": [{"name": "f"}]}],
+        "toolConfig": {"functionCallingConfig": {"mode": mode, "allowedFunctionNames": ["f"]}},
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}]})
+    .to_string()
 }
 
 /// Gemini's JSON mode by model, and the mode `VALIDATED` without a list of names: what is not closed gets its skills.
