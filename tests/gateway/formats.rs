@@ -177,6 +177,42 @@ async fn what_a_model_takes_beside_functions_is_not_closed() {
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
+/// A template of the provider's, or a stored response, in place of input: what is run goes up all the same.
+#[tokio::test]
+async fn a_response_without_input_goes_on_behind_a_skill() {
+    let script = r#"
+turns:
+  - rounds:
+      - when: {results: 1}
+        expect: {result: {contains: "Run python3"}}
+        reply: {text: "I know how."}
+      - reply: {text: "Let me see.", calls: [{tool: load_skill, arguments: {skill: listed}}]}
+"#;
+    for stream in [false, true] {
+        let knack = with_script(script).await;
+        let mut talk = Talk::new((Format::Responses, stream));
+        let prompt = json!({"id": "pmpt_1", "version": "2"});
+        for more in [
+            json!({}),
+            json!({"input": null}),
+            json!({"store": false}),
+            json!({"conversation": "conv_1"}),
+        ] {
+            let mut body = json!({"model": "gpt-x", "stream": stream, "prompt": prompt});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let before = knack.mock.handle.requests().len();
+            let answer = knack.send(talk.request(&knack.url, &body)).await;
+            let said = talk.take(&answer);
+            assert!(said.text.ends_with("I know how."), "{more}: {}", answer.text);
+            let rounds = knack.mock.handle.requests().split_off(before);
+            assert_eq!(rounds.len(), 2, "{more}");
+            // Round 1 says no more of the conversation than the client did.
+            assert_eq!(rounds[0].json().get("input"), body.get("input"), "{more}");
+        }
+        assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+    }
+}
+
 #[tokio::test]
 async fn gemini_without_events_is_one_array_and_vertex_paths_work() {
     let knack = with_script(SCRIPT).await;

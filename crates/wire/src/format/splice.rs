@@ -138,15 +138,29 @@ pub(crate) fn top_value(body: &[u8], key: &str) -> Option<Span> {
     json::member(body, &top, key).map(|member| member.value)
 }
 
-/// A body whose top-level list `key` has more elements at its end; everything before that end stays equal.
+/// A body whose top-level list `key` has more elements at its end; everything before that end stays equal. The list of a
+/// body without one begins with them (Responses, where a template or a stored response can stand for it).
 pub(crate) fn grow(body: &Bytes, key: &str, elements: &[Bytes]) -> Bytes {
-    let list = top_value(body, key);
-    let Some(list) = list.filter(|span| json::kind(body, *span) == Some(ValueKind::Array)) else {
-        return body.clone();
-    };
     let mut edits = Edits::new();
-    let elements: Vec<Vec<u8>> = elements.iter().map(|element| element.to_vec()).collect();
-    push_elements(body, &mut edits, list, &elements);
+    let begun = || [b"[", elements.join(&b","[..]).as_slice(), b"]"].concat();
+    let top = json::object(body).unwrap_or_default();
+    match json::member(body, &top, key).map(|member| member.value) {
+        Some(list) if json::kind(body, list) == Some(ValueKind::Array) => {
+            let elements: Vec<Vec<u8>> = elements.iter().map(|element| element.to_vec()).collect();
+            push_elements(body, &mut edits, list, &elements);
+        }
+        Some(null) if json::is_null(body, null) => edits.replace(null, begun()),
+        Some(_) => {}
+        None => {
+            let mut member = json::quoted(key);
+            member.push(b':');
+            member.extend_from_slice(&begun());
+            match top.last() {
+                Some(last) => edits.insert(last.value.end, [b",", member.as_slice()].concat()),
+                None => edits.insert(json::space(body, 0) + 1, member),
+            }
+        }
+    }
     Bytes::from(edits.apply(body))
 }
 
