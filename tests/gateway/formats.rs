@@ -399,3 +399,70 @@ async fn a_response_whose_loop_is_not_known_is_an_error_that_says_what_to_send()
     }
     assert_eq!(first.mock.handle.failures(), Vec::<String>::new());
 }
+
+/// A loop of which no record fits: its messages are forgotten, and what a client needs that goes on by id is not.
+#[tokio::test]
+async fn a_loop_that_is_too_large_to_be_remembered_is_gone_on_from_by_id() {
+    let long = "long ".repeat(60_000);
+    let script = format!(
+        r#"
+turns:
+  - user: mixed
+    rounds:
+      - reply: {{text: "{long}", calls: [{{tool: load_skill, arguments: {{skill: listed}}}}, {{tool: get_weather, arguments: {{city: Oslo}}}}]}}
+      - expect: {{results: 2}}
+        reply: {{text: "All."}}
+  - user: and then
+    rounds:
+      - reply: {{text: "I remember."}}
+  - rounds:
+      - reply: {{text: "{long}", calls: [{{tool: load_skill, arguments: {{skill: listed}}}}]}}
+      - reply: {{text: "I know."}}
+"#
+    );
+    let tools = json!([{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]);
+    for stream in [false, true] {
+        let knack = with_script(&script).await;
+        let mut talk = Talk::new((Format::Responses, stream));
+        let mut ask = async |body: Value| {
+            let answer = knack.send(talk.request(&knack.url, &body)).await;
+            (talk.take(&answer), talk.history.last().cloned().unwrap())
+        };
+        let base = json!({"model": "gpt-x", "stream": stream, "tools": tools});
+        let with = |more: Value| {
+            let mut body = base.clone();
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let (begun, _) = ask(with(json!({"input": "look it up"}))).await;
+        let (said, _) = ask(with(json!({"input": "and then?", "previous_response_id": begun.id}))).await;
+        assert_eq!(said.text, "I remember.");
+        for kept in [json!({}), json!({"conversation": "conv_1"})] {
+            let mut first = with(json!({"input": "mixed"}));
+            first.as_object_mut().unwrap().extend(kept.as_object().unwrap().clone());
+            let (mixed, call) = ask(first.clone()).await;
+            assert_eq!(mixed.calls, ["get_weather"]);
+            first["input"] = json!([{"type": "function_call_output", "call_id": call["call_id"], "output": "-3 C"}]);
+            if first.get("conversation").is_none() {
+                first["previous_response_id"] = json!(mixed.id);
+            }
+            assert_eq!(ask(first).await.0.text, "All.", "{kept}");
+        }
+        // A client that sends the items has a miss, and loses nothing that it saw.
+        let mut items = Talk::saying((Format::Responses, stream), "look it up");
+        let whole = |history: &[Value]| json!({"model": "gpt-x", "stream": stream, "input": history});
+        let answer = knack.send(items.request(&knack.url, &whole(&items.history))).await;
+        assert!(items.take(&answer).text.ends_with("I know."));
+        items.say("and then?");
+        let answer = knack.send(items.request(&knack.url, &whole(&items.history))).await;
+        assert_eq!(items.take(&answer).text, "I remember.");
+        let sent = knack.upstream();
+        let texts = sent["input"].to_string();
+        assert!(
+            texts.contains("long long") && texts.contains("I know."),
+            "{}",
+            &texts[..200]
+        );
+        assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+    }
+}
