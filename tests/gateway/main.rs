@@ -33,6 +33,7 @@ mod litellm;
 mod loops;
 mod mcp;
 mod memory;
+mod misplaced;
 mod observed;
 mod operator;
 #[path = "../support/port.rs"]
