@@ -34,6 +34,7 @@ mod loops;
 mod mcp;
 mod memory;
 mod misplaced;
+mod named;
 mod observed;
 mod operator;
 #[path = "../support/port.rs"]
