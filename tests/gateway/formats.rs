@@ -85,8 +85,30 @@ async fn what_is_closed_goes_untouched() {
             format!("{{\"toolConfig\":{{\"functionCallingConfig\":{{\"mode\":\"NONE\"}}}}, {contents}}}"),
         ),
         (
+            Format::Gemini,
+            format!("{{\"generationConfig\":{{\"responseMimeType\":\"application/json\"}}, {contents}}}"),
+        ),
+        (
+            Format::Gemini,
+            format!("{{\"generation_config\":{{\"response_mime_type\":\"text/x.enum\"}}, {contents}}}"),
+        ),
+        (Format::Gemini, gemini_allowed("ANY")),
+        (Format::Gemini, gemini_allowed("VALIDATED")),
+        (
             Format::Responses,
             r#"{"model":"m", "background": true, "input":"hi"}"#.to_owned(),
+        ),
+        (
+            Format::Responses,
+            r#"{"model":"m", "tools":[{"type":"function","name":"f","parameters":{"type":"object"}}], "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}, "input":"hi"}"#.to_owned(),
+        ),
+        (
+            Format::Chat,
+            r#"{"model":"m", "tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}], "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}}, "messages":[{"role":"user","content":"hi"}]}"#.to_owned(),
+        ),
+        (
+            Format::Chat,
+            r#"{"model":"google/gemini-2.5-flash", "response_format":{"type":"json_object"}, "messages":[{"role":"user","content":"hi"}]}"#.to_owned(),
         ),
         (
             Format::Responses,
@@ -103,6 +125,91 @@ async fn what_is_closed_goes_untouched() {
             .await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert_eq!(knack.mock.handle.requests().last().unwrap().body, body.as_bytes());
+    }
+}
+
+/// A Gemini request that allows one function of its own.
+fn gemini_allowed(mode: &str) -> String {
+    json!({"tools": [{"functionDeclarations": [{"name": "f"}]}],
+        "toolConfig": {"functionCallingConfig": {"mode": mode, "allowedFunctionNames": ["f"]}},
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}]})
+    .to_string()
+}
+
+/// Gemini's JSON mode by model, and the mode `VALIDATED` without a list of names: what is not closed gets its skills.
+#[tokio::test]
+async fn what_a_model_takes_beside_functions_is_not_closed() {
+    let knack = with_script(SCRIPT).await;
+    let functions = json!([{"functionDeclarations": [{"name": "f"}]}]);
+    let json_mode = json!({"responseMimeType": "application/json"});
+    for (model, members, injects) in [
+        ("gemini-3-flash-preview", json!({"generationConfig": json_mode}), true),
+        ("gemini-3.8-flash", json!({"generationConfig": json_mode}), true),
+        ("gemini-10-pro", json!({"generationConfig": json_mode}), true),
+        ("gemini-2.5-pro", json!({"generationConfig": json_mode}), false),
+        ("gemini-1.5-flash-latest", json!({"generationConfig": json_mode}), false),
+        ("gemini-flash-latest", json!({"generationConfig": json_mode}), false),
+        (
+            "gemini-2.5-pro",
+            json!({"generationConfig": {"responseMimeType": "text/plain"}}),
+            true,
+        ),
+        (
+            "gemini-2.5-pro",
+            json!({"tools": functions, "toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}}}),
+            true,
+        ),
+    ] {
+        for verb in ["generateContent", "streamGenerateContent?alt=sse"] {
+            let mut body = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]});
+            body.as_object_mut()
+                .unwrap()
+                .extend(members.as_object().unwrap().clone());
+            let post = client().post(format!("{}/v1beta/models/{model}:{verb}", knack.url));
+            let post = post.header("content-type", "application/json").body(body.to_string());
+            let answer = knack.send(post).await;
+            assert_eq!(answer.status, 200, "{model}: {}", answer.text);
+            let sent = knack.upstream();
+            assert_eq!(sent.to_string().contains("plover"), injects, "{model}: {sent}");
+            assert_eq!(sent == body, !injects, "{model}: {sent}");
+        }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// A template of the provider's, or a stored response, in place of input: what is run goes up all the same.
+#[tokio::test]
+async fn a_response_without_input_goes_on_behind_a_skill() {
+    let script = r#"
+turns:
+  - rounds:
+      - when: {results: 1}
+        expect: {result: {contains: "Run python3"}}
+        reply: {text: "I know how."}
+      - reply: {text: "Let me see.", calls: [{tool: load_skill, arguments: {skill: listed}}]}
+"#;
+    for stream in [false, true] {
+        let knack = with_script(script).await;
+        let mut talk = Talk::new((Format::Responses, stream));
+        let prompt = json!({"id": "pmpt_1", "version": "2"});
+        for more in [
+            json!({}),
+            json!({"input": null}),
+            json!({"store": false}),
+            json!({"conversation": "conv_1"}),
+        ] {
+            let mut body = json!({"model": "gpt-x", "stream": stream, "prompt": prompt});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let before = knack.mock.handle.requests().len();
+            let answer = knack.send(talk.request(&knack.url, &body)).await;
+            let said = talk.take(&answer);
+            assert!(said.text.ends_with("I know how."), "{more}: {}", answer.text);
+            let rounds = knack.mock.handle.requests().split_off(before);
+            assert_eq!(rounds.len(), 2, "{more}");
+            // Round 1 says no more of the conversation than the client did.
+            assert_eq!(rounds[0].json().get("input"), body.get("input"), "{more}");
+        }
+        assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
     }
 }
 
@@ -291,4 +398,71 @@ async fn a_response_whose_loop_is_not_known_is_an_error_that_says_what_to_send()
         assert_eq!(talk.take(&answer).text, "I remember.", "stream {stream}");
     }
     assert_eq!(first.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// A loop of which no record fits: its messages are forgotten, and what a client needs that goes on by id is not.
+#[tokio::test]
+async fn a_loop_that_is_too_large_to_be_remembered_is_gone_on_from_by_id() {
+    let long = "long ".repeat(60_000);
+    let script = format!(
+        r#"
+turns:
+  - user: mixed
+    rounds:
+      - reply: {{text: "{long}", calls: [{{tool: load_skill, arguments: {{skill: listed}}}}, {{tool: get_weather, arguments: {{city: Oslo}}}}]}}
+      - expect: {{results: 2}}
+        reply: {{text: "All."}}
+  - user: and then
+    rounds:
+      - reply: {{text: "I remember."}}
+  - rounds:
+      - reply: {{text: "{long}", calls: [{{tool: load_skill, arguments: {{skill: listed}}}}]}}
+      - reply: {{text: "I know."}}
+"#
+    );
+    let tools = json!([{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]);
+    for stream in [false, true] {
+        let knack = with_script(&script).await;
+        let mut talk = Talk::new((Format::Responses, stream));
+        let mut ask = async |body: Value| {
+            let answer = knack.send(talk.request(&knack.url, &body)).await;
+            (talk.take(&answer), talk.history.last().cloned().unwrap())
+        };
+        let base = json!({"model": "gpt-x", "stream": stream, "tools": tools});
+        let with = |more: Value| {
+            let mut body = base.clone();
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            body
+        };
+        let (begun, _) = ask(with(json!({"input": "look it up"}))).await;
+        let (said, _) = ask(with(json!({"input": "and then?", "previous_response_id": begun.id}))).await;
+        assert_eq!(said.text, "I remember.");
+        for kept in [json!({}), json!({"conversation": "conv_1"})] {
+            let mut first = with(json!({"input": "mixed"}));
+            first.as_object_mut().unwrap().extend(kept.as_object().unwrap().clone());
+            let (mixed, call) = ask(first.clone()).await;
+            assert_eq!(mixed.calls, ["get_weather"]);
+            first["input"] = json!([{"type": "function_call_output", "call_id": call["call_id"], "output": "-3 C"}]);
+            if first.get("conversation").is_none() {
+                first["previous_response_id"] = json!(mixed.id);
+            }
+            assert_eq!(ask(first).await.0.text, "All.", "{kept}");
+        }
+        // A client that sends the items has a miss, and loses nothing that it saw.
+        let mut items = Talk::saying((Format::Responses, stream), "look it up");
+        let whole = |history: &[Value]| json!({"model": "gpt-x", "stream": stream, "input": history});
+        let answer = knack.send(items.request(&knack.url, &whole(&items.history))).await;
+        assert!(items.take(&answer).text.ends_with("I know."));
+        items.say("and then?");
+        let answer = knack.send(items.request(&knack.url, &whole(&items.history))).await;
+        assert_eq!(items.take(&answer).text, "I remember.");
+        let sent = knack.upstream();
+        let texts = sent["input"].to_string();
+        assert!(
+            texts.contains("long long") && texts.contains("I know."),
+            "{}",
+            &texts[..200]
+        );
+        assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+    }
 }

@@ -25,6 +25,7 @@ mod formats;
 mod functions;
 mod garbled;
 mod gemini_code;
+mod gemini_forms;
 mod history_server;
 mod injection;
 mod kept_files;
@@ -32,6 +33,8 @@ mod litellm;
 mod loops;
 mod mcp;
 mod memory;
+mod misplaced;
+mod named;
 mod observed;
 mod operator;
 #[path = "../support/port.rs"]

@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::get;
 use knack_wire::{CallKind, Fault, Route, route};
 
-use super::fault::{error_format, fault};
+use super::fault::{error_format, fault, named};
 use super::provider::Api;
 use super::state::{Gateway, HostPolicy};
 use super::{host_guard, model, own_routes, proxy, recent, stored, upload_routes, user_files};
@@ -38,7 +38,7 @@ pub fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
     router.layer(from_fn_with_state(gateway, guard))
 }
 
-/// Refuses foreign hosts and web pages before anything reads the request.
+/// Refuses foreign hosts and web pages before anything reads the request, and gives every answer a name.
 async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
     if gateway.host_policy == HostPolicy::LocalOnly
         && let Err(reason) = host_guard::check(request.headers(), request.uri())
@@ -51,7 +51,7 @@ async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
             error_format(&request),
         );
     }
-    next.run(request).await
+    named(next.run(request).await)
 }
 
 /// All other paths: a model call, or another API of the provider. The latter are boxed, so that model calls, which are

@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_serving::bodies::{ARRIVE_TIMEOUT, SILENCE_TIMEOUT};
 use knack_wire::{Fault, Format, Route, route};
 
@@ -24,8 +24,39 @@ pub fn error_format(request: &Request) -> Format {
     }
 }
 
-/// The header by which clients of Anthropic's API know a request.
-pub const REQUEST_ID: &str = "request-id";
+/// The header with the name of a request, of every answer; the log and the spans have it too.
+pub const HEADER_REQUEST_ID: HeaderName = HeaderName::from_static("x-knack-request-id");
+
+/// The header in which the SDKs of an API look for the name of a request, if they do. Only an answer of ours has our name in
+/// it: a provider's own stays.
+pub const fn sdk_header(format: Format) -> Option<HeaderName> {
+    match format {
+        Format::Chat | Format::Responses => Some(HeaderName::from_static("x-request-id")),
+        Format::Messages => Some(HeaderName::from_static("request-id")),
+        Format::Gemini => None,
+    }
+}
+
+/// Names the request of an answer that has no name yet.
+pub fn named(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    if !headers.contains_key(HEADER_REQUEST_ID)
+        && let Ok(id) = HeaderValue::from_str(&request_id())
+    {
+        headers.insert(HEADER_REQUEST_ID, id);
+    }
+    response
+}
+
+/// Adds the name of a request to an answer of ours.
+pub fn set_name(headers: &mut HeaderMap, format: Format, request_id: &str) {
+    let Ok(id) = HeaderValue::from_str(request_id) else {
+        return;
+    };
+    for name in sdk_header(format).into_iter().chain([HEADER_REQUEST_ID]) {
+        headers.insert(name, id.clone());
+    }
+}
 
 /// A name for a request that has none.
 pub fn request_id() -> String {
@@ -37,7 +68,7 @@ pub fn fault(fault: &Fault, format: Format) -> Response {
     fault_of(fault, format, &request_id())
 }
 
-/// As [`fault`], for a request with a name, which Anthropic's clients read in the header and in the body.
+/// As [`fault`], for a request with a name. SDKs read it in a header, Anthropic's in the body too.
 pub fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let named = Fault {
@@ -45,11 +76,7 @@ pub fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
         ..fault.clone()
     };
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], named.body(format)).into_response();
-    if format == Format::Messages
-        && let Ok(id) = HeaderValue::from_str(request_id)
-    {
-        response.headers_mut().insert(REQUEST_ID, id);
-    }
+    set_name(response.headers_mut(), format, request_id);
     if !fault.retry {
         response
             .headers_mut()
@@ -118,15 +145,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn anthropics_clients_find_the_request_in_header_and_body() {
-        for (format, is_named) in [
-            (Format::Messages, true),
-            (Format::Chat, false),
-            (Format::Responses, false),
-            (Format::Gemini, false),
+    async fn clients_find_the_request_where_their_sdk_looks_for_it() {
+        for (format, header, is_named) in [
+            (Format::Messages, Some("request-id"), true),
+            (Format::Chat, Some("x-request-id"), false),
+            (Format::Responses, Some("x-request-id"), false),
+            (Format::Gemini, None, false),
         ] {
             let response = fault_of(&Fault::new(404, "not \"here\""), format, "req_1");
-            assert_eq!(response.headers().contains_key(REQUEST_ID), is_named, "{format:?}");
+            for name in ["request-id", "x-request-id", "x-knack-request-id"] {
+                let expected = (name == "x-knack-request-id" || header == Some(name)).then_some("req_1");
+                let got = response.headers().get(name).map(|id| id.to_str().unwrap());
+                assert_eq!(got, expected, "{format:?} {name}");
+            }
             let body = axum::body::to_bytes(response.into_body(), 1 << 10).await.unwrap();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(body["request_id"] == "req_1", is_named, "{body}");

@@ -12,7 +12,7 @@ use super::completion::{self, Stamp};
 use super::delivery;
 use super::frames::{array, chat_frames, gemini_frames, messages_frames};
 use super::intake::{authorized, parse};
-use super::received::Received;
+use super::received::{Received, with_lists};
 use super::render;
 use super::render::chat::StreamOptions;
 use super::route::{self, GeminiCall};
@@ -74,12 +74,14 @@ impl Exchange<'_> {
         let body = parse(bytes)?;
         let whole = match self.format {
             FormatName::Responses => self.mock.stored.whole(&body)?,
-            FormatName::Gemini if counting && !self.asked.vertex => rules::gemini_fields::counted(&body)?,
+            FormatName::Gemini if counting && !self.asked.vertex => with_lists(rules::gemini_fields::counted(&body)?),
+            FormatName::Gemini => with_lists(body.clone()),
             _ => body.clone(),
         };
         let subject = Subject {
             headers: &headers,
             body: &whole,
+            model: &self.asked.model,
             provider,
             counting,
         };

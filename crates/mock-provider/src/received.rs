@@ -182,6 +182,30 @@ pub(super) fn snake(camel: &str) -> String {
     out
 }
 
+/// A Gemini request with lists in place of single objects, which the JSON form of protocol buffers takes for lists of one.
+pub(super) fn with_lists(mut body: Value) -> Value {
+    for_each(&mut body, "contents", &|content| for_each(content, "parts", &|_| {}));
+    for_each(&mut body, "tools", &|tool| {
+        for_each(tool, "functionDeclarations", &|_| {});
+        for_each(tool, "function_declarations", &|_| {});
+    });
+    for system in ["systemInstruction", "system_instruction"] {
+        if let Some(content) = body.get_mut(system) {
+            for_each(content, "parts", &|_| {});
+        }
+    }
+    body
+}
+
+/// Makes a list of a member that is an object, and does this with each element.
+fn for_each(value: &mut Value, key: &str, one: &dyn Fn(&mut Value)) {
+    let Some(list) = value.get_mut(key) else { return };
+    if list.is_object() {
+        *list = Value::Array(vec![list.take()]);
+    }
+    list.as_array_mut().into_iter().flatten().for_each(one);
+}
+
 /// The members of this name in the parts of a content.
 pub(super) fn parts_with<'a>(content: &'a Value, camel: &str) -> Vec<&'a Value> {
     let parts = content["parts"].as_array().into_iter().flatten();

@@ -217,6 +217,14 @@ impl Iterator for Elements<'_> {
     }
 }
 
+/// The elements of the list at `span`, where one object may stand for a list of one (the JSON form of protocol buffers).
+pub fn one_or_more(src: &[u8], span: Span) -> Vec<Span> {
+    if kind(src, span) == Some(ValueKind::Object) {
+        return vec![span];
+    }
+    elements(src, span).unwrap_or_default()
+}
+
 /// The first element of the array at `span`; `None` if it is empty or not an array.
 pub fn first_element(src: &[u8], span: Span) -> Option<Span> {
     each_element(src, span).ok()?.next()?.ok()

@@ -159,8 +159,12 @@ impl Request {
     pub(crate) fn each_element(&self) -> impl Iterator<Item = Span> {
         let span = self.present(dialect(self.route.format).conversation_key());
         let elements = span.and_then(|span| json::each_element(&self.raw, span).ok());
+        let is_one = |span: &Span| {
+            self.format() == Format::Gemini && json::kind(&self.raw, *span) == Some(json::ValueKind::Object)
+        };
         // The body was read as a whole before: no element is broken.
-        elements.into_iter().flatten().map_while(Result::ok)
+        let elements = elements.into_iter().flatten().map_while(Result::ok);
+        span.filter(is_one).into_iter().chain(elements)
     }
 
     /// The body that goes upstream in round 1: injection and conversation changes written in one pass. With neither,

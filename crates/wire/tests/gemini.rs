@@ -339,6 +339,15 @@ fn structured_output_shows_the_last_turns_text_alone() {
 fn what_may_not_be_injected_is_closed() {
     let closed = |body: &str| generate(body).view().unwrap().closed;
     assert_eq!(closed(r#"{"cachedContent":"c"}"#), Some("cachedContent"));
+    let form = r#""generationConfig":{"responseMimeType":"application/json"}"#;
+    assert_eq!(closed(&format!("{{{form}}}")), Some("JSON mode"));
+    assert_eq!(
+        closed(&format!(
+            r#"{{{form},"tools":{{"functionDeclarations":{{"name":"f"}}}}}}"#
+        )),
+        None
+    );
+    assert_eq!(closed(r#"{"tools":{"googleSearch":{}}}"#), Some("built-in tools"));
     assert_eq!(closed(r#"{"tools":[{"googleSearch":{}}]}"#), Some("built-in tools"));
     assert_eq!(
         closed(r#"{"tools":[{"codeExecution":{}},{"googleSearch":null}]}"#),

@@ -11,30 +11,27 @@ use knack_wire::drive::{BodyKind, ClientHead};
 use knack_wire::{Fault, Format};
 use tokio::time::Instant;
 
-use super::describe::word;
 use crate::catalog::Snapshot;
 use crate::exchange::{AnswerPiece, Exchange};
-use crate::fault::{REQUEST_ID, RETRY_AFTER_SECONDS, fault, fault_of};
+use crate::fault::{HEADER_REQUEST_ID, RETRY_AFTER_SECONDS, fault_of, set_name};
 use crate::log::RequestLog;
 use crate::state::Gateway;
 use crate::trace::RequestTrace;
 
-/// The header with the id that the log and the spans of a request have; answers and refusals carry it.
-const HEADER_REQUEST_ID: &str = "x-knack-request-id";
-
 /// The answer, from its head on.
 pub(super) async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue, format: Format) -> Response {
     match exchange.next().await {
-        Some(AnswerPiece::Head(head)) => answer(exchange, head, knack_header),
+        Some(AnswerPiece::Head(head)) => answer(exchange, head, knack_header, format),
         // The loop always begins with a head; without one there is nothing left to say.
         Some(AnswerPiece::Bytes(_) | AnswerPiece::Broken) | None => {
-            fault(&Fault::new(500, "The gateway could not begin its answer."), format)
+            let fault = Fault::new(500, "The gateway could not begin its answer.");
+            fault_of(&fault, format, &exchange.log().request_id)
         }
     }
 }
 
 /// The response of an exchange whose head is known; its body is the rest.
-fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderValue) -> Response {
+fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderValue, format: Format) -> Response {
     let mut headers = if head.upstream_headers {
         exchange.take_headers()
     } else {
@@ -61,11 +58,11 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
     headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
-    if let Ok(id) = HeaderValue::from_str(&exchange.log().request_id) {
+    let request_id = &exchange.log().request_id;
+    if !head.upstream_headers {
         // An answer of ours has no id of the provider.
-        if exchange.log().format == word(Format::Messages) && !head.upstream_headers {
-            headers.insert(REQUEST_ID, id.clone());
-        }
+        set_name(&mut headers, format, request_id);
+    } else if let Ok(id) = HeaderValue::from_str(request_id) {
         headers.insert(HEADER_REQUEST_ID, id);
     }
     let mut response = Response::new(Body::from_stream(body(exchange)));
@@ -112,15 +109,10 @@ pub(super) fn refuse(
     error: &Fault,
     format: Format,
 ) -> Response {
-    let request_id = HeaderValue::from_str(&log.request_id);
     log.status = error.status;
     log.end = Some(error.message.clone());
     log.duration = begun.elapsed();
     log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
     trace.finish(&log, false);
-    let mut response = fault_of(error, format, &log.request_id);
-    if let Ok(id) = request_id {
-        response.headers_mut().insert(HEADER_REQUEST_ID, id);
-    }
-    response
+    fault_of(error, format, &log.request_id)
 }

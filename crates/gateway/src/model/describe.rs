@@ -65,7 +65,7 @@ const fn why(why: Why) -> &'static str {
 }
 
 /// The word for a format in logs.
-pub(super) const fn word(format: Format) -> &'static str {
+const fn word(format: Format) -> &'static str {
     match format {
         Format::Chat => "chat",
         Format::Messages => "messages",

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::CONTAINER_FOLDER;
 use super::objects::{Container, ContainerFile, FileInfo, Source};
 use super::refusal::Refusal;
-use crate::fault::{REQUEST_ID, fault, request_id};
+use crate::fault::{fault, request_id, set_name};
 
 /// A time as Anthropic writes it.
 pub fn text_time(at: Timestamp) -> String {
@@ -142,7 +142,9 @@ pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
     let mut body = body.unwrap_or_default();
     body["error"]["details"] = json!({"error_code": "file_expired"});
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::NOT_FOUND);
-    (status, [("x-should-retry", "false"), (REQUEST_ID, &id)], Json(body)).into_response()
+    let mut response = (status, [("x-should-retry", "false")], Json(body)).into_response();
+    set_name(response.headers_mut(), Format::Messages, &id);
+    response
 }
 
 /// A refusal as an error of ours.

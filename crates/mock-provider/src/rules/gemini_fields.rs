@@ -58,6 +58,10 @@ pub(super) const RULES: &[Rule] = &[
         check: tools_not_mixed,
     },
     Rule {
+        name: "json_mode",
+        check: json_mode,
+    },
+    Rule {
         name: "function_name",
         check: function_name,
     },
@@ -201,6 +205,21 @@ fn tools_not_mixed(subject: &Subject<'_>) -> Result<(), Refusal> {
     })
 }
 
+/// Functions beside JSON mode: models before the third generation refuse them, and so does one whose name tells none.
+fn json_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let kind = field(field(subject.body, "generationConfig"), "responseMimeType");
+    let form = kind.as_str().filter(|kind| *kind != "text/plain");
+    let name = subject.model.strip_prefix("gemini-").unwrap_or_default();
+    let number = name.split(|char: char| !char.is_ascii_digit()).next();
+    let takes_both = number.and_then(|number| number.parse::<u32>().ok()) >= Some(3);
+    match form {
+        Some(form) if !takes_both && !functions(subject).is_empty() => Err(Refusal::invalid(format!(
+            "Function calling with a response mime type: '{form}' is unsupported"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn function_name(subject: &Subject<'_>) -> Result<(), Refusal> {
     for (at, function) in functions(subject).into_iter().enumerate() {
         let name = function["name"].as_str().unwrap_or_default();
@@ -250,15 +269,20 @@ fn calling<'a>(subject: &Subject<'a>) -> &'a Value {
     field(field(subject.body, "toolConfig"), "functionCallingConfig")
 }
 
+/// The API reads its words in any case: its own examples have `auto`.
+fn is_mode(mode: &Value, word: &str) -> bool {
+    mode.as_str().is_some_and(|mode| mode.eq_ignore_ascii_case(word))
+}
+
 fn calling_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
     let mode = &calling(subject)["mode"];
-    let known = mode.is_null() || mode.as_str().is_some_and(|mode| MODES.contains(&mode));
+    let known = mode.is_null() || MODES.iter().any(|known| is_mode(mode, known));
     if !known {
         return Err(Refusal::invalid(format!(
             "Invalid value at 'tool_config.function_calling_config.mode': {mode}"
         )));
     }
-    if mode == "ANY" && functions(subject).is_empty() {
+    if is_mode(mode, "ANY") && functions(subject).is_empty() {
         return Err(Refusal::invalid(
             "Function calling config is set without function_declarations.",
         ));
@@ -274,7 +298,8 @@ fn allowed_names(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
     let offered = functions(subject);
     let known = |name: &Value| offered.iter().any(|function| function["name"] == *name);
-    if matches!(config["mode"].as_str(), Some("ANY" | "VALIDATED")) && items(allowed).all(known) {
+    let narrows = ["ANY", "VALIDATED"].iter().any(|mode| is_mode(&config["mode"], mode));
+    if narrows && items(allowed).all(known) {
         return Ok(());
     }
     Err(Refusal::invalid(

@@ -29,6 +29,8 @@ pub(super) struct Subject<'a> {
     /// Header names in lower case.
     pub(super) headers: &'a [(String, String)],
     pub(super) body: &'a Value,
+    /// The model, where the path names it (Gemini).
+    pub(super) model: &'a str,
     pub(super) provider: &'a Provider,
     /// The request only counts tokens: fields of an answer are not asked for.
     pub(super) counting: bool,

@@ -87,6 +87,8 @@ fn input_given(subject: &Subject<'_>) -> Result<(), Refusal> {
     match &subject.body["input"] {
         Value::String(_) => Ok(()),
         Value::Array(list) if !list.is_empty() => Ok(()),
+        // A template of the provider's brings items of its own.
+        Value::Array(_) | Value::Null if subject.body["prompt"]["id"].is_string() => Ok(()),
         _ => Err(Refusal::at(
             "input",
             "missing_required_parameter",

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{MessageText, Request, ToolChoice};
+use crate::route::Format;
 
 /// Adds a top-level member directly before `anchor` (or at the start of the body if that is absent).
 pub(crate) fn add_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: impl Into<Bytes>) {
@@ -15,10 +16,12 @@ pub(crate) fn add_member(request: &Request, edits: &mut Edits, anchor: &str, key
     add_parts(request, edits, anchor, [name.into(), value.into()]);
 }
 
-/// Sets a top-level member: replaces `null`, adds what is absent.
+/// Sets a top-level member: replaces `null`, adds what is absent. A value stays: what the format cannot mean is the
+/// provider's to refuse, and nothing that a client wrote is dropped.
 pub(crate) fn set_member(request: &Request, edits: &mut Edits, anchor: &str, key: &str, value: impl Into<Bytes>) {
     match request.value(key) {
-        Some(span) => edits.replace(span, value),
+        Some(span) if json::is_null(request.raw(), span) => edits.replace(span, value),
+        Some(_) => {}
         None => add_member(request, edits, anchor, key, value),
     }
 }
@@ -55,7 +58,8 @@ pub(crate) fn extend_string(edits: &mut Edits, span: Span, text: Bytes) {
     edits.insert(span.end - 1, text);
 }
 
-/// Adds tools behind the client's: `tools` absent, null, empty or filled. `tools` are joined by commas.
+/// Adds tools behind the client's: `tools` absent, null, empty or filled. `tools` are joined by commas. Another value
+/// becomes the first element: in Gemini an object is a list of one, elsewhere the provider refuses what it is.
 pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tools: Bytes) {
     if tools.is_empty() {
         return;
@@ -71,8 +75,14 @@ pub(crate) fn add_tools(request: &Request, edits: &mut Edits, anchor: &str, tool
             }
             edits.insert(end, tools);
         }
-        Some(span) => {
+        Some(span) if json::is_null(src, span) => {
             edits.replace(span, "[");
+            edits.insert(span.end, tools);
+            edits.insert(span.end, "]");
+        }
+        Some(span) => {
+            edits.insert(span.start, "[");
+            edits.insert(span.end, ",");
             edits.insert(span.end, tools);
             edits.insert(span.end, "]");
         }
@@ -93,10 +103,14 @@ pub(crate) fn exchange_tools(
     tools: &Bytes,
     keep: impl Fn(Span) -> Option<Vec<u8>>,
 ) {
-    let list = request.present("tools");
-    let Some((span, own)) = list.and_then(|span| Some((span, json::elements(request.raw(), span).ok()?))) else {
+    let is_list = |span: &Span| {
+        let kind = json::kind(request.raw(), *span);
+        kind == Some(ValueKind::Array) || (kind == Some(ValueKind::Object) && request.format() == Format::Gemini)
+    };
+    let Some(span) = request.present("tools").filter(is_list) else {
         return add_tools(request, edits, anchor, tools.clone());
     };
+    let own = json::one_or_more(request.raw(), span);
     let ours = (!tools.is_empty()).then(|| tools.to_vec());
     let all: Vec<Vec<u8>> = own.into_iter().filter_map(keep).chain(ours).collect();
     edits.replace(span, [b"[", all.join(&b","[..]).as_slice(), b"]"].concat());
@@ -124,15 +138,29 @@ pub(crate) fn top_value(body: &[u8], key: &str) -> Option<Span> {
     json::member(body, &top, key).map(|member| member.value)
 }
 
-/// A body whose top-level list `key` has more elements at its end; everything before that end stays equal.
+/// A body whose top-level list `key` has more elements at its end; everything before that end stays equal. The list of a
+/// body without one begins with them (Responses, where a template or a stored response can stand for it).
 pub(crate) fn grow(body: &Bytes, key: &str, elements: &[Bytes]) -> Bytes {
-    let list = top_value(body, key);
-    let Some(list) = list.filter(|span| json::kind(body, *span) == Some(ValueKind::Array)) else {
-        return body.clone();
-    };
     let mut edits = Edits::new();
-    let elements: Vec<Vec<u8>> = elements.iter().map(|element| element.to_vec()).collect();
-    push_elements(body, &mut edits, list, &elements);
+    let begun = || [b"[", elements.join(&b","[..]).as_slice(), b"]"].concat();
+    let top = json::object(body).unwrap_or_default();
+    match json::member(body, &top, key).map(|member| member.value) {
+        Some(list) if json::kind(body, list) == Some(ValueKind::Array) => {
+            let elements: Vec<Vec<u8>> = elements.iter().map(|element| element.to_vec()).collect();
+            push_elements(body, &mut edits, list, &elements);
+        }
+        Some(null) if json::is_null(body, null) => edits.replace(null, begun()),
+        Some(_) => {}
+        None => {
+            let mut member = json::quoted(key);
+            member.push(b':');
+            member.extend_from_slice(&begun());
+            match top.last() {
+                Some(last) => edits.insert(last.value.end, [b",", member.as_slice()].concat()),
+                None => edits.insert(json::space(body, 0) + 1, member),
+            }
+        }
+    }
     Bytes::from(edits.apply(body))
 }
 

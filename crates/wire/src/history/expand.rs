@@ -56,7 +56,7 @@ pub fn expand(
         open: Vec::new(),
         files: Vec::new(),
     };
-    let hits = &usable(hits);
+    let hits = &usable(&scan.turns, hits);
     for (index, turn) in scan.turns.iter().enumerate() {
         let first = turn.elements.start;
         let record = hits.iter().find(|hit| hit.turn == index).map(|hit| hit.record.as_ref());
@@ -96,10 +96,14 @@ pub fn expand(
     }
 }
 
-/// The hits whose messages fit: results of calls that an earlier answer left open must directly follow that answer.
-fn usable(hits: &[Hit]) -> Vec<&Hit> {
+/// The hits whose messages fit: results of calls that an earlier answer left open must directly follow that answer, and a
+/// record without messages stands for turns that the upstream keeps only.
+fn usable<'h>(turns: &[Turn], hits: &'h [Hit]) -> Vec<&'h Hit> {
     let mut usable: Vec<&Hit> = Vec::with_capacity(hits.len());
     for hit in hits {
+        if hit.record.messages.is_empty() && turns.get(hit.turn).is_some_and(|turn| turn.kept.is_none()) {
+            continue;
+        }
         let follows = |before: &&Hit| before.turn + 1 == hit.turn && !before.record.open_calls.is_empty();
         if !hit.record.resumes || usable.last().is_some_and(follows) {
             usable.push(hit);
@@ -245,6 +249,10 @@ impl HistoryWriter<'_> {
                 }
                 out.push(b']');
                 self.edits.replace(span, out);
+            }
+            Some((ValueKind::Object, span)) => {
+                self.edits.insert(span.start, [b"[", open.as_slice(), b","].concat());
+                self.edits.insert(span.end, "]");
             }
             _ => self.open = vec![open],
         }

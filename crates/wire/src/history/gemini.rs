@@ -30,7 +30,7 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
             canon: Canon::new(speaker),
             calls: Vec::new(),
         });
-        for part in content.elements("parts") {
+        for part in content.one_or_more("parts") {
             open.part(src, part);
         }
     }

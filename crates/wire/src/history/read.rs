@@ -68,6 +68,13 @@ impl<'a> Fields<'a> {
             .unwrap_or_default()
     }
 
+    /// The elements of a list member, for which one object may stand.
+    pub(crate) fn one_or_more(&self, key: &str) -> Vec<Span> {
+        self.span(key)
+            .map(|span| json::one_or_more(self.src, span))
+            .unwrap_or_default()
+    }
+
     /// True if the member is `true`.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.raw(key) == b"true"

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::drive::OpenCall;
 use crate::json;
 
-/// Largest record, in bytes ([`TurnRecord::size`]). Ten rounds of results of 24 KiB fit; a bigger loop is not remembered, which
-/// is a miss and never an error.
+/// Largest record, in bytes ([`TurnRecord::size`]). Ten rounds of results of 24 KiB fit; the messages of a bigger loop are not
+/// remembered, which is a miss and never an error.
 pub const MAX_RECORD_BYTES: usize = 256 << 10;
 
 /// A part of an upstream message.

@@ -49,7 +49,9 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> Re
     }
 }
 
-/// The record of a loop, or `None` if it is too large to be remembered ([`MAX_RECORD_BYTES`]).
+/// The record of a loop, or `None` if it is too large to be remembered ([`MAX_RECORD_BYTES`]). Where the upstream keeps the
+/// state (Responses), one that is too large is kept without its messages: a client that goes on by id needs the id of the
+/// last round and the results that are open, and no message. A client that sends the items gets a miss.
 ///
 /// `render` gives the text of a load result from its reference, as it will do when the record is used; a result whose
 /// text does not begin with it is kept whole. `files` are the files that the loop's runs made.
@@ -93,6 +95,9 @@ pub fn seal(
                 }
             }
         }
+    }
+    if record.size() > MAX_RECORD_BYTES && format == Format::Responses && !record.state.is_empty() {
+        record.messages.clear();
     }
     (record.size() <= MAX_RECORD_BYTES).then_some(record)
 }

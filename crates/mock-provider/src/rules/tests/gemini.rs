@@ -73,6 +73,18 @@ fn gemini_rules_accept_and_refuse() {
             "cannot be combined",
         ),
         (
+            "json_mode",
+            patched(
+                &function(json!({})),
+                &json!({"generationConfig": {"responseMimeType": "text/plain"}}),
+            ),
+            patched(
+                &function(json!({})),
+                &json!({"generation_config": {"response_mime_type": "application/json"}}),
+            ),
+            "'application/json' is unsupported",
+        ),
+        (
             "function_name",
             function(json!({"name": "a.b:c-d_1"})),
             function(json!({"name": "1a"})),

@@ -42,6 +42,7 @@ fn refusal(format: FormatName, base: &Value, patch: &Value, rule: Option<&str>) 
     let subject = Subject {
         headers: &headers,
         body: &body,
+        model: "",
         provider: &provider,
         counting: false,
     };
@@ -123,6 +124,7 @@ fn flags_of_the_provider_lift_their_rules() {
             &Subject {
                 headers: &headers,
                 body: &body,
+                model: "",
                 provider: &lenient,
                 counting: false,
             },
@@ -167,6 +169,7 @@ fn older_deployments_have_shorter_names() {
     let subject = Subject {
         headers: &headers,
         body: &body,
+        model: "",
         provider: &older,
         counting: false,
     };
@@ -209,6 +212,7 @@ fn a_server_without_code_tools_refuses_them() {
             let subject = Subject {
                 headers: &headers,
                 body: &body,
+                model: "",
                 provider: &provider,
                 counting: false,
             };
@@ -225,6 +229,7 @@ fn counting_asks_for_no_answer_length() {
     let subject = Subject {
         headers: &headers,
         body: &body,
+        model: "",
         provider: &provider,
         counting: true,
     };

@@ -89,14 +89,22 @@ impl ChatCodec {
         }
     }
 
-    fn decode_delta(&mut self, raw: &Bytes, layout: &mut ChatLayout, parts: &mut Vec<FramePart>) {
-        let Some(choice) = layout.choice.clone() else { return };
+    /// Errors: a piece of a call that never began.
+    fn decode_delta(
+        &mut self,
+        raw: &Bytes,
+        layout: &mut ChatLayout,
+        parts: &mut Vec<FramePart>,
+    ) -> Result<(), Garbage> {
+        let Some(choice) = layout.choice.clone() else {
+            return Ok(());
+        };
         let mut blanks = false;
         for (at, member) in choice.members.iter().enumerate() {
             let key = member.key.of(raw);
             if key == b"tool_calls" && !blank(raw, member.value) {
                 for element in json::elements(raw, member.value).unwrap_or_default() {
-                    let (call, new) = self.turn.take_call(raw, element);
+                    let (call, new) = self.turn.take_call(raw, element)?;
                     let id = u32::try_from(call).unwrap_or(u32::MAX - 1) + 1;
                     let part = if new {
                         FramePart::Unit {
@@ -136,6 +144,7 @@ impl ChatCodec {
         } else if blanks && parts.is_empty() && layout.reason(raw).is_none() {
             layout.push(parts, FramePart::Other, PartSource::Head);
         }
+        Ok(())
     }
 
     /// All shown text of all rounds, as written in JSON.
@@ -182,7 +191,7 @@ impl Codec for ChatCodec {
             });
         }
         self.remember_identity(&raw, &layout);
-        self.decode_delta(&raw, &mut layout, &mut parts);
+        self.decode_delta(&raw, &mut layout, &mut parts)?;
         if let Some(usage) = layout.usage(&raw) {
             self.usage.report(usage.of(&raw));
             layout.push(&mut parts, FramePart::Usage, PartSource::Hidden);

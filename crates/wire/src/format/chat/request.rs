@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::fault::Fault;
-use crate::format::{RequestDialect, container, splice};
+use crate::format::{RequestDialect, container, gemini, splice};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
 use crate::route::Format;
@@ -24,6 +24,7 @@ impl RequestDialect for super::Chat {
         let format = request
             .present("response_format")
             .and_then(|span| json::get_text(src, span, "type"));
+        let structured = format.is_some_and(|kind| kind != "text");
         Ok(View {
             model: text("model").unwrap_or_default().into_owned(),
             stream: request
@@ -31,15 +32,12 @@ impl RequestDialect for super::Chat {
                 .is_some_and(|span| request.bytes(span) == b"true"),
             max_tokens: uint("max_completion_tokens").or_else(|| uint("max_tokens")),
             candidates: uint("n").unwrap_or(1),
-            structured: format.is_some_and(|kind| kind != "text"),
+            structured,
             client_tools: client_tools(request),
             tool_choice: request
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
-            closed: ["functions", "function_call"]
-                .iter()
-                .any(|key| request.present(key).is_some())
-                .then_some("legacy functions"),
+            closed: closed(request, structured),
             container_skills: container::skills(request),
             ..View::default()
         })
@@ -90,6 +88,22 @@ impl RequestDialect for super::Chat {
         edits.replace(splice::top_value(body, "tool_choice")?, "\"auto\"");
         Some(edits.apply(body))
     }
+}
+
+/// Why nothing may be injected. Gemini's own endpoint for this format refuses tools in JSON mode as its other one does; an
+/// alias of such a model is not known here, and most models behind this format take both.
+fn closed(request: &Request, structured: bool) -> Option<&'static str> {
+    if ["functions", "function_call"]
+        .iter()
+        .any(|key| request.present(key).is_some())
+    {
+        return Some("legacy functions");
+    }
+    let model = request
+        .present("model")
+        .and_then(|span| json::text(request.raw(), span))?;
+    let refuses = structured && gemini::generation(&model).is_some_and(|number| number < gemini::BOTH_FROM);
+    (refuses && client_tools(request).is_empty()).then_some("JSON mode")
 }
 
 fn client_tools(request: &Request) -> Vec<String> {

@@ -1,8 +1,11 @@
 //! Gemini requests: what is read of them and what is added. Both spellings of every field are read; what came stays.
+//! The body is the JSON form of a protocol buffer: one object may stand for a list of one, and words have any case.
 
 use std::borrow::Cow;
 
-use super::run;
+use bytes::Bytes;
+
+use super::{BOTH_FROM, generation, run};
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
@@ -14,9 +17,9 @@ impl RequestDialect for super::Gemini {
     fn view(&self, request: &Request) -> Result<View, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("contents")
-            && json::kind(src, span) != Some(ValueKind::Array)
+            && !matches!(json::kind(src, span), Some(ValueKind::Array | ValueKind::Object))
         {
-            return Err(Fault::bad("contents", "\"contents\" must be an array."));
+            return Err(Fault::bad("contents", "\"contents\" must be an array or one content."));
         }
         let config = present(request, "generationConfig", "generation_config");
         let setting = |camel, snake| config.and_then(|span| get(src, span, camel, snake));
@@ -40,14 +43,14 @@ impl RequestDialect for super::Gemini {
     /// All texts in order. A content without a role is the user's.
     fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
         let src = request.raw();
-        let system = present(request, "systemInstruction", "system_instruction").map(|span| {
+        let system = present(request, SYSTEM[0], SYSTEM[1]).map(|span| {
             let text = json::text(src, span).map_or_else(|| content_text(src, span), Cow::into_owned);
             MessageText {
                 role: Cow::Borrowed("system"),
                 text: text.into(),
             }
         });
-        let contents = conversation(request).into_iter().map(|span| MessageText {
+        let contents = request.conversation().into_iter().map(|span| MessageText {
             role: json::get_text(src, span, "role").unwrap_or(Cow::Borrowed("user")),
             text: content_text(src, span).into(),
         });
@@ -58,14 +61,11 @@ impl RequestDialect for super::Gemini {
     fn attachments(&self, request: &Request) -> Vec<Attachment> {
         let src = request.raw();
         let mut found = Vec::new();
-        for content in conversation(request) {
+        for content in request.conversation() {
             if json::get_text(src, content, "role").is_some_and(|role| role != "user") {
                 continue;
             }
-            let parts = json::get(src, content, "parts")
-                .and_then(|span| json::elements(src, span).ok())
-                .unwrap_or_default();
-            found.extend(parts.into_iter().filter_map(|part| {
+            found.extend(run::parts(src, content).into_iter().filter_map(|part| {
                 let data = get(src, part, "inlineData", "inline_data")?;
                 let text = |camel, snake| {
                     get(src, data, camel, snake)
@@ -89,24 +89,7 @@ impl RequestDialect for super::Gemini {
     /// The edits of an injection: one more part of the system instruction, one more entry of `tools`.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
         let src = request.raw();
-        let text = injection.material.escaped();
-        if !text.is_empty() {
-            let part = [br#"{"text":""#, &*text, br#""}"#].concat();
-            let system = present(request, "systemInstruction", "system_instruction");
-            let parts = system.and_then(|span| json::get(src, span, "parts"));
-            match (system, parts) {
-                (_, Some(parts)) if json::kind(src, parts) == Some(ValueKind::Array) => {
-                    splice::push_elements(src, edits, parts, &[part]);
-                }
-                (Some(span), _) if json::kind(src, span) == Some(ValueKind::String) => {
-                    splice::extend_string(edits, span, text);
-                }
-                _ => {
-                    let value = [br#"{"parts":["#, part.as_slice(), b"]}"].concat();
-                    splice::set_member(request, edits, "contents", "systemInstruction", value);
-                }
-            }
-        }
+        add_system(request, &injection.material.escaped(), edits);
         let tools = injection.material.rendered(Format::Gemini, tool);
         let entry = if tools.is_empty() {
             Vec::new()
@@ -118,6 +101,14 @@ impl RequestDialect for super::Gemini {
             splice::exchange_tools(request, edits, "contents", &entry.into(), keep);
         } else {
             splice::add_tools(request, edits, "contents", entry.into());
+        }
+        // Later rounds and hidden turns put contents beside it.
+        if let Some(span) = request.present("contents")
+            && json::kind(src, span) == Some(ValueKind::Object)
+            && !edits.is_empty()
+        {
+            edits.insert(span.start, "[");
+            edits.insert(span.end, "]");
         }
     }
 
@@ -131,16 +122,64 @@ impl RequestDialect for super::Gemini {
     }
 }
 
-/// Why nothing may be injected. A cached content has its own system text and tools, and refuses others beside it. Built-in
-/// tools alone are refused by many models as soon as a function is declared beside them; a client that declares functions
-/// of its own beside them, or says that both may be called, knows that its model takes both. `counts`: members of `tools`
-/// that are looked at.
+/// One more part of the system instruction, in the spelling that came. A value that is no content stays: it is the
+/// provider's to refuse.
+fn add_system(request: &Request, text: &Bytes, edits: &mut Edits) {
+    if text.is_empty() {
+        return;
+    }
+    let src = request.raw();
+    let part = [br#"{"text":""#, &**text, br#""}"#].concat();
+    let list = [b"[", part.as_slice(), b"]"].concat();
+    let Some(system) = present(request, SYSTEM[0], SYSTEM[1]) else {
+        let key = SYSTEM
+            .iter()
+            .find(|key| request.value(key).is_some())
+            .unwrap_or(&SYSTEM[0]);
+        let value = [br#"{"parts":"#, list.as_slice(), b"}"].concat();
+        return splice::set_member(request, edits, "contents", key, value);
+    };
+    if json::kind(src, system) == Some(ValueKind::String) {
+        return splice::extend_string(edits, system, text.clone());
+    }
+    let Ok(members) = json::members(src, system) else {
+        return;
+    };
+    let Some(parts) = json::member(src, &members, "parts").map(|member| member.value) else {
+        let member = [br#""parts":"#, list.as_slice()].concat();
+        return match members.last() {
+            Some(last) => edits.insert(last.value.end, [b",", member.as_slice()].concat()),
+            None => edits.insert(system.start + 1, member),
+        };
+    };
+    match json::kind(src, parts) {
+        Some(ValueKind::Array) => splice::push_elements(src, edits, parts, &[part]),
+        Some(ValueKind::Object) => {
+            edits.insert(parts.start, "[");
+            edits.insert(parts.end, [b",", part.as_slice(), b"]"].concat());
+        }
+        Some(ValueKind::Null) => edits.replace(parts, list),
+        _ => {}
+    }
+}
+
+/// Both spellings of the system instruction.
+const SYSTEM: [&str; 2] = ["systemInstruction", "system_instruction"];
+
+/// Why nothing may be injected. A cached content has its own system text and tools, and refuses others beside it. Older
+/// models refuse functions where a form of the answer is demanded, and many refuse them beside built-in tools alone; a
+/// client that declares functions of its own there, or says that both may be called, knows that its model takes both.
+/// `counts`: members of `tools` that are looked at.
 fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&'static str> {
     if present(request, "cachedContent", "cached_content").is_some() {
         return Some("cachedContent");
     }
+    let functions = !client_tools(request).is_empty();
+    if !functions && demands_form(request) && !takes_functions_beside_form(request) {
+        return Some("JSON mode");
+    }
     let src = request.raw();
-    let tools = request.present("tools").and_then(|span| json::elements(src, span).ok());
+    let tools = request.present("tools").map(|span| json::one_or_more(src, span));
     let is_function = |member: &json::Member| {
         json::key_is(src, member, "functionDeclarations") || json::key_is(src, member, "function_declarations")
     };
@@ -164,6 +203,23 @@ fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&
     (!members.is_empty() && !mixes).then_some("built-in tools")
 }
 
+/// Whether the answer must be of a media type that is no text: JSON mode, and enums.
+fn demands_form(request: &Request) -> bool {
+    let src = request.raw();
+    let kind = present(request, "generationConfig", "generation_config")
+        .and_then(|span| get(src, span, "responseMimeType", "response_mime_type"));
+    kind.and_then(|span| json::text(src, span))
+        .is_some_and(|kind| !kind.is_empty() && !kind.eq_ignore_ascii_case("text/plain"))
+}
+
+/// Whether the model takes functions beside such a demand: those from the third generation on do, earlier ones answer 400.
+/// Of a name without a generation (`gemini-flash-latest`, a model of another maker, an alias) nothing is known, and a request
+/// without skills is better than one that is refused because of them.
+fn takes_functions_beside_form(request: &Request) -> bool {
+    let model = request.route().model.as_deref().unwrap_or_default();
+    generation(model).is_some_and(|number| number >= BOTH_FROM)
+}
+
 /// A top-level member in either spelling.
 fn present(request: &Request, camel: &str, snake: &str) -> Option<Span> {
     request.present(camel).or_else(|| request.present(snake))
@@ -176,23 +232,15 @@ fn get(src: &[u8], span: Span, camel: &str, snake: &str) -> Option<Span> {
         .filter(|span| !json::is_null(src, *span))
 }
 
-/// The elements of `contents`, in order.
-fn conversation(request: &Request) -> Vec<Span> {
-    let list = request
-        .present("contents")
-        .and_then(|span| json::elements(request.raw(), span).ok());
-    list.unwrap_or_default()
-}
-
 fn client_tools(request: &Request) -> Vec<String> {
     let src = request.raw();
     let entries = request
         .present("tools")
-        .and_then(|span| json::elements(src, span).ok())
+        .map(|span| json::one_or_more(src, span))
         .unwrap_or_default();
     let declarations = entries.into_iter().filter_map(|entry| {
         let list = get(src, entry, "functionDeclarations", "function_declarations")?;
-        json::elements(src, list).ok()
+        Some(json::one_or_more(src, list))
     });
     declarations
         .flatten()
@@ -208,14 +256,14 @@ fn tool_choice(request: &Request) -> ToolChoice {
         return ToolChoice::Auto;
     };
     let mode = json::get_text(src, config, "mode").unwrap_or_default();
-    if mode == "NONE" {
+    if mode.eq_ignore_ascii_case("NONE") {
         return ToolChoice::None;
     }
     let allowed = get(src, config, "allowedFunctionNames", "allowed_function_names");
     if allowed.is_some_and(|span| json::elements(src, span).is_ok_and(|list| !list.is_empty())) {
         return ToolChoice::Allowed;
     }
-    if mode == "ANY" {
+    if mode.eq_ignore_ascii_case("ANY") {
         ToolChoice::Required
     } else {
         ToolChoice::Auto
@@ -224,10 +272,7 @@ fn tool_choice(request: &Request) -> ToolChoice {
 
 /// Texts of one content's parts, thinking left out.
 fn content_text(src: &[u8], content: Span) -> String {
-    let parts = json::get(src, content, "parts")
-        .and_then(|span| json::elements(src, span).ok())
-        .unwrap_or_default();
-    let texts: Vec<_> = parts
+    let texts: Vec<_> = run::parts(src, content)
         .iter()
         .filter(|part| json::get(src, **part, "thought").is_none_or(|span| span.of(src) != b"true"))
         .filter_map(|part| json::get_text(src, *part, "text"))

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use super::unit::GeminiCall;
 use crate::drive::{CallResult, GeneratedFile, NativeRun};
 use crate::format::run_ids::RunIds;
-use crate::json::{self, Member, Span, ValueKind};
+use crate::json::{self, Member, Span};
 use crate::request::{CodeTool, Request};
 
 /// The tool's name in messages.
@@ -37,9 +37,7 @@ pub(super) fn tool(
     closed: impl Fn(&dyn Fn(&Member) -> bool) -> Option<&'static str>,
 ) -> Option<CodeTool> {
     let src = request.raw();
-    let entries = request
-        .present("tools")
-        .and_then(|span| json::elements(src, span).ok())?;
+    let entries = json::one_or_more(src, request.present("tools")?);
     entries.iter().any(|entry| declares(src, *entry)).then(|| CodeTool {
         name: TOOL.to_owned(),
         closes: closed(&|_| true).is_some() && closed(&|member| !is_code_execution(src, member)).is_none(),
@@ -248,8 +246,9 @@ impl ShownRuns {
 
 /// The parts of a content.
 pub(crate) fn parts(src: &[u8], content: Span) -> Vec<Span> {
-    let list = json::get(src, content, "parts").filter(|span| json::kind(src, *span) == Some(ValueKind::Array));
-    list.and_then(|span| json::elements(src, span).ok()).unwrap_or_default()
+    json::get(src, content, "parts")
+        .map(|span| json::one_or_more(src, span))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

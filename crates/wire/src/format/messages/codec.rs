@@ -136,10 +136,18 @@ impl MessagesCodec {
         }
     }
 
-    fn event(&mut self, raw: &Bytes, top: &[Member], kind: &str, layout: &mut MessagesLayout) -> Vec<FramePart> {
+    /// Errors: arguments that belong to no open call. They are not shown as they came, since they may be those of a hidden
+    /// one, and a call without them would be another call.
+    fn event(
+        &mut self,
+        raw: &Bytes,
+        top: &[Member],
+        kind: &str,
+        layout: &mut MessagesLayout,
+    ) -> Result<Vec<FramePart>, Garbage> {
         let value = |key| json::member(raw, top, key).map(|member| member.value);
         let whole = Span::new(json::space(raw, 0), raw.len());
-        match kind {
+        let parts = match kind {
             "message_start" => {
                 if let Some(message) = value("message") {
                     if self.id.is_empty() {
@@ -155,7 +163,7 @@ impl MessagesCodec {
                 let Some(start) =
                     value("content_block").filter(|span| json::kind(raw, *span) == Some(ValueKind::Object))
                 else {
-                    return vec![FramePart::Other];
+                    return Ok(vec![FramePart::Other]);
                 };
                 layout.block = Some(self.turn.blocks.len());
                 vec![self.open_block(index, raw.slice(start.start..start.end))]
@@ -163,16 +171,27 @@ impl MessagesCodec {
             "content_block_delta" | "content_block_stop" => {
                 layout.index = value("index");
                 let index = layout.index.and_then(|span| json::uint(raw, span));
-                let Some(at) = self.open_block_at(index) else {
-                    return vec![FramePart::Other];
+                let delta = value("delta");
+                let at = self.open_block_at(index);
+                let is_call = |at: usize| self.turn.blocks[at].kind.ends_with("tool_use");
+                let is_input =
+                    |delta| json::get_text(raw, delta, "type").is_some_and(|kind| kind == "input_json_delta");
+                if delta.is_some_and(is_input) && !at.is_some_and(is_call) {
+                    let index = index.map_or_else(|| "none".to_owned(), |index| index.to_string());
+                    return Err(Garbage(format!(
+                        "an input_json_delta has the index {index}, which no open call has"
+                    )));
+                }
+                let Some(at) = at else {
+                    return Ok(vec![FramePart::Other]);
                 };
                 layout.block = Some(at);
                 let block = &mut self.turn.blocks[at];
                 if kind == "content_block_stop" {
                     block.closed = true;
-                    return vec![FramePart::UnitEnd { id: number(at) }];
+                    return Ok(vec![FramePart::UnitEnd { id: number(at) }]);
                 }
-                if let Some(delta) = value("delta") {
+                if let Some(delta) = delta {
                     self.turn.gathered += delta.len();
                     block.merge(raw, delta);
                 }
@@ -192,7 +211,8 @@ impl MessagesCodec {
             "message_stop" => vec![FramePart::End],
             "error" => vec![FramePart::Error],
             _ => vec![FramePart::Other],
-        }
+        };
+        Ok(parts)
     }
 }
 
@@ -217,7 +237,7 @@ impl Codec for MessagesCodec {
             kind: written.unwrap_or_default(),
             ..MessagesLayout::default()
         };
-        let parts = self.event(&raw, &top, &kind, &mut layout);
+        let parts = self.event(&raw, &top, &kind, &mut layout)?;
         Ok(Decoded {
             raw,
             parts,

@@ -16,7 +16,8 @@ pub(super) fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
     match request.present("system") {
         Some(span) if json::kind(src, span) == Some(ValueKind::String) => splice::extend_string(edits, span, text),
         Some(span) if json::kind(src, span) == Some(ValueKind::Array) => add_block(request, span, &text, edits),
-        Some(span) => edits.replace(span, [b"\"", &*text, b"\""].concat()),
+        // No system text: the provider's to refuse, as it came.
+        Some(_) => {}
         None if request.value("system").is_some() => {
             splice::set_member(request, edits, "messages", "system", [b"\"", &*text, b"\""].concat());
         }

@@ -150,26 +150,41 @@ impl ResponsesCodec {
             ("response.output_item.added", Some(index)) => {
                 parts.push(self.begin_item(src, document, index)?);
             }
+            ("response.output_item.added" | "response.output_item.done", None) => {
+                return Err(Garbage(format!("{kind} has no output_index")));
+            }
             ("response.output_item.done", Some(index)) => {
-                parts.extend(self.finish_item(src, document, index));
+                parts.extend(self.finish_item(src, document, index)?);
                 self.drop_answered(index);
                 parts.push(FramePart::UnitEnd { id: index });
+            }
+            (_, index) if item::is_of_call(kind) => {
+                parts.extend(self.call_bytes(src, document, (kind, index)));
             }
             (_, Some(index)) if self.item(index).is_some() => {
                 let piece = json::get_text(src, document, "delta").unwrap_or_default();
                 self.gathered += piece.len();
-                if matches!(
-                    kind,
-                    "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta"
-                ) && let Some(item) = self.item_mut(index)
-                {
-                    item.arguments.push_str(&piece);
-                }
                 parts.push(FramePart::UnitBytes { id: index });
             }
             _ => parts.push(FramePart::Other),
         }
         Ok(parts)
+    }
+
+    /// Takes arguments of a call. Where `output_index` names no call, `item_id` may. What belongs to neither is dropped:
+    /// it may be a hidden call's, no reader can place it, and the finished item has the arguments whole.
+    fn call_bytes(&mut self, src: &[u8], document: Span, (kind, index): (&str, Option<u32>)) -> Option<FramePart> {
+        let id = json::get_text(src, document, "item_id").filter(|id| !id.is_empty());
+        let of_id = |item: &&OutputItem| id.as_deref().is_some_and(|id| item.id() == id);
+        let named = self.items.iter().find(of_id).map(|item| item.index);
+        let index = named.or(index)?;
+        let piece = json::get_text(src, document, "delta").unwrap_or_default();
+        let item = self.item_mut(index).filter(|item| item.kind == UnitKind::Call)?;
+        if kind.ends_with(".delta") {
+            item.arguments.push_str(&piece);
+        }
+        self.gathered += piece.len();
+        Some(FramePart::UnitBytes { id: index })
     }
 
     /// Takes an item that begins. Errors: another one has its index.
@@ -185,18 +200,24 @@ impl ResponsesCodec {
         Ok(FramePart::Unit { id: index, kind })
     }
 
-    /// Takes a whole item. Returns its beginning if no event announced it.
-    fn finish_item(&mut self, src: &[u8], document: Span, index: u32) -> Option<FramePart> {
+    /// Takes a whole item. Returns its beginning if no event announced it. Errors: a call ends as what began as another
+    /// item, whose place in the client's view was decided.
+    fn finish_item(&mut self, src: &[u8], document: Span, index: u32) -> Result<Option<FramePart>, Garbage> {
         let raw = json::get(src, document, "item").unwrap_or_default().of(src);
         self.gathered += raw.len();
+        let whole = OutputItem::new(index, raw, true);
         if let Some(item) = self.item_mut(index) {
+            if whole.is_named() && (item.kind, &item.name) != (whole.kind, &whole.name) {
+                return Err(Garbage(format!(
+                    "the item of output_index {index} ends as another call"
+                )));
+            }
             item.finish(raw);
-            return None;
+            return Ok(None);
         }
-        let item = OutputItem::new(index, raw, true);
-        let kind = item.kind;
-        self.items.push(item);
-        Some(FramePart::Unit { id: index, kind })
+        let kind = whole.kind;
+        self.items.push(whole);
+        Ok(Some(FramePart::Unit { id: index, kind }))
     }
 
     /// The client does not answer a call that the upstream has answered by this item.

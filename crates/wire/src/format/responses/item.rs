@@ -60,6 +60,11 @@ impl OutputItem {
         }
     }
 
+    /// Its id; empty if it has none.
+    pub(super) fn id(&self) -> std::borrow::Cow<'_, str> {
+        json::get_text(&self.raw, Span::new(0, self.raw.len()), "id").unwrap_or_default()
+    }
+
     /// Takes the final form.
     pub(super) fn finish(&mut self, raw: &[u8]) {
         let shown_as = self.shown_as;
@@ -104,6 +109,13 @@ pub(crate) fn is_output(kind: &str) -> bool {
 /// True for the types of calls that are told apart by name.
 fn is_named(kind: &str) -> bool {
     matches!(kind, "function_call" | "custom_tool_call")
+}
+
+/// True for the type of an event that has arguments of a call which is known by its name.
+pub(super) fn is_of_call(event: &str) -> bool {
+    ["response.function_call_arguments.", "response.custom_tool_call_input."]
+        .iter()
+        .any(|prefix| event.starts_with(prefix))
 }
 
 /// True for a reasoning item that holds its encrypted content.

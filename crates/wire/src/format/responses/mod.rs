@@ -38,9 +38,11 @@ impl AnswerDialect for Responses {
     /// A conversation that the upstream keeps has the turn already, and everything before it: only the results go.
     fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {
         let kept = splice::top_value(body, "conversation").is_some_and(|span| !json::is_null(body, span));
-        let list = splice::top_value(body, "input").filter(|_| kept);
-        let Some(list) = list else {
-            return splice::grow(body, "input", &[turn, results].concat());
+        if !kept {
+            return splice::grow(body, INPUT, &[turn, results].concat());
+        }
+        let Some(list) = splice::top_value(body, INPUT) else {
+            return splice::grow(body, INPUT, results);
         };
         let mut edits = json::Edits::new();
         edits.replace(list, [b"[", results.join(&b',').as_slice(), b"]"].concat());

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::format::{Decoded, splice};
+use crate::format::{Decoded, Garbage, splice};
 use crate::json::{self, Span};
 use crate::turn::Gathered;
 
@@ -50,7 +50,7 @@ impl ChatTurn {
     }
 
     /// Adds one element of `tool_calls`; returns the call's number and whether it is new.
-    pub(super) fn take_call(&mut self, raw: &[u8], element: Span) -> (usize, bool) {
+    pub(super) fn take_call(&mut self, raw: &[u8], element: Span) -> Result<(usize, bool), Garbage> {
         let index = json::get(raw, element, "index").and_then(|span| json::uint(raw, span));
         let id = json::get_text(raw, element, "id").filter(|id| !id.is_empty());
         let known = match index {
@@ -63,6 +63,12 @@ impl ChatTurn {
                 .is_none_or(|id| self.calls[*number].id.is_empty() || self.calls[*number].id == **id)
         };
         let known = known.filter(same);
+        // A piece without a name begins no call: it goes on with the one of its id. Shown as a call of its own, it would
+        // tell the client what a hidden call says.
+        let known = match known {
+            None if is_piece(raw, element) => Some(self.of_id(id.as_deref(), index)?),
+            known => known,
+        };
         let number = known.unwrap_or(self.calls.len());
         if known.is_none() {
             self.calls.push(CallParts {
@@ -92,7 +98,18 @@ impl ChatTurn {
                 call.name = name;
             }
         }
-        (number, known.is_none())
+        Ok((number, known.is_none()))
+    }
+
+    /// The newest call with this id. Errors: there is none, so the piece belongs to no call.
+    fn of_id(&self, id: Option<&str>, index: Option<u64>) -> Result<usize, Garbage> {
+        let known = id.and_then(|id| self.calls.iter().rposition(|call| call.id == id));
+        known.ok_or_else(|| {
+            let index = index.map_or_else(|| "none".to_owned(), |index| index.to_string());
+            Garbage(format!(
+                "a piece of a tool call has the index {index}, which no call of the turn has"
+            ))
+        })
     }
 }
 
@@ -193,4 +210,14 @@ fn json_of(value: &Gathered) -> String {
     let mut text = Vec::new();
     value.write(&mut text);
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Whether an element of `tool_calls` has arguments of a call and does not name it. An id alone may come before the name.
+fn is_piece(raw: &[u8], element: Span) -> bool {
+    let inner = ["function", "custom"]
+        .iter()
+        .find_map(|key| json::get(raw, element, key));
+    let Some(inner) = inner else { return false };
+    let says = |key| json::get(raw, inner, key).is_some_and(|span| !matches!(span.of(raw), b"null" | b"\"\""));
+    (says("arguments") || says("input")) && !says("name")
 }

@@ -1,0 +1,339 @@
+//! Pieces of an answer at places where no reader expects them, and what only some answers have: nothing of ours reaches the
+//! client, and nothing of the provider's is lost. Between gateway and scripted provider stands one that edits its answers.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::support::{Answer, Running, Start, client, start, with_script};
+use super::talk::{Format, ROWS, Talk, events};
+
+/// Arguments come in one piece, so that a leak is found by its words.
+const SCRIPT: &str = r#"
+turns:
+  - user: alone
+    rounds:
+      - reply: {text: "I look.", calls: [{tool: load_skill, arguments: {skill: listed}}]}
+        stream: {piece_chars: 1000}
+      - reply: {text: "I know."}
+        stream: {piece_chars: 1000}
+  - user: twice
+    rounds:
+      - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}, {tool: load_skill, arguments: {skill: always}}]}
+        stream: {piece_chars: 1000}
+      - reply: {text: "I know."}
+  - user: beside
+    rounds:
+      - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}, {tool: get_weather, arguments: {city: Oslo}}]}
+        stream: {piece_chars: 1000}
+      - reply: {text: "I know."}
+"#;
+
+/// How an answer is edited: its events, or its one body.
+type Edit = Arc<dyn Fn(Vec<Value>) -> Vec<Value> + Send + Sync>;
+
+/// A gateway before a provider whose answers are edited on their way. The provider that is asked is the other's mock.
+async fn edited(edit: Edit) -> (Running, Running) {
+    let asked = with_script(SCRIPT).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let provider = asked.mock.url.clone();
+    let router = axum::Router::new().fallback(move |request: axum::extract::Request| {
+        let (provider, edit) = (provider.clone(), Arc::clone(&edit));
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            let mut headers = parts.headers;
+            headers.remove("host");
+            let ask = client()
+                .post(format!("{provider}{}", parts.uri))
+                .headers(headers)
+                .body(body);
+            let answer = ask.send().await.unwrap();
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            let text = answer.text().await.unwrap();
+            let text = if status.is_success() {
+                rewritten(&text, &edit)
+            } else {
+                text
+            };
+            let mut response = http::Response::new(axum::body::Body::from(text));
+            *response.status_mut() = status;
+            response
+                .headers_mut()
+                .insert("content-type", headers["content-type"].clone());
+            response
+        }
+    });
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let knack = start(Start {
+        upstream: Some(url),
+        ..Start::default()
+    })
+    .await;
+    (knack, asked)
+}
+
+fn rewritten(text: &str, edit: &Edit) -> String {
+    if text.starts_with('{') {
+        return edit(vec![serde_json::from_str(text).unwrap()])[0].to_string();
+    }
+    let mut out = String::new();
+    for event in edit(events(text)) {
+        if let Some(kind) = event["type"].as_str() {
+            out.push_str(&format!("event: {kind}\n"));
+        }
+        out.push_str(&format!("data: {event}\n\n"));
+    }
+    if text.contains("[DONE]") {
+        out.push_str("data: [DONE]\n\n");
+    }
+    out
+}
+
+/// Asserts that an answer is one of its format, or an error of it, without anything of ours. True for an answer.
+fn is_legal(talk: &mut Talk, what: &str, answer: &Answer) -> bool {
+    for ours in ["load_skill", "listed", "\\\"skill\\\"", "plover", "127.0.0.1"] {
+        assert!(
+            !answer.text.contains(ours),
+            "{} {what}: {ours}: {}",
+            talk.row(),
+            answer.text
+        );
+    }
+    let last = if answer.status == 200 {
+        talk.values(answer).pop().unwrap()
+    } else {
+        answer.json()
+    };
+    let error = &last["error"];
+    if error.is_object() {
+        assert!(
+            !error["message"].as_str().unwrap().is_empty(),
+            "{} {what}: {last}",
+            talk.row()
+        );
+        return false;
+    }
+    talk.take(answer);
+    true
+}
+
+/// An edit of each event.
+fn each(edit: impl Fn(&mut Value) + Send + Sync + 'static) -> Edit {
+    Arc::new(move |mut events| {
+        events.iter_mut().for_each(&edit);
+        events
+    })
+}
+
+/// Sets a member, or removes it for null.
+fn put(object: &mut Value, key: &str, value: &Value) {
+    let object = object.as_object_mut().unwrap();
+    if value.is_null() {
+        object.shift_remove(key);
+    } else {
+        object.insert(key.to_owned(), value.clone());
+    }
+}
+
+/// Places that no call has: beyond the end, that of a text, none at all.
+fn places() -> [Value; 3] {
+    [json!(7), json!(0), Value::Null]
+}
+
+#[tokio::test]
+async fn arguments_of_a_hidden_call_at_a_wrong_place_do_not_reach_the_client() {
+    let kinds = [
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+    ];
+    let mut edits: Vec<(Format, String, bool, Edit)> = Vec::new();
+    for place in places() {
+        for id in [None, Some("fc_other")] {
+            let at = place.clone();
+            let edit = each(move |event| {
+                if kinds.contains(&event["type"].as_str().unwrap()) {
+                    put(event, "output_index", &at);
+                    id.into_iter().for_each(|id| event["item_id"] = json!(id));
+                }
+            });
+            // The finished item has them whole.
+            edits.push((Format::Responses, format!("delta at {place}, {id:?}"), true, edit));
+        }
+        for kind in ["response.output_item.added", "response.output_item.done"] {
+            let at = place.clone();
+            let edit = each(move |event| {
+                if event["type"] == kind && event["item"]["type"] == "function_call" {
+                    put(event, "output_index", &at);
+                }
+            });
+            edits.push((Format::Responses, format!("{kind} at {place}"), false, edit));
+        }
+        let at = place.clone();
+        let edit = each(move |event| {
+            if event["delta"]["type"] == "input_json_delta" {
+                put(event, "index", &at);
+            }
+        });
+        edits.push((Format::Messages, format!("delta at {place}"), false, edit));
+    }
+    for (place, id) in [
+        (json!(7), false),
+        (json!(7), true),
+        (json!(0), true),
+        (Value::Null, false),
+    ] {
+        let at = place.clone();
+        let edit: Edit = Arc::new(move |mut events| {
+            let mut own = Value::Null;
+            for event in &mut events {
+                let Some(call) = event.pointer_mut("/choices/0/delta/tool_calls/0") else {
+                    continue;
+                };
+                if call["function"]["name"].is_string() {
+                    own = call["id"].clone();
+                    continue;
+                }
+                put(call, "index", &at);
+                if id {
+                    call["id"] = own.clone();
+                }
+            }
+            events
+        });
+        // One id, or no index at all, leads to the call.
+        let is_read = id || place.is_null();
+        edits.push((Format::Chat, format!("piece at {place}, id {id}"), is_read, edit));
+    }
+    for (format, what, is_read, edit) in edits {
+        let (knack, _asked) = edited(edit).await;
+        let mut talk = Talk::saying((format, true), "alone");
+        let answer = talk.send(&knack).await;
+        let legal = is_legal(&mut talk, &what, &answer);
+        assert!(legal || !is_read, "{format:?} {what}: {}", answer.text);
+        if is_read {
+            assert!(answer.text.contains("I know."), "{format:?} {what}: {}", answer.text);
+        }
+    }
+}
+
+/// Servers that count calls from 0 in every answer are read; one that gives two calls of one turn the same id is not.
+#[tokio::test]
+async fn two_calls_of_one_id_in_a_turn_are_an_error_or_an_answer() {
+    let same = |format: Format| -> Edit {
+        Arc::new(move |events| {
+            let mut text = Value::from(events).to_string();
+            let mark = match format {
+                Format::Chat => "call_mock",
+                Format::Messages => "toolu_mock",
+                Format::Responses => "\"call_id\":\"",
+                Format::Gemini => "fc_mock",
+            };
+            let begin = if format == Format::Responses { mark.len() } else { 0 };
+            let ids: Vec<String> = text
+                .match_indices(mark)
+                .map(|(at, _)| text[at + begin..].split('"').next().unwrap().to_owned())
+                .collect();
+            if let Some(first) = ids.first() {
+                for id in &ids {
+                    text = text.replace(&format!("\"{id}\""), &format!("\"{first}\""));
+                }
+            }
+            serde_json::from_str::<Vec<Value>>(&text).unwrap()
+        })
+    };
+    for row in ROWS {
+        let (knack, asked) = edited(same(row.0)).await;
+        for text in ["twice", "beside"] {
+            let mut talk = Talk::saying(row, text);
+            let before = asked.mock.handle.requests().len();
+            let answer = talk.send(&knack).await;
+            let legal = is_legal(&mut talk, text, &answer);
+            assert!(asked.mock.handle.requests().len() > before, "{row:?}");
+            if legal && text == "beside" {
+                talk.answer_weather();
+                let answer = talk.send(&knack).await;
+                is_legal(&mut talk, "answered", &answer);
+            }
+        }
+    }
+}
+
+/// What an answer says of its sources comes through as it came, behind a hidden call too.
+#[tokio::test]
+async fn citations_behind_a_hidden_call_come_through_as_they_came() {
+    let source = json!({"type": "url_citation", "url": "https://example.com/é", "title": "A \"title\"",
+        "start_index": 0, "end_index": 6, "unknown": [1e3, null]});
+    let cited = json!({"type": "char_location", "cited_text": "I know.", "document_index": 0, "document_title": null,
+        "start_char_index": 0, "end_char_index": 7});
+    for (format, added) in [
+        (
+            Format::Chat,
+            json!({"index": 0, "delta": {"annotations": [source]}, "finish_reason": null}),
+        ),
+        (
+            Format::Messages,
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", "citation": cited}}),
+        ),
+        (
+            Format::Responses,
+            json!({"type": "response.output_text.annotation.added", "output_index": 0, "content_index": 0,
+            "annotation_index": 0, "annotation": source, "sequence_number": 0}),
+        ),
+    ] {
+        let put = added.clone();
+        let (knack, _asked) = edited(Arc::new(move |mut events| {
+            let is_text = |event: &Value| match format {
+                Format::Chat => event["choices"][0]["delta"]["content"] == "I know.",
+                Format::Messages => event["delta"]["text"] == "I know.",
+                _ => event["type"] == "response.output_text.delta" && event["delta"] == "I know.",
+            };
+            if let Some(at) = events.iter().position(is_text) {
+                let mut more = put.clone();
+                if format == Format::Chat {
+                    let mut chunk = events[at].clone();
+                    chunk["choices"] = json!([more]);
+                    more = chunk;
+                } else {
+                    let place = if format == Format::Messages {
+                        "index"
+                    } else {
+                        "output_index"
+                    };
+                    more[place] = events[at][place].clone();
+                    if format == Format::Responses {
+                        more["item_id"] = events[at]["item_id"].clone();
+                    }
+                }
+                events.insert(at + 1, more);
+            }
+            events
+        }))
+        .await;
+        let mut talk = Talk::saying((format, true), "alone");
+        let answer = talk.send(&knack).await;
+        assert!(is_legal(&mut talk, "citations", &answer), "{}", answer.text);
+        let got = events(&answer.text).into_iter().find_map(|event| match format {
+            Format::Chat => event["choices"][0]["delta"]
+                .get("annotations")
+                .map(|list| (list[0].clone(), json!(0))),
+            Format::Messages => event["delta"]
+                .get("citation")
+                .map(|cited| (cited.clone(), event["index"].clone())),
+            _ => event
+                .get("annotation")
+                .map(|source| (source.clone(), event["output_index"].clone())),
+        });
+        let (got, place) = got.unwrap_or_else(|| panic!("{format:?}: {}", answer.text));
+        let expected = if format == Format::Messages { &cited } else { &source };
+        assert_eq!(got, *expected, "{format:?}");
+        // The place in the client's view: behind the text of the first round.
+        assert_eq!(
+            place,
+            json!(u8::from(format != Format::Chat)),
+            "{format:?}: {}",
+            answer.text
+        );
+    }
+}
