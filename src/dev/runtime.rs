@@ -7,7 +7,7 @@ use knack_gateway::catalog::{RuntimeSettings, SkillSource, SourceReport};
 use knack_packages::Rules;
 use knack_skill::catalog::{ConfigValues, ModelCode, Pin};
 use knack_skill::config::SkillConfig;
-use knack_skill::model::{ActivationMode, SkillRef};
+use knack_skill::model::SkillRef;
 
 use crate::selection::rules;
 
@@ -36,7 +36,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
             name: manifest.metadata.name.clone(),
         },
         suspend: spec.suspend,
-        max_activation: spec.max_activation.map_or(ActivationMode::Listed, Into::into),
+        max_activation: spec.max_activation(),
         match_labels: selector.match_labels,
         model_code: match spec.sandbox.model_code {
             knack_api::runtime_sandbox::ModelCode::Allow => ModelCode::Allow,

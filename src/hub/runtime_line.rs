@@ -20,11 +20,7 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
         uid: runtime.uid().unwrap_or_default(),
         resource_version: runtime.resource_version().unwrap_or_default(),
         suspend: spec.suspend,
-        max_activation: spec
-            .max_activation
-            .map_or(knack_hub_api::ActivationName::Listed, |word| {
-                activation_to_name(word.into())
-            }),
+        max_activation: activation_to_name(spec.max_activation()),
         model_code: spec.sandbox.model_code == ModelCode::Allow,
         max_risk: Some(risk_to_name(spec.max_risk())),
         node: languages.contains(&Language::Node),
@@ -112,5 +108,36 @@ mod tests {
         assert_eq!(RuntimeView::of(&written, &defaults), RuntimeView::of(&empty, &defaults));
         let line = |runtime| format!("{:?}", runtime_line(runtime, &[]));
         assert_eq!(line(&written), line(&empty));
+    }
+
+    /// An object that is absent stays absent in the API server, so only its description has the default of what is in it.
+    #[test]
+    fn defaults_of_objects_are_those_that_their_descriptions_name() {
+        let [_, definition] = knack_api::schema::definitions();
+        let sandbox = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/sandbox/properties";
+        let says = |field: &str, words: &[String]| {
+            let text = definition.pointer(&format!("{sandbox}/{field}/description"));
+            let text = text.unwrap().as_str().unwrap().replace('\n', " ");
+            for word in words {
+                assert!(text.contains(word), "{field} does not say {word:?}: {text}");
+            }
+        };
+        let view = RuntimeView::of(&runtime(serde_json::json!({})), &Defaults::new("img"));
+        let (cpu, memory, storage) = (
+            view.resources.cpu,
+            view.resources.memory,
+            view.resources.ephemeral_storage,
+        );
+        let three = |begin, [cpu, memory, storage]: [String; 3]| {
+            format!("{begin} of cpu {cpu}, memory {memory} and ephemeral-storage {storage}")
+        };
+        let requests = three("requests", [cpu.request, memory.request, storage.request]);
+        let limits = three("limits", [cpu.limit, memory.limit, storage.limit]);
+        says("resources", &[requests, limits]);
+        says(
+            "runAsUserRange",
+            &[format!("Default: {} to {}.", view.uids.first, view.uids.last)],
+        );
+        says("timeoutSeconds", &[format!("Default: {},", view.timeout.as_secs())]);
     }
 }

@@ -107,12 +107,12 @@ impl RuntimeView {
                 .map_or(knack_vocabulary::defaults::QUEUE_TIMEOUT, Duration::from_secs),
             env: grants(&namespace, spec),
             config: pins(spec).filter_map(|pin| pin.config_values(&namespace)).collect(),
-            logs: match sandbox.logs {
-                Some(LogsMode::Plain) => JournalMode::Plain,
-                Some(LogsMode::Sealed) | None => JournalMode::Sealed,
+            logs: match sandbox.logs.unwrap_or_default() {
+                LogsMode::Plain => JournalMode::Plain,
+                LogsMode::Sealed => JournalMode::Sealed,
             },
-            requires_isolation: sandbox.enforcement == Some(Enforcement::Required),
-            requires_landlock: sandbox.landlock == Some(LandlockDemand::Required),
+            requires_isolation: sandbox.enforcement.unwrap_or_default() == Enforcement::Required,
+            requires_landlock: sandbox.landlock.unwrap_or_default() == LandlockDemand::Required,
             own_users: sandbox.host_users == Some(false),
             labels: sandbox.pod_metadata.labels.clone(),
             annotations: sandbox.pod_metadata.annotations.clone(),

@@ -7,6 +7,7 @@ use knack_execution::records::RecordSettings;
 use knack_execution::{Language, Missing};
 use knack_skill::call::ToolRun;
 use knack_skill::config::SkillConfig;
+use knack_vocabulary::defaults;
 
 use crate::status_write::Target;
 
@@ -224,14 +225,14 @@ impl Resource {
 }
 
 impl Default for PodResources {
-    /// One CPU, 512 MiB with 128 MiB of files. Requests are small: a pod of the pool does nothing most of its life, and
-    /// a full pool must not push others from the node.
+    /// Those of a SkillRuntime that names none.
     fn default() -> Self {
+        let resource = |(request, limit): (&str, &str)| Resource::new(request, limit);
         Self {
-            cpu: Resource::new("10m", "1"),
-            memory: Resource::new("32Mi", "512Mi"),
-            ephemeral_storage: Resource::new("16Mi", "64Mi"),
-            work_size: "128Mi".to_owned(),
+            cpu: resource(defaults::CPU),
+            memory: resource(defaults::MEMORY),
+            ephemeral_storage: resource(defaults::EPHEMERAL_STORAGE),
+            work_size: defaults::WORK_SIZE.to_owned(),
             extended: BTreeMap::new(),
         }
     }
@@ -248,12 +249,10 @@ pub struct UidRange {
 }
 
 impl Default for UidRange {
-    /// `runAsUserRange` of a SkillRuntime that names none (docs/design/decisions.md#user-ids-of-sandboxes).
+    /// `runAsUserRange` of a SkillRuntime that names none.
     fn default() -> Self {
-        Self {
-            first: 200_000,
-            last: 265_535,
-        }
+        let (first, last) = defaults::USER_IDS;
+        Self { first, last }
     }
 }
 

@@ -144,10 +144,7 @@ fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, ski
 }
 
 fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: Option<&'a SkillPin>) -> Selected<'a> {
-    let cap = runtime
-        .spec
-        .max_activation
-        .map_or(ActivationMode::Listed, ActivationMode::from);
+    let cap = runtime.spec.max_activation();
     let refused = refusal(runtime, scope, skill);
     let earlier = refused
         .as_ref()
@@ -189,7 +186,7 @@ fn asked_mode(skill: &Skill, earlier: Option<&EarlierRevision>) -> ActivationMod
         None => skill.status.as_ref().and_then(|status| status.activation),
     };
     let written = skill.spec.activation.as_ref().and_then(|activation| activation.mode);
-    served.or(written).map_or(ActivationMode::Listed, ActivationMode::from)
+    served.or(written).map(ActivationMode::from).unwrap_or_default()
 }
 
 fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<Rejection> {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use knack_skill::config::{ConfigEntry, ConfigSource, SkillConfig};
+use knack_skill::model::ActivationMode;
 use knack_skill::risk::Risk;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -320,9 +321,19 @@ impl SkillRuntime {
 }
 
 impl SkillRuntimeSpec {
+    /// `maxActivation` of a runtime that names none.
+    pub const MAX_ACTIVATION: ActivationWord = ActivationWord::Listed;
+    /// `maxRisk` of a runtime that names none.
+    pub const MAX_RISK: RiskWord = RiskWord::Critical;
+
+    /// The highest activation of a skill that is not pinned.
+    pub fn max_activation(&self) -> ActivationMode {
+        self.max_activation.unwrap_or(Self::MAX_ACTIVATION).into()
+    }
+
     /// The highest risk of a declared tool that runs.
     pub fn max_risk(&self) -> Risk {
-        self.max_risk.map_or(Risk::Critical, Risk::from)
+        self.max_risk.unwrap_or(Self::MAX_RISK).into()
     }
 
     /// Names of the fields that are set and that `knack dev` cannot honour, for one warning.

@@ -31,13 +31,14 @@ pub enum Dialect {
 }
 
 /// When a skill reaches the model. The order is that of `maxActivation`: `Never < OnRequest < Listed < Auto < Always`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActivationMode {
     /// Never injected, never executed.
     Never,
     /// Only when a request names it.
     OnRequest,
-    /// One line in the system text; loaded on demand.
+    /// One line in the system text; loaded on demand. What a skill has that says nothing.
+    #[default]
     Listed,
     /// Scored against the request.
     Auto,

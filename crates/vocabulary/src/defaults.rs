@@ -1,4 +1,5 @@
-//! The defaults of the fields of both kinds, in one place.
+//! The defaults of the fields of both kinds, in one place. Those that are a word of an enum are with their types in `knack-api`, since
+//! this crate depends on nothing: its `#[default]`, and `MAX_ACTIVATION` and `MAX_RISK` of `SkillRuntimeSpec`.
 //!
 //! A field that is not here has no default of its own: what holds without it depends on another field, on the skill's
 //! frontmatter or on the installation, and the field's description says so.
@@ -12,6 +13,18 @@ pub const TIMEOUT_SECONDS: u64 = 10;
 pub const MAX_TIMEOUT_SECONDS: u64 = 120;
 /// `SkillRuntime.spec.sandbox.ttlSecondsAfterFinished`: how long an ended Job stays, seconds.
 pub const TTL_SECONDS_AFTER_FINISHED: u64 = 300;
+/// `SkillRuntime.spec.sandbox.resources`: request and limit of CPU. Requests are small: a pod of the pool does nothing most of its life,
+/// and a full pool must not push others from the node.
+pub const CPU: (&str, &str) = ("10m", "1");
+/// The same of memory, files in the work directory included.
+pub const MEMORY: (&str, &str) = ("32Mi", "512Mi");
+/// The same of ephemeral storage. The root is read-only, so it bounds the log.
+pub const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
+/// Size of the work directory: a quarter of the memory limit.
+pub const WORK_SIZE: &str = "128Mi";
+/// `SkillRuntime.spec.sandbox.runAsUserRange`: the lowest user id and the highest
+/// (docs/design/decisions.md#user-ids-of-sandboxes).
+pub const USER_IDS: (u32, u32) = (200_000, 265_535);
 /// `SkillRuntime.spec.revisionHistoryLimit`: superseded revisions that are kept where no runtime says otherwise.
 pub const REVISION_HISTORY: u32 = 3;
 /// `SkillRuntime.spec.warmPool.replicas` on a cluster and on a laptop: the second serves a call while the first is replaced.

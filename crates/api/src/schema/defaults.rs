@@ -6,6 +6,9 @@
 use knack_vocabulary::defaults as value;
 use serde_json::{Value, json};
 
+use crate::runtime_sandbox::{Enforcement, LandlockDemand, LogsMode, ModelCode};
+use crate::skill_runtime::SkillRuntimeSpec;
+
 /// Path below the schema's root, and the default, of a kind's fields.
 pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
     if kind != "SkillRuntime" {
@@ -15,18 +18,18 @@ pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
     vec![
         ("spec.default", json!(false)),
         ("spec.suspend", json!(false)),
-        ("spec.maxActivation", json!("Listed")),
-        ("spec.maxRisk", json!("Critical")),
+        ("spec.maxActivation", json!(SkillRuntimeSpec::MAX_ACTIVATION)),
+        ("spec.maxRisk", json!(SkillRuntimeSpec::MAX_RISK)),
         ("spec.revisionHistoryLimit", json!(value::REVISION_HISTORY)),
         ("spec.sandbox.maxTimeoutSeconds", json!(value::MAX_TIMEOUT_SECONDS)),
-        ("spec.sandbox.modelCode", json!("Allow")),
+        ("spec.sandbox.modelCode", json!(ModelCode::default())),
         (
             "spec.sandbox.ttlSecondsAfterFinished",
             json!(value::TTL_SECONDS_AFTER_FINISHED),
         ),
-        ("spec.sandbox.enforcement", json!("BestEffort")),
-        ("spec.sandbox.landlock", json!("BestEffort")),
-        ("spec.sandbox.logs", json!("Sealed")),
+        ("spec.sandbox.enforcement", json!(Enforcement::default())),
+        ("spec.sandbox.landlock", json!(LandlockDemand::default())),
+        ("spec.sandbox.logs", json!(LogsMode::default())),
         ("spec.concurrency.maxRuns", json!(value::MAX_RUNS)),
         (
             "spec.concurrency.queueTimeoutSeconds",

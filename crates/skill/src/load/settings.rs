@@ -28,7 +28,7 @@ impl Fields<'_> {
             None => (self.member("mode").cloned(), "mode", None),
         };
         let word = word.filter(|word| field != "mode" || word.as_str().and_then(husk::Mode::from_word).is_none());
-        let mut mode = ActivationMode::Listed;
+        let mut mode = ActivationMode::default();
         if let Some(word) = word {
             if let Some(known) = mode_of(&word) {
                 mode = known;
