@@ -135,7 +135,7 @@ fn look(program: Program, place: &ProgramPlace, named: &[String]) -> Check {
     let mut check = match place {
         ProgramPlace::Here(path) => match program.unusable {
             Some(why) => {
-                let text = format!("{} is of no use to runs: {why}", path.display());
+                let text = format!("runs cannot use {}: {why}", path.display());
                 Check::new(program.name, false, text)
             }
             None => Check::new(program.name, true, path.display().to_string()),
@@ -179,7 +179,7 @@ mod tests {
             (
                 "soffice",
                 false,
-                "/usr/bin/soffice is of no use to runs: it opens a socket",
+                "runs cannot use /usr/bin/soffice: it opens a socket",
             ),
         ] {
             let program = known().find(|program| program.name == name).unwrap();

@@ -145,7 +145,7 @@ async fn programs_that_skills_name_are_reported_where_they_are_missing() {
         // No run can have a socket, which it needs.
         let is_usable = *name != "soffice";
         let of_no_use = format!(
-            "SKILL.md:{}: the program {name} is named and is of no use to runs",
+            "SKILL.md:{}: the program {name} is named, but runs on this machine cannot use it",
             index + 5
         );
         assert_eq!(is_there && !is_usable, said.contains(&of_no_use), "{name}: {said}");

@@ -195,7 +195,7 @@ def print_table(rows):
                 print("%s/%s: %s" % (row["name"], script["script"], text))
             for program in script["programs"]:
                 why = of_no_use.get(program)
-                print("%s/%s: the program %s %s" % (row["name"], script["script"], program, "is of no use to runs: " + why if why else "is not found"))
+                print("%s/%s: the program %s %s" % (row["name"], script["script"], program, "cannot be used by runs: " + why if why else "is not found"))
     scripts = [script for row in rows for script in row["scripts"]]
     print("%d of %d skills are accepted; of %d scripts %d resolve every import, %d of them find every program too" % (
         sum(map(is_good, rows)), len(rows), sum(row["all"] for row in rows), count(scripts, "imports"), count(scripts, "imports", "programs")))
