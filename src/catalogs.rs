@@ -31,7 +31,7 @@ pub(crate) struct CatalogArgs {
     /// Address of that catalog's API, such as a mirror's [default: the catalog's own]
     #[arg(long, value_name = "URL")]
     catalog_url: Option<Url>,
-    /// Address below which the files of skills.sh's repositories are [default: https://raw.githubusercontent.com]
+    /// Base URL of the files of skills.sh's repositories [default: https://raw.githubusercontent.com]
     #[arg(long, value_name = "URL")]
     catalog_files_url: Option<Url>,
     /// Environment variable with the key of the catalog's API [default: SKILLSMP_API_KEY for skillsmp, none for skillssh]
@@ -61,7 +61,7 @@ impl CatalogArgs {
     /// Refuses flags of a catalog where nothing is installed. `needed`: the flag without which that is so.
     pub(crate) fn refuse_without(&self, needed: &str) -> anyhow::Result<()> {
         match self.given() {
-            Some(flag) => bail!("{flag}: skills of a catalog are installed in a registry; give {needed} too"),
+            Some(flag) => bail!("{flag}: skills of a catalog are installed in a registry; set {needed} too"),
             None => Ok(()),
         }
     }
@@ -75,7 +75,7 @@ impl CatalogArgs {
     pub(crate) fn named(&self, roots: &Roots) -> anyhow::Result<Option<Catalogs>> {
         match (self.catalog, self.given()) {
             (Some(catalog), _) => self.catalogs(catalog, roots).map(Some),
-            (None, Some(flag)) => bail!("{flag}: no catalog is named; give --catalog too"),
+            (None, Some(flag)) => bail!("{flag}: no catalog is named; set --catalog too"),
             (None, None) => Ok(None),
         }
     }
@@ -94,7 +94,7 @@ impl CatalogArgs {
     fn catalogs(&self, active: Catalog, roots: &Roots) -> anyhow::Result<Catalogs> {
         if active != Catalog::SkillsSh && self.catalog_files_url.is_some() {
             bail!(
-                "--catalog-files-url: a skill of SkillsMP is no file of a repository; it goes with --catalog skillssh"
+                "--catalog-files-url: skills of SkillsMP are not files of a repository; use it with --catalog skillssh"
             );
         }
         let api = self.catalog_url.clone().map_or_else(|| Url::parse(active.api()), Ok)?;
@@ -105,7 +105,7 @@ impl CatalogArgs {
         for (flag, url) in [("--catalog-url", &api), ("--catalog-files-url", &files)] {
             Guard::new(Vec::new()).with_hosts_of([url]).check(url).context(flag)?;
             if url.query().is_some() || url.fragment().is_some() {
-                bail!("{flag} {url}: paths are appended to it; leave out what begins with ? or #");
+                bail!("{flag} {url}: paths are appended to it; remove the query (?) and the fragment (#)");
             }
         }
         let guard =
@@ -115,8 +115,12 @@ impl CatalogArgs {
         let key = variable.and_then(|name| std::env::var(name).ok());
         let key = key.filter(|key| !key.is_empty());
         if let Some(key) = &key {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-                .with_context(|| format!("{} holds characters that no header takes", variable.unwrap_or_default()))?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {key}")).with_context(|| {
+                format!(
+                    "{} contains characters that are not allowed in a header",
+                    variable.unwrap_or_default()
+                )
+            })?;
             value.set_sensitive(true);
             fetcher = fetcher.with_key(&api, value);
         }

@@ -137,7 +137,7 @@ fn file(entry: &FileEntry, shards: &BTreeMap<usize, &ConfigMap>) -> Result<Skill
         bytes.extend_from_slice(part);
     }
     if sha256(&bytes) != entry.sha256 {
-        return Err(ArtifactError(format!("{} is not what the index says", entry.path)));
+        return Err(ArtifactError(format!("{} does not match the index", entry.path)));
     }
     Ok(SkillFile {
         bytes: bytes.into(),

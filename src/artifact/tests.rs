@@ -163,7 +163,7 @@ fn damage_is_reported() {
                         .and_modify(|text| *text = "ho".to_owned());
                 }
             }),
-            "SKILL.md is not what the index says",
+            "SKILL.md does not match the index",
         ),
         (
             edit(&|shards| {

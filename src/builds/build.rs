@@ -29,7 +29,7 @@ const REQUEST_MAX_BYTES: u64 = 16 << 20;
 /// Arguments of `knack packages build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// Key that the environment was asked for by
+    /// Key of the requested environment
     #[arg(long)]
     key: String,
     /// File with the request, compressed
@@ -44,12 +44,12 @@ pub struct BuildArgs {
     /// A .dockerconfigjson for the registry
     #[arg(long, value_name = "FILE")]
     registry_credentials: Option<PathBuf>,
-    /// Speak to the registry without TLS (test clusters)
+    /// Connect to the registry without TLS (test clusters)
     #[arg(long)]
     plain_http: bool,
     #[command(flatten)]
     ca: CaArgs,
-    /// Where it says how it ended
+    /// File to write the result to
     #[arg(long, value_name = "FILE", default_value = TERMINATION_FILE, hide = true)]
     outcome: PathBuf,
 }
@@ -71,7 +71,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let failed = |text: String| BuildError::new(State::Failed, text);
     if request.key().as_ref() != Ok(&args.key) {
         return Err(failed(
-            "the request is not the one of its key; the key was made by another version".to_owned(),
+            "the request does not match its key; the key was created by another version".to_owned(),
         ));
     }
     let credentials = match &args.registry_credentials {
@@ -82,7 +82,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
         }
         None => Credentials::default(),
     };
-    let wrong = |what: &str, text: &str| failed(format!("{what} {text:?} is no name of an image"));
+    let wrong = |what: &str, text: &str| failed(format!("{what} {text:?} is not an image name"));
     let target = Reference::parse(&args.repository).ok_or_else(|| wrong("--repository", &args.repository))?;
     let base = Reference::parse(&request.base).ok_or_else(|| wrong("the sandbox image", &request.base))?;
     let roots = args.ca.roots().map_err(|error| failed(error.to_string()))?;
@@ -183,7 +183,7 @@ impl Parts {
         if is_index(&manifest) {
             let architecture = architecture();
             let digest = of_platform(&manifest, architecture).map(str::to_owned);
-            let none = || RegistryError(format!("the sandbox image has no part for {architecture}"));
+            let none = || RegistryError(format!("the sandbox image has no manifest for {architecture}"));
             (manifest, kind) = registry.manifest(&digest.ok_or_else(none)?).await?;
         }
         let digest = manifest.pointer("/config/digest").and_then(Value::as_str);

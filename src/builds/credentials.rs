@@ -47,8 +47,7 @@ impl Credentials {
     }
 }
 
-const WRONG_CREDENTIALS: &str = "the registry's credentials are no .dockerconfigjson; make the Secret by: \
-     kubectl create secret docker-registry";
+const WRONG_CREDENTIALS: &str = "the registry's credentials are not a .dockerconfigjson; create the Secret with: kubectl create secret docker-registry";
 
 /// The parameters of a challenge for tokens; `None` for any other challenge.
 pub(super) fn parameters(challenge: &str) -> Option<Vec<(String, String)>> {

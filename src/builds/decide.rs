@@ -83,7 +83,12 @@ pub(super) fn decide(
                 match before {
                     Some(record) if !record.state.is_pending() => record.clone(),
                     _ if is_chosen => pending(before, State::Building, "the packages are being installed", now),
-                    _ => pending(before, State::Resolving, "other environments are being made first", now),
+                    _ => pending(
+                        before,
+                        State::Resolving,
+                        "other environments are being built first",
+                        now,
+                    ),
                 }
             }
         };

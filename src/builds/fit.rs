@@ -36,9 +36,9 @@ pub(super) fn fit(
     };
     let wants_node = declared.node.is_some();
     if (has_python || !wants_node) && !has(PYTHON_LABEL, python) {
-        let found = label_of(config, PYTHON_LABEL).unwrap_or("no Python that is known");
+        let found = label_of(config, PYTHON_LABEL).unwrap_or("no known Python");
         let text = format!(
-            "packages are made for {python:?}, and the sandbox image {image} has {found} (label {PYTHON_LABEL}); use \
+            "packages are built for {python:?}, but the sandbox image {image} has {found} (label {PYTHON_LABEL}); use \
              sandbox-python of this release, or an image that has the packages"
         );
         return Err(BuildError::new(State::PackagesOff, text));
@@ -49,11 +49,11 @@ pub(super) fn fit(
             left_out: None,
         });
     }
-    let found = label_of(config, NODE_LABEL).unwrap_or("no Node that is known");
+    let found = label_of(config, NODE_LABEL).unwrap_or("no known Node");
     if !has_python {
         let text = format!(
-            "packages of Node are made for {node:?}, and the sandbox image has {found} (label {NODE_LABEL}); use sandbox-node or \
-             sandbox-office of this release, or an image that has the packages, in the place of {image}"
+            "packages of Node are built for {node:?}, but the sandbox image has {found} (label {NODE_LABEL}); use sandbox-node or \
+             sandbox-office of this release, or an image that has the packages, instead of {image}"
         );
         return Err(BuildError::new(State::PackagesOff, text));
     }
@@ -99,7 +99,7 @@ mod tests {
             ("sandbox-node", &node, &[js], Ok((false, true, false))),
             ("sandbox-node, both", &both, &[js], Err(PYTHON_LABEL)),
             ("sandbox-office, both", &both, &[py, js], Ok((true, true, false))),
-            ("an image of others", &node, &[], Err("no Node that is known")),
+            ("an image of others", &node, &[], Err("no known Node")),
             (
                 "another distribution",
                 &node,

@@ -33,7 +33,7 @@ pub(super) fn job_state(job: &Job, pod: Option<&Pod>, repository: &str) -> Build
         (State::TooLarge, format!("the builder was evicted: {message}"))
     } else if let Some(failed) = failed.filter(|failed| failed.reason.as_deref() == Some("DeadlineExceeded")) {
         let waits = waiting(pod).unwrap_or_else(|| failed.message.clone().unwrap_or_default());
-        (State::TimedOut, format!("the builder was not done in time: {waits}"))
+        (State::TimedOut, format!("the builder did not finish in time: {waits}"))
     } else if failed.is_some() || condition("Complete").is_some() || terminated.is_some() {
         let message = terminated.map(|ended| format!("exit code {}", ended.exit_code));
         let message = message.unwrap_or_else(|| "its pod is gone".to_owned());

@@ -40,7 +40,10 @@ async fn answer(State(registry): State<FullRegistry>, request: Request) -> Respo
 async fn a_registry_without_room_is_named_and_gets_no_manifest_of_what_is_missing() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     for (refuses, what) in [
-        ("POST /v2/team/made/blobs/uploads/", "a place for sha256:layer"),
+        (
+            "POST /v2/team/made/blobs/uploads/",
+            "an upload location for sha256:layer",
+        ),
         ("PUT /v2/team/made/blobs/uploads/1", "an upload"),
         ("PUT /v2/team/made/manifests/", "the manifest"),
     ] {

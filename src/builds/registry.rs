@@ -53,7 +53,7 @@ impl Registry {
     ) -> Result<Self, RegistryError> {
         let scheme = if plain_http { "http" } else { "https" };
         let base = Url::parse(&format!("{scheme}://{}/v2/{}/", of.registry, of.repository));
-        let base = base.map_err(|_| RegistryError(format!("{} is no name of a registry", of.registry)))?;
+        let base = base.map_err(|_| RegistryError(format!("{} is not the name of a registry", of.registry)))?;
         let client = roots
             .http()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -84,7 +84,7 @@ impl Registry {
         let bytes = self.document(response, version).await?;
         let value = serde_json::from_slice(&bytes);
         Ok((
-            value.map_err(|_| self.error(&format!("manifest {version} is no JSON")))?,
+            value.map_err(|_| self.error(&format!("manifest {version} is not JSON")))?,
             kind,
         ))
     }
@@ -97,7 +97,7 @@ impl Registry {
             .expect(response, &format!("config {digest}"), &[StatusCode::OK])
             .await?;
         let bytes = self.document(response, digest).await?;
-        serde_json::from_slice(&bytes).map_err(|_| self.error(&format!("config {digest} is no JSON")))
+        serde_json::from_slice(&bytes).map_err(|_| self.error(&format!("config {digest} is not JSON")))
     }
 
     /// Whether the repository has a blob.
@@ -129,7 +129,7 @@ impl Registry {
             .await?;
         let accepted = [StatusCode::CREATED, StatusCode::ACCEPTED];
         let response = self
-            .expect(response, &format!("a place for {digest}"), &accepted)
+            .expect(response, &format!("an upload location for {digest}"), &accepted)
             .await?;
         if response.status() == StatusCode::CREATED {
             return Ok(());
@@ -183,7 +183,11 @@ impl Registry {
             .ask(|| self.client.post(url.clone()).header(CONTENT_LENGTH, 0))
             .await?;
         let response = self
-            .expect(response, &format!("a place for {digest}"), &[StatusCode::ACCEPTED])
+            .expect(
+                response,
+                &format!("an upload location for {digest}"),
+                &[StatusCode::ACCEPTED],
+            )
             .await?;
         self.place(&response, digest)
     }
@@ -191,7 +195,7 @@ impl Registry {
     /// The upload URL that the registry answers.
     fn place(&self, response: &Response, digest: &str) -> Result<Url, RegistryError> {
         let place = header(response.headers(), LOCATION.as_str()).and_then(|place| self.base.join(&place).ok());
-        let mut place = place.ok_or_else(|| self.error("it names no place to upload to"))?;
+        let mut place = place.ok_or_else(|| self.error("it returned no upload location"))?;
         place.query_pairs_mut().append_pair("digest", digest);
         Ok(place)
     }
@@ -238,7 +242,7 @@ impl Registry {
             format!("Bearer {}", self.token(&parameters).await?)
         } else {
             let basic = self.basic.as_ref();
-            let basic = basic.ok_or_else(|| self.error("it asks for credentials, and there are none for it"))?;
+            let basic = basic.ok_or_else(|| self.error("it requires credentials, but none are configured for it"))?;
             format!("Basic {basic}")
         };
         let mut value = HeaderValue::from_str(&text).map_err(|_| self.error("its token cannot be sent"))?;
@@ -254,9 +258,9 @@ impl Registry {
                 .map(|(_, value)| value.as_str())
         };
         let realm = of("realm").and_then(|realm| Url::parse(realm).ok());
-        let mut realm = realm.ok_or_else(|| self.error("it names no place to get a token from"))?;
+        let mut realm = realm.ok_or_else(|| self.error("it names no token server"))?;
         if realm.scheme() != "https" && self.base.scheme() == "https" {
-            return Err(self.error("it names a place for tokens without TLS"));
+            return Err(self.error("it names a token server without TLS"));
         }
         {
             let mut query = realm.query_pairs_mut();
@@ -274,7 +278,7 @@ impl Registry {
         }
         let bytes = bounded(response, TOKEN_MAX_BYTES)
             .await
-            .ok_or_else(|| self.error("its token server says too much"))?;
+            .ok_or_else(|| self.error("the answer of its token server is too large"))?;
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let token = answer
             .get("token")
@@ -282,7 +286,7 @@ impl Registry {
             .and_then(Value::as_str);
         token
             .map(str::to_owned)
-            .ok_or_else(|| self.error("its token server gives no token"))
+            .ok_or_else(|| self.error("its token server returned no token"))
     }
 
     async fn expect(&self, response: Response, what: &str, wanted: &[StatusCode]) -> Result<Response, RegistryError> {
@@ -304,11 +308,11 @@ impl Registry {
     /// A body, checked against its digest; a tag is not checked.
     async fn document(&self, response: Response, version: &str) -> Result<Bytes, RegistryError> {
         let bytes = bounded(response, DOCUMENT_MAX_BYTES).await;
-        let bytes = bytes.ok_or_else(|| self.error(&format!("{version} is too large, or broke off")))?;
+        let bytes = bytes.ok_or_else(|| self.error(&format!("{version} is too large, or was interrupted")))?;
         if let Some(digest) = version.strip_prefix("sha256:")
             && knack_skill::digest::sha256(&bytes) != digest
         {
-            return Err(self.error(&format!("{version} has other content than its digest says")));
+            return Err(self.error(&format!("the content of {version} does not match its digest")));
         }
         Ok(bytes)
     }
@@ -316,7 +320,7 @@ impl Registry {
     fn url(&self, path: &str) -> Result<Url, RegistryError> {
         self.base
             .join(path)
-            .map_err(|_| self.error(&format!("{path} is no path")))
+            .map_err(|_| self.error(&format!("{path} is not a path")))
     }
 
     /// The error has no address or path, which may contain a secret.
@@ -333,7 +337,7 @@ impl Registry {
         } else if error.is_connect() {
             "no connection"
         } else {
-            "the transfer broke off"
+            "the transfer was interrupted"
         };
         self.error(what)
     }

@@ -331,7 +331,7 @@ impl Server {
         // The same ConfigMap holds both.
         let beside = self.settings.builder.authorities.as_ref().map_or(0, String::len);
         if bytes.len() + beside > REQUEST_MAX_BYTES {
-            let text = "its lock is larger than a builder is given; lock fewer packages, or for fewer platforms";
+            let text = "its lock exceeds the maximum size for a builder; lock fewer packages, or for fewer platforms";
             return Ok(Err(failed(State::TooLarge, text)));
         }
         let what = || format!("create Job {}", name(key));

@@ -20,7 +20,7 @@ pub enum CertificateError {
     Call(#[from] CallError),
     /// The chart's object for the webhook is not there, so the API server cannot call it.
     #[error(
-        "MutatingWebhookConfiguration {0} is not there; install the chart with injection.delivery=Webhook, or start the controller without --webhook-listen"
+        "MutatingWebhookConfiguration {0} not found; install the chart with injection.delivery=Webhook, or start the controller without --webhook-listen"
     )]
     NoConfiguration(String),
     /// Keys could not be made.

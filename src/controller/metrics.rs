@@ -108,12 +108,12 @@ impl Default for Metrics {
         );
         registry.register(
             "runtimes_not_isolated",
-            "SkillRuntimes whose sandboxes reach what they must not, as the last probe saw",
+            "SkillRuntimes whose sandboxes can reach the network, according to the last probe",
             metrics.not_isolated.clone(),
         );
         registry.register(
             "certificate_expiry_timestamp_seconds",
-            "End of the serving certificate, by Secret; only of those that the controller makes",
+            "Expiry time of the serving certificate, by Secret; only of those that the controller creates",
             metrics.certificates.clone(),
         );
         registry.register(

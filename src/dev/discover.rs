@@ -54,7 +54,7 @@ pub fn discover_all(search: &Search) -> Discovered {
         if search.is_written_by_runs(path) {
             found.fail(
                 origin,
-                "holds generated files, which are never taken as skills; name another folder".to_owned(),
+                "contains generated files, which are never read as skills; name another folder".to_owned(),
             );
             continue;
         }

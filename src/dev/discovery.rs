@@ -292,17 +292,17 @@ impl Refusal {
             Self::NotFound => (
                 StatusCode::NOT_FOUND,
                 "not_found_error",
-                format!("No skill is offered at {path}; {FOLDER}index.json names those that are."),
+                format!("No skill is offered at {path}; {FOLDER}index.json lists the skills that are offered."),
             ),
             Self::NotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "invalid_request_error",
-                "Skills are read here, by GET; the Skills APIs take uploads.".to_owned(),
+                "This path is read-only (GET); upload by the Skills APIs.".to_owned(),
             ),
             Self::Failed(why) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "api_error",
-                format!("The file of a skill cannot be made: {why}"),
+                format!("The file of a skill cannot be created: {why}"),
             ),
         };
         let body = json!({"error": {"message": message, "type": kind, "param": null, "code": null}});

@@ -94,13 +94,13 @@ pub struct DevArgs {
         value_delimiter = ','
     )]
     sandbox_code_tools: Vec<CodeTools>,
-    /// Do not run code on this machine: calls that need it are answered with what to do
+    /// Do not run code on this machine; calls that need it are answered with an error that says what to do
     #[arg(long)]
     no_local_executor: bool,
-    /// Write the bodies of every request, before and after the gateway, into this folder
+    /// Write the bodies of every request, before and after the gateway, to this folder
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Where generated files are written [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
+    /// Folder for generated files [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR", conflicts_with = "no_local_executor")]
     files_dir: Option<PathBuf>,
     /// Keep what clients upload by the Files APIs (Anthropic, OpenAI), and OpenAI's containers, in this process instead of at
@@ -112,7 +112,7 @@ pub struct DevArgs {
     registry: Option<PathBuf>,
     #[command(flatten)]
     catalogs: CatalogArgs,
-    /// Days that the history of executions in the folder of --registry goes back; 0 keeps none, nor what was kept
+    /// Days to keep the history of executions in the folder of --registry; 0 keeps none and removes the existing one
     #[arg(long, value_name = "DAYS", requires = "registry", default_value_t = HistorySettings::DAYS, value_parser = clap::value_parser!(u32).range(..=3650))]
     history_days: u32,
     /// Give a skill the value of an environment variable
@@ -125,7 +125,7 @@ pub struct DevArgs {
     /// Memory for hidden turns between requests, MiB
     #[arg(long, value_name = "MIB", default_value_t = RECORDS_DEV_BYTES >> 20)]
     record_store_mib: usize,
-    /// Write the port that is served into this file, once it is
+    /// Write the port to this file once it is served
     #[arg(long, value_name = "FILE")]
     print_port_file: Option<PathBuf>,
 }
@@ -139,7 +139,7 @@ fn user_files(args: &DevArgs) -> anyhow::Result<Option<Arc<UserFiles>>> {
     let clock: Clock = Arc::new(jiff::Timestamp::now);
     let Some(registry) = &args.registry else {
         let kept = UserFiles::temporary(Bounds::default(), clock);
-        return kept.map(Some).context("a folder for uploaded files cannot be made");
+        return kept.map(Some).context("cannot create a folder for uploaded files");
     };
     let folder = registry.join(FILES_FOLDER);
     let kept = UserFiles::open(&folder, Bounds::default(), clock);
@@ -186,7 +186,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
         history: uploads.as_ref().and_then(|uploads| uploads.runs()),
         discovery: Some(Arc::new(Site::default())),
-        files: FileStore::open(FILES_QUOTA_BYTES).context("a folder for generated files cannot be made")?,
+        files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,
         user_files: user_files(&args)?,
         files_folder: files_folder.clone(),
         records: RecordStore::new(args.record_store_mib << 20),
@@ -256,7 +256,7 @@ async fn print_port(args: &DevArgs, address: SocketAddr) -> anyhow::Result<()> {
 /// The recorder of `--record`, if it is given. Errors: its folder cannot be made.
 fn recorder(args: &DevArgs) -> anyhow::Result<Option<Recorder>> {
     let recorder = args.record.clone().map(Recorder::start).transpose();
-    recorder.context("--record: the folder cannot be made")
+    recorder.context("--record: cannot create the folder")
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -266,7 +266,7 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
         );
     }
     TcpListener::bind(address).await.with_context(|| {
-        format!("--listen {address}: the address cannot be served; is another knack running? choose another port")
+        format!("--listen {address}: cannot listen on this address; is another knack running? choose another port")
     })
 }
 

@@ -122,7 +122,7 @@ pub(super) fn accepts(runtime: &RuntimeSettings, source: &SkillSource) -> Result
         return if runtime.match_labels.is_empty() {
             Ok(())
         } else {
-            Err("the runtime selects by labels, and a bare folder has none".to_owned())
+            Err("the runtime selects by labels, but a folder without a manifest has none".to_owned())
         };
     };
     if runtime.pins.iter().any(|pin| pin.skill == source.id) {

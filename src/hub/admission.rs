@@ -68,7 +68,7 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
         };
         if !is_mount_name(&mount.mount, skill) || is_shared() {
             return Err(invalid(format!(
-                "mounts: {:?} is not a folder name of its own",
+                "mounts: {:?} is not a valid and unique folder name",
                 mount.mount
             )));
         }
@@ -289,7 +289,7 @@ fn model_program(line: ProgramLine, runtime: &SkillRuntime) -> Result<Program, P
             Ok(Program::Code { language, source })
         }
         ProgramLine::Command { argv } if argv.first().is_none_or(String::is_empty) => {
-            Err(invalid("program.argv: empty".to_owned()))
+            Err(invalid("program.argv: must not be empty".to_owned()))
         }
         ProgramLine::Command { argv } => Ok(Program::Command { argv }),
         ProgramLine::Tool { .. } => Err(invalid("program: kind tool is not accepted here".to_owned())),

@@ -43,7 +43,7 @@ fn problem(error: BodyError) -> Problem {
     match error {
         BodyError::TooLarge => {
             let text = format!(
-                "the request is larger than {} MiB, which is the most that is taken; input files count with a third on top",
+                "the request body exceeds {} MiB; base64 makes input files a third larger",
                 BODY_MAX_BYTES >> 20
             );
             Problem::new(ProblemCode::TooLarge, text)
@@ -51,20 +51,20 @@ fn problem(error: BodyError) -> Problem {
         BodyError::Busy(over) => no_room(over),
         BodyError::Late => {
             let text = format!(
-                "the body did not arrive in time: the next piece of it is waited for {} s, and all of it {} s",
+                "the body did not arrive in time: the server waits {} s for the next part of it, and {} s for the whole body",
                 SILENCE_TIMEOUT.as_secs(),
                 ARRIVE_TIMEOUT.as_secs()
             );
             Problem::new(ProblemCode::TooSlow, text)
         }
-        BodyError::Broken => Problem::new(ProblemCode::Invalid, "the body broke off before its end"),
+        BodyError::Broken => Problem::new(ProblemCode::Invalid, "the body ended prematurely"),
     }
 }
 
 fn no_room(over: OverBudget) -> Problem {
     if over.is_final() {
         let text = format!(
-            "the request takes {} MiB, more than the memory limit of this process leaves for one caller ({} MiB); raise the limit",
+            "the request needs {} MiB, but the memory limit of this process allows one caller {} MiB; raise the limit",
             over.asked_bytes >> 20,
             over.total_bytes >> 20
         );

@@ -94,7 +94,7 @@ impl Default for Metrics {
         let running = Family::default();
         registry.register("running", "Executions that run, by runtime", running.clone());
         let queued = Family::default();
-        registry.register("queued", "Executions that wait for a place, by runtime", queued.clone());
+        registry.register("queued", "Executions that wait for a slot, by runtime", queued.clone());
         let streams = Gauge::default();
         registry.register("catalog_streams", "Open catalog streams", streams.clone());
         let views = ViewCounts::default();
@@ -116,13 +116,13 @@ impl Default for Metrics {
         let kept_values = Gauge::default();
         registry.register(
             "kept_values",
-            "Hidden turns and files that replicas of gateways keep here for each other",
+            "Hidden turns and files that replicas of gateways store here for each other",
             kept_values.clone(),
         );
         let kept_bytes = Gauge::default();
         registry.register(
             "kept_bytes",
-            "Bytes of hidden turns and files that are kept for replicas of gateways",
+            "Bytes of hidden turns and files that are stored for replicas of gateways",
             kept_bytes.clone(),
         );
         let memory_held = Gauge::default();

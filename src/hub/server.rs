@@ -230,7 +230,7 @@ pub async fn run(
         let _ = connections.await;
     };
     if tokio::time::timeout(HAND_OVER_TIMEOUT, ended).await.is_err() {
-        tracing::warn!("streams still open after {} s were cut", HAND_OVER_TIMEOUT.as_secs());
+        tracing::warn!("streams still open after {} s were closed", HAND_OVER_TIMEOUT.as_secs());
         stops.cut.cancel();
     }
     drop(watches);

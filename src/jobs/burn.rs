@@ -38,19 +38,19 @@ pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef) -> RunEnd {
         Ok(Some(false)) => RunEnd::NotStarted(failed(
             ClusterFailureKind::ContainerFailed,
             "NotStarted",
-            "the pod was claimed and did not start the run; it is ended",
+            "the pod was claimed but did not start the run; deleting it",
             false,
         )),
         Ok(Some(true)) => RunEnd::Failed(failed(
             ClusterFailureKind::PodDeleted,
             "Interrupted",
-            "the run began while its pod was being ended",
+            "the run started while its pod was being deleted",
             true,
         )),
         Ok(None) | Err(_) => RunEnd::Failed(failed(
             ClusterFailureKind::ApiUnavailable,
             "JournalUnreadable",
-            "could not determine from its pod whether the run began",
+            "could not determine from the pod whether the run started",
             true,
         )),
     }

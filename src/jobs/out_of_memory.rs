@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_show_this_run_and_all_of_it_is_no_result() {
+    fn incomplete_or_foreign_journal_gives_no_result() {
         let (subject, other) = (subject(1_030), subject(1_031));
         let mut link = RunnerLink::new(&OURS);
         let whole = || journal(subject.id, &mut RunnerLink::new(&OURS));

@@ -143,7 +143,7 @@ impl Ownership {
             () = self.shutdown.cancelled() => return Ended::Lost,
             () = self.leaving() => return Ended::GivenUp(None),
         };
-        tracing::info!(runtime = %view.reference(), "serves the runtime");
+        tracing::info!(runtime = %view.reference(), "owns the runtime");
         self.state.send_replace(ServingState::Serving(Arc::clone(&term)));
         tokio::select! {
             () = LeaseClaim::lost(claim) => {
@@ -154,7 +154,7 @@ impl Ownership {
                 Ended::Lost
             }
             turn = self.time_to_give_up(&term, given_at) => {
-                tracing::info!(runtime = %view.reference(), "gives the runtime to another replica");
+                tracing::info!(runtime = %view.reference(), "handing the runtime over to another replica");
                 self.let_go(&term, &over).await;
                 Ended::GivenUp(turn)
             }

@@ -120,14 +120,14 @@ pub(super) async fn recover(
             JournalContent::Unreadable(facts) => {
                 // It is unknown which execution it was: one that was requested before now is refused rather than run
                 // twice.
-                tracing::error!(pod = %facts.name, "a journal cannot be read; unknown executions are refused");
+                tracing::error!(pod = %facts.name, "a journal cannot be read; rejecting unknown execution ids");
                 records.raise_floor(now());
                 unknown += 1;
                 idle.push(facts);
             }
         }
     }
-    tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took the runtime over");
+    tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took over the runtime");
     let ended = idle.into_iter().map(|facts| end_idle(&adoption, facts));
     futures::stream::iter(ended)
         .buffer_unordered(READERS)
@@ -193,7 +193,7 @@ async fn remember_jobs(launcher: &Launcher, view: &RuntimeView, records: &Arc<Re
             Past::of(&jobs, &with_pod, kept, now())
         }
         Err(error) => {
-            tracing::error!(%error, "the Jobs of the last owner cannot be listed; unknown executions are refused");
+            tracing::error!(%error, "the Jobs of the last owner cannot be listed; rejecting unknown execution ids");
             Past {
                 floor: now(),
                 ..Past::default()
@@ -324,7 +324,7 @@ async fn end_idle(adoption: &Adoption, facts: PodFacts) {
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
                 JournalContent::Gone(_) | JournalContent::Unreadable(_) => {
-                    tracing::warn!(pod = %facts.name, "it is unknown whether an ended pod had started a run; unknown executions are refused");
+                    tracing::warn!(pod = %facts.name, "cannot tell whether a terminated pod started a run; rejecting unknown execution ids");
                     records.raise_floor(now());
                 }
             }

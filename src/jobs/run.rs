@@ -132,7 +132,7 @@ pub(super) async fn run(
             // The journal has all of it again.
             let has_started = collected.started;
             drop(collected);
-            tracing::info!(pod = %pod.pod, %error, "the stream of a run broke; reading its journal");
+            tracing::info!(pod = %pod.pod, %error, "the stream of a run was interrupted; reading its journal");
             tokio::select! {
                 () = bounds.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
                 () = bounds.cancel.cancelled() => {
@@ -256,7 +256,7 @@ pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
     let mut state = pod.state;
     let over = state.wait_for(has_ended);
     if tokio::time::timeout(STAY_TIMEOUT, over).await.is_err() {
-        tracing::warn!(pod = %pod.pod, "the runner has answered and does not exit; its pod is ended");
+        tracing::warn!(pod = %pod.pod, "the runner sent its result but does not exit; deleting its pod");
         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
     }
 }

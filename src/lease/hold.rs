@@ -282,7 +282,7 @@ impl Lease {
                     () = is_wanted(wanted.as_mut(), false) => {}
                 }
                 self.release().await;
-                info!(lease = %self.settings.name, namespace = %self.settings.namespace, "lease given back");
+                info!(lease = %self.settings.name, namespace = %self.settings.namespace, "lease released");
             }
         };
         tokio::select! {

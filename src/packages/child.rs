@@ -64,7 +64,7 @@ pub(super) async fn run(
     };
     let ended = tokio::select! {
         ended = tokio::time::timeout(time, talk) => ended.map_err(|_| {
-            BuildError::new(State::TimedOut, format!("{name} was not done within {} s; it was ended", time.as_secs()))
+            BuildError::new(State::TimedOut, format!("{name} did not finish within {} s and was ended", time.as_secs()))
         }),
         error = watch(bound) => Err(error),
     };

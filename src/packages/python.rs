@@ -43,7 +43,8 @@ impl Base {
             .iter()
             .find(|found| found.language == Language::Python);
         let Some(python) = python else {
-            let text = "no python3 that the sandbox can use; install one, on Debian with: apt-get install python3";
+            let text =
+                "no python3 found that the sandbox can use; install one, on Debian with: apt-get install python3";
             return Err(BuildError::new(State::PackagesOff, text));
         };
         Self::of(&python.path, reach).await
@@ -66,7 +67,7 @@ impl Base {
             serde_json::from_slice(&output.stdout).map_err(|_| off("it does not answer as CPython".to_owned()))?;
         if let Some(closed) = unreachable_part(&base.executable, reach) {
             return Err(off(format!(
-                "its base {} is closed to the sandbox's user",
+                "its base {} is not accessible to the sandbox user",
                 closed.display()
             )));
         }

@@ -89,7 +89,7 @@ pub fn default_store() -> Result<PathBuf, BuildError> {
     }
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let cache = cache.ok_or_else(|| {
-        let text = format!("there is no folder for packages: neither HOME nor {STORE_VARIABLE} is an absolute path");
+        let text = format!("no folder for packages: neither HOME nor {STORE_VARIABLE} is an absolute path");
         BuildError::new(State::PackagesOff, text)
     })?;
     Ok(cache.join("knack/packages"))
@@ -109,7 +109,7 @@ impl Store {
         let root = root.canonicalize().map_err(|error| off(error.to_string()))?;
         let metadata = root.metadata().map_err(|error| off(error.to_string()))?;
         if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
-            return Err(off("it is not a folder that this user alone can write to".to_owned()));
+            return Err(off("it is not a folder that only this user can write to".to_owned()));
         }
         fs::set_permissions(&root, Permissions::from_mode(0o711)).map_err(|error| off(error.to_string()))?;
         if let Some(closed) = root
@@ -117,7 +117,10 @@ impl Store {
             .and_then(|parent| unreachable_part(parent, reach))
             .filter(|closed| !is_passable(closed))
         {
-            return Err(off(format!("{} is closed to the sandbox's user", closed.display())));
+            return Err(off(format!(
+                "{} is not accessible to the sandbox user",
+                closed.display()
+            )));
         }
         Ok(Self { root })
     }

@@ -66,8 +66,7 @@ impl CallerStore {
             }
         }
         let text = format!(
-            "ServiceAccount {} may neither create nor update skills.knack.dev in namespace {}, and so install nothing of a catalog; \
-             an administrator can grant it these verbs",
+            "ServiceAccount {} may neither create nor update skills.knack.dev in namespace {}, and therefore cannot install skills from a catalog; an administrator can grant it these verbs",
             self.caller.name(),
             owner.as_str()
         );
@@ -168,7 +167,7 @@ impl Store for CallerStore {
             .unwrap_or(usize::MAX)
             .saturating_mul(COPIES);
         let share = self.shared.downloads.try_take(bytes).map_err(|_| {
-            StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
+            StoreError::Unavailable("too much skill content is being read at this moment; try again".to_owned())
         })?;
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(share);
         self.shared.cluster.content(owner.as_str(), id, number).await

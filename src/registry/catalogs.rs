@@ -70,13 +70,13 @@ impl ClusterCatalogs {
         let turn = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
         let turn = turn.ok_or_else(|| {
             too_many(format!(
-                "ServiceAccounts of namespace {} ask the catalog too often: {} at once, and one a second, are taken",
+                "ServiceAccounts of namespace {} send too many requests to the catalog: the limit is {} at once and one per second",
                 caller.namespace, FETCHES.at_once
             ))
         })?;
         let memory = self.reading.take(COPIES * CATALOG_FETCH_MAX_BYTES, PATIENCE).await;
         let memory = memory.map_err(|_| {
-            let text = "too much content of skills is being read at this moment; try again";
+            let text = "too much skill content is being read at this moment; try again";
             Problem::new(ProblemCode::Unavailable, text).retry_after(1)
         })?;
         Ok(Some(Fetch {

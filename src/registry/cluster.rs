@@ -116,12 +116,12 @@ impl Cluster {
         let (skills, bytes) = self.read(|index| index.usage(namespace));
         if new_skill && skills >= SKILLS_MAX {
             return Err(StoreError::Full(format!(
-                "namespace {namespace} has {skills} skills, and {SKILLS_MAX} is the most; delete one first"
+                "namespace {namespace} has {skills} skills, the maximum is {SKILLS_MAX}; delete one first"
             )));
         }
         if bytes.saturating_add(more) > BYTES_MAX {
             return Err(StoreError::Full(format!(
-                "the uploaded skills of namespace {namespace} hold {} MiB at most; delete versions that are not used",
+                "the uploaded skills of namespace {namespace} may take at most {} MiB; delete unused versions",
                 BYTES_MAX >> 20
             )));
         }
@@ -156,7 +156,7 @@ impl Cluster {
             .as_ref()
             .is_some_and(knack_registry::LiteLlmFields::is_bare)
         {
-            let text = "a Skill of a cluster says what its files say; send the zip of a skill's folder in files, with the \
+            let text = "on a cluster, instructions must be in the skill's files; send the zip of a skill's folder in files, with the \
                         instructions in its SKILL.md";
             return Err(StoreError::Unfit(text.to_owned()));
         }

@@ -79,7 +79,7 @@ impl ClusterFiles {
             );
         };
         let Some((client, op, content)) = read_asked(body) else {
-            return (StatusCode::BAD_REQUEST, "it is no call about files".into());
+            return (StatusCode::BAD_REQUEST, "unknown file operation".into());
         };
         let owner = FileOwner {
             account: account_key(&caller.namespace, &caller.service_account),

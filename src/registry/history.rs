@@ -79,7 +79,10 @@ impl ClusterHistory {
             Ok(report) => report,
             Err(error) => {
                 tracing::info!(%error, caller = caller.name(), "a report of executions cannot be read");
-                return (StatusCode::BAD_REQUEST, "it is no report of executions");
+                return (
+                    StatusCode::BAD_REQUEST,
+                    "the request body is not a valid execution report",
+                );
             }
         };
         if report.executions.len() > REPORT_EXECUTIONS {
@@ -95,7 +98,7 @@ impl ClusterHistory {
         if !self.kept.flush().await || taken.iter().any(|id| self.kept.is_refused(id)) {
             return (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the disk does not take the report at this moment; try again",
+                "the report could not be written to disk; retry later",
             );
         }
         (StatusCode::NO_CONTENT, "")
@@ -108,7 +111,10 @@ impl ClusterHistory {
             return (StatusCode::TOO_MANY_REQUESTS, text.into());
         };
         let Ok(asked) = serde_json::from_slice(body) else {
-            return (StatusCode::BAD_REQUEST, "it is no execution".into());
+            return (
+                StatusCode::BAD_REQUEST,
+                "the request body is not a valid execution".into(),
+            );
         };
         let claimed = self.kept.claim((&caller.namespace, &caller.service_account), asked);
         match claimed.await {

@@ -144,7 +144,7 @@ impl Applied {
                 versions: version.into_iter().collect(),
             },
             config_maps: status.config_maps.into_iter().map(|map| map.name).collect(),
-            by: manager(&skill.metadata).unwrap_or_else(|| "whoever applied it".to_owned()),
+            by: manager(&skill.metadata).unwrap_or_else(|| "the client that applied it".to_owned()),
         })
     }
 }

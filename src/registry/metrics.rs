@@ -66,13 +66,13 @@ impl FileMetrics {
             containers: Gauge::default(),
             refused: Family::default(),
         };
-        let help = "Bytes of uploads and of files in containers that are kept for gateways";
+        let help = "Bytes of uploads and of files in containers that are stored for gateways";
         registry.register("files_bytes", help, made.bytes.clone());
-        let help = "Uploads that are kept for gateways";
+        let help = "Uploads that are stored for gateways";
         registry.register("files_uploads", help, made.uploads.clone());
-        let help = "Containers that are kept for gateways";
+        let help = "Containers that are stored for gateways";
         registry.register("files_containers", help, made.containers.clone());
-        let help = "Calls about files that were refused: no room, the disk, or too many at once";
+        let help = "Refused file operations: storage limit reached, disk error, or too many at once";
         registry.register("files_refused", help, made.refused.clone());
         made
     }
@@ -90,13 +90,13 @@ impl Default for Metrics {
         let help = "ConfigMaps of ended changes that were removed";
         registry.register("leftovers_removed", help, swept.clone());
         let sweep_failures = Counter::default();
-        let help = "Looks for leftovers that failed";
+        let help = "Failed searches for leftovers";
         registry.register("sweep_failures", help, sweep_failures.clone());
         let reported = Family::default();
-        let help = "Notes of executions that gateways reported, by what came of them";
+        let help = "Execution records that gateways reported, by outcome";
         registry.register("executions_reported", help, reported.clone());
         let dropped = Counter::default();
-        let help = "Notes of executions that the disk refused, or that came faster than it takes them; gateways report them again";
+        let help = "Execution records that could not be written to disk, or that arrived faster than it could write them; gateways report them again";
         registry.register("executions_dropped", help, dropped.clone());
         let files = FileMetrics::register(&mut registry);
         let listener = ConnectionMetrics::default();

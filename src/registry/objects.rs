@@ -87,8 +87,7 @@ impl Uploaded {
         let annotation = serde_json::to_string(self).map_err(|error| StoreError::Failed(error.to_string()))?;
         if annotation.len() > RECORD_MAX_BYTES {
             return Err(StoreError::Full(format!(
-                "the record of skill \"{}\" would have {} bytes, and {RECORD_MAX_BYTES} is the most; delete versions that are \
-                 not used",
+                "the record of skill \"{}\" would have {} bytes, the maximum is {RECORD_MAX_BYTES}; delete unused versions",
                 self.record.name,
                 annotation.len()
             )));
@@ -373,6 +372,6 @@ pub(super) mod tests {
             version.description = "d".repeat(4096);
         }
         let refused = large.objects().unwrap_err().to_string();
-        assert!(refused.contains("delete versions"), "{refused}");
+        assert!(refused.contains("delete unused versions"), "{refused}");
     }
 }

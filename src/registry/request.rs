@@ -39,9 +39,7 @@ pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Req
         Err(text) => return no_api(&text),
     };
     let Some(call) = route(&method, &bare, request.uri().query(), request.headers()) else {
-        return no_api(
-            "there is no such skill here, or no such path of a Skills API; ids of uploaded skills begin with skill_knack_",
-        );
+        return no_api("no such skill, or not a path of a Skills API; ids of uploaded skills start with skill_knack_");
     };
     let (who, response) = respond(&state, &call, named, request).await;
     let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
@@ -79,7 +77,7 @@ async fn answer_caller(
     demand_ready(state)?;
     let namespace = named.unwrap_or_else(|| caller.namespace.clone());
     if !state.settings.serves(&namespace) {
-        let text = format!("namespace {namespace} is not one of those that this installation serves");
+        let text = format!("this installation does not serve namespace {namespace}");
         return Err(Problem::new(ProblemCode::Invalid, text));
     }
     let turn = turn_of_change(state, &parts.method, caller)?;
@@ -127,7 +125,7 @@ fn turn_of_change(state: &RegistryState, method: &Method, caller: &Caller) -> Re
     let turn = state.changes.take(&caller.namespace, tokio::time::Instant::now());
     turn.map(Some).ok_or_else(|| {
         too_many(format!(
-            "ServiceAccounts of namespace {} make too many changes of skills: {} at once, and one a second, are taken",
+            "ServiceAccounts of namespace {} make too many changes to skills: the limit is {} at once and one per second",
             caller.namespace, CHANGES.at_once
         ))
     })
@@ -153,7 +151,7 @@ fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) 
     }
     if namespace != caller.namespace {
         let text = format!(
-            "executions are shown to the ServiceAccount whose they are; {} is not one of namespace {namespace}",
+            "executions are shown only to the ServiceAccount that they belong to; {} is not in namespace {namespace}",
             caller.name()
         );
         return Err(Problem::new(ProblemCode::Invalid, text));

@@ -173,7 +173,10 @@ pub async fn run(
     tokio::time::sleep(stopping.pause).await;
     stops.close.cancel();
     if tokio::time::timeout(stopping.drain, &mut connections).await.is_err() {
-        tracing::warn!("answers still running after {} s were cut", stopping.drain.as_secs());
+        tracing::warn!(
+            "answers still running after {} s were aborted",
+            stopping.drain.as_secs()
+        );
         stops.cut.cancel();
         let _ = tokio::time::timeout(HAND_OVER_TIMEOUT, connections).await;
     }
@@ -236,15 +239,15 @@ async fn posted(
     request: Request,
 ) -> Result<Result<(Caller, HeldBody), (StatusCode, Bytes)>, Problem> {
     if request.method() != Method::POST {
-        return Ok(Err((StatusCode::METHOD_NOT_ALLOWED, "it is posted".into())));
+        return Ok(Err((
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method not allowed; use POST".into(),
+        )));
     }
     let (parts, body) = request.into_parts();
     let caller = authenticate(&state.callers, &parts).await?;
     if !state.settings.serves(&caller.namespace) {
-        let text = format!(
-            "namespace {} is not one of those that this installation serves",
-            caller.namespace
-        );
+        let text = format!("this installation does not serve namespace {}", caller.namespace);
         return Ok(Err((StatusCode::FORBIDDEN, text.into())));
     }
     let held = state.bodies.read(&caller.key(), &parts.headers, body).await?;

@@ -26,7 +26,7 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejec
     let notes = [
         (!lacking.is_empty()).then(|| {
             let text = format!(
-                "tools are neither offered nor run, since their configuration does not fit: {}; give values in \
+                "tools are neither offered nor run, since their configuration is not valid: {}; give values in \
                  spec.skillSelector.skills[].config of the runtime",
                 lacking.join("; ")
             );

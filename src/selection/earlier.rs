@@ -30,7 +30,7 @@ pub(super) fn reservation(earlier: &EarlierRevision, refused: &Rejection) -> Rej
     Rejection {
         reason: Reason::EarlierRevision,
         message: format!(
-            "revision {} stays in service here, for of the newest one {}",
+            "revision {} stays in service here; the newest revision is not served: {}",
             earlier.revision, refused.message
         ),
     }

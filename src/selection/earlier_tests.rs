@@ -38,7 +38,7 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             vec![revision("one", declares("d1"))],
             json!({}),
             Some("one"),
-            "EarlierRevision: revision one stays in service here, for of the newest one its packages are not there (Building)",
+            "EarlierRevision: revision one stays in service here; the newest revision is not served: its packages are not available (Building)",
         ),
         (
             "the newest one cannot be made",
@@ -105,7 +105,7 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             vec![revision("one", locked)],
             json!({"packages": {"requireLock": true}}),
             Some("one"),
-            "EarlierRevision: revision one stays in service here, for of the newest one packages are declared without a lock",
+            "EarlierRevision: revision one stays in service here; the newest revision is not served: packages are declared without a lock",
         ),
     ] {
         let record = |state, digest: &str| EnvironmentRecord {

@@ -20,7 +20,7 @@ fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
     Some(Rejection {
         reason: Reason::TimeoutOverCeiling,
         message: format!(
-            "spec.sandbox.timeoutSeconds {seconds} is over the runtime's maxTimeoutSeconds {ceiling}; lower it or raise the ceiling"
+            "spec.sandbox.timeoutSeconds {seconds} exceeds the runtime's maxTimeoutSeconds {ceiling}; lower it or raise the limit"
         ),
     })
 }
@@ -34,7 +34,7 @@ pub fn resources_allowed(runtime: &SkillRuntime, asked: &Resources) -> Result<()
     };
     for (name, wanted) in asked.limits.iter().chain(&asked.requests) {
         let over = match ceiling(name) {
-            Some(ceiling) if wanted.milli() > ceiling.milli() => format!("over the runtime's ceiling {ceiling}"),
+            Some(ceiling) if wanted.milli() > ceiling.milli() => format!("above the runtime's limit {ceiling}"),
             // The native ones without a ceiling are bounded by the namespace's quota only.
             None if !Resources::NATIVE.contains(&name.as_str()) => {
                 "a resource that the runtime does not offer".to_owned()

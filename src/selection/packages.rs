@@ -144,7 +144,7 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
     } else {
         "packages are not installed on this cluster"
     };
-    let there = image(runtime, revision).map(|image| format!("; the code has what is in {image}"));
+    let there = image(runtime, revision).map(|image| format!("; the code can use only what {image} contains"));
     // The image was not inspected: one that the skill itself names is taken to have what it declares. One that its runtime names
     // is there for every skill.
     let is_whole = revision.image.is_some() || revision.image_name.is_some();
@@ -173,7 +173,7 @@ fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
     let Some(record) = record else {
         return PackagesVerdict {
             state: State::Resolving,
-            message: "the environment was asked for; a builder takes it up within a minute".to_owned(),
+            message: "the environment was requested; a builder starts within a minute".to_owned(),
             given: None,
             is_built: true,
             is_whole: false,
@@ -259,7 +259,10 @@ pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Sc
     };
     Some(Rejection {
         reason,
-        message: format!("its packages are not there ({}): {}", verdict.state, verdict.message),
+        message: format!(
+            "its packages are not available ({}): {}",
+            verdict.state, verdict.message
+        ),
     })
 }
 

@@ -42,7 +42,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             None,
             json!({}),
             json!({}),
-            "refused PackagesBuilding: its packages are not there (Resolving)",
+            "refused PackagesBuilding: its packages are not available (Resolving)",
             "Resolving",
         ),
         (
@@ -66,7 +66,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             Some(State::NoWheel),
             json!({}),
             json!({}),
-            "refused PackagesFailed: its packages are not there (NoWheel): said",
+            "refused PackagesFailed: its packages are not available (NoWheel): said",
             "NoWheel",
         ),
         (
@@ -259,7 +259,7 @@ fn a_skill_whose_packages_are_not_installed_says_so() {
     let allowed = json!({"sandbox": {"allowedImages": ["r.io/own"]}});
     let missing = "PackagesMissing: its code runs without the packages that it declares: said";
     let unknown = "PackagesMissing: its code runs without the packages that it declares: packages are not installed on this cluster; \
-                   the code has what is in r.io/default@sha256:00; set packages.repository";
+                   the code can use only what r.io/default@sha256:00 contains; set packages.repository";
     for (what, skill_spec, spec, records, said) in [
         ("the builder could not", json!({}), json!({}), Some(&off), missing),
         ("at the runtime's image", json!({}), own.clone(), Some(&off), missing),

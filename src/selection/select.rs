@@ -163,7 +163,7 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
         (None, _) if mode < asked && pin.is_none_or(|pin| pin.mode.is_none()) => Ok(Some(Rejection {
             reason: Reason::ServedAtCap,
             message: format!(
-                "asks for {}, served at {}: the runtime's maxActivation; raise it or pin the skill",
+                "requests activation {}, is served as {}: the runtime's maxActivation; raise it or pin the skill",
                 asked.as_str(),
                 mode.as_str()
             ),
@@ -272,7 +272,7 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
             continue;
         };
         let message = format!(
-            "{} skills are named {name}, and {owner}/{name} has the name here; this one is called by its full name, namespace/{name}, except by callers of its own namespace; rename it",
+            "{} skills share the name {name}. Here the short name {name} refers to {owner}/{name}; refer to this one as namespace/{name}, or rename it. Callers in its own namespace can still use {name}.",
             places.len()
         );
         for place in places {

@@ -431,7 +431,7 @@ fn packages_are_judged_by_the_rules_of_the_runtime() {
             &open,
             json!({}),
             image.clone(),
-            "PackagesMissing: its code may run without the packages that it declares: packages are not installed on this cluster; the code has what is in r.io/office@sha256:00; set packages.repository",
+            "PackagesMissing: its code may run without the packages that it declares: packages are not installed on this cluster; the code can use only what r.io/office@sha256:00 contains; set packages.repository",
             Some("PackagesOff"),
         ),
         (
@@ -466,7 +466,7 @@ fn packages_are_judged_by_the_rules_of_the_runtime() {
             &locked,
             json!({}),
             rules(json!({"constraints": ["mcp<2"]})),
-            "refused PackagesConflict: mcp==2.1 is fixed",
+            "refused PackagesConflict: mcp==2.1 is pinned",
             Some("Conflict"),
         ),
         (

@@ -43,7 +43,7 @@ pub fn unpack(bytes: &[u8]) -> Result<Files, SourceError> {
         .map(char::from)
         .collect();
     Err(bad(format!(
-        "neither .tar, .tar.gz nor .zip: it begins with \"{start}\"; check that the URL gives the file itself and not a page about it"
+        "neither .tar, .tar.gz nor .zip: it begins with \"{start}\"; check that the URL leads to the file itself and not to a page about it"
     )))
 }
 
@@ -153,7 +153,7 @@ fn unpack_zip(bytes: &[u8]) -> Result<Files, SourceError> {
         // The file type in the upper bits: absent, or a regular file.
         if entry.is_symlink() || !matches!(mode & 0o170_000, 0 | 0o100_000) {
             return Err(bad(format!(
-                "entry {path:?} is a link or a special file; only files and folders are taken"
+                "entry {path:?} is a link or a special file; only files and folders are accepted"
             )));
         }
         let size = entry.size();

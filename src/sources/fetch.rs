@@ -140,7 +140,7 @@ impl Fetcher {
             });
         }
         Err(invalid(format!(
-            "more than {REDIRECTS_MAX} redirects; name the address they end at"
+            "more than {REDIRECTS_MAX} redirects; specify the final URL"
         )))
     }
 
@@ -164,7 +164,7 @@ impl Fetcher {
 
 /// The addresses of the host of a URL: who names a host on the command line wants it, wherever it is.
 pub async fn networks_of(url: &Url) -> anyhow::Result<Vec<Network>> {
-    let host = url.host_str().context("the address has no host")?;
+    let host = url.host_str().context("the URL has no host")?;
     let literal = host.trim_matches(|c| c == '[' || c == ']').parse::<IpAddr>();
     let found = match literal {
         Ok(address) => vec![address],
@@ -239,7 +239,7 @@ fn failed_transfer(url: &Url, what: &str) -> SourceError {
 fn redirect(url: &Url, response: &reqwest::Response) -> Result<Url, SourceError> {
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
     let next = location.and_then(|location| url.join(location).ok());
-    next.ok_or_else(|| invalid(format!("{} redirects to nowhere", shown(url))))
+    next.ok_or_else(|| invalid(format!("{} redirects without a target", shown(url))))
 }
 
 /// How many bytes the body has at most, judged by the head.

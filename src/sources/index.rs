@@ -93,7 +93,7 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<OfferedSkill>, SourceErro
     })?;
     if index.schema != SCHEMA {
         return Err(invalid(format!(
-            "$schema: the index is of another version, {:?}; {SCHEMA:?} is read. Name the file of a skill itself",
+            "$schema: the index version {:?} is not supported; supported is {SCHEMA:?}. Name the file of a skill itself",
             index.schema
         )));
     }

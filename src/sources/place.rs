@@ -16,7 +16,7 @@ pub fn below(files: Files, path: Option<&str>) -> Result<Files, SourceError> {
                 return Err(SourceError::new(
                     Cause::Ambiguous,
                     format!(
-                        "spec.source: several SKILL.md ({}{}); say which by spec.source.path",
+                        "spec.source: several SKILL.md files ({}{}); select one with spec.source.path",
                         named.join(", "),
                         if several.len() > 5 { ", ..." } else { "" }
                     ),

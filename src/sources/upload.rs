@@ -27,7 +27,7 @@ pub fn uploaded_files(source: &UploadSource, maps: &[ConfigMap]) -> Result<Files
     let content = artifact::read(maps).map_err(|damage| {
         error(
             Cause::DigestMismatch,
-            format!("{damage}; what was uploaded is no longer there as it was, upload the skill again"),
+            format!("{damage}; the uploaded content is missing or was modified. Upload the skill again."),
         )
     })?;
     if content.digest != source.digest {
@@ -110,7 +110,7 @@ mod tests {
             (
                 refused(&source, &edited),
                 Cause::DigestMismatch,
-                "SKILL.md is not what the index says",
+                "SKILL.md does not match the index",
             ),
             (refused(&source, &maps[..1]), Cause::DigestMismatch, "is missing"),
         ] {

@@ -160,7 +160,7 @@ impl Load {
 fn is_told(world: &World, error: &ExecutionError) -> bool {
     let refuses = || {
         let log = std::fs::read_to_string(world.folder.path().join("hub.log")).unwrap_or_default();
-        log.contains("unknown executions are refused")
+        log.contains("rejecting unknown execution ids")
     };
     is_named(error) || (*error == ExecutionError::Gone && refuses())
 }

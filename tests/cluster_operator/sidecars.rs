@@ -88,7 +88,7 @@ fn pods_without_their_sidecar_are_reported() {
         let flags = ["--injection-runtime", default.as_str()];
         let controller = Controller::start(cluster, home, &[home, apps], &flags, "leading").await;
         let wrong = format!(
-            "2 of 3 pods that ask for the sidecar have none: {apps}/missed (nothing has added it; pods get it when they are created), {apps}/refused (not injected: the pod uses the host's network)"
+            "2 of 3 pods that ask for the sidecar have none: {apps}/missed (it was not injected; pods are injected only when they are created), {apps}/refused (not injected: the pod uses the host's network)"
         );
         until(&api, "default", "the pods without", says("False", &wrong)).await;
         until(

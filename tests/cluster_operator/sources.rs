@@ -57,7 +57,7 @@ fn inline_rows() -> Vec<Row> {
             "ambiguous",
             files(json!({"a/SKILL.md": "x", "b/SKILL.md": "x"})),
             "False/AmbiguousSource+Stalled",
-            "say which by spec.source.path",
+            "select one with spec.source.path",
         ),
         (
             "no-base64",

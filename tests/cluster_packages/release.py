@@ -118,7 +118,7 @@ def listed_of_node():
         manifest = NODE_SKILL % {"name": "lists-js", "namespace": SKILLS, "lock": json.dumps(node_lock(builder.NODE_PACKAGES))}
         apply(manifest.replace("  sandbox:", "  packages: {node: %s}\n  sandbox:" % json.dumps(names)))
     listed(["greeter@1.0.0", "nosuch@^2"])
-    found = until("lists-js", "Refused", part="nosuch is declared and not in the lock")
+    found = until("lists-js", "Refused", part="nosuch is declared but not in the lock")
     assert_equal(found["reason"], "PackagesMissing", "the verdict")
     listed(["greeter@1.0.0"])
     found = until("lists-js", "Ready")

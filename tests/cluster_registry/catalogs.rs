@@ -209,8 +209,8 @@ fn a_catalog_is_asked_for_those_who_may_install_and_nothing_else_is_fetched_or_k
 
         for (member, value, status, says) in [
             ("skillId", json!("gone"), 404, "a/b has no skills/gone/SKILL.md"),
-            ("skillId", json!("inside"), 502, "did not answer as it should"),
-            ("skillId", json!("large"), 502, "did not answer as it should"),
+            ("skillId", json!("inside"), 502, "did not answer as expected"),
+            ("skillId", json!("large"), 502, "did not answer as expected"),
             ("source", json!("http://127.0.0.1/x"), 400, "source"),
             ("description", json!(""), 400, "description"),
         ] {

@@ -230,7 +230,7 @@ async fn what_one_gateway_takes_another_of_its_account_uses_and_no_other_sees() 
     ] {
         let said = &answer.json()["error"]["message"];
         assert_eq!(answer.status, 503, "{}", answer.text);
-        assert!(said.as_str().unwrap().contains("registry that keeps files"), "{said}");
+        assert!(said.as_str().unwrap().contains("registry that stores files"), "{said}");
     }
     let plain = Talk::plain((Format::Chat, false), "hello").send(&second).await;
     assert_eq!(

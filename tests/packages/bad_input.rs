@@ -46,7 +46,7 @@ fn refused() -> Vec<Row> {
             "two scripts that exclude each other",
             &[("scripts/a.py", &one), ("scripts/b.py", &two)],
             State::Refused,
-            &["scripts/b.py", "shared==1.0 in scripts/a.py exclude each other"],
+            &["scripts/b.py", "shared==1.0 in scripts/a.py conflict"],
         ),
         row(
             "500 requirements",

@@ -263,7 +263,7 @@ fn bad_answers() -> Vec<Row> {
             greet(),
             json!({"cpu": ["mips"]}),
             State::NoWheel,
-            "it is not for",
+            "it does not support",
         ),
         row(
             "an index that fails",

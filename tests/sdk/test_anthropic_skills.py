@@ -46,7 +46,7 @@ def test_a_zip_becomes_a_skill_and_versions_stand_beside_each_other():
     listed = list(client.skills.versions.list(skill.id, limit=1))
     equal([version.id for version in listed], [second.id, skill.latest_version_id], "over two pages")
     other = refused(anthropic.BadRequestError, lambda: client.skills.versions.create(skill.id, files=folder("other-name")))
-    assert "versions keep the name" in str(other), other
+    assert "all versions of a skill have the same name" in str(other), other
     equal(client.skills.versions.delete(second.id, skill_id=skill.id).id, second.id)
     last = refused(anthropic.BadRequestError, lambda: client.skills.versions.delete("latest", skill_id=skill.id))
     assert "delete the skill" in str(last), last
@@ -147,7 +147,7 @@ def test_bad_uploads_are_refused_with_their_field():
         (good + [("elsewhere/x", b"")], "top-level folder"),
         ([(f"{name('bad')}/deep/SKILL.md", document)], "top-level folder"),
         ([("another/SKILL.md", document)], "name"),
-        (good + [good[1]], "came twice"),
+        (good + [good[1]], "was sent twice"),
         (good + [(f"{name('bad')}/../x", b"")], ".."),
         (many, "500 files"),
         (good + [(f"{name('bad')}/large.bin", b"x" * (9 << 20))], "8 MiB"),

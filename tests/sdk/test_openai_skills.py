@@ -138,7 +138,7 @@ def test_broken_forms_are_refused():
         (b"--B\r\nContent-Disposition: form-data; name=\"files[]\"; filename=\"a/SKILL.md\"\r\n\r\nx", boundary, "cannot be read"),
         (b"", boundary, "cannot be read"),
         (b"{}", {"content-type": "application/json"}, "multipart/form-data"),
-        (b"--B--\r\n", boundary, "no file came"),
+        (b"--B--\r\n", boundary, "no file received"),
     ]:
         status, body = post("/v1/skills", body, headers)
         equal((status, body["error"]["type"]), (400, "invalid_request_error"))

@@ -13,16 +13,18 @@ use crate::network::is_public;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Another scheme than `http` and `https`.
-    #[error("only https:// and http:// addresses are fetched from")]
+    #[error("only https:// and http:// URLs can be fetched")]
     Scheme,
     /// No host.
-    #[error("the address has no host")]
+    #[error("the URL has no host")]
     NoHost,
     /// A user name or a password: whoever reads the Skill reads it, too.
-    #[error("an address with a user name or a password is not fetched from; take them out")]
+    #[error("a URL with a user name or a password is not fetched; remove them")]
     Credentials,
     /// Not an address of the public internet, nor of an allowed network.
-    #[error("is not a public address; loopback, link-local, private and cluster addresses are not fetched from")]
+    #[error(
+        "is not a public address; fetching from loopback, link-local, private and cluster addresses is not allowed"
+    )]
     NotPublic,
 }
 

@@ -17,7 +17,7 @@ use super::state::Gateway;
 use crate::catalog::Snapshot;
 
 /// The message while the process starts or stops.
-const ENDS: &str = "Skills execution is disabled: the process begins or ends";
+const ENDS: &str = "Skills execution is disabled: the process is starting or stopping";
 
 /// Runs of one request.
 #[derive(Debug)]

@@ -62,7 +62,7 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> 
         return fault(
             &Fault::new(
                 404,
-                format!("No such Knack endpoint: {path}. There is GET /knack/v1/responses/{{id}}/files."),
+                format!("No such Knack endpoint: {path}. Supported: GET /knack/v1/responses/{{id}}/files."),
             ),
             error_format(&request),
         );

@@ -69,7 +69,7 @@ impl Claims for ReportedClaims {
                 Ok(Tried::Silent(cause)) => cause,
                 Err(_) => format!("no answer within {} s", CLAIM_TIMEOUT.as_secs()),
             };
-            tracing::warn!(cause, "the registry did not answer a claim of a run");
+            tracing::warn!(cause, "the registry did not answer the claim of a run");
         }
         // It may have the claim, and only its answers were lost.
         self.report(Execution {

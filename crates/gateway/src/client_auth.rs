@@ -250,7 +250,7 @@ fn try_again() -> Fault {
 fn too_many() -> Fault {
     Fault::new(
         429,
-        "Many unknown credentials came from your address lately; try again in a second.",
+        "Too many unknown credentials were sent from your address; try again in a second.",
     )
 }
 

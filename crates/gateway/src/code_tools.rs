@@ -113,7 +113,7 @@ pub fn replacement(
     planned.map(|planned| Some(planned.name.clone())).ok_or_else(|| {
         refused(
             tool,
-            "the runtime of this gateway does not run code of models (modelCode: Deny)",
+            "the runtime of this gateway does not run code written by models (modelCode: Deny)",
         )
     })
 }

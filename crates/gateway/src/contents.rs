@@ -25,7 +25,7 @@ struct OnDisk(PathBuf);
 impl Drop for OnDisk {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(%error, "a kept file could not be removed");
+            tracing::debug!(%error, "a stored file could not be removed");
         }
     }
 }
@@ -62,7 +62,7 @@ impl StoredContent {
         match tokio::fs::read(&self.0.0).await {
             Ok(bytes) => Some(Bytes::from(bytes)),
             Err(error) => {
-                tracing::warn!(%error, "a kept file could not be read");
+                tracing::warn!(%error, "a stored file could not be read");
                 None
             }
         }

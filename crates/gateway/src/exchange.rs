@@ -320,7 +320,7 @@ impl Exchange {
                 self.input(DriveInput::End);
             }
             ExchangeEvent::Chunk(Err(error)) => {
-                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider closed the connection within its answer");
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider closed the connection before the end of its answer");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
                 self.log.timeline.over(Some("broken"), at);
@@ -449,4 +449,4 @@ impl Drop for Exchange {
 
 /// The answer to the client when there is no memory for the body of a round.
 const OUT_OF_MEMORY: &str =
-    "The gateway holds too many large requests at this moment and cannot go on with this one; try again in a second.";
+    "The gateway holds too many large requests at this moment and cannot continue this one; try again in a second.";

@@ -74,7 +74,7 @@ pub fn body_fault(error: BodyError) -> Fault {
             retry: false,
             ..Fault::new(
                 413,
-                "The request body is larger than 32 MiB, which is the most that this gateway takes.",
+                "The request body exceeds 32 MiB, the maximum that this gateway accepts.",
             )
         },
         BodyError::Busy(_) => Fault::new(
@@ -84,12 +84,12 @@ pub fn body_fault(error: BodyError) -> Fault {
         BodyError::Late => Fault::new(
             408,
             format!(
-                "The request body did not arrive in time: the gateway waits {} s for the next piece of it, and {} s for all.",
+                "The request body did not arrive in time: the gateway waits {} s for the next part of it, and {} s for the whole body.",
                 SILENCE_TIMEOUT.as_secs(),
                 ARRIVE_TIMEOUT.as_secs()
             ),
         ),
-        BodyError::Broken => Fault::new(400, "The request body broke off before its end."),
+        BodyError::Broken => Fault::new(400, "The request body ended prematurely."),
     }
 }
 

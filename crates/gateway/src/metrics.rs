@@ -116,7 +116,7 @@ impl ReplicaMetrics {
         );
         registry.register(
             "gateway_kept_known",
-            "Hidden turns and files that the hub keeps for this gateway's replicas",
+            "Hidden turns and files that the hub stores for this gateway's replicas",
             self.known.clone(),
         );
         registry.register(
@@ -211,7 +211,7 @@ pub struct Metrics {
     pub record_bytes: Gauge,
     /// Bytes held of the memory budget.
     pub memory_bytes: Gauge,
-    /// Notes of executions that are missing in the history.
+    /// Execution records that are missing in the history.
     pub history_dropped: Counter,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,
@@ -258,14 +258,14 @@ impl Default for Metrics {
         let run_duration = Family::new_with_constructor(run_seconds);
         registry.register(
             "execution_duration_seconds",
-            "From asking for an execution to its result",
+            "From the request for an execution to its result",
             run_duration.clone(),
         );
         let start_seconds: fn() -> Histogram = || Histogram::new(START_SECONDS);
         let starts = Family::new_with_constructor(start_seconds);
         registry.register(
             "execution_start_seconds",
-            "Time of an execution without its wait for a place and without its program: start of the sandbox, files, result",
+            "Time of an execution without its wait for a slot and without its program: start of the sandbox, files, result",
             starts.clone(),
         );
         let catalog = CatalogMetrics::default();
@@ -283,7 +283,7 @@ impl Default for Metrics {
             "Bytes held of the process's memory budget: bodies, files, runs, skill content",
         );
         let history_dropped = Counter::default();
-        let help = "Notes of executions that are missing in the history";
+        let help = "Execution records that are missing in the history";
         registry.register("executions_history_dropped", help, history_dropped.clone());
         let connections = ConnectionMetrics::default();
         connections.register(&mut registry, "gateway");

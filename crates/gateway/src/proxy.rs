@@ -140,7 +140,7 @@ impl Passing {
                 }
                 Some(Err(error)) => {
                     let status = passing.log.status;
-                    passing.end(status, "the provider broke off");
+                    passing.end(status, "the connection to the provider was lost");
                     Some((Err(error.without_url()), (pieces, passing)))
                 }
                 None => {

@@ -119,7 +119,7 @@ impl Noted {
 impl Drop for Noted {
     fn drop(&mut self) {
         if !self.has_ended {
-            let text = "ended: the client that it was for left".to_owned();
+            let text = "ended: its client disconnected".to_owned();
             self.finish(ExecutionStatus::Error, None, Some(text));
         }
     }

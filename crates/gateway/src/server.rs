@@ -84,7 +84,10 @@ pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Ou
         tokio::time::sleep(stopping.pause).await;
         stops.close.cancel();
         tokio::time::sleep(stopping.drain).await;
-        tracing::warn!("answers still running after {} s were cut", stopping.drain.as_secs());
+        tracing::warn!(
+            "answers still running after {} s were aborted",
+            stopping.drain.as_secs()
+        );
         stops.cut.cancel();
         // The server ends now.
         std::future::pending::<()>().await;

@@ -84,7 +84,7 @@ impl ShownResponse {
         }
         let (mut parts, body) = response.into_parts();
         let Ok(bytes) = to_bytes(body, MAX_BODY).await else {
-            let text = format!("The stored response is larger than {MAX_BODY} bytes, or broke off.");
+            let text = format!("The stored response is larger than {MAX_BODY} bytes, or was interrupted.");
             return fault(&Fault::new(502, text), Format::Responses);
         };
         let body = renamed(&bytes, &self.id);

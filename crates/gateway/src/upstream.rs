@@ -65,7 +65,7 @@ impl BaseUrl {
             return Err("not an http or https URL");
         }
         if server.query().is_some() || server.fragment().is_some() {
-            return Err("a URL with a query or a fragment, which cannot be before the path of a request");
+            return Err("a URL with a query or a fragment, to which no request path can be appended");
         }
         let prefix = server.path().trim_end_matches('/').to_owned();
         server.set_path("");
@@ -152,15 +152,14 @@ impl Upstreams {
         if operator_key::has_dot_segment(path) {
             return Err(refused(
                 400,
-                format!("The path {path} has a dot segment; send the path as it is meant."),
+                format!("The path {path} has a dot segment; send the path without dot segments."),
             ));
         }
         if self.is_restricted(api) && !operator_key::is_model_request(api, method, path) {
             return Err(refused(
                 403,
                 format!(
-                    "{method} {path} is not allowed here: this gateway calls the provider with its operator's key, with which \
-                     callers may ask models, count tokens and list models."
+                    "{method} {path} is not allowed here: this gateway calls the provider with its operator's key, and callers may use that key only to call models, count tokens and list models."
                 ),
             ));
         }
@@ -400,11 +399,11 @@ mod tests {
             ("file:///etc", "not an http or https URL"),
             (
                 "http://a/?api-version=1",
-                "a URL with a query or a fragment, which cannot be before the path of a request",
+                "a URL with a query or a fragment, to which no request path can be appended",
             ),
             (
                 "http://a/#x",
-                "a URL with a query or a fragment, which cannot be before the path of a request",
+                "a URL with a query or a fragment, to which no request path can be appended",
             ),
         ] {
             assert_eq!(BaseUrl::parse(text), Err(error), "{text}");

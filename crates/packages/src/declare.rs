@@ -273,7 +273,7 @@ fn of_spec(asked: &AskedPackages, findings: &mut Vec<Finding>) -> Vec<Requiremen
     if asked.standard {
         let (field, text) = (
             "spec.packages.standard",
-            "it has packages of its own, and spec.packages.python lists others",
+            "it cannot be combined with a list in spec.packages.python",
         );
         findings.push(Finding::new(FindingKind::Metadata, field, 0, text, ONE_OF_BOTH));
     }
@@ -292,7 +292,7 @@ fn of_spec(asked: &AskedPackages, findings: &mut Vec<Finding>) -> Vec<Requiremen
 /// `packages.python` of the frontmatter: a skill that declares only packages of Node gets none of Python.
 fn frontmatter(front: &FrontmatterPackages<'_>, findings: &mut Vec<Finding>) -> (Source, Vec<Requirement>) {
     let Some(members) = front.packages.as_object() else {
-        findings.push(front.wrong("packages", "it is not a mapping"));
+        findings.push(front.wrong("packages", "it must be a mapping"));
         return (Source::Frontmatter, Vec::new());
     };
     for key in members
@@ -306,10 +306,10 @@ fn frontmatter(front: &FrontmatterPackages<'_>, findings: &mut Vec<Finding>) -> 
         None | Some(Value::Null | Value::Bool(false)) => {}
         Some(Value::Bool(true)) if texts.is_empty() => return (Source::Standard, Vec::new()),
         Some(Value::Bool(true)) => {
-            let text = "it has packages of its own, and packages.python lists others";
+            let text = "it cannot be combined with a list in packages.python";
             findings.push(front.wrong("packages.standard", text));
         }
-        Some(_) => findings.push(front.wrong("packages.standard", "it is not true or false")),
+        Some(_) => findings.push(front.wrong("packages.standard", "it must be true or false")),
     }
     (
         Source::Frontmatter,
@@ -340,9 +340,8 @@ fn union(blocks: Vec<Block<'_>>, findings: &mut Vec<Finding>) -> (Source, Vec<Re
         };
         for requirement in metadata.dependencies {
             if let Some((other, elsewhere)) = union.iter().find(|(other, _)| exclude_each_other(other, &requirement)) {
-                let text = format!(
-                    "{requirement} here and {other} in {elsewhere} exclude each other; a skill has one environment"
-                );
+                let text =
+                    format!("{requirement} here and {other} in {elsewhere} conflict; a skill has one environment");
                 findings.push(Finding::new(FindingKind::Conflict, file, 0, text, "make the two equal"));
             } else if !union.iter().any(|(other, _)| *other == requirement) {
                 union.push((requirement, file));
@@ -385,8 +384,8 @@ fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
                 .iter()
                 .filter(|requirement| !lock.has(&requirement.name))
             {
-                let text = format!("{} is declared and not in the lock", requirement.name);
-                let help = "make the lock again with knack skill lock";
+                let text = format!("{} is declared but not in the lock", requirement.name);
+                let help = "regenerate the lock with knack skill lock";
                 declared
                     .findings
                     .push(Finding::new(FindingKind::Lock, LOCK_FILE, 0, text, help));
@@ -432,7 +431,7 @@ fn imports_of(files: &BTreeMap<String, SkillFile>) -> BTreeMap<String, Vec<Impor
 
 fn report_other_locks(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
     for file in OTHER_LOCKS.into_iter().filter(|file| files.contains_key(*file)) {
-        let text = "this lock is not read";
+        let text = "this lock file is not used";
         let help = "write requirements.lock with knack skill lock";
         findings.push(Finding::new(FindingKind::NotInstalled, file, 0, text, help));
     }

@@ -91,7 +91,7 @@ fn a_lock_wins_over_versions_and_must_hold_what_is_declared() {
     assert!(
         declared.findings[0]
             .text
-            .contains("six is declared and not in the lock"),
+            .contains("six is declared but not in the lock"),
         "{:?}",
         declared.findings
     );
@@ -134,15 +134,15 @@ fn two_scripts_that_exclude_each_other_are_both_named() {
 #[test]
 fn a_frontmatter_that_cannot_be_used_is_reported_with_its_line() {
     for (packages, line, part) in [
-        ("packages: 3", 3, "not a mapping"),
-        ("packages: {python: x}", 3, "packages.python: it is not a list"),
+        ("packages: 3", 3, "must be a mapping"),
+        ("packages: {python: x}", 3, "packages.python: it must be a list"),
         ("packages: {pip: [x]}", 3, "unknown key \"pip\""),
         (
             "packages:\n  python:\n    - six\n    - git+https://x/y",
             6,
             "packages.python[1]: ",
         ),
-        ("packages: {python: [3]}", 3, "packages.python[0]: it is not text"),
+        ("packages: {python: [3]}", 3, "packages.python[0]: it must be text"),
     ] {
         let declared = declare(
             &files(&[("SKILL.md", &format!("---\nname: x\n{packages}\n---\nB"))]),
@@ -281,21 +281,21 @@ fn the_standard_environment_can_be_asked_for_and_has_a_lock_of_its_own() {
             &[("SKILL.md", "---\npackages: {standard: all}\n---\n")],
             None,
             Source::Frontmatter,
-            Some((true, "packages.standard: it is not true or false")),
+            Some((true, "packages.standard: it must be true or false")),
         ),
         (
             "a list beside it",
             &[("SKILL.md", "---\npackages: {standard: true, python: [six]}\n---\n")],
             None,
             Source::Frontmatter,
-            Some((true, "packages.python lists others")),
+            Some((true, "cannot be combined with a list in packages.python")),
         ),
         (
             "a list in the manifest",
             &[("SKILL.md", "x")],
             Some(&both),
             Source::Spec,
-            Some((true, "spec.packages.python lists others")),
+            Some((true, "cannot be combined with a list in spec.packages.python")),
         ),
     ] {
         let declared = stated(&files(list), spec);

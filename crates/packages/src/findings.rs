@@ -66,7 +66,7 @@ fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) 
         for import in imports.iter().filter(is_missing) {
             let package = import.package();
             if findings.len() < MAX_MISSING && reported.insert(package.clone()) {
-                let text = format!("{} is imported and no declared package gives it", import.top());
+                let text = format!("{} is imported, but no declared package provides it", import.top());
                 findings.push(Finding::new(
                     FindingKind::MissingImport,
                     file,
@@ -113,8 +113,8 @@ fn missing_packages(
             Some(requirements) => requirements.source.as_str(),
             None => "dependencies of package.json",
         };
-        let help = format!("add {name} to {place}, then make the lock with knack skill lock");
-        let text = format!("{name} is loaded and no package of Node gives it");
+        let help = format!("add {name} to {place}, then generate the lock with knack skill lock");
+        let text = format!("{name} is loaded, but no package of Node provides it");
         findings.push(Finding::new(
             FindingKind::MissingImport,
             import.file,
@@ -137,11 +137,11 @@ fn help(declared: &Declaration, package: &str) -> String {
             files.first().map_or("the script", String::as_str)
         ),
         Source::Lock => {
-            format!("make requirements.txt with {package} in it, then the lock again with knack skill lock")
+            format!("create requirements.txt with {package} in it, then regenerate the lock with knack skill lock")
         }
-        Source::Nothing | Source::OfRuntime => format!("make requirements.txt with the line {package}"),
+        Source::Nothing | Source::OfRuntime => format!("create requirements.txt with the line {package}"),
         Source::Standard => {
-            format!("list what the scripts import, {package} too, in place of packages.standard")
+            format!("list what the scripts import, including {package}, instead of packages.standard")
         }
         // A declaration replaces inferred packages, so those must be written down too.
         Source::Inferred => {
@@ -154,7 +154,7 @@ fn help(declared: &Declaration, package: &str) -> String {
                 .filter(|name| lock.is_some_and(|lock| lock.has(name)))
                 .collect();
             let used: Vec<String> = used.into_iter().collect();
-            format!("make requirements.txt with the lines {}, {package}", used.join(", "))
+            format!("create requirements.txt with the lines {}, {package}", used.join(", "))
         }
     }
 }
@@ -183,7 +183,7 @@ fn installs_in_prose(files: &BTreeMap<String, SkillFile>) -> Vec<Finding> {
     lines
         .take(MAX_MISSING)
         .map(|(index, line)| {
-            let text = format!("{} installs nothing: a run has no network", shown(line.trim()));
+            let text = format!("{} installs nothing: runs have no network", shown(line.trim()));
             let help = "declare what it names in requirements.txt or under packages in the frontmatter";
             Finding::new(FindingKind::InstallInProse, name, index + 1, text, help)
         })
@@ -213,22 +213,24 @@ mod tests {
         for (more, line) in [
             (
                 &[("requirements.txt", "pillow")][..],
-                "scripts/a.py:4: mcp is imported and no declared package gives it (add the line mcp to requirements.txt)",
+                "scripts/a.py:4: mcp is imported, but no declared package provides it (add the line mcp to requirements.txt)",
             ),
             (
                 &[("SKILL.md", "---\npackages: {python: [pillow]}\n---\n")],
-                "scripts/a.py:4: mcp is imported and no declared package gives it (add \"mcp\" to packages.python in SKILL.md)",
+                "scripts/a.py:4: mcp is imported, but no declared package provides it (add \"mcp\" to packages.python in SKILL.md)",
             ),
             (
                 &[],
-                "scripts/a.py:4: mcp is imported and no declared package gives it (make requirements.txt with the lines pillow, mcp)",
+                "scripts/a.py:4: mcp is imported, but no declared package provides it (create requirements.txt with the lines pillow, mcp)",
             ),
         ] {
             assert_eq!(with(more), [line]);
         }
         assert_eq!(
             reported(&[("a.py", "import mcp")]),
-            ["a.py:1: mcp is imported and no declared package gives it (make requirements.txt with the line mcp)"]
+            [
+                "a.py:1: mcp is imported, but no declared package provides it (create requirements.txt with the line mcp)"
+            ]
         );
         assert_eq!(with(&[("requirements.txt", "pillow\nmcp")]), [""; 0]);
         assert_eq!(reported(&[("a.py", "from tukuy.skills import skill")]), [""; 0]);
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(
             reported(&[script]),
             [
-                "a.js:2: docx is loaded and no package of Node gives it (add docx to dependencies of package.json, then make the lock with knack skill lock)"
+                "a.js:2: docx is loaded, but no package of Node provides it (add docx to dependencies of package.json, then generate the lock with knack skill lock)"
             ]
         );
         let lock = format!(

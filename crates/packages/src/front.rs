@@ -75,7 +75,7 @@ impl<'a> FrontmatterPackages<'a> {
             None | Some(Value::Null) => return None,
             Some(Value::Array(items)) => items,
             Some(_) => {
-                findings.push(self.wrong(&field, "it is not a list"));
+                findings.push(self.wrong(&field, "it must be a list"));
                 return Some(Vec::new());
             }
         };
@@ -84,7 +84,7 @@ impl<'a> FrontmatterPackages<'a> {
             let field = format!("{field}[{index}]");
             match item.as_str() {
                 Some(text) => texts.push((field, text.to_owned())),
-                None => findings.push(self.wrong(&field, "it is not text")),
+                None => findings.push(self.wrong(&field, "it must be text")),
             }
         }
         Some(texts)

@@ -39,7 +39,7 @@ impl Lock {
                 file,
                 line.number,
                 text,
-                "make the lock again with knack skill lock",
+                "regenerate the lock with knack skill lock",
             ));
         }
         if read.lines.is_empty() && findings.is_empty() {
@@ -48,7 +48,7 @@ impl Lock {
                 file,
                 0,
                 "the lock is empty",
-                "make the lock again with knack skill lock",
+                "regenerate the lock with knack skill lock",
             ));
         }
         if findings.is_empty() {

@@ -112,12 +112,12 @@ pub fn missing(mentions: &[Mention], state: &dyn Fn(&str) -> ProgramState) -> Ve
         let (text, help) = match state(name) {
             ProgramState::Here => return None,
             ProgramState::Absent => (
-                format!("the program {name} is named and is not on this machine"),
+                format!("the program {name} is named but not installed on this machine"),
                 mention.program.help(),
             ),
             ProgramState::Closed(why) => (
-                format!("the program {name} is named and runs cannot start it: {why}"),
-                "install it below /usr".to_owned(),
+                format!("the program {name} is named, but runs cannot start it: {why}"),
+                "install it under /usr".to_owned(),
             ),
         };
         Some(Finding::new(
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(
             findings,
             [
-                "SKILL.md:2: the program qpdf is named and is not on this machine (get it with: apt-get install qpdf, or brew install qpdf)",
-                "scripts/a.py:2: the program soffice is named and runs cannot start it: it is in /opt/office (install it below /usr)",
+                "SKILL.md:2: the program qpdf is named but not installed on this machine (get it with: apt-get install qpdf, or brew install qpdf)",
+                "scripts/a.py:2: the program soffice is named, but runs cannot start it: it is in /opt/office (install it under /usr)",
             ]
         );
     }

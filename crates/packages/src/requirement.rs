@@ -39,7 +39,7 @@ impl Requirement {
             return Err(wrong("a requirement has at most 4096 bytes"));
         }
         if text.chars().any(|letter| letter.is_control() && letter != '\t') {
-            return Err(wrong("it holds a control character"));
+            return Err(wrong("it contains a control character"));
         }
         let end = text
             .find(|letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_')))
@@ -50,7 +50,7 @@ impl Requirement {
             return Err((
                 FindingKind::UrlRequirement,
                 format!(
-                    "{} is an address; packages come from the index by name",
+                    "{} is a URL; packages are installed from the index, by name",
                     shown(&without_secret(text))
                 ),
             ));

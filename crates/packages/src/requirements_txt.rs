@@ -149,7 +149,7 @@ fn option(line: &str) -> Option<(FindingKind, String, &'static str)> {
     {
         (
             FindingKind::IndexOption,
-            message("names another index; only the index that runs of the skill are configured with is used"),
+            message("names another index; only the index that is configured for runs of the skill is used"),
             "remove the line; set UV_DEFAULT_INDEX on a laptop",
         )
     } else if name == "--requirement" || name == "--constraint" || short("-r") || short("-c") {
@@ -161,7 +161,7 @@ fn option(line: &str) -> Option<(FindingKind, String, &'static str)> {
     } else {
         (
             FindingKind::Option,
-            message("is an option of pip, which does not install here"),
+            message("is an option of pip, but pip is not used here"),
             "remove the line",
         )
     })
@@ -182,8 +182,8 @@ fn one(file: &str, number: usize, line: &str) -> Result<Line, Finding> {
                 FindingKind::Option,
                 file,
                 number,
-                format!("{name} is no --hash=sha256:<64 hex digits>"),
-                "remove it, or make the lock again with knack skill lock",
+                format!("{name} is not of the form --hash=sha256:<64 hex digits>"),
+                "remove it, or regenerate the lock with knack skill lock",
             ));
         };
         hashes.push(hash.to_owned());

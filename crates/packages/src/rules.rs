@@ -51,7 +51,7 @@ impl Rules {
             };
             let constraint = Requirement::parse(text).map_err(|(_, why)| wrong(&why))?;
             if constraint.clauses.is_empty() || !constraint.extras.is_empty() {
-                return Err(wrong("a constraint has versions and no extras"));
+                return Err(wrong("a constraint must have versions and no extras"));
             }
             read.push(constraint);
         }
@@ -89,8 +89,7 @@ impl Rules {
             Versions::Open(_) if self.require_lock => Some(RuleViolation {
                 state: State::Refused,
                 text:
-                    "packages are declared without a lock, and spec.packages.requireLock of the runtime demands one; \
-                       write requirements.lock with knack skill lock"
+                    "packages are declared without a lock, but spec.packages.requireLock of the runtime requires one; write requirements.lock with knack skill lock"
                         .to_owned(),
             }),
             Versions::Open(requirements) => requirements
@@ -130,7 +129,7 @@ impl Rules {
         Some(RuleViolation {
             state: State::Conflict,
             text: format!(
-                "{name}=={version} is fixed, and spec.packages.constraints of the runtime has {constraint}; declare or \
+                "{name}=={version} is pinned, but spec.packages.constraints of the runtime has {constraint}; declare or \
                  lock another version, or change the constraint"
             ),
         })
@@ -149,9 +148,9 @@ mod tests {
     #[test]
     fn a_constraint_is_a_name_with_versions() {
         for (text, part) in [
-            ("mcp", "has versions"),
+            ("mcp", "must have versions"),
             ("mcp[cli]<2", "no extras"),
-            ("git+https://u:secret@x/y", "is an address"),
+            ("git+https://u:secret@x/y", "is a URL"),
             ("", "does not begin with"),
         ] {
             let error = rules(&["six<2", text], false).unwrap_err();
@@ -178,7 +177,7 @@ mod tests {
             (&[][..], false, None, None),
             (&[], true, None, None),
             (&["mcp<2"], true, None, None),
-            (&["mcp>=2"], false, None, Some((State::Conflict, "mcp==1.9.4 is fixed"))),
+            (&["mcp>=2"], false, None, Some((State::Conflict, "mcp==1.9.4 is pinned"))),
             (&["mcp>=2 ; python_version < '3.9'"], false, None, None),
             (&["other>=2"], false, None, None),
             (&[], true, Some("mcp"), Some((State::Refused, "knack skill lock"))),

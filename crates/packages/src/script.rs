@@ -53,12 +53,12 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
         Some(toml::Value::String(text)) => {
             version_clauses(text).map_err(|why| wrong(format!("requires-python: {why}")))?
         }
-        Some(_) => return Err(wrong("requires-python is not text".to_owned())),
+        Some(_) => return Err(wrong("requires-python must be text".to_owned())),
     };
     let listed = match table.get("dependencies") {
         None => &Vec::new(),
         Some(toml::Value::Array(list)) => list,
-        Some(_) => return Err(wrong("dependencies is not a list of texts".to_owned())),
+        Some(_) => return Err(wrong("dependencies must be a list of texts".to_owned())),
     };
     let mut findings = Vec::new();
     let mut dependencies = Vec::new();
@@ -66,7 +66,7 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
         match item.as_str().map(Requirement::parse) {
             Some(Ok(requirement)) => dependencies.push(requirement),
             Some(Err((kind, text))) => findings.push(Finding::new(kind, file, line, text, help_of(kind))),
-            None => findings.extend(wrong("dependencies is not a list of texts".to_owned())),
+            None => findings.extend(wrong("dependencies must be a list of texts".to_owned())),
         }
     }
     // The person or installation that runs the skill chooses indexes, not the script.
@@ -75,7 +75,7 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
             FindingKind::IndexOption,
             file,
             line,
-            "tool.uv names another index or source; only the index that runs of the skill are configured with is used",
+            "tool.uv names another index or source; only the index that is configured for runs of the skill is used",
             "remove it",
         ));
     }

@@ -100,7 +100,7 @@ fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
             "move it to the top of the file",
         ),
         Uncallable::NeedsContext => (
-            "takes a SkillContext and declares no config_params, which is all that a context has here",
+            "takes a SkillContext but declares no config_params, and a context has nothing else here",
             "declare config_params, give that parameter a default, or remove it",
         ),
     };
@@ -108,10 +108,10 @@ fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
     Some(problem_of(Severity::Error, tool.line, message, help))
 }
 
-/// Reports a function that requires the network, which no run has.
+/// Reports a function that requires the network, which runs do not have.
 fn offline(tool: &ToolDeclaration) -> Option<FunctionProblem> {
     tool.flags.requires_network.then(|| {
-        let message = format!("{} requires the network, which no run has", tool.function);
+        let message = format!("{} requires the network, which runs do not have", tool.function);
         let help = "take what it needs as arguments or files, or remove requires_network if it works without";
         problem_of(Severity::Warning, tool.line, message, help)
     })
@@ -168,7 +168,7 @@ mod tests {
             let warned = read
                 .problems
                 .iter()
-                .any(|problem| problem.message.contains("no run has"));
+                .any(|problem| problem.message.contains("runs do not have"));
             assert_eq!(warned, keywords.contains("network"), "{:?}", read.problems);
         }
         assert_eq!(read_functions("def f(a: int): pass\n").functions[0].risk, Risk::Safe);

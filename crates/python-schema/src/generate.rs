@@ -312,7 +312,7 @@ impl Reader<'_> {
                 let value = value.value().ok_or_else(unknown)?;
                 keywords.extra.insert(name.to_owned(), value);
             }
-            _ => return Err(format!("{name} is no keyword of the decorator and is left out")),
+            _ => return Err(format!("{name} is not a keyword of the decorator and is left out")),
         }
         Ok(())
     }

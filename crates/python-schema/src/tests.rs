@@ -221,7 +221,7 @@ fn what_only_running_would_show_is_a_warning_with_its_line() {
                 4,
                 "the value of tags cannot be read from the source text and stays at its default"
             ),
-            (4, "odd is no keyword of the decorator and is left out"),
+            (4, "odd is not a keyword of the decorator and is left out"),
         ]
     );
     assert_eq!(report.tools[0].description, "Doc.");

@@ -96,14 +96,15 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
         AgentFlow::Unknown => Err(Refusal::new(
             RefusalKind::NotFound,
             "path",
-            "There are GET and POST /api/v1/skills, and GET, PUT and DELETE /api/v1/skills/{name}; a skill runs in a \
+            "Supported: GET and POST /api/v1/skills, and GET, PUT and DELETE /api/v1/skills/{name}; a skill runs in a \
              model request that names it, for example by the header x-knack-skills.",
         )),
     }
 }
 
 fn parsed(body: &[u8]) -> Result<Value, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::invalid("body", format!("the body is not JSON: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid("body", format!("the body is not valid JSON: {error}")))
 }
 
 async fn find(store: &dyn Store, owner: &Owner, name: &str) -> Result<Option<Record>, Refusal> {

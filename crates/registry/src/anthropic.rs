@@ -38,8 +38,12 @@ pub(crate) fn page(query: Option<&str>, id: &str, beta: bool) -> Result<Page, Re
                 let after = value
                     .strip_prefix(PAGE_PREFIX)
                     .filter(|after| after.starts_with(expected));
-                let after = after
-                    .ok_or_else(|| Refusal::invalid("page", "page: not a next_page of this list; begin without it"))?;
+                let after = after.ok_or_else(|| {
+                    Refusal::invalid(
+                        "page",
+                        "page: not a next_page value of this list; omit it to start at the first page",
+                    )
+                })?;
                 page.after = Some(after.to_owned());
             }
             _ => {}

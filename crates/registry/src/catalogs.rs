@@ -80,7 +80,7 @@ pub trait Web: Debug + Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebError {
     /// The server has nothing there.
-    #[error("nothing is there")]
+    #[error("not found")]
     NotFound,
     /// Anything else; the text is for the log.
     #[error("{0}")]
@@ -109,10 +109,10 @@ impl Catalogs {
     pub fn skill_md(&self, source: &str, skill_id: &str) -> Result<String, (&'static str, &'static str)> {
         let parts: Vec<&str> = source.split('/').collect();
         if parts.len() != 2 || !parts.iter().all(|part| is_segment(part)) {
-            return Err(("source", "it is a repository, owner/name"));
+            return Err(("source", "must be a repository: owner/name"));
         }
         if !is_segment(skill_id) {
-            return Err(("skillId", "it is the name of a folder: letters, digits, and . _ - :"));
+            return Err(("skillId", "must be the name of a folder: letters, digits, and . _ - :"));
         }
         Ok(format!("{}/{source}/main/skills/{skill_id}/SKILL.md", self.files))
     }

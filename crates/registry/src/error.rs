@@ -7,7 +7,7 @@ pub enum StoreError {
     #[error("not found")]
     NotFound,
     /// The owner has a skill of this name.
-    #[error("a skill named \"{name}\" exists already ({id}); upload a new version of it, or delete it first")]
+    #[error("a skill named \"{name}\" already exists ({id}); upload a new version of it, or delete it first")]
     NameTaken {
         /// The name.
         name: String,
@@ -15,7 +15,9 @@ pub enum StoreError {
         id: String,
     },
     /// A version must keep the name of its skill.
-    #[error("the upload is named \"{given}\", and this skill is named \"{had}\"; versions keep the name")]
+    #[error(
+        "the upload is named \"{given}\", but this skill is named \"{had}\"; all versions of a skill have the same name"
+    )]
     OtherName {
         /// The skill's.
         had: String,
@@ -23,7 +25,7 @@ pub enum StoreError {
         given: String,
     },
     /// It has as many versions as it may.
-    #[error("this skill has {most} versions, which is the most; delete one first")]
+    #[error("this skill has {most} versions, the maximum; delete one first")]
     TooManyVersions {
         /// Versions of one skill.
         most: usize,

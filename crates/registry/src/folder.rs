@@ -186,12 +186,12 @@ impl Inner {
         });
         if new_skill && skills >= SKILLS_MAX {
             return Err(StoreError::Full(format!(
-                "there are {SKILLS_MAX} skills, which is the most; delete one first"
+                "there are {SKILLS_MAX} skills, the maximum; delete one first"
             )));
         }
         if bytes + more > BYTES_MAX {
             return Err(StoreError::Full(format!(
-                "all skills together hold {} MiB at most; delete versions that are not used",
+                "all skills together may take at most {} MiB; delete unused versions",
                 BYTES_MAX >> 20
             )));
         }
@@ -300,7 +300,7 @@ impl Inner {
             Err(error) => return Err(StoreError::Failed(error.to_string())),
         };
         let files = unpack(&bytes).filter(|files| tree::digest(files) == version.digest);
-        files.ok_or_else(|| StoreError::Failed(format!("{} is not what was uploaded", path.display())))
+        files.ok_or_else(|| StoreError::Failed(format!("{} is not the content that was uploaded", path.display())))
     }
 }
 

@@ -93,8 +93,7 @@ pub(crate) async fn call(
             json!({"id": id, "type": "skill_deleted"})
         }
         LiteLlm::Unknown => {
-            let text = "LiteLLM's skills have no versions and no such method; there are POST and GET /v1/skills, and GET and \
-                        DELETE /v1/skills/{id}";
+            let text = "LiteLLM's API has no versions and does not support this method; supported: POST and GET /v1/skills, and GET and DELETE /v1/skills/{id}";
             return Err(Refusal::new(RefusalKind::NotAllowed, "", text));
         }
     };
@@ -136,7 +135,7 @@ fn fields(form: &Form) -> Result<LiteLlmFields, Refusal> {
     let field = |name: &str| form.fields.get(name).filter(|text| !text.is_empty()).cloned();
     let metadata = field("metadata").map(|text| {
         serde_json::from_str(&text)
-            .map_err(|error| Refusal::invalid("metadata", format!("metadata is no JSON object: {error}")))
+            .map_err(|error| Refusal::invalid("metadata", format!("metadata is not a JSON object: {error}")))
     });
     let (file_name, file_type) = form.first_file().unzip();
     Ok(LiteLlmFields {
@@ -195,10 +194,10 @@ fn page(query: Option<&str>) -> Result<(usize, usize), Refusal> {
             "offset" => {
                 offset = value
                     .parse()
-                    .map_err(|_| Refusal::invalid("offset", "offset: a number from 0"))?;
+                    .map_err(|_| Refusal::invalid("offset", "offset: must be a number of at least 0"))?;
             }
             "query" | "top_k" => {
-                let text = "there is no search by meaning here; list the skills without it";
+                let text = "semantic search is not supported; list the skills without it";
                 return Err(Refusal::invalid(&key, text));
             }
             _ => {}

@@ -41,7 +41,7 @@ const LIMIT_MAX: usize = 100;
 /// Where OmniRoute's skills come from.
 const SOURCES: [&str; 3] = [Catalog::SkillsMp.word(), Catalog::SkillsSh.word(), LOCAL];
 /// The message for unknown ids.
-const NOT_HERE: &str = "There are GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, GET and \
+const NOT_HERE: &str = "Supported: GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, GET and \
     POST /api/skills/executions, GET /api/skills/executions/{id}, and GET and POST …/install of /api/skills/marketplace and \
     /api/skills/skillssh.";
 
@@ -146,18 +146,18 @@ pub(crate) async fn call(
 
 /// The mode that a patch sets: its `mode`, else the one that `enabled` means.
 fn wanted_mode(body: &[u8]) -> Result<Mode, Refusal> {
-    let body: Value =
-        serde_json::from_slice(body).map_err(|error| Refusal::invalid("body", format!("it is not JSON: {error}")))?;
+    let body: Value = serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
     let members = body
         .as_object()
-        .ok_or_else(|| Refusal::invalid("body", "it is no object"))?;
+        .ok_or_else(|| Refusal::invalid("body", "must be a JSON object"))?;
     if let Some(other) = members.keys().find(|key| !["enabled", "mode"].contains(&key.as_str())) {
-        let text = "only enabled and mode are changed; install another version for the rest";
+        let text = "only enabled and mode can be changed; to change other fields, install another version";
         return Err(Refusal::invalid(other, text));
     }
     let enabled = members.get("enabled").map(|enabled| {
         let enabled = enabled.as_bool();
-        enabled.ok_or_else(|| Refusal::invalid("enabled", "it is true or false"))
+        enabled.ok_or_else(|| Refusal::invalid("enabled", "must be true or false"))
     });
     let enabled = enabled.transpose()?;
     match members.get("mode") {
@@ -171,7 +171,7 @@ fn wanted_mode(body: &[u8]) -> Result<Mode, Refusal> {
 }
 
 fn mode_of(word: &str) -> Result<Mode, Refusal> {
-    Mode::of_word(word).ok_or_else(|| Refusal::invalid("mode", "it is on, off or auto"))
+    Mode::of_word(word).ok_or_else(|| Refusal::invalid("mode", "must be on, off or auto"))
 }
 
 /// Keeps a new skill, or a new version of the one of that name, which is served from now on. The answer is its id.
@@ -185,7 +185,7 @@ async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<
                 && old != new
             {
                 let text = format!(
-                    "requests know it as {name}, and so the skill {old:?} ({}); choose another name, or delete that one first",
+                    "its name in requests is {name}, which the skill {old:?} ({}) already has; choose another name, or delete that skill first",
                     record.id
                 );
                 return Err(Refusal::new(RefusalKind::Conflict, "name", text));
@@ -232,7 +232,8 @@ impl Wanted {
             limit: LIMIT_DEFAULT,
         };
         let number = |name: &str, value: &str, most: usize| {
-            number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("a number from 1 to {most}")))
+            number(value, &(1..=most))
+                .ok_or_else(|| Refusal::invalid(name, format!("must be a number from 1 to {most}")))
         };
         for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
             match key.as_str() {
@@ -241,18 +242,18 @@ impl Wanted {
                 "enabled" => {
                     let enabled = value
                         .parse()
-                        .map_err(|_| Refusal::invalid("enabled", "it is true or false"));
+                        .map_err(|_| Refusal::invalid("enabled", "must be true or false"));
                     wanted.enabled = Some(enabled?);
                 }
                 "source" if SOURCES.contains(&value.as_str()) => wanted.source = Some(value),
                 "source" => {
-                    let text = format!("it is one of {}", SOURCES.join(", "));
+                    let text = format!("must be one of {}", SOURCES.join(", "));
                     return Err(Refusal::invalid("source", text));
                 }
                 "apiKeyId" if value == owner.shown() => wanted.is_own = Some(true),
                 "apiKeyId" if value == SYSTEM => wanted.is_own = Some(false),
                 "apiKeyId" => {
-                    let text = format!("it is whose the credential is, or {SYSTEM}");
+                    let text = format!("must be the id of the request's credential, or {SYSTEM}");
                     return Err(Refusal::invalid("apiKeyId", text));
                 }
                 "page" => wanted.page = number("page", &value, usize::MAX / LIMIT_MAX)?,

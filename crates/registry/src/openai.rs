@@ -26,13 +26,16 @@ pub(crate) fn page(query: Option<&str>, id: &str) -> Result<Page, Refusal> {
                 page.newest_first = match value.as_str() {
                     "desc" => true,
                     "asc" => false,
-                    _ => return Err(Refusal::invalid("order", "order: asc or desc")),
+                    _ => return Err(Refusal::invalid("order", "order: must be asc or desc")),
                 };
             }
             "after" => {
                 let expected = if id.is_empty() { ID_PREFIX } else { VERSION_PREFIX };
                 if !value.starts_with(expected) {
-                    return Err(Refusal::invalid("after", "after: not the id of an item of this list"));
+                    return Err(Refusal::invalid(
+                        "after",
+                        "after: must be the id of an item of this list",
+                    ));
                 }
                 page.after = Some(value);
             }
@@ -47,7 +50,7 @@ pub(crate) fn makes_default(field: Option<&str>) -> Result<bool, Refusal> {
     match field.map(str::to_ascii_lowercase).as_deref() {
         None | Some("false" | "") => Ok(false),
         Some("true") => Ok(true),
-        Some(_) => Err(Refusal::invalid("default", "default: true or false")),
+        Some(_) => Err(Refusal::invalid("default", "default: must be true or false")),
     }
 }
 
@@ -68,7 +71,7 @@ pub(crate) fn may_delete_version(record: &Record, version: &Version) -> Result<(
     let text = if record.versions.len() == 1 {
         "This is the only version of the skill; delete the skill."
     } else {
-        "This is the default version; make another one the default first."
+        "This is the default version; make another version the default first."
     };
     Err(Refusal::invalid("version", text))
 }

@@ -28,7 +28,7 @@ pub(crate) fn number(value: &str, bounds: &RangeInclusive<usize>) -> Option<usiz
 /// The `limit` of a page.
 pub(crate) fn page_limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<usize, Refusal> {
     number(value, bounds).ok_or_else(|| {
-        let text = format!("limit: a number from {} to {}", bounds.start(), bounds.end());
+        let text = format!("limit: must be a number from {} to {}", bounds.start(), bounds.end());
         Refusal::invalid("limit", text)
     })
 }

@@ -99,7 +99,7 @@ impl Form {
         }
         if self.fields.len() >= FIELDS_MAX || bytes.len() > FIELD_MAX_BYTES {
             let text =
-                format!("a form has at most {FIELDS_MAX} fields beside its files, of {FIELD_MAX_BYTES} bytes each");
+                format!("a form has at most {FIELDS_MAX} fields besides its files, of {FIELD_MAX_BYTES} bytes each");
             return Err(Refusal::invalid("body", text));
         }
         let text = String::from_utf8(bytes.to_vec())
@@ -112,7 +112,7 @@ impl Form {
     pub(crate) fn title(&self, field: &str) -> Result<Option<String>, Refusal> {
         let title = self.fields.get(field).filter(|title| !title.is_empty());
         if title.is_some_and(|title| title.chars().count() > TITLE_MAX_CHARS || title.chars().any(char::is_control)) {
-            let text = format!("{field} is one line of at most {TITLE_MAX_CHARS} characters");
+            let text = format!("{field} must be one line of at most {TITLE_MAX_CHARS} characters");
             return Err(Refusal::invalid(field, text));
         }
         Ok(title.cloned())
@@ -128,7 +128,7 @@ impl Form {
     pub(crate) fn folder(self, unpack: Unpack) -> Result<Folder, Refusal> {
         let files = match self.parts.as_slice() {
             [] => {
-                let text = "no file came; send the skill's files, or one zip of its folder, in parts named files[]";
+                let text = "no file received; send the skill's files, or one zip of its folder, in parts named files[]";
                 return Err(Refusal::invalid("files", text));
             }
             [(name, bytes)] if is_zip(name, bytes) => unpack(bytes).map_err(|bad| {
@@ -168,7 +168,7 @@ fn plain(parts: &[(String, Bytes)]) -> Result<Files, Refusal> {
             executable: false,
         };
         if files.insert(path.clone(), file).is_some() {
-            return Err(Refusal::invalid("files", format!("{path:?} came twice")));
+            return Err(Refusal::invalid("files", format!("{path:?} was sent twice")));
         }
     }
     Ok(files)
@@ -254,7 +254,7 @@ mod tests {
             (&["a/skill.txt"], NO_DOCUMENT),
             (&["a/SKILL.md", "a/../x"], ". or .."),
             (&["/a/SKILL.md"], "absolute"),
-            (&["a/SKILL.md", "a/SKILL.md"], "came twice"),
+            (&["a/SKILL.md", "a/SKILL.md"], "was sent twice"),
         ] {
             let refused = folder(paths).unwrap_err();
             assert!(refused.message.contains(expected), "{paths:?}: {}", refused.message);

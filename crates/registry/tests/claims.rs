@@ -213,7 +213,10 @@ fn what_the_disk_does_not_take_has_no_owner_and_is_claimed_later() {
         let opened = FolderHistory::open_on(work.path(), settings, |_| (), Box::new(disk));
         let history = opened.unwrap().history;
         is_full.store(true, Ordering::SeqCst);
-        assert_eq!(claim(&history, APP, "a").await, "the disk does not take it");
+        assert_eq!(
+            claim(&history, APP, "a").await,
+            "the claim could not be written to disk"
+        );
         is_full.store(false, Ordering::SeqCst);
         assert_eq!(claim(&history, APP, "b").await, "run as b");
     });

@@ -339,7 +339,7 @@ fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported(
         history.flush().await;
         let told = TOLD.lock().unwrap().join("\n");
         assert!(
-            told.contains(&format!("{dropped} notes of executions are missing")),
+            told.contains(&format!("{dropped} execution records are missing")),
             "{told}"
         );
         assert_eq!(

@@ -57,8 +57,9 @@ impl fmt::Display for NoVersion {
         let Self { skill, wanted, there } = self;
         write!(formatter, "skill \"{skill}\" has no version \"{wanted}\": ")?;
         if there.is_empty() {
-            formatter
-                .write_str("no version of it says its own (metadata.version of SKILL.md), so name it without one")?;
+            formatter.write_str(
+                "none of its versions is named (metadata.version of SKILL.md), so name the skill without a version",
+            )?;
         } else {
             write!(formatter, "there is {}", there.join(", "))?;
         }

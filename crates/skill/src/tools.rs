@@ -261,7 +261,7 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         .ok()?;
     let risk = members.get("risk").map(read_risk).transpose();
     let risk = risk
-        .map_err(|help| refuse(".risk", format!("tool \"{shown}\" `risk` is no level"), &help))
+        .map_err(|help| refuse(".risk", format!("tool \"{shown}\" `risk` is not a level"), &help))
         .ok()?;
     let parameters = members.get("parameters").unwrap_or(&Value::Null);
     let parameters = read_parameters(&path, &name, parameters, findings);

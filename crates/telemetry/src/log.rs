@@ -34,7 +34,7 @@ fn chosen(variables: [(&str, Result<String, VarError>); 2], default: &str) -> (E
         match found {
             Ok(filter) => return (filter, refused),
             Err(error) => refused.push(format!(
-                "{name} is no filter of the log and is ignored: {error}; write a level (trace, debug, info, warn, error) or \
+                "{name}: invalid log filter, ignored: {error}; write a level (trace, debug, info, warn, error) or \
                  a filter such as info,knack=debug"
             )),
         }

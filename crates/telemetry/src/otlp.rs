@@ -57,7 +57,7 @@ pub(super) fn is_export_configured(variable: &impl Fn(&str) -> Option<String>) -
     let protocol = set("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| set("OTEL_EXPORTER_OTLP_PROTOCOL"));
     match protocol.as_deref() {
         Some(other) if wanted && other != "http/protobuf" => Err(format!(
-            "OTEL_EXPORTER_OTLP_PROTOCOL={other}: this program speaks http/protobuf; leave the variable out"
+            "OTEL_EXPORTER_OTLP_PROTOCOL={other}: this program speaks http/protobuf; unset the variable"
         )),
         _ => Ok(wanted),
     }

@@ -173,7 +173,7 @@ impl<'v> Count<'v> {
             Some(pointer) if !pointer.contains('%') && (pointer.is_empty() || pointer.starts_with('/')) => {
                 Ok(self.root.pointer(pointer))
             }
-            _ => Err("it has references that are no JSON pointers; use references such as #/$defs/name"),
+            _ => Err("it has references that are not JSON pointers; use references such as #/$defs/name"),
         }
     }
 }

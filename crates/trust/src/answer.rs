@@ -13,7 +13,7 @@ pub enum AnswerError {
         limit: usize,
     },
     /// The transfer ended before the body did. It names no address: that may hold a secret.
-    #[error("the transfer broke off: {0}")]
+    #[error("the transfer was interrupted: {0}")]
     Broken(reqwest::Error),
 }
 

@@ -56,7 +56,7 @@ impl CertificateRefusal {
                 "is signed by an authority that is not trusted here; name a file with that authority by --ca-file (KNACK_CA_FILE; chart: caBundle)"
             }
             Self::Time => "is not valid at this time; it has expired, or the clock is wrong",
-            Self::Name => "is for another name than the one that was connected to",
+            Self::Name => "is for another host name",
             Self::Other => "is not accepted",
         }
     }

@@ -88,7 +88,7 @@ impl Roots {
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
     if opened.metadata().is_ok_and(|about| !about.is_file()) {
-        return Err("it is no file".to_owned());
+        return Err("it is not a file".to_owned());
     }
     let mut text = Vec::new();
     let mut bounded = opened.take(CA_FILE_MAX_BYTES + 1);
@@ -108,14 +108,14 @@ fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut store = RootCertStore::empty();
     for read in CertificateDer::pem_slice_iter(text) {
         let number = found.len() + 1;
-        let certificate = read.map_err(|error| format!("certificate {number} in it is no PEM: {error}"))?;
+        let certificate = read.map_err(|error| format!("certificate {number} in it is not valid PEM: {error}"))?;
         store
             .add(certificate.clone())
-            .map_err(|error| format!("certificate {number} in it cannot be an authority: {error}"))?;
+            .map_err(|error| format!("certificate {number} in it is not usable as an authority: {error}"))?;
         found.push(certificate);
     }
     if found.is_empty() {
-        return Err("there is no certificate in it; it must be PEM, with lines -----BEGIN CERTIFICATE-----".to_owned());
+        return Err("it contains no certificate; it must be PEM, with lines -----BEGIN CERTIFICATE-----".to_owned());
     }
     Ok(found)
 }
@@ -159,15 +159,15 @@ mod tests {
         for (what, text, why) in [
             ("empty", "", "it is empty"),
             ("blank", " \n\t\n", "it is empty"),
-            ("text", "hello\n", "there is no certificate in it"),
-            ("der", "0\u{82}\u{1}\n", "there is no certificate in it"),
-            ("key", &key, "there is no certificate in it"),
-            ("no-end", &no_end, "certificate 1 in it is no PEM"),
-            ("garbage", garbage, "certificate 1 in it cannot be an authority"),
+            ("text", "hello\n", "it contains no certificate"),
+            ("der", "0\u{82}\u{1}\n", "it contains no certificate"),
+            ("key", &key, "it contains no certificate"),
+            ("no-end", &no_end, "certificate 1 in it is not valid PEM"),
+            ("garbage", garbage, "certificate 1 in it is not usable as an authority"),
             (
                 "second",
                 &format!("{good}{garbage}"),
-                "certificate 2 in it cannot be an authority",
+                "certificate 2 in it is not usable as an authority",
             ),
             ("large", &large, "more than 4 MiB"),
         ] {
@@ -182,7 +182,7 @@ mod tests {
         }
         for (what, file, why) in [
             ("missing", folder.path().join("none"), "No such file"),
-            ("folder", folder.path().to_owned(), "it is no file"),
+            ("folder", folder.path().to_owned(), "it is not a file"),
         ] {
             let message = Roots::default().with_file(&file).unwrap_err().to_string();
             assert!(message.contains(why), "{what}: {message}");

@@ -151,7 +151,7 @@ fn not_authorized(namespace: &str) -> Verdict {
         VerdictState::Stalled,
         Reason::HubNotAuthorized,
         format!(
-            "code may not run in namespace {namespace}: it is not one of the installation's runtimeNamespaces. Add it to that list in the values of the chart's release, beside those that are there, and run helm upgrade; `--set` would replace the list, and end what runs in the others"
+            "code may not run in namespace {namespace}: it is not one of the installation's runtimeNamespaces. Append it to that list in the values of the chart's release and run helm upgrade; `--set` would replace the list and end the runs in the other namespaces"
         ),
     )
 }

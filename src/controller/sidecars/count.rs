@@ -69,7 +69,7 @@ pub(super) fn injection_state(pod: &ObjectMeta, namespace_asks: bool) -> Option<
     }
     Some(match annotation(ANNOTATION_INJECTION) {
         None => {
-            let why = "nothing has added it; pods get it when they are created";
+            let why = "it was not injected; pods are injected only when they are created";
             (InjectionState::Without, why.to_owned())
         }
         Some("injected") => (InjectionState::Injected, String::new()),
@@ -146,7 +146,7 @@ impl Tally {
                 "OlderSidecars",
                 format!(
                     "all {all} pods that ask have the sidecar, {count} of them with another image than this installation's; \
-                     restart their workloads, or have it done (injection.rollStale)"
+                     restart their workloads, or set injection.rollStale"
                 ),
             ),
             InjectionState::Injected => {
@@ -198,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_fares_as_its_labels_and_its_annotation_say() {
+    fn pod_state_follows_labels_and_annotation() {
         let without = |why: &str| Some((InjectionState::Without, why.to_owned()));
-        let nothing = "nothing has added it; pods get it when they are created";
+        let nothing = "it was not injected; pods are injected only when they are created";
         let says = |text: &str| json!({"knack.dev/injection": text});
         let enabled = || json!({"knack.dev/inject": "enabled"});
         for (what, labels, annotations, namespace_asks, expected) in [
@@ -314,7 +314,7 @@ mod tests {
         let refused = "False CallersNotAllowed the hub refuses the sidecars of 1 of 2 pods; add the labels of their namespaces \
              to spec.allowedCallers, or grant their ServiceAccounts the verb use: n/refused (why)";
         let older = "True OlderSidecars all 2 pods that ask have the sidecar, 1 of them with another image than this \
-             installation's; restart their workloads, or have it done (injection.rollStale): n/stale (why)";
+             installation's; restart their workloads, or set injection.rollStale: n/stale (why)";
         let partly = "False ApisNotRedirected an API does not go through the sidecar in 1 of";
         for (states, expected) in [
             (

@@ -83,7 +83,7 @@ fn event(one: &UninjectedPod) -> Event {
         let note = format!("the hub refuses the sidecar of Knack: {}; {what}", one.why);
         ("SidecarRefused", "Use", note)
     } else {
-        let note = format!("asks for the sidecar of Knack and has none: {}", one.why);
+        let note = format!("asks for the sidecar of Knack but does not have it: {}", one.why);
         ("NoSidecar", "Inject", note)
     };
     Event {

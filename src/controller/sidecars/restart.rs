@@ -150,7 +150,7 @@ impl Restarts {
 
     async fn report(&self, context: &Context, one: &Workload, found: &WorkloadObject, seen: &str) {
         let note = format!(
-            "restarts, since the sidecar of {} of its pods is older than this installation's: {seen}, and not {}",
+            "restarts, since {} of its pods have another sidecar image than this installation's: {seen} instead of {}",
             one.stale, self.image
         );
         let event = Event {

@@ -164,8 +164,7 @@ async fn a_sidecar_of_another_release_is_named_and_makes_nothing_false() {
     ];
     let written = first_look(pods, 0).await;
     let message = format!(
-        "all 2 pods that ask have the sidecar, 1 of them with another image than this installation's; restart their \
-         workloads, or have it done (injection.rollStale): listed/older ({OLD})"
+        "all 2 pods that ask have the sidecar, 1 of them with another image than this installation's; restart their workloads, or set injection.rollStale: listed/older ({OLD})"
     );
     assert_eq!(said(&written), ["True", "OlderSidecars", &message]);
     assert!(written.events.is_empty(), "{:?}", written.events);

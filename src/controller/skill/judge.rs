@@ -161,7 +161,7 @@ mod tests {
         );
         let refused = with("packages: {python: [\"git+https://u:secret@x/y\"]}");
         let why = refused.packages.unwrap().refused.unwrap();
-        assert!(why.contains("is an address") && !why.contains("secret"), "{why}");
+        assert!(why.contains("is a URL") && !why.contains("secret"), "{why}");
         assert_eq!(refused.warnings, [why]);
         let standard = with("packages: {standard: true}").packages.unwrap();
         assert_eq!(
@@ -184,8 +184,8 @@ mod tests {
             (vec![], vec![], None)
         );
         assert!(
-            without.warnings[0].contains("installed by package-lock.json alone")
-                && without.warnings[0].contains("make it with knack skill lock"),
+            without.warnings[0].contains("installed only from package-lock.json")
+                && without.warnings[0].contains("generate it with knack skill lock"),
             "{:?}",
             without.warnings
         );

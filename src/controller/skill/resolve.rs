@@ -78,7 +78,7 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
         .await?;
     let Some(config_map) = found else {
         let text = format!(
-            "spec.source.configMap: there is no ConfigMap {} in namespace {namespace}; create it, or correct the name",
+            "spec.source.configMap: ConfigMap {} was not found in namespace {namespace}; create it, or correct the name",
             source.name
         );
         return Err(SourceError::new(Cause::NotFound, text).into());
@@ -94,8 +94,7 @@ async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) ->
         let what = || format!("get ConfigMap {namespace}/{name}");
         let Some(found) = context.call(what, api.get_opt(name)).await? else {
             let text = format!(
-                "spec.source.upload: there is no ConfigMap {name} in namespace {namespace}, which held a part of what was \
-                 uploaded; upload the skill again"
+                "spec.source.upload: ConfigMap {name}, which holds a part of the uploaded content, was not found in namespace {namespace}; upload the skill again"
             );
             return Err(SourceError::new(Cause::NotFound, text).into());
         };

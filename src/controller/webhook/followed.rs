@@ -63,7 +63,7 @@ impl Followed {
         let read = call(what, api.get_opt(SECRET_WEBHOOK_TLS)).await;
         let secret = read
             .map_err(|error| error.to_string())?
-            .ok_or_else(|| format!("Secret {SECRET_WEBHOOK_TLS} is not there; the leading replica makes it"))?;
+            .ok_or_else(|| format!("Secret {SECRET_WEBHOOK_TLS} not found; the leading replica creates it"))?;
         let part = |key: &str| {
             let data = secret.data.as_ref().and_then(|data| data.get(key));
             data.map(|bytes| bytes.0.as_slice()).unwrap_or_default()

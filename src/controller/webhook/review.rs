@@ -40,10 +40,10 @@ impl ReviewOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Invalid {
     /// Not JSON of an AdmissionReview.
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     Json(String),
     /// Of another kind or version.
-    #[error("the body is {0}, and this is for AdmissionReview of admission.k8s.io/v1")]
+    #[error("the body is {0}, expected AdmissionReview of admission.k8s.io/v1")]
     Kind(String),
     /// Without what an answer needs.
     #[error("the AdmissionReview has no request.uid")]

@@ -90,7 +90,7 @@ fn the_patch_makes_what_the_function_makes() {
 }
 
 #[test]
-fn what_is_no_new_pod_that_asks_is_allowed_as_it_is() {
+fn review_without_opted_in_new_pod_is_allowed_unchanged() {
     let deployments = json!({"resource": {"group": "apps", "version": "v1", "resource": "deployments"}});
     for (what, object, changes) in [
         ("an update", asking(), json!({"operation": "UPDATE"})),
@@ -124,15 +124,15 @@ fn what_is_no_review_is_refused_with_a_reason() {
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let of = |text: &str| text.as_bytes().to_vec();
     for (body, reason) in [
-        (Vec::new(), "is no AdmissionReview"),
-        (of("hello"), "is no AdmissionReview"),
-        (vec![0xff, 0xfe, 0x00], "is no AdmissionReview"),
-        (deep, "is no AdmissionReview"),
-        (of("null"), "is no AdmissionReview"),
-        (of("{}"), "is no AdmissionReview"),
+        (Vec::new(), "is not an AdmissionReview"),
+        (of("hello"), "is not an AdmissionReview"),
+        (vec![0xff, 0xfe, 0x00], "is not an AdmissionReview"),
+        (deep, "is not an AdmissionReview"),
+        (of("null"), "is not an AdmissionReview"),
+        (of("{}"), "is not an AdmissionReview"),
         (
             of(r#"{"apiVersion":7,"kind":"AdmissionReview"}"#),
-            "is no AdmissionReview",
+            "is not an AdmissionReview",
         ),
         (of(r#"{"apiVersion":"v1","kind":"Pod"}"#), "Pod of v1"),
         (
@@ -147,8 +147,11 @@ fn what_is_no_review_is_refused_with_a_reason() {
             of(r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":""}}"#),
             "no request.uid",
         ),
-        (request(&asking(), json!({"uid": 7})), "is no AdmissionReview"),
-        (request(&asking(), json!({"resource": "pods"})), "is no AdmissionReview"),
+        (request(&asking(), json!({"uid": 7})), "is not an AdmissionReview"),
+        (
+            request(&asking(), json!({"resource": "pods"})),
+            "is not an AdmissionReview",
+        ),
     ] {
         let error = review(&body, &parameters()).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");

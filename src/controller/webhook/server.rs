@@ -182,7 +182,7 @@ fn refusal(error: BodyError) -> Response {
             "the controller holds too many bytes of reviews at this moment",
         ),
         BodyError::Late => (StatusCode::REQUEST_TIMEOUT, "the review did not arrive within 2 s"),
-        BodyError::Broken => (StatusCode::BAD_REQUEST, "the review broke off before its end"),
+        BodyError::Broken => (StatusCode::BAD_REQUEST, "the review ended prematurely"),
     };
     (status, text).into_response()
 }

@@ -112,7 +112,7 @@ fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
     Problem::new(
         ProblemCode::Forbidden,
         format!(
-            "ServiceAccount {} may not use SkillRuntime {name}, or there is none; an administrator can allow its namespace \
+            "ServiceAccount {} may not use SkillRuntime {name}, or it does not exist; an administrator can allow its namespace \
              (spec.allowedCallers) or grant the verb use on skillruntimes/{}",
             caller.name(),
             name.name

@@ -76,7 +76,7 @@ fn subject(caller: &Caller) -> SubjectAccessReviewSpec {
 fn unavailable() -> Problem {
     Problem::new(
         ProblemCode::Unavailable,
-        "the API server did not say in time whether this is allowed; try again",
+        "the API server did not authorize the request in time; try again",
     )
     .retry_after(1)
 }

@@ -169,14 +169,14 @@ fn refused(error: CallerError) -> Problem {
 }
 
 fn too_many() -> Problem {
-    let text = "many unknown tokens came from your address lately; try again";
+    let text = "too many unknown tokens were sent from your address; try again";
     Problem::new(ProblemCode::Throttled, text).retry_after(1)
 }
 
 fn unavailable() -> Problem {
     Problem::new(
         ProblemCode::Unavailable,
-        "the API server did not say in time who this is; try again",
+        "the API server did not authenticate the token in time; try again",
     )
     .retry_after(1)
 }

@@ -33,7 +33,7 @@ pub struct Shelf {
 
 /// There is no room for a value: other parts of the process hold too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no memory is left for kept values")]
+#[error("not enough memory for stored values")]
 pub struct NoRoom;
 
 /// The values of all gateways.

@@ -73,6 +73,6 @@ async fn find(
 fn missing(digest: &str) -> Refused {
     // A path may contain any text: only a well-formed digest is repeated in the answer.
     let shown: String = digest.chars().filter(char::is_ascii_hexdigit).take(64).collect();
-    let text = format!("no skill that you see at this runtime is made of {shown}, or it has no such file");
+    let text = format!("no skill visible to you at this runtime has the digest {shown}, or it has no such file");
     Refused::new("content", Problem::new(ProblemCode::NotFound, text))
 }

@@ -221,7 +221,7 @@ async fn request(
 async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &SkillRef) -> Result<Mounted, Problem> {
     let unknown = || {
         let text = format!(
-            "skill {}/{} is not served to you at SkillRuntime {} (any more)",
+            "skill {}/{} is not (or no longer) served to you at SkillRuntime {}",
             skill.namespace, skill.name, granted.name
         );
         Problem::new(ProblemCode::NotFound, text)

@@ -56,7 +56,7 @@ pub(super) async fn write(
         .await
         .map_err(refused)?;
     if held.bytes.len() > KEPT_MAX_BYTES {
-        let text = format!("more than the {KEPT_MAX_BYTES} bytes that are kept of one value");
+        let text = format!("a value may have at most {KEPT_MAX_BYTES} bytes");
         return Err(refused(Problem::new(ProblemCode::TooLarge, text)));
     }
     let value = KeptValue {
@@ -82,7 +82,8 @@ pub(super) async fn read(
     let (.., shelf) = here(&state, &caller, &query).await?;
     let (client, keys) = read_path(&path)?;
     let found = keys.iter().find_map(|key| state.kept.get(&shelf, &client, key));
-    let sealed = found.ok_or_else(|| refused(Problem::new(ProblemCode::NotFound, "nothing is kept under this key")))?;
+    let sealed =
+        found.ok_or_else(|| refused(Problem::new(ProblemCode::NotFound, "no value is stored under this key")))?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], sealed).into_response())
 }
 

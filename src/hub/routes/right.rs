@@ -1,4 +1,4 @@
-//! The right to a stream, which lives longer than the right to it may.
+//! Re-checks a caller's permission while its stream is open, since the permission can end before the stream.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

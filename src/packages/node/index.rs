@@ -87,7 +87,7 @@ impl NpmIndex {
         }
         let base = Url::parse(&text).ok();
         let base = base.filter(|base| matches!(base.scheme(), "https" | "http") && base.has_host());
-        let base = base.ok_or_else(|| off("it is not the address of an index (https://…)"))?;
+        let base = base.ok_or_else(|| off("it must be the URL of an index (https://…)"))?;
         let authorization = npmrc.map(|file| read_npmrc(Path::new(&file), &base)).transpose()?;
         let client = roots
             .http()
@@ -143,7 +143,11 @@ impl NpmIndex {
 
     async fn ask(&self, package: &NodePackage) -> Result<Response, Failure> {
         let url = self.base.join(&package.file).map_err(|error| {
-            Failure::Lasting(of(package, State::Failed, &format!("its file has no address: {error}")))
+            Failure::Lasting(of(
+                package,
+                State::Failed,
+                &format!("its file has no valid URL: {error}"),
+            ))
         })?;
         let mut request = self.client.get(url);
         if let Some(authorization) = &self.authorization {

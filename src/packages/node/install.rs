@@ -61,7 +61,7 @@ pub(in crate::packages) async fn install(
         Ok(done) => done.map(|()| names),
         Err(_) => Err(BuildError::new(
             State::TimedOut,
-            format!("packages of Node were not there within {} s", limits.time.as_secs()),
+            format!("packages of Node were not installed within {} s", limits.time.as_secs()),
         )),
     }
 }
@@ -80,7 +80,7 @@ fn fitting<'a>(packages: &'a [NodePackage], machine: Machine<'_>) -> Result<Vec<
         } else if package.optional {
             left_out.push(format!("{}/", package.location));
         } else {
-            let why = format!("it is not for {} with {}", machine.cpu, machine.libc);
+            let why = format!("it does not support {} with {}", machine.cpu, machine.libc);
             return Err(of(package, State::NoWheel, &why));
         }
     }

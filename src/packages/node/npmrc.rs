@@ -32,11 +32,12 @@ pub(super) fn authorization(text: &str, index: &Url) -> Result<HeaderValue, Stri
     })?;
     if header.contains("${") {
         return Err(format!(
-            "the credential for {address} names a variable, which is not filled in"
+            "the credential for {address} refers to a variable; variables are not expanded"
         ));
     }
-    let mut header = HeaderValue::from_str(&header)
-        .map_err(|_| format!("the credential for {address} holds what no header of HTTP can"))?;
+    let mut header = HeaderValue::from_str(&header).map_err(|_| {
+        format!("the credential for {address} contains characters that are not allowed in an HTTP header")
+    })?;
     header.set_sensitive(true);
     Ok(header)
 }

@@ -60,7 +60,7 @@ pub(crate) fn walk_tar(
         }
         if !kind.is_file() {
             return Err(bad(format!(
-                "entry {path:?} is a link or a special file; only files and folders are taken"
+                "entry {path:?} is a link or a special file; only files and folders are accepted"
             )));
         }
         let executable = entry.header().mode().unwrap_or(0) & OWNER_EXECUTE != 0;
@@ -95,7 +95,7 @@ impl LongName {
         let size = entry.size();
         if size > EXTENSION_MAX_BYTES {
             return Err(too_large(format!(
-                "an extension header of {size} bytes; at most {} KiB are taken",
+                "an extension header of {size} bytes; at most {} KiB are accepted",
                 EXTENSION_MAX_BYTES >> 10
             )));
         }
@@ -115,7 +115,7 @@ impl LongName {
                     b"path" => self.pax = Some(extension.value_bytes().to_vec()),
                     b"size" => {
                         let size = extension.value().ok().and_then(|size| size.parse().ok());
-                        let size = size.ok_or_else(|| bad("broken tar: a size that is no number"))?;
+                        let size = size.ok_or_else(|| bad("broken tar: a size that is not a number"))?;
                         self.size = Some(size);
                     }
                     _ => {}

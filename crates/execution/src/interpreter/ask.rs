@@ -73,7 +73,7 @@ pub(super) async fn ask(language: Language, candidate: &Path) -> Result<Answer, 
     let mut answer: Answer =
         serde_json::from_slice(&text).map_err(|_| "it does not answer as an interpreter".to_owned())?;
     if !answer.executable.is_absolute() || !answer.executable.is_file() {
-        return Err("it does not know its own path".to_owned());
+        return Err("it does not report its own path".to_owned());
     }
     answer.libraries.retain(|path| path.is_absolute() && path.exists());
     answer.shared.retain(|path| path.is_absolute() && path.is_file());

@@ -73,9 +73,9 @@ async fn one_behind_a_closed_directory_is_passed_over_and_named() {
     let found = find(&search(&path, &[], Reach::Stranger)).await;
     assert_eq!(found.interpreters[0].path, open);
     let note = &found.notes[0];
-    assert!(note.starts_with("passed over"), "{note}");
+    assert!(note.starts_with("skipped"), "{note}");
     assert!(
-        note.contains(&*home.to_string_lossy()) && note.contains("closed"),
+        note.contains(&*home.to_string_lossy()) && note.contains("not accessible"),
         "{note}"
     );
 

@@ -130,7 +130,7 @@ fn accept(search: &Search, language: Language, answer: &ask::Answer) -> Result<I
     let parts = std::iter::once(&answer.executable).chain(&answer.libraries);
     for part in parts {
         if let Some(closed) = unreachable_part(part, search.reach) {
-            return Err(format!("{} is closed to the sandbox's user", closed.display()));
+            return Err(format!("{} is not accessible to the sandbox user", closed.display()));
         }
     }
     Ok(Interpreter {
@@ -145,12 +145,12 @@ fn passed_over(candidate: &Path, real: Option<&Path>, reason: &str) -> String {
     match real {
         Some(real) if real != candidate => {
             format!(
-                "passed over {} (really {}): {reason}",
+                "skipped {} (resolved to {}): {reason}",
                 candidate.display(),
                 real.display()
             )
         }
-        _ => format!("passed over {}: {reason}", candidate.display()),
+        _ => format!("skipped {}: {reason}", candidate.display()),
     }
 }
 

@@ -62,12 +62,16 @@ impl LocalExecutor {
         if !python {
             let passed = found.notes.join("; ");
             return Err(Missing::new(
-                format!("no python3 that the sandbox's user can reach ({passed})"),
+                format!("no python3 found that the sandbox user can access ({passed})"),
                 "install one, on Debian with: apt-get install python3",
             ));
         }
-        let skills = SkillCache::new(&workshop)
-            .map_err(|error| Missing::new(format!("no place for skill files ({error})"), "free some disk space"))?;
+        let skills = SkillCache::new(&workshop).map_err(|error| {
+            Missing::new(
+                format!("cannot create a folder for skill files ({error})"),
+                "free some disk space",
+            )
+        })?;
         let mut notes = found.notes;
         let blueprint = Arc::new(Blueprint::new(&settings, workshop, found.interpreters));
         notes.extend(prove_locks(&blueprint, &settings.kernel).await?);
@@ -277,8 +281,7 @@ async fn prove_locks(blueprint: &Blueprint, kernel: &KernelView) -> Result<Vec<S
     let mut notes = judge_locks(&locks)?;
     if work != WorkBound::Mounted {
         notes.push(
-            "no mounts can be made here: the files of a run are counted now and then, and its disk space is not bounded \
-             (allow user namespaces, or run as root)"
+            "mounts are not possible here: the files of a run are counted periodically, and its disk space is not limited (allow user namespaces, or run as root)"
                 .to_owned(),
         );
     }
@@ -289,7 +292,7 @@ async fn prove_locks(blueprint: &Blueprint, kernel: &KernelView) -> Result<Vec<S
 fn judge_locks(locks: &LockReport) -> Result<Vec<String>, Missing> {
     if !locks.seccomp {
         return Err(Missing::new(
-            "this kernel loads no seccomp filter",
+            "this kernel cannot load a seccomp filter",
             "use a kernel with CONFIG_SECCOMP_FILTER, and no container profile that forbids seccomp",
         ));
     }
@@ -322,7 +325,7 @@ mod tests {
             (locks(true, "PartiallyEnforced"), None),
             (locks(true, "NotEnforced"), Some("no Landlock")),
             (locks(true, ""), Some("no Landlock")),
-            (locks(false, "FullyEnforced"), Some("no seccomp filter")),
+            (locks(false, "FullyEnforced"), Some("cannot load a seccomp filter")),
         ] {
             let judged = judge_locks(&report);
             match expected {

@@ -125,7 +125,7 @@ fn find_runner_near(named: Option<&Path>, executable: Option<&Path>) -> Result<P
         .find(|path| path.is_file())
         .ok_or_else(|| {
             Missing::new(
-                "the sandbox runner knack-runner is not beside this program",
+                "the sandbox runner knack-runner was not found next to this program",
                 format!("build it with: cargo build -p knack-runner, or name it in {RUNNER_VARIABLE}"),
             )
         })

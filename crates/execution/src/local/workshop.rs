@@ -51,7 +51,7 @@ impl Workshop {
             }
         }
         Err(Missing::new(
-            format!("no place for run directories ({})", reasons.join("; ")),
+            format!("cannot create run directories ({})", reasons.join("; ")),
             "make /tmp or /var/tmp writable, with mode 1777",
         ))
     }
@@ -59,14 +59,17 @@ impl Workshop {
     fn open_below(base: &Path, euid: u32, runner: &Path) -> Result<Self, String> {
         let describe = |error: io::Error| error.to_string();
         if let Some(closed) = unreachable_part(base, reach(euid)) {
-            return Err(format!("{} is closed to other users", closed.display()));
+            return Err(format!("{} is not accessible to other users", closed.display()));
         }
         let root = base.join(format!("knack-sandbox-{euid}"));
         make_directory(&root).map_err(describe)?;
         let metadata = root.symlink_metadata().map_err(describe)?;
         // The base is world-writable: another user may have created the name first.
         if !metadata.is_dir() || metadata.uid() != euid || metadata.mode() & 0o022 != 0 {
-            return Err(format!("{} is not a directory of this user alone", root.display()));
+            return Err(format!(
+                "{} is not a directory that belongs to this user and that no other user can write to",
+                root.display()
+            ));
         }
         fs::set_permissions(&root, Permissions::from_mode(DIRECTORY_MODE)).map_err(describe)?;
         remove_leftovers(&root);
@@ -306,7 +309,9 @@ mod tests {
         fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
         let missing = Workshop::open(&[base.path().to_path_buf()], no_runner()).unwrap_err();
         assert!(
-            missing.to_string().contains("not a directory of this user alone"),
+            missing
+                .to_string()
+                .contains("not a directory that belongs to this user"),
             "{missing}"
         );
     }

@@ -208,7 +208,7 @@ impl RemoteExecutor {
             }
             HubError::Protocol(text) => Next::Over(ExecutionError::Internal(text)),
             HubError::Configuration(text) => {
-                tracing::warn!(%text, "the hub cannot be asked");
+                tracing::warn!(%text, "cannot send requests to the hub");
                 Next::Over(ExecutionError::Unavailable(Missing::new(
                     "this gateway cannot ask its hub",
                     "its log has the cause",

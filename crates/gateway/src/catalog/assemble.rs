@@ -199,8 +199,7 @@ fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef
     let counts = catalog.listing_counts();
     let over = (counts.cut + counts.bare + counts.left_out > 0).then(|| {
         format!(
-            "the list of skills is longer than its budget of {} tokens: {} lines are whole, {} cut, {} without description, {} skills left out; \
-             shorten descriptions, or raise spec.gateway.injection.maxListingTokens",
+            "the list of skills exceeds its budget of {} tokens: {} entries are complete, {} truncated, {} without description, {} skills omitted; shorten descriptions, or raise spec.gateway.injection.maxListingTokens",
             runtime.max_listing_tokens, counts.whole, counts.cut, counts.bare, counts.left_out
         )
     });

@@ -16,7 +16,7 @@ const CODING_SHOWN: usize = 20;
 /// The error for a compressed answer.
 pub(super) fn compressed(coding: &str) -> String {
     format!(
-        "The upstream compressed its answer (content-encoding: {coding}) although it was asked for none, so skills cannot be \
+        "The upstream compressed its answer (content-encoding: {coding}) although no compression was requested, so skills cannot be \
          served; switch compression off between the gateway and the provider."
     )
 }

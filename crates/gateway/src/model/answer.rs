@@ -80,7 +80,12 @@ fn body(exchange: Box<Exchange>) -> impl Stream<Item = std::io::Result<Bytes>> +
         loop {
             match exchange.next().await? {
                 AnswerPiece::Bytes(bytes) => return Some((Ok(bytes), exchange)),
-                AnswerPiece::Broken => return Some((Err(std::io::Error::other("the provider broke off")), exchange)),
+                AnswerPiece::Broken => {
+                    return Some((
+                        Err(std::io::Error::other("the connection to the provider was lost")),
+                        exchange,
+                    ));
+                }
                 AnswerPiece::Head(_) => {}
             }
         }

@@ -99,7 +99,7 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
             store.delete_container_file(&caller, &id, &file).await?;
             Ok(json(shapes::deleted("container.file.deleted", &file)))
         }
-        _ => Err(Refusal::NotAllowed("The API has no such method here.")),
+        _ => Err(Refusal::NotAllowed("This path does not support this method.")),
     }
 }
 
@@ -125,9 +125,9 @@ async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container
 /// Reads the body of a create. Errors name the member that is wrong.
 fn read(body: &[u8]) -> Result<Create, Refusal> {
     let body: Map<String, Value> = serde_json::from_slice(body)
-        .map_err(|error| Refusal::Invalid("body", format!("the container is no JSON object: {error}")))?;
+        .map_err(|error| Refusal::Invalid("body", format!("the container is not a JSON object: {error}")))?;
     let member = |name: &str| body.get(name).filter(|value| !value.is_null());
-    let name = member("name").ok_or_else(|| Refusal::Invalid("name", "name: a container has a name".to_owned()))?;
+    let name = member("name").ok_or_else(|| Refusal::Invalid("name", "name: required".to_owned()))?;
     Ok(Create {
         name: typed("name", name)?,
         expires_after: member("expires_after")
@@ -161,7 +161,7 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
     if kind.is_some_and(|kind| kind != "disabled") {
         return invalid(
             "network_policy",
-            "programs have no network here; leave it out, or send {\"type\": \"disabled\"}",
+            "programs have no network here; omit it, or send {\"type\": \"disabled\"}",
         );
     }
     if body.file_ids.as_ref().is_some_and(|ids| ids.len() > FILE_IDS_MAX) {
@@ -175,7 +175,7 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
     if idle.is_some_and(|idle| idle.anchor != "last_active_at" || idle.minutes < 1) {
         return invalid(
             "expires_after",
-            "the anchor is last_active_at, and minutes is 1 or more",
+            "anchor must be last_active_at, and minutes must be at least 1",
         );
     }
     Ok(NewContainer {
@@ -190,7 +190,7 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
 async fn own_file(asked: &FilesRequest<'_>, id: &str, field: &'static str) -> Result<FoundFile, Refusal> {
     if !is_own_file(id) {
         let text = format!(
-            "{field}: {id} is a file of the provider; a container of this gateway takes files that were uploaded here"
+            "{field}: {id} is a file of the provider; a container of this gateway accepts only files that were uploaded here"
         );
         return Err(Refusal::Invalid(field, text));
     }

@@ -75,7 +75,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
         let text = text.filter(|_| fields.len() < FIELDS_MAX && bytes.len() <= FIELD_MAX_BYTES);
         let text = text.ok_or_else(|| {
             let text = format!(
-                "a form has at most {FIELDS_MAX} fields beside its file, of {FIELD_MAX_BYTES} bytes of text each"
+                "a form has at most {FIELDS_MAX} fields besides its file, of {FIELD_MAX_BYTES} bytes of text each"
             );
             Refusal::Invalid("file", text)
         })?;
@@ -84,7 +84,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
     let missing = || {
         Refusal::Invalid(
             "file",
-            "no file came; send it in a part named file with a filename".to_owned(),
+            "no file received; send it in a part named file with a filename".to_owned(),
         )
     };
     Ok(Form {
@@ -105,7 +105,7 @@ fn file_name(given: &str) -> Result<String, Refusal> {
     let name = given.rsplit(['/', '\\']).next().unwrap_or_default().trim();
     let wrong = |text: &str| Err(Refusal::Invalid("file", format!("the filename {text}")));
     if name.is_empty() || name == "." || name == ".." {
-        return wrong("has no name behind its folders");
+        return wrong("has no file name after its folders");
     }
     if name.chars().any(char::is_control) {
         return wrong("has control characters");

@@ -110,7 +110,7 @@ impl LocalFiles {
         match self.keep(&mut table, true) {
             Ok(()) => Ok(done),
             Err(error) => {
-                tracing::warn!(%error, "a change of kept files is undone: the disk does not take it");
+                tracing::warn!(%error, "rolled back a change to stored files: disk write failed");
                 Err(Refusal::Failed)
             }
         }
@@ -317,7 +317,7 @@ const fn without_content(answer: Answer) -> Reply {
 }
 
 fn failed(error: &io::Error) -> Refusal {
-    tracing::warn!(%error, "a file could not be kept on disk, or read from it");
+    tracing::warn!(%error, "a file could not be written to disk or read from it");
     Refusal::Failed
 }
 

@@ -139,7 +139,7 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
         return Ok(None);
     }
     let Some(store) = store else {
-        let text = "file_ids of this gateway need a container, and it keeps none; ask its operator to switch files on";
+        let text = "file_ids of this gateway need a container, but files are not enabled here; ask the operator to enable them";
         return Err(fault_of_param(
             &Refusal::Invalid("file_ids", text.to_owned()),
             "file_ids",
@@ -214,7 +214,7 @@ fn for_model(format: Format, part: &OwnPart, kind: &str) -> Fault {
         _ => "name it in an input_file part",
     };
     let text = format!(
-        "the file {} is kept by this gateway, so a model cannot read it as {kind:?}; {instead} to give it to programs, or send it \
+        "the file {} is stored by this gateway, so a model cannot read it as {kind:?}; {instead} to give it to programs, or send it \
          inline",
         part.id
     );

@@ -90,7 +90,7 @@ impl Page {
 pub(super) fn limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<usize, Refusal> {
     let number = value.parse().ok().filter(|number| bounds.contains(number));
     number.ok_or_else(|| {
-        let text = format!("limit: a number from {} to {}", bounds.start(), bounds.end());
+        let text = format!("limit: must be a number from {} to {}", bounds.start(), bounds.end());
         Refusal::Invalid("limit", text)
     })
 }
@@ -100,7 +100,7 @@ pub(super) fn order(value: &str) -> Result<bool, Refusal> {
     match value {
         "desc" => Ok(true),
         "asc" => Ok(false),
-        _ => Err(Refusal::Invalid("order", "order: asc or desc".to_owned())),
+        _ => Err(Refusal::Invalid("order", "order: must be asc or desc".to_owned())),
     }
 }
 

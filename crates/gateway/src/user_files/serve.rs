@@ -73,7 +73,7 @@ impl FilesRequest<'_> {
                 Ok(shapes::content(&file.info.mime, bytes))
             }
             FilesCall::DeleteFile(id) => self.delete(&id).await,
-            FilesCall::NotAllowed => Err(Refusal::NotAllowed("The API has no such method here.")),
+            FilesCall::NotAllowed => Err(Refusal::NotAllowed("This path does not support this method.")),
             call => match &self.gateway.user_files {
                 Some(store) => match call {
                     FilesCall::Upload => self.upload(store).await,
@@ -198,14 +198,14 @@ fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, Refusal> {
             "before_id" if beta => page.before = Some(value),
             "ids[]" | "ids" if !beta => ids.push(value),
             "scope_id" => {
-                let text = "scope_id: files of this gateway belong to no scope; leave it out";
+                let text = "scope_id: files of this gateway have no scope; omit it";
                 return Err(Refusal::Invalid("scope_id", text.to_owned()));
             }
             _ => {}
         }
     }
     if page.after.is_some() && (page.before.is_some() || !ids.is_empty()) {
-        let text = "a list has one of page, ids[], after_id and before_id";
+        let text = "set only one of page, ids[], after_id and before_id";
         return Err(Refusal::Invalid("page", text.to_owned()));
     }
     if ids.len() > IDS_MAX {
@@ -224,7 +224,7 @@ fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, Refusal> {
 
 fn purpose(fields: &BTreeMap<String, String>) -> Result<String, Refusal> {
     let Some(purpose) = fields.get("purpose") else {
-        let text = "the part purpose is missing; it is user_data or assistants";
+        let text = "the part purpose is missing; set it to user_data or assistants";
         return Err(Refusal::Invalid("purpose", text.to_owned()));
     };
     if !PURPOSES.contains(&purpose.as_str()) {
@@ -246,7 +246,7 @@ fn openai_expiry(fields: &BTreeMap<String, String>) -> Result<Option<SignedDurat
         return Ok(None);
     }
     if anchor.is_none_or(|anchor| anchor != "created_at") {
-        let text = "expires_after: the anchor is created_at";
+        let text = "expires_after: anchor must be created_at";
         return Err(Refusal::Invalid("expires_after", text.to_owned()));
     }
     seconds_of("expires_after", seconds.map_or("", String::as_str)).map(Some)
@@ -256,7 +256,7 @@ fn seconds_of(field: &'static str, text: &str) -> Result<SignedDuration, Refusal
     let seconds: Option<i64> = text.trim().parse().ok();
     let seconds = seconds.filter(|seconds| (EXPIRES_MIN_SECONDS..=EXPIRES_MAX_SECONDS).contains(seconds));
     seconds.map(SignedDuration::from_secs).ok_or_else(|| {
-        let text = format!("{field}: seconds from {EXPIRES_MIN_SECONDS} to {EXPIRES_MAX_SECONDS}");
+        let text = format!("{field}: seconds must be from {EXPIRES_MIN_SECONDS} to {EXPIRES_MAX_SECONDS}");
         Refusal::Invalid(field, text)
     })
 }

@@ -172,16 +172,16 @@ pub(super) fn fault_of(refusal: &Refusal) -> Fault {
         Refusal::TooLarge(message) => fixed(413, format!("{message}.")),
         Refusal::Full(message) => fixed(
             507,
-            format!("There is no room: {message}. Delete what is no longer needed, or wait until it expires."),
+            format!("Storage limit reached: {message}. Delete what is no longer needed, or wait until it expires."),
         ),
         Refusal::NotAllowed(message) => fixed(405, (*message).to_owned()),
         Refusal::Failed => Fault::new(
             500,
-            "The file could not be kept on disk, or read from it; the log has the cause.",
+            "The file could not be written to disk or read from it; the log has the cause.",
         ),
         Refusal::Away => Fault::new(
             503,
-            "The registry that keeps files does not answer this gateway at this moment; the gateway's log has the cause. Try \
+            "The registry that stores files does not answer this gateway at this moment; the gateway's log has the cause. Try \
              again in a few seconds.",
         ),
         Refusal::Busy => Fault::new(

@@ -120,7 +120,7 @@ impl Vault {
             let value: serde_json::Value = match serde_json::from_slice(&fs::read(&path)?) {
                 Ok(value) => value,
                 Err(error) => {
-                    tracing::warn!(%error, path = %path.display(), "a kept file is left out: its record cannot be read");
+                    tracing::warn!(%error, path = %path.display(), "a stored file is skipped: its record cannot be read");
                     continue;
                 }
             };
@@ -138,7 +138,7 @@ impl Vault {
             if record.object.contents().iter().all(is_whole) {
                 objects.push((owner, record.object));
             } else {
-                tracing::warn!(path = %path.display(), "a kept file is removed: its content is not there");
+                tracing::warn!(path = %path.display(), "a stored file is removed: its content is missing");
                 self.disk.remove(&path)?;
             }
         }
@@ -165,7 +165,7 @@ impl Vault {
     pub(super) fn remove(&self, ids: &[String]) {
         for id in ids {
             if let Err(error) = self.disk.remove(&self.contents().join(id)) {
-                tracing::debug!(%error, "a content could not be removed");
+                tracing::debug!(%error, "the content of a file could not be removed");
             }
         }
     }

@@ -50,8 +50,7 @@ impl HubClock {
                 if ahead < 0 { "ahead of" } else { "behind" },
             );
             tracing::warn!(
-                "the clock of this machine is {seconds} s {direction} the hub's; executions carry the hub's time, but \
-                 certificates and tokens are judged by the clock of each machine: let them be set by NTP"
+                "the clock of this machine is {seconds} s {direction} the hub's; executions use the hub's time, but each machine checks certificates and tokens by its own clock: synchronize the clocks by NTP"
             );
         } else if !is_far {
             self.is_warned.store(false, Ordering::Relaxed);

@@ -12,7 +12,7 @@ pub enum HubError {
     #[error("the hub cannot be reached: {0}")]
     Unreachable(String),
     /// The connection ended before the answer did.
-    #[error("the hub's answer broke off: {0}")]
+    #[error("the hub's answer was interrupted: {0}")]
     Broken(String),
     /// It refused.
     #[error("{0}")]

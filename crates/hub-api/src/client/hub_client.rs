@@ -271,8 +271,11 @@ impl HubClient {
     ) -> Result<reqwest::RequestBuilder, HubError> {
         let client = self.client().await?;
         let token = self.inner.token.text().await?;
-        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-            .map_err(|_| HubError::Configuration("the token for the hub is not a token".to_owned()))?;
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
+            HubError::Configuration(
+                "the token for the hub contains characters that are not allowed in a header".to_owned(),
+            )
+        })?;
         bearer.set_sensitive(true);
         let base = match at {
             // TLS authenticates the server; a plain address would not.
@@ -306,7 +309,7 @@ impl HubClient {
             .map_err(|error| HubError::Configuration(format!("the hub's authorities: {error}")))?;
         if roots.is_empty() {
             return Err(HubError::Configuration(
-                "the hub's authorities: no certificate in them".to_owned(),
+                "the hub's authorities: contain no certificate".to_owned(),
             ));
         }
         let client = reqwest::Client::builder()

@@ -188,16 +188,16 @@ fn stale_in(lock: &NodeLock, dependency: &Dependency) -> Option<Finding> {
     let Dependency { name, range } = dependency;
     let made_for = lock.root().get(name);
     let text = match made_for {
-        _ if lock.top(name).is_none() => format!("{name} is declared and not in the lock"),
+        _ if lock.top(name).is_none() => format!("{name} is declared but not in the lock"),
         // A lock lists its requirements, unless a person has written it.
         None if lock.root().is_empty() => return None,
-        None => format!("{name} is declared and the lock was not made for it"),
+        None => format!("{name} is declared, but the lock was not generated for it"),
         Some(made_for) if range != "*" && made_for.trim() != range => {
-            format!("{name} is declared as {range} and the lock was made for {made_for:?}")
+            format!("{name} is declared as {range}, but the lock was generated for {made_for:?}")
         }
         Some(_) => return None,
     };
-    let help = "make the lock again with knack skill lock";
+    let help = "regenerate the lock with knack skill lock";
     Some(Finding::new(FindingKind::Lock, NODE_LOCK_FILE, 0, text, help))
 }
 
@@ -214,10 +214,8 @@ fn without_lock(read: Result<Option<NodeRequirements>, Vec<Finding>>) -> Vec<Fin
             FindingKind::NotInstalled,
             file_of(&requirements.source),
             0,
-            format!(
-                "packages of Node are installed by {NODE_LOCK_FILE} alone, which is not there; they have no effect"
-            ),
-            "make it with knack skill lock",
+            format!("packages of Node are installed only from {NODE_LOCK_FILE}, which is missing; they have no effect"),
+            "generate it with knack skill lock",
         )],
         Err(found) => found
             .into_iter()
@@ -306,21 +304,21 @@ mod tests {
                 &list,
                 None,
                 Some(
-                    "package-lock.json: a is declared and not in the lock (make the lock again with knack skill lock)",
+                    "package-lock.json: a is declared but not in the lock (regenerate the lock with knack skill lock)",
                 ),
             ),
             (
                 &["c@^2"],
                 &list,
                 None,
-                Some("package-lock.json: c is declared as ^2 and the lock was made for \"^1\""),
+                Some("package-lock.json: c is declared as ^2, but the lock was generated for \"^1\""),
             ),
             (
                 &["c@^1"],
                 &list[..2],
                 None,
                 Some(
-                    "spec.packages.node: packages of Node are installed by package-lock.json alone, which is not there; they have no effect (make it with knack skill lock)",
+                    "spec.packages.node: packages of Node are installed only from package-lock.json, which is missing; they have no effect (generate it with knack skill lock)",
                 ),
             ),
             (
@@ -391,17 +389,17 @@ mod tests {
             (
                 json("^1"),
                 lock(&json!({"d": "1"}), &["d"]),
-                "c is declared and not in the lock",
+                "c is declared but not in the lock",
             ),
             (
                 json("^2"),
                 lock(&json!({"c": "^1"}), &["c"]),
-                "c is declared as ^2 and the lock was made for \"^1\"",
+                "c is declared as ^2, but the lock was generated for \"^1\"",
             ),
             (
                 json("^1"),
                 lock(&json!({"d": "1"}), &["c", "d"]),
-                "the lock was not made for it",
+                "the lock was not generated for it",
             ),
             (
                 json("git+ssh://x"),

@@ -30,7 +30,7 @@ impl Dependency {
         if !is_name(name) {
             return Err((
                 FindingKind::Requirement,
-                format!("{} is no name of a package", shown(name)),
+                format!("{} is not a package name", shown(name)),
             ));
         }
         // `npm:other@1` is another package of the index under this name.
@@ -39,7 +39,7 @@ impl Dependency {
         let is_other_source = plain.contains(':') || plain.starts_with('.') || (!is_alias && plain.contains('/'));
         if is_other_source {
             let text = format!(
-                "{name} comes from {}, and packages come from the index alone, not from addresses, version control, folders or workspaces",
+                "{name} comes from {}, but packages are installed only from the index, not from URLs, version control, folders or workspaces",
                 shown(range)
             );
             return Err((FindingKind::UrlRequirement, text));
@@ -48,7 +48,7 @@ impl Dependency {
         if !plain.chars().all(is_letter) {
             return Err((
                 FindingKind::Requirement,
-                format!("{name}: {} is no range of versions", shown(range)),
+                format!("{name}: {} is not a version range", shown(range)),
             ));
         }
         let range = if range.is_empty() { "*" } else { range };

@@ -21,7 +21,7 @@ const SHA512_LETTERS: usize = 88;
 /// The system of every run.
 const SYSTEM: &str = "linux";
 
-const HELP: &str = "make the lock again with knack skill lock";
+const HELP: &str = "regenerate the lock with knack skill lock";
 
 /// A package that is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,18 +62,22 @@ impl NodeLock {
             serde_json::from_str(text).map_err(|error| wrong(format!("the file is not valid JSON: {error}")))?;
         match value.get("lockfileVersion").and_then(Value::as_u64) {
             Some(2 | 3) => {}
-            Some(other) => return Err(wrong(format!("lockfileVersion {other}: 2 and 3 are read"))),
-            None => return Err(wrong("lockfileVersion: there is no number".to_owned())),
+            Some(other) => {
+                return Err(wrong(format!(
+                    "lockfileVersion: {other} is not supported; supported are 2 and 3"
+                )));
+            }
+            None => return Err(wrong("lockfileVersion: must be a number".to_owned())),
         }
         let Some(Value::Object(members)) = value.get("packages") else {
-            return Err(wrong("packages: there is no mapping".to_owned()));
+            return Err(wrong("packages: must be a mapping".to_owned()));
         };
         let mut read = Reader::default();
         for (location, entry) in members {
             match entry {
                 Value::Object(entry) if location.is_empty() => read.root(entry),
                 Value::Object(entry) => read.entry(location, entry),
-                _ => read.refuse(location, "it is not a mapping"),
+                _ => read.refuse(location, "it must be a mapping"),
             }
         }
         read.finish()
@@ -238,24 +242,24 @@ impl Reader {
 fn package(location: &str, entry: &Map<String, Value>, optional: bool) -> Result<NodePackage, String> {
     let text = |member: &str| entry.get(member).and_then(Value::as_str);
     let Some(at) = name_of(location) else {
-        return Err("the location is not a chain of names below node_modules".to_owned());
+        return Err("the location is not a path of package names below node_modules".to_owned());
     };
     if entry.get("link") == Some(&Value::Bool(true)) {
-        return Err("it is a link to a folder; packages come from the index alone".to_owned());
+        return Err("it is a link to a folder; packages are installed only from the index".to_owned());
     }
     if entry.get("hasInstallScript") == Some(&Value::Bool(true)) {
         return Err(format!(
-            "{at} needs an install script, which Knack never runs; take a package without one"
+            "{at} needs an install script, which Knack never runs; use a package without one"
         ));
     }
     let name = text("name").unwrap_or(at);
     if !is_name(name) {
-        return Err(format!("{} is no name of a package", shown(name)));
+        return Err(format!("{} is not a package name", shown(name)));
     }
     let version = text("version").ok_or("it has no version")?;
     let is_version = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+');
     if version.is_empty() || version.len() > 128 || !version.bytes().all(is_version) {
-        return Err(format!("{} is no version", shown(version)));
+        return Err(format!("{} is not a version", shown(version)));
     }
     Ok(NodePackage {
         location: location.to_owned(),
@@ -277,7 +281,7 @@ fn file(name: &str, version: &str, resolved: Option<&str>) -> Result<String, Str
     };
     if !resolved.starts_with("https://") && !resolved.starts_with("http://") {
         return Err(format!(
-            "resolved: it comes from {}, and packages come from the index alone, not from version control or files",
+            "resolved: it comes from {}, but packages are installed only from the index, not from version control or files",
             shown(resolved)
         ));
     }
@@ -309,7 +313,7 @@ fn sha512(integrity: Option<&str>) -> Result<String, String> {
     let found = hashes.find(is_hash);
     found
         .map(str::to_owned)
-        .ok_or_else(|| "integrity: there is no sha512".to_owned())
+        .ok_or_else(|| "integrity: must contain a sha512 hash".to_owned())
 }
 
 /// A list of words, or one word.

@@ -79,12 +79,12 @@ fn what_is_not_installed_as_it_says_is_refused_by_name() {
         (
             "node_modules/a",
             json!({"integrity": "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk="}),
-            "integrity: there is no sha512",
+            "integrity: must contain a sha512 hash",
         ),
         (
             "node_modules/a",
             json!({"integrity": "sha512-short=="}),
-            "integrity: there is no sha512",
+            "integrity: must contain a sha512 hash",
         ),
         ("node_modules/a", json!({"link": true}), "a link to a folder"),
         (
@@ -106,9 +106,13 @@ fn what_is_not_installed_as_it_says_is_refused_by_name() {
         (
             "node_modules/a",
             json!({"version": "file:../a"}),
-            "\"file:../a\" is no version",
+            "\"file:../a\" is not a version",
         ),
-        ("node_modules/a", json!({"name": "../a"}), "\"../a\" is no name"),
+        (
+            "node_modules/a",
+            json!({"name": "../a"}),
+            "\"../a\" is not a package name",
+        ),
         ("node_modules/a", json!({"os": ["win32"]}), "another operating system"),
         ("node_modules/../a", json!({}), "the location"),
         ("node_modules/a/../../b", json!({}), "the location"),
@@ -130,19 +134,19 @@ fn a_file_that_is_no_lock_is_refused() {
     for (text, part) in [
         ("{".to_owned(), "not valid JSON"),
         ("[]".to_owned(), "lockfileVersion"),
-        ("{}".to_owned(), "lockfileVersion: there is no number"),
+        ("{}".to_owned(), "lockfileVersion: must be a number"),
         (
             "{\"lockfileVersion\": 1, \"dependencies\": {}}".to_owned(),
-            "lockfileVersion 1: 2 and 3 are read",
+            "lockfileVersion: 1 is not supported; supported are 2 and 3",
         ),
         (
             "{\"lockfileVersion\": 4, \"packages\": {}}".to_owned(),
-            "lockfileVersion 4",
+            "lockfileVersion: 4 is not supported",
         ),
-        ("{\"lockfileVersion\": 2}".to_owned(), "packages: there is no mapping"),
+        ("{\"lockfileVersion\": 2}".to_owned(), "packages: must be a mapping"),
         (
             "{\"lockfileVersion\": 3, \"packages\": {\"node_modules/a\": 1}}".to_owned(),
-            "it is not a mapping",
+            "it must be a mapping",
         ),
         (
             "{\"lockfileVersion\": 3, \"packages\": {\"\": {\"workspaces\": [\"x\"]}}}".to_owned(),

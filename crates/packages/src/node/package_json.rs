@@ -38,7 +38,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<PackageJson, Vec<Finding>> {
     let members = match value.get("dependencies") {
         None | Some(Value::Null) => serde_json::Map::new(),
         Some(Value::Object(members)) => members.clone(),
-        Some(_) => return Err(wrong("dependencies: it is not a mapping".to_owned())),
+        Some(_) => return Err(wrong("dependencies: it must be a mapping".to_owned())),
     };
     if members.len() > crate::MAX_PACKAGES {
         let text = format!("{} dependencies, more than {}", members.len(), crate::MAX_PACKAGES);
@@ -52,7 +52,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<PackageJson, Vec<Finding>> {
     for (name, range) in &members {
         let read = range
             .as_str()
-            .ok_or((FindingKind::Metadata, format!("{name}: its range is not text")))
+            .ok_or((FindingKind::Metadata, format!("{name}: its range must be text")))
             .and_then(|range| Dependency::of(name, range));
         match read {
             Ok(dependency) => dependencies.push(dependency),
@@ -99,7 +99,7 @@ mod tests {
     fn what_cannot_be_used_is_reported_by_name() {
         for (text, kind, part) in [
             ("{", FindingKind::Metadata, "not valid JSON"),
-            ("{\"dependencies\": []}", FindingKind::Metadata, "not a mapping"),
+            ("{\"dependencies\": []}", FindingKind::Metadata, "must be a mapping"),
             ("{\"dependencies\": {\"a\": 1}}", FindingKind::Metadata, "a: its range"),
             (
                 "{\"dependencies\": {\"a\": \"file:../a\"}}",
@@ -109,7 +109,7 @@ mod tests {
             (
                 "{\"dependencies\": {\"../a\": \"1\"}}",
                 FindingKind::Requirement,
-                "\"../a\" is no name",
+                "\"../a\" is not a package name",
             ),
             (
                 "{\"workspaces\": [\"packages/*\"]}",

@@ -23,7 +23,9 @@ pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
     let path = root.join("secret");
     match fs::read(&path) {
         Ok(bytes) => bytes.try_into().map_err(|_| {
-            io::Error::other("the file secret has not 32 bytes; restore it, or remove it and lose access to all skills")
+            io::Error::other(
+                "the file secret does not have 32 bytes; restore it, or remove it and lose access to all skills",
+            )
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut secret = [0; 32];
@@ -64,7 +66,7 @@ pub(super) fn read_one(folder: &Path) -> io::Result<Record> {
     let record: Record = serde_json::from_slice(&fs::read(&path)?)?;
     let named = folder.file_name().and_then(|name| name.to_str());
     if named != Some(&record.id) || !record.id.starts_with(ID_PREFIX) {
-        return Err(io::Error::other("the record is that of another folder"));
+        return Err(io::Error::other("the record belongs to another folder"));
     }
     Ok(record)
 }

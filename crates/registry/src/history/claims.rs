@@ -34,10 +34,10 @@ pub enum ClaimOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimFailure {
     /// Not an execution that a gateway may claim.
-    #[error("it is no execution that can be claimed")]
+    #[error("this execution cannot be claimed")]
     Invalid,
     /// It is not on the disk.
-    #[error("the disk does not take it")]
+    #[error("the claim could not be written to disk")]
     NotKept,
     /// It was claimed before, and its state cannot be read.
     #[error(transparent)]

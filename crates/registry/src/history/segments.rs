@@ -99,7 +99,7 @@ impl Segments {
             self.next = self.next.saturating_add(1);
         }
         let Some(file) = self.files.back_mut() else {
-            return Err(io::Error::other("there is no file"));
+            return Err(io::Error::other("no file is open"));
         };
         let at = (file.number, file.bytes);
         self.torn = true;

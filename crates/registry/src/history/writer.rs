@@ -63,7 +63,7 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
         let dropped = inner.dropped.load(Ordering::Relaxed);
         if dropped > reported {
             (inner.notify)(&format!(
-                "history: {} notes of executions are missing, {dropped} since the start: they came faster than the disk takes them, or it refused them",
+                "history: {} execution records are missing, {dropped} since the start: they arrived faster than the disk could write them, or writes failed",
                 dropped - reported
             ));
             reported = dropped;

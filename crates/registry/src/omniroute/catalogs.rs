@@ -62,10 +62,13 @@ pub(super) async fn search(
         return Ok(json!({"skills": []}));
     }
     if text.chars().count() > TEXT_MAX {
-        return Err(Refusal::invalid("q", format!("at most {TEXT_MAX} characters")));
+        return Err(Refusal::invalid(
+            "q",
+            format!("must have at most {TEXT_MAX} characters"),
+        ));
     }
     if catalog == Catalog::SkillsMp && !(catalogs.has_key && catalogs.active == catalog) {
-        let text = "SkillsMP asks for a key, and there is none; start with --catalog skillsmp and the key in the variable \
+        let text = "SkillsMP requires an API key, but none is configured; start with --catalog skillsmp and the key in the variable \
             that --catalog-key-env names";
         return Err(Refusal::invalid("", text));
     }
@@ -159,10 +162,10 @@ fn read<const MUST: usize, const MAY: usize>(
     may: [&str; MAY],
 ) -> Result<([String; MUST], [Option<String>; MAY]), Refusal> {
     let members: Map<String, Value> = serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid("body", format!("it is no JSON object: {error}")))?;
+        .map_err(|error| Refusal::invalid("body", format!("must be a JSON object: {error}")))?;
     let known: Vec<&str> = must.iter().chain(&may).copied().collect();
     if let Some(unknown) = members.keys().find(|key| !known.contains(&key.as_str())) {
-        let text = format!("there is no such member; there are {}", known.join(", "));
+        let text = format!("unknown field; allowed fields: {}", known.join(", "));
         return Err(Refusal::invalid(unknown, text));
     }
     let wrong = known.iter().find(|name| match members.get(**name) {
@@ -170,14 +173,14 @@ fn read<const MUST: usize, const MAY: usize>(
         Some(value) => !value.is_string(),
     });
     if let Some(wrong) = wrong {
-        return Err(Refusal::invalid(wrong, "it is a text"));
+        return Err(Refusal::invalid(wrong, "must be a string"));
     }
     let text = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
     Ok((must.map(|name| text(name).unwrap_or_default()), may.map(text)))
 }
 
 fn none() -> Refusal {
-    let text = "There is no catalog here to install from; an administrator can name one (knack registry --catalog, in the chart \
+    let text = "No catalog is configured to install from; an administrator can set one (knack registry --catalog, in the chart \
                 registry.catalog.name).";
     Refusal::new(RefusalKind::NotFound, "", text)
 }
@@ -185,7 +188,7 @@ fn none() -> Refusal {
 fn unreachable(catalog: Catalog, error: &WebError) -> Refusal {
     tracing::warn!(catalog = catalog.word(), %error, "a catalog of skills did not answer");
     let text = format!(
-        "The catalog {} did not answer as it should; the log of the registry has the cause.",
+        "The catalog {} did not answer as expected; the log of the registry has the cause.",
         catalog.word()
     );
     Refusal::new(RefusalKind::BadGateway, "", text)

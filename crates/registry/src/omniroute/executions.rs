@@ -241,12 +241,12 @@ struct Wanted {
 impl Wanted {
     fn read(body: &[u8], owner: &Owner) -> Result<Self, Refusal> {
         let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Refusal::invalid("body", format!("it is not JSON: {error}")))?;
+            .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
         let Value::Object(members) = body else {
-            return Err(Refusal::invalid("body", "it is no object"));
+            return Err(Refusal::invalid("body", "must be a JSON object"));
         };
         if let Some(unknown) = members.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
-            let text = format!("there is no such member; there are {}", MEMBERS.join(", "));
+            let text = format!("unknown field; allowed fields: {}", MEMBERS.join(", "));
             return Err(Refusal::invalid(unknown, text));
         }
         super::install::of_caller(&members, owner)?;
@@ -254,7 +254,7 @@ impl Wanted {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) if !text.is_empty() && text.len() <= WORD_MAX => Ok(Some(text.clone())),
             Some(_) => {
-                let text = format!("it is a text of 1 to {WORD_MAX} bytes");
+                let text = format!("must be a string of 1 to {WORD_MAX} bytes");
                 Err(Refusal::invalid(name, text))
             }
         };
@@ -263,13 +263,18 @@ impl Wanted {
             named.extend(word(member)?);
         }
         let Ok([skill]) = <[String; 1]>::try_from(named) else {
-            let text = "one of skillName (a name, name@1.0.0 or name@^1) and skillId names the skill";
+            let text = "set skillName (a name, name@1.0.0 or name@^1) or skillId";
             return Err(Refusal::invalid("skillName", text));
         };
         let input = match members.get("input") {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(input)) => input.clone(),
-            Some(_) => return Err(Refusal::invalid("input", "it is an object, the arguments of the tool")),
+            Some(_) => {
+                return Err(Refusal::invalid(
+                    "input",
+                    "must be an object with the arguments of the tool",
+                ));
+            }
         };
         Ok(Self {
             skill,
@@ -328,7 +333,7 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize),
     let (mut page, mut limit) = (1, LIMIT_DEFAULT);
     let (mut skill, mut status, mut others) = (None, None, false);
     let number = |name: &str, value: &str, most: usize| {
-        number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("a number from 1 to {most}")))
+        number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("must be a number from 1 to {most}")))
     };
     for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
         match key.as_str() {
@@ -337,7 +342,7 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize),
             "skillId" => skill = Some(value),
             "status" => {
                 let words = Status::ALL.map(Status::word).join(", ");
-                let text = format!("it is one of {words}");
+                let text = format!("must be one of {words}");
                 status = Some(Status::of_word(&value).ok_or_else(|| Refusal::invalid("status", text))?);
             }
             "page" => page = number("page", &value, usize::MAX / LIMIT_MAX)?,
@@ -346,7 +351,7 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize),
         }
     }
     if others {
-        let text = "it is whose the credential is; leave it out";
+        let text = "must be the id of the request's credential; omit it";
         return Err(Refusal::invalid("apiKeyId", text));
     }
     let skip = (page - 1) * limit;

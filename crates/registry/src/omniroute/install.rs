@@ -64,12 +64,12 @@ impl Installation {
     /// Reads a body. Errors name the member that is wrong.
     pub(super) fn read(body: &[u8], owner: &Owner) -> Result<Self, Refusal> {
         let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Refusal::invalid("body", format!("it is not JSON: {error}")))?;
+            .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
         let Value::Object(mut members) = body else {
-            return Err(Refusal::invalid("body", "it is no object"));
+            return Err(Refusal::invalid("body", "must be a JSON object"));
         };
         if let Some(unknown) = members.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
-            let text = format!("there is no such member; there are {}", MEMBERS.join(", "));
+            let text = format!("unknown field; allowed fields: {}", MEMBERS.join(", "));
             return Err(Refusal::invalid(unknown, text));
         }
         of_caller(&members, owner)?;
@@ -112,17 +112,17 @@ impl Installation {
         ] {
             let count = text.chars().count();
             if !(1..=most).contains(&count) {
-                let text = format!("it has 1 to {most} characters, and this has {count}");
+                let text = format!("must have 1 to {most} characters, has {count}");
                 return Err(Refusal::invalid(field, text));
             }
         }
         if !document.trim_start_matches('\u{feff}').starts_with("---") {
-            let text = "it is none: such a file begins with ---, its name and what it does";
+            let text = "not a SKILL.md: the file must start with `---`, a name and a description";
             return Err(Refusal::invalid(DOCUMENT_NAMES[0], text));
         }
         let version_given = version.is_some();
         let version = version.as_deref().unwrap_or(registration::DEFAULT_VERSION).parse();
-        let version = version.map_err(|_| Refusal::invalid("version", "it is three numbers such as 1.4.0"))?;
+        let version = version.map_err(|_| Refusal::invalid("version", "must be three numbers such as 1.4.0"))?;
         let record = Registration {
             name,
             version,
@@ -147,7 +147,7 @@ impl Installation {
         if !record.name.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
             return Err(Refusal::invalid(
                 "name",
-                "it has none of the letters a to z and digits, of which the name in requests is made",
+                "must contain a letter from a to z or a digit, since the name in requests is made of these",
             ));
         }
         let files = files(&name)?;
@@ -158,7 +158,7 @@ impl Installation {
         match &draft.version {
             Some(stated) if version_given && *stated != version => {
                 let text =
-                    format!("its SKILL.md says {stated}, and the body {version}; make them equal, or leave one out");
+                    format!("its SKILL.md says {stated}, but the body says {version}; make them equal, or omit one");
                 return Err(Refusal::invalid("version", text));
             }
             Some(_) => {}
@@ -179,7 +179,7 @@ pub(super) fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(
         None => Ok(()),
         Some(id) if id.as_str() == Some(owner.shown()) => Ok(()),
         Some(_) => {
-            let text = "skills belong to the credential that sends the request; leave this out";
+            let text = "skills belong to the credential that sends the request; omit this field";
             Err(Refusal::invalid("apiKeyId", text))
         }
     }
@@ -195,7 +195,7 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
             .is_some_and(|properties| !properties.is_empty())
         {
             let text =
-                "a SKILL.md is no function and takes no arguments; leave it {}, or declare tools in the SKILL.md";
+                "a SKILL.md is not a function and takes no arguments; leave this {}, or declare tools in the SKILL.md";
             return Err(Refusal::invalid("schema.input", text));
         }
         return Ok(Files::from([file(DOCUMENT_NAMES[0], code.clone())]));
@@ -206,9 +206,8 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
         .any(|line| calls.iter().any(|call| line.starts_with(call.as_str())))
     {
         let text = format!(
-            "it is neither the text of a SKILL.md, which begins with ---, nor a Python program with a function \
-             \"def {FUNCTION}(…)\" that takes what schema.input declares; names of handlers, such as {:?}, mean \
-             functions of OmniRoute's process, and none of them is here",
+            "must be the text of a SKILL.md, which starts with ---, or a Python program with a function \
+             \"def {FUNCTION}(…)\" that takes what schema.input declares; names of handlers, such as {:?}, refer to functions of OmniRoute's process, which are not available here",
             record.handler.chars().take(NAMED_CHARS).collect::<String>()
         );
         return Err(Refusal::invalid(CODE, text));

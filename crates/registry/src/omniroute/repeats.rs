@@ -130,12 +130,12 @@ impl<'a> Repeats<'a> {
                 Err(ClaimError::NoHistory) => Err(nobody_knows()),
                 Err(ClaimError::Busy) => {
                     let text =
-                        "Too many runs of this namespace are claimed at this moment; nothing was run, try again.";
+                        "Too many runs of this namespace are claimed at this moment; nothing was run; try again.";
                     Err(Refusal::new(RefusalKind::Throttled, REPEAT_HEADER, text))
                 }
                 Err(ClaimError::Away) => {
                     let text = "The registry, which knows what ran under this key, does not answer this gateway at this moment; \
-                                nothing was run, try again in a few seconds.";
+                                nothing was run; try again in a few seconds.";
                     Err(Refusal::new(RefusalKind::Unavailable, REPEAT_HEADER, text))
                 }
             },
@@ -166,7 +166,7 @@ pub(crate) fn repeat_key(headers: &http::HeaderMap) -> Result<Option<&str>, Refu
         return Ok(None);
     };
     let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
-    let text = format!("a text of 1 to {KEY_MAX} characters");
+    let text = format!("must be a string of 1 to {KEY_MAX} characters");
     key.map(Some).ok_or_else(|| Refusal::invalid(REPEAT_HEADER, text))
 }
 
@@ -177,8 +177,7 @@ pub(super) fn no_history() -> Refusal {
 }
 
 fn nobody_knows() -> Refusal {
-    let text = "without a history of executions nobody knows whether this ran at another replica; set registry.history.enabled \
-                in the chart, or leave this header out";
+    let text = "without a history of executions it is unknown whether this ran at another replica; set registry.history.enabled in the chart, or omit this header";
     Refusal::invalid(REPEAT_HEADER, text)
 }
 

@@ -101,7 +101,7 @@ impl fmt::Display for Clash {
             Self::Twice(skill) => {
                 write!(
                     f,
-                    "skill {}/{} is given twice; the first one is served, remove the other",
+                    "skill {}/{} is defined twice; the first one is served; remove the other",
                     skill.namespace, skill.name
                 )
             }
@@ -112,8 +112,7 @@ impl fmt::Display for Clash {
             ),
             Self::Config { skill, tool, why } => write!(
                 f,
-                "tool \"{tool}\" of skill {}/{} is not offered: of its configuration {why}; \
-                 give values in config of the skill's pin, or with --set",
+                "tool \"{tool}\" of skill {}/{} is not offered: in its configuration, {why}; give values in config of the skill's pin, or with --set",
                 skill.namespace, skill.name
             ),
             Self::ConfigUnknown { skill, names } => write!(
@@ -135,8 +134,7 @@ impl fmt::Display for Clash {
                 let (skill, name) = (&skill.name, names.first().map_or("", String::as_str));
                 write!(
                     f,
-                    "the configuration {} of skill {skill} is taken from Secrets, which there are only on a cluster: \
-                     calls that need it fail; give it with --set-env {skill}.{name}=VARIABLE, or --set",
+                    "the configuration {} of skill {skill} is taken from Secrets, which exist only on a cluster: calls that need it fail; give it with --set-env {skill}.{name}=VARIABLE, or --set",
                     names.join(", ")
                 )
             }

@@ -12,10 +12,7 @@ const NAME_MAX: usize = 64;
 pub(crate) fn notes(param: &ConfigParam) -> Vec<String> {
     let mut notes = Vec::new();
     if !param.has_known_kind() {
-        notes.push(format!(
-            "its type {:?} is not known, so its value is a text",
-            param.kind
-        ));
+        notes.push(format!("its type {:?} is unknown, so its value is a text", param.kind));
     }
     if param.scope.as_deref() == Some("per_call") {
         notes.push("its scope is per_call, and the value that a runtime gives holds for every call".to_owned());
@@ -68,7 +65,7 @@ mod tests {
         for (declared, expected) in [
             (json!({"default": "x"}), None),
             (json!({"type": "number", "default": 0, "min": 0}), None),
-            (json!({"type": "banana"}), Some("\"banana\" is not known")),
+            (json!({"type": "banana"}), Some("\"banana\" is unknown")),
             (json!({"scope": "per_bot"}), None),
             (json!({"scope": "per_call"}), Some("per_call")),
             (json!({"type": "select"}), Some("no options")),

@@ -29,7 +29,7 @@ pub(crate) fn ignored(index: usize, members: &Map<String, Value>) -> Vec<(String
 pub(crate) fn problem(index: usize, path: &str) -> Option<(String, &'static str)> {
     path.strip_suffix(".py").is_none().then(|| {
         let message = format!(
-            "tools[{index}].python is {:?}, which is no Python file",
+            "tools[{index}].python is {:?}, which is not a Python file",
             shortened(path)
         );
         (message, "name a file of the skill that ends with .py")

@@ -51,8 +51,7 @@ impl FunctionLock {
     ///
     /// Errors: one clause that says why it is none.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let lock: Self =
-            serde_json::from_slice(bytes).map_err(|error| format!("it is not what was written: {error}"))?;
+        let lock: Self = serde_json::from_slice(bytes).map_err(|error| format!("it is not valid: {error}"))?;
         if lock.format == FORMAT {
             Ok(lock)
         } else {
@@ -77,7 +76,7 @@ impl FunctionLock {
         match self.files.get(path) {
             None => Err(format!("it has no functions of {path}")),
             Some(locked) if locked.sha256 != sha256(&file.bytes) => {
-                Err(format!("{path} is not the file that it was written from"))
+                Err(format!("{path} has changed since it was written"))
             }
             Some(locked) => Ok(locked.functions.clone()),
         }

@@ -109,9 +109,9 @@ fn without_a_reader_a_missing_stale_or_broken_lock_refuses_the_skill_and_says_wh
         (
             "one\n",
             Some(good.as_str()),
-            "tools.py is not the file that it was written from",
+            "tools.py has changed since it was written",
         ),
-        ("one", Some("{}"), "it is not what was written"),
+        ("one", Some("{}"), "it is not valid"),
         (
             "one",
             Some(&*good.replace("\"risk\"", "\"more\"")),

@@ -135,7 +135,7 @@ impl Fields<'_> {
         let lock = in_lock(path, file, files);
         if lock.is_some_and(|locked| locked.as_ref() != Ok(&found.functions)) {
             let message =
-                format!("it does not declare the functions of {path} as they are now; a cluster refuses the skill");
+                format!("its declarations of the functions of {path} are out of date; a cluster refuses the skill");
             let problem = Problem::new(Severity::Warning, ProblemKind::ToolInvalid, message, LOCK);
             self.problems.push(problem.in_file(LOCK_FILE).on(field));
         }

@@ -44,7 +44,7 @@ fn agentskills_demands(document: &Document, name: &str) -> Vec<Finding> {
         Finding::refused(
             ProblemKind::YamlInvalid,
             "",
-            format!("agentskills does not take this YAML: {reason}"),
+            format!("not valid YAML under the Agent Skills specification: {reason}"),
             help,
         )
     }));

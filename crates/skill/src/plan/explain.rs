@@ -21,7 +21,7 @@ pub fn unused(plan: &Plan, catalog: &Catalog) -> Vec<Note> {
                 ActivationMode::Never => "mode Never",
                 ActivationMode::OnRequest => "mode OnRequest, and the request does not name it",
                 ActivationMode::Listed => "listed; its instructions come when the model loads it",
-                ActivationMode::Auto => "mode Auto, and its score is below 3 or five others are better",
+                ActivationMode::Auto => "mode Auto, and its score is below 3 or five others score higher",
                 ActivationMode::Always => "mode Always, but not in the plan of this request",
             }
         };

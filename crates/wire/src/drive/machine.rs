@@ -229,7 +229,10 @@ impl Drive {
             }
             (DriveState::Reading, DriveInput::End) => self.end(now, out),
             (DriveState::Reading, DriveInput::Failed(_)) => self.fault(
-                &Fault::new(502, "The upstream broke off in the middle of its answer."),
+                &Fault::new(
+                    502,
+                    "The connection to the upstream was lost in the middle of its answer.",
+                ),
                 out,
             ),
             (DriveState::Passing { .. }, DriveInput::Body(bytes)) => out.push(DriveAction::ClientBytes(bytes)),
@@ -242,7 +245,10 @@ impl Drive {
                 self.finish_with(end, out);
             }
             (DriveState::Passing { stream, .. }, DriveInput::Failed(_)) => {
-                let fault = self.named(&Fault::new(502, "The upstream broke off in the middle of its answer."));
+                let fault = self.named(&Fault::new(
+                    502,
+                    "The connection to the upstream was lost in the middle of its answer.",
+                ));
                 if stream {
                     out.push(DriveAction::ClientBytes(fault.frame(self.request.format()).into()));
                 }

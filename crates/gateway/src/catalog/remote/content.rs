@@ -30,7 +30,9 @@ pub(super) enum Missing {
     #[error("{0}")]
     Hub(#[from] HubError),
     /// There is no room for them.
-    #[error("they do not fit: {0}; raise the memory limit of the gateway, or serve it fewer or smaller skills")]
+    #[error(
+        "not enough memory: {0}; raise the memory limit of the gateway, or reduce the number or size of its skills"
+    )]
     Memory(#[from] OverBudget),
 }
 

@@ -317,7 +317,7 @@ impl Follower {
         let Some(restored) = restored else { return };
         tracing::info!(
             runtime = %self.runtime, age_seconds = restored.age.as_secs(),
-            "a saved catalog is there; it is served until the hub answers"
+            "found a saved catalog; it is served until the hub answers"
         );
         self.content.put(restored.trees);
         self.mirror.restore(restored.state);

@@ -73,9 +73,9 @@ impl AnswerDialect for Responses {
         let call = open_call(refusal)?;
         let previous = splice::top_value(body, PREVIOUS).and_then(|span| json::text(body, span))?;
         let text = format!(
-            "The response \"{previous}\" cannot be gone on from by its id: it ends in the call \"{call}\", which has no output. \
+            "The response \"{previous}\" cannot be continued by its id: it ends in the call \"{call}\", which has no output. \
              If that is a call of your application's own tool, send its function_call_output. If it is not, a skill was called, \
-             and its result is not kept any more, or was kept for other credentials: send the items of the conversation in \
+             and its result is no longer stored, or belongs to other credentials: send the items of the conversation in \
              \"{INPUT}\" instead of \"{PREVIOUS}\"."
         );
         Some(Fault {

@@ -11,7 +11,7 @@
 //! whole, not for this gateway or not readable by this version is never used in part.
 //!
 //! A change is a new file that is renamed over the old one: a process that is killed leaves the old one. Nothing is flushed
-//! to the device: the volume is a pod's own and dies with it, and what a crash of the node cuts off the digest finds.
+//! to the device: the volume is a pod's own and dies with it, and the digest detects a file that a node crash truncated.
 
 mod format;
 mod read;

@@ -47,11 +47,11 @@ pub(super) enum Unusable {
         format: u32,
         protocol: u32,
     },
-    #[error("it is of another SkillRuntime, hub or namespace")]
+    #[error("it belongs to another SkillRuntime, hub or namespace")]
     Foreign,
-    #[error("its time is in the future: the clock was set back, and its age is not known")]
+    #[error("its timestamp is in the future: the clock was set back, so its age is unknown")]
     Future,
-    #[error("it does not fit: {0}; raise the memory limit of the gateway")]
+    #[error("not enough memory: {0}; raise the memory limit of the gateway")]
     Memory(#[from] OverBudget),
     #[error("it could not be read in time")]
     Late,
@@ -90,7 +90,7 @@ impl SavedPlace {
                 .min(parts.left()),
         )?;
         let index: SavedIndex = serde_json::from_slice(&parts.take(head.index_bytes)?)
-            .map_err(|_| Unusable::Damaged("its index is not one"))?;
+            .map_err(|_| Unusable::Damaged("its index is invalid"))?;
         drop(room);
         let trees = parts.trees(index.trees, blobs)?;
         parts.end()?;
@@ -103,7 +103,7 @@ impl SavedPlace {
 
     fn head(&self, parts: &mut SavedParts) -> Result<SavedHead, Unusable> {
         let head: SavedHead =
-            serde_json::from_slice(&parts.line()?).map_err(|_| Unusable::Damaged("its first line is not one"))?;
+            serde_json::from_slice(&parts.line()?).map_err(|_| Unusable::Damaged("its first line is invalid"))?;
         if !FORMATS.accepts(head.format) || !PROTOCOLS.accepts(head.protocol) {
             return Err(Unusable::Version {
                 version: head.version,
@@ -125,7 +125,7 @@ struct SavedParts {
     left: u64,
 }
 
-const CUT: Unusable = Unusable::Damaged("it ends too early");
+const CUT: Unusable = Unusable::Damaged("it is truncated");
 
 impl SavedParts {
     fn left(&self) -> usize {
@@ -198,7 +198,7 @@ impl SavedParts {
     fn end(mut self) -> Result<(), Unusable> {
         let expected = format!("{}\n", hex(&self.hash.finalize_reset()));
         if self.left != expected.len() as u64 || self.take(self.left)? != expected.as_bytes() {
-            return Err(Unusable::Damaged("its digest is another one"));
+            return Err(Unusable::Damaged("its digest does not match"));
         }
         Ok(())
     }

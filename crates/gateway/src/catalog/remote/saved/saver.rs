@@ -167,7 +167,7 @@ impl Saving {
 
     fn report(&mut self, why: &str) {
         if self.logged != why {
-            tracing::warn!(file = %self.place.file().display(), why, "the catalog is not saved; a restart without the hub has none");
+            tracing::warn!(file = %self.place.file().display(), why, "the catalog could not be saved; after a restart without the hub there is no catalog");
             why.clone_into(&mut self.logged);
         }
     }
