@@ -533,7 +533,7 @@ async fn without_landlock_or_seccomp_it_refuses_and_names_the_missing_lock() {
     };
     for (locks, words) in [
         (report(true, "NotEnforced"), "no Landlock"),
-        (report(false, "FullyEnforced"), "no seccomp"),
+        (report(false, "FullyEnforced"), "cannot load a seccomp filter"),
     ] {
         let settings = LocalSettings {
             kernel: KernelView::Pretend(locks),

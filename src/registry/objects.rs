@@ -372,6 +372,6 @@ pub(super) mod tests {
             version.description = "d".repeat(4096);
         }
         let refused = large.objects().unwrap_err().to_string();
-        assert!(refused.contains("delete versions"), "{refused}");
+        assert!(refused.contains("delete unused versions"), "{refused}");
     }
 }

@@ -466,7 +466,7 @@ fn packages_are_judged_by_the_rules_of_the_runtime() {
             &locked,
             json!({}),
             rules(json!({"constraints": ["mcp<2"]})),
-            "refused PackagesConflict: mcp==2.1 is fixed",
+            "refused PackagesConflict: mcp==2.1 is pinned",
             Some("Conflict"),
         ),
         (

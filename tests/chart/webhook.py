@@ -154,9 +154,9 @@ class WebhookTable(Table):
     def bad_bodies(self):
         """Answered with a reason, and the next pod has its sidecar all the same."""
         for what, body, status, word in (
-                ("garbage", b"\xff\x00garbage", 400, "no AdmissionReview"), ("nothing", b"", 400, "no AdmissionReview"),
+                ("garbage", b"\xff\x00garbage", 400, "not an AdmissionReview"), ("nothing", b"", 400, "not an AdmissionReview"),
                 ("another kind", json.dumps({"apiVersion": "v1", "kind": "Pod"}).encode(), 400, "Pod of v1"),
-                ("deep", b"[" * 200_000, 400, "no AdmissionReview"), ("large", b" " * (5 << 20), 413, "4 MiB")):
+                ("deep", b"[" * 200_000, 400, "not an AdmissionReview"), ("large", b" " * (5 << 20), 413, "4 MiB")):
             got, text = self.post(body)
             assert_equal((got, word in text), (status, True), "%s: %s" % (what, text))
         assert_equal(self.post(b"{}", path="/elsewhere")[0], 404, "another path")

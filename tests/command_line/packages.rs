@@ -85,7 +85,7 @@ async fn validate_checks_the_packages_of_node_that_a_manifest_lists() {
             json!(["docx@^9", "xlsx"]),
             Some(&lock),
             1,
-            "package-lock.json: xlsx is declared but not in the lock (make the lock again with knack skill lock)",
+            "package-lock.json: xlsx is declared but not in the lock (regenerate the lock with knack skill lock)",
         ),
         (
             "an address",

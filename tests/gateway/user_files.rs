@@ -275,7 +275,7 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
         (form(&[purpose]), "no file received"),
         (form(&[purpose, file, file]), "one file"),
         (form(&[purpose, ("file", None, b"x")]), "no filename"),
-        (form(&[purpose, ("file", Some("a/.."), b"x")]), "no name"),
+        (form(&[purpose, ("file", Some("a/.."), b"x")]), "no file name"),
         (form(&[file]), "purpose is missing"),
         (form(&[file, ("purpose", None, b"batch")]), "is for the provider"),
         (
@@ -295,7 +295,7 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
             form(&[file, purpose, ("expires_after[anchor]", None, b"created_at")]),
             "seconds from 3600",
         ),
-        (form(&[file, purpose, ("x", None, &[0xff])]), "fields beside its file"),
+        (form(&[file, purpose, ("x", None, &[0xff])]), "fields besides its file"),
         (b"nothing".to_vec(), "cannot be read"),
     ] {
         let answer = caller.send_form("/v1/files", body).await;

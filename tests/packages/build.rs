@@ -307,9 +307,9 @@ async fn a_runtime_constrains_versions_and_demands_locks() {
             false,
             &locked[..],
             State::Conflict,
-            "good==1.0 is fixed",
+            "good==1.0 is pinned",
         ),
-        (&["good<2"], false, &for_all[..], State::Conflict, "good==2.0 is fixed"),
+        (&["good<2"], false, &for_all[..], State::Conflict, "good==2.0 is pinned"),
         (&["good>=3"], false, &open[..], State::PackageNotFound, "good"),
         (&[], true, &open, State::Refused, "knack skill lock"),
     ] {

@@ -147,7 +147,7 @@ def test_bad_uploads_are_refused_with_their_field():
         (good + [("elsewhere/x", b"")], "top-level folder"),
         ([(f"{name('bad')}/deep/SKILL.md", document)], "top-level folder"),
         ([("another/SKILL.md", document)], "name"),
-        (good + [good[1]], "came twice"),
+        (good + [good[1]], "was sent twice"),
         (good + [(f"{name('bad')}/../x", b"")], ".."),
         (many, "500 files"),
         (good + [(f"{name('bad')}/large.bin", b"x" * (9 << 20))], "8 MiB"),

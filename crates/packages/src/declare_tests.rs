@@ -135,7 +135,7 @@ fn two_scripts_that_exclude_each_other_are_both_named() {
 fn a_frontmatter_that_cannot_be_used_is_reported_with_its_line() {
     for (packages, line, part) in [
         ("packages: 3", 3, "must be a mapping"),
-        ("packages: {python: x}", 3, "packages.python: it is not a list"),
+        ("packages: {python: x}", 3, "packages.python: it must be a list"),
         ("packages: {pip: [x]}", 3, "unknown key \"pip\""),
         (
             "packages:\n  python:\n    - six\n    - git+https://x/y",

@@ -208,7 +208,7 @@ mod tests {
             [
                 "scripts/b.py:1: the program libreoffice is named, but runs on this machine cannot use it: it opens a socket, and runs have none: it does not start inside the sandbox (on a cluster the image sandbox-office has it)",
                 "SKILL.md:2: the program qpdf is named but not installed on this machine (get it with: apt-get install qpdf, or brew install qpdf)",
-                "scripts/a.py:2: the program soffice is named, but runs cannot start it: it is in /opt/office (install it below /usr)",
+                "scripts/a.py:2: the program soffice is named, but runs cannot start it: it is in /opt/office (install it under /usr)",
             ]
         );
     }

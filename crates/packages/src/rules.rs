@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_constraint_is_a_name_with_versions() {
         for (text, part) in [
-            ("mcp", "has versions"),
+            ("mcp", "must have versions"),
             ("mcp[cli]<2", "no extras"),
             ("git+https://u:secret@x/y", "is a URL"),
             ("", "does not begin with"),
@@ -177,7 +177,7 @@ mod tests {
             (&[][..], false, None, None),
             (&[], true, None, None),
             (&["mcp<2"], true, None, None),
-            (&["mcp>=2"], false, None, Some((State::Conflict, "mcp==1.9.4 is fixed"))),
+            (&["mcp>=2"], false, None, Some((State::Conflict, "mcp==1.9.4 is pinned"))),
             (&["mcp>=2 ; python_version < '3.9'"], false, None, None),
             (&["other>=2"], false, None, None),
             (&[], true, Some("mcp"), Some((State::Refused, "knack skill lock"))),

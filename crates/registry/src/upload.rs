@@ -254,7 +254,7 @@ mod tests {
             (&["a/skill.txt"], NO_DOCUMENT),
             (&["a/SKILL.md", "a/../x"], ". or .."),
             (&["/a/SKILL.md"], "absolute"),
-            (&["a/SKILL.md", "a/SKILL.md"], "came twice"),
+            (&["a/SKILL.md", "a/SKILL.md"], "was sent twice"),
         ] {
             let refused = folder(paths).unwrap_err();
             assert!(refused.message.contains(expected), "{paths:?}: {}", refused.message);

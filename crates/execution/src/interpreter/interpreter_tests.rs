@@ -75,7 +75,7 @@ async fn one_behind_a_closed_directory_is_passed_over_and_named() {
     let note = &found.notes[0];
     assert!(note.starts_with("skipped"), "{note}");
     assert!(
-        note.contains(&*home.to_string_lossy()) && note.contains("closed"),
+        note.contains(&*home.to_string_lossy()) && note.contains("not accessible"),
         "{note}"
     );
 

@@ -325,7 +325,7 @@ mod tests {
             (locks(true, "PartiallyEnforced"), None),
             (locks(true, "NotEnforced"), Some("no Landlock")),
             (locks(true, ""), Some("no Landlock")),
-            (locks(false, "FullyEnforced"), Some("no seccomp filter")),
+            (locks(false, "FullyEnforced"), Some("cannot load a seccomp filter")),
         ] {
             let judged = judge_locks(&report);
             match expected {

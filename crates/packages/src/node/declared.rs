@@ -304,7 +304,7 @@ mod tests {
                 &list,
                 None,
                 Some(
-                    "package-lock.json: a is declared but not in the lock (make the lock again with knack skill lock)",
+                    "package-lock.json: a is declared but not in the lock (regenerate the lock with knack skill lock)",
                 ),
             ),
             (

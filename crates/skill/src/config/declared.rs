@@ -65,7 +65,7 @@ mod tests {
         for (declared, expected) in [
             (json!({"default": "x"}), None),
             (json!({"type": "number", "default": 0, "min": 0}), None),
-            (json!({"type": "banana"}), Some("\"banana\" is not known")),
+            (json!({"type": "banana"}), Some("\"banana\" is unknown")),
             (json!({"scope": "per_bot"}), None),
             (json!({"scope": "per_call"}), Some("per_call")),
             (json!({"type": "select"}), Some("no options")),
