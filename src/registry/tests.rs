@@ -179,6 +179,47 @@ async fn a_change_is_whole_or_absent_after_the_end_at_any_of_its_writes() {
     }
 }
 
+/// A time-out of etcd is a 500 and one of a load balancer a 504, which kube repeats by itself: the write is then a conflict with
+/// itself.
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_kept_and_reported_as_it_is() {
+    for way in WAYS {
+        let (last, before) = way.split_last().unwrap();
+        let undisturbed = started(&Fake::default()).await;
+        for step in way {
+            take(&undisturbed, *step).await.unwrap();
+        }
+        let whole = state(&undisturbed, "draw").await;
+        for status in [500, 504, 409] {
+            for nth in 0..20 {
+                let fake = Fake::default();
+                let cluster = started(&fake).await;
+                for step in before {
+                    take(&cluster, *step).await.unwrap();
+                }
+                let old = state(&cluster, "draw").await;
+                fake.0.lock().unwrap().lost = Some((nth, status));
+                let done = take(&cluster, *last).await;
+                let was_lost = fake.0.lock().unwrap().lost.take().is_none();
+                let cluster = started(&fake).await;
+                Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
+                    .await
+                    .unwrap();
+                let cluster = started(&fake).await;
+                let new = state(&cluster, "draw").await;
+                assert_nothing_is_left(&fake);
+                let expected = if done.is_ok() { &whole } else { &old };
+                assert_eq!(new, *expected, "{way:?} {status} {nth}: {done:?}");
+                // What is there already was written before: that is known without a doubt.
+                assert!(done.is_ok() || status == 500, "{way:?} {status} {nth}: {done:?}");
+                if !was_lost {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_was_written_is_read_at_once_and_old_content_goes() {
     let fake = Fake::default();
