@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
 use knack_registry::{Draft, Files, Mode, Page, Paged, Record, Stamp, StoreError};
+use knack_vocabulary::NAME_MAX_BYTES;
 use kube::Client;
 use kube::runtime::watcher::Event;
 
@@ -153,6 +154,12 @@ impl Cluster {
         if let Some(there) = self.read(|index| index.named(namespace, &draft.name).cloned()) {
             return Err(taken(&there));
         }
+        if draft.name.len() > NAME_MAX_BYTES {
+            return Err(StoreError::LongName {
+                name: draft.name,
+                most: NAME_MAX_BYTES,
+            });
+        }
         if draft
             .litellm
             .as_ref()
@@ -212,14 +219,29 @@ impl Cluster {
         draft: Draft,
         make_default: bool,
     ) -> Result<Record, StoreError> {
-        self.room(namespace, draft.bytes, false)?;
-        let bare = Draft {
-            files: Files::new(),
-            ..draft.clone()
-        };
+        let (bare, files) = self.fitting(namespace, draft)?;
         // The id is that of the attempt: another writer may have made a version before it.
         let change = move |record: &Record| record.with_version(&bare, make_default, &Stamp::of_now());
-        self.change((namespace, by), id, &change, Some(draft.files)).await
+        self.change((namespace, by), id, &change, Some(files)).await
+    }
+
+    /// Keeps one more version, for which the oldest may have to go.
+    pub(super) async fn add_in_turn(
+        &self,
+        (namespace, by): (&str, &str),
+        id: &str,
+        draft: Draft,
+    ) -> Result<Record, StoreError> {
+        let (bare, files) = self.fitting(namespace, draft)?;
+        let change = move |record: &Record| record.with_version_in_turn(&bare, &Stamp::of_now());
+        self.change((namespace, by), id, &change, Some(files)).await
+    }
+
+    /// A version for which there is room, and its files.
+    fn fitting(&self, namespace: &str, draft: Draft) -> Result<(Draft, Files), StoreError> {
+        self.room(namespace, draft.bytes, false)?;
+        let (files, bare) = (draft.files, Files::new());
+        Ok((Draft { files: bare, ..draft }, files))
     }
 
     /// Serves another version where none is named.
