@@ -1,5 +1,6 @@
 //! A client of OpenAI's Skills API: that of `knack dev --registry`, or the provider's own.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -33,6 +34,9 @@ pub struct ServerArgs {
     /// Environment variable that holds the API key; skills belong to it
     #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
     key_env: String,
+    /// Connect to this address, whatever the name in the URL has: 127.0.0.1 behind kubectl port-forward
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
     #[command(flatten)]
     ca: CaArgs,
 }
@@ -105,14 +109,18 @@ impl SkillsApi {
     pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
         let key = bearer(&args.key_env, &args.to)?;
         // A key goes to the host that was named, and nowhere else.
-        let client = args
+        let mut client = args
             .ca
             .roots()?
             .http()
             .redirect(Policy::none())
             .timeout(EXCHANGE_TIMEOUT)
-            .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
-            .build()?;
+            .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")));
+        if let (Some(address), Some(host)) = (args.address, args.to.host_str()) {
+            // A proxy would look the name up itself. Port 0 leaves that of the URL.
+            client = client.no_proxy().resolve(host, SocketAddr::new(address, 0));
+        }
+        let client = client.build()?;
         let base = args.to.as_str().trim_end_matches('/');
         let base = base.strip_suffix("/v1").unwrap_or(base);
         Ok(Self {

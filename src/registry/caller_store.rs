@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use knack_hub_api::{Problem, ProblemCode};
 use knack_memory::{MemoryBudget, MemoryShare};
-use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, Record, Store, StoreError};
+use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, Record, Store, StoreError, document};
 
 use super::cluster::Cluster;
 use crate::access_review::Deed;
@@ -89,6 +89,20 @@ impl CallerStore {
         self.demand(verb, owner, Some(&record.name)).await
     }
 
+    /// The files of a version that the caller may read, and the memory that they take.
+    async fn taken(&self, owner: &Owner, id: &str, number: u32) -> Result<(Files, MemoryShare), StoreError> {
+        let record = self.seen(owner, id).await?;
+        let version = record.version(number).ok_or(StoreError::NotFound)?;
+        let bytes = usize::try_from(version.bytes)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(COPIES);
+        let share = self.shared.downloads.try_take(bytes).map_err(|_| {
+            StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
+        })?;
+        let files = self.shared.cluster.content(owner.as_str(), id, number).await?;
+        Ok((files, share))
+    }
+
     /// Where a change is made, and who makes it.
     fn by<'a>(&'a self, owner: &'a Owner) -> (&'a str, &'a str) {
         (owner.as_str(), &self.caller.username)
@@ -121,6 +135,11 @@ impl Store for CallerStore {
         self.demand_change("update", owner, id).await?;
         let cluster = &self.shared.cluster;
         cluster.add_version(self.by(owner), id, draft, make_default).await
+    }
+
+    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<Record, StoreError> {
+        self.demand_change("update", owner, id).await?;
+        self.shared.cluster.add_in_turn(self.by(owner), id, draft).await
     }
 
     async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
@@ -161,15 +180,14 @@ impl Store for CallerStore {
     }
 
     async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError> {
-        let record = self.seen(owner, id).await?;
-        let version = record.version(number).ok_or(StoreError::NotFound)?;
-        let bytes = usize::try_from(version.bytes)
-            .unwrap_or(usize::MAX)
-            .saturating_mul(COPIES);
-        let share = self.shared.downloads.try_take(bytes).map_err(|_| {
-            StoreError::Unavailable("too much skill content is being read at this moment; try again".to_owned())
-        })?;
+        let (files, share) = self.taken(owner, id, number).await?;
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push(share);
-        self.shared.cluster.content(owner.as_str(), id, number).await
+        Ok(files)
+    }
+
+    async fn document(&self, owner: &Owner, id: &str, number: u32) -> Result<Option<String>, StoreError> {
+        // The rest of the folder, and its share of the memory, go before the next one of a list comes.
+        let (files, _share) = self.taken(owner, id, number).await?;
+        Ok(document(&files))
     }
 }

@@ -9,13 +9,16 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
 use knack_registry::{Draft, Files, Mode, Page, Paged, Record, Stamp, StoreError};
+use knack_vocabulary::NAME_MAX_BYTES;
 use kube::Client;
 use kube::runtime::watcher::Event;
 
 use super::content::{Contents, config_maps};
 use super::failure::{is_conflict, is_missing, store_error};
+use super::fate::{Fate, is_gone};
 use super::index::SkillIndex;
 use super::known::{Is, Known};
 use super::managed::manager;
@@ -151,6 +154,12 @@ impl Cluster {
         if let Some(there) = self.read(|index| index.named(namespace, &draft.name).cloned()) {
             return Err(taken(&there));
         }
+        if draft.name.len() > NAME_MAX_BYTES {
+            return Err(StoreError::LongName {
+                name: draft.name,
+                most: NAME_MAX_BYTES,
+            });
+        }
         if draft
             .litellm
             .as_ref()
@@ -181,15 +190,18 @@ impl Cluster {
             .map_err(|error| store_error(&error))?;
         let created = match skills.create_main(&record.name, objects, by).await {
             Ok(created) => created,
-            Err(error) => {
-                // What is left of it is swept.
-                let _ = contents.delete(uploaded.all_config_maps()).await;
-                if !is_conflict(&error) {
-                    return Err(store_error(&error));
+            Err(error) => match Fate::of(&skills, &record.name, error, |there| there.names(&version.id)).await {
+                Fate::Done(created) => *created,
+                Fate::Refused(error, there) => {
+                    // What is left of it is swept.
+                    let _ = contents.delete(uploaded.all_config_maps()).await;
+                    if !is_conflict(&error) {
+                        return Err(store_error(&error));
+                    }
+                    return Err(there.map_or_else(|| conflict(&record.name), |there| taken(&there)));
                 }
-                let there = skills.get(&record.name).await.ok().and_then(|there| Known::of(&there));
-                return Err(there.map_or_else(|| conflict(&record.name), |there| taken(&there)));
-            }
+                Fate::Unknown(error) => return Err(store_error(&error)),
+            },
         };
         self.note(&created);
         // They are the skill's as soon as it names them; the sweep gives them to it if this does not.
@@ -207,14 +219,29 @@ impl Cluster {
         draft: Draft,
         make_default: bool,
     ) -> Result<Record, StoreError> {
+        let (bare, files) = self.fitting(namespace, draft)?;
+        // The id is that of the attempt: another writer may have made a version before it.
+        let change = move |record: &Record| record.with_version(&bare, make_default, &Stamp::of_now());
+        self.change((namespace, by), id, &change, Some(files)).await
+    }
+
+    /// Keeps one more version, for which the oldest may have to go.
+    pub(super) async fn add_in_turn(
+        &self,
+        (namespace, by): (&str, &str),
+        id: &str,
+        draft: Draft,
+    ) -> Result<Record, StoreError> {
+        let (bare, files) = self.fitting(namespace, draft)?;
+        let change = move |record: &Record| record.with_version_in_turn(&bare, &Stamp::of_now());
+        self.change((namespace, by), id, &change, Some(files)).await
+    }
+
+    /// A version for which there is room, and its files.
+    fn fitting(&self, namespace: &str, draft: Draft) -> Result<(Draft, Files), StoreError> {
         self.room(namespace, draft.bytes, false)?;
-        let stamp = Stamp::of_now();
-        let bare = Draft {
-            files: Files::new(),
-            ..draft.clone()
-        };
-        let change = move |record: &Record| record.with_version(&bare, make_default, &stamp);
-        self.change((namespace, by), id, &change, Some(draft.files)).await
+        let (files, bare) = (draft.files, Files::new());
+        Ok((Draft { files: bare, ..draft }, files))
     }
 
     /// Serves another version where none is named.
@@ -256,10 +283,7 @@ impl Cluster {
         change: &Change<'_>,
         files: Option<Files>,
     ) -> Result<Record, StoreError> {
-        let (contents, skills) = (
-            Contents::of(&self.client, namespace),
-            Skills::of(&self.client, namespace),
-        );
+        let skills = Skills::of(&self.client, namespace);
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
@@ -272,35 +296,62 @@ impl Cluster {
                 let number = after.record.latest().map_or(0, |version| version.number);
                 after.shards.insert(number, made.len());
             }
-            let objects = after.objects()?;
-            contents
-                .create(&made, Some(&main))
-                .await
-                .map_err(|error| store_error(&error))?;
-            let beside = skills
-                .versions(&known.name)
-                .await
-                .map_err(|error| store_error(&error))?;
-            let committed = async {
-                skills.bring_before(&main, &before, &objects, &beside).await?;
-                skills.replace_main(&main, &objects, by).await
+            let Some(written) = self.commit((&main, by), (&before, &after), &made).await? else {
+                continue;
             };
-            match committed.await {
-                Ok(written) => {
-                    self.note(&written);
-                    self.tidy(&written, (&before, &after)).await;
-                    return Ok(after.record);
-                }
-                Err(error) => {
-                    let names = made.iter().filter_map(|map| map.metadata.name.clone());
-                    let _ = contents.delete(names).await;
-                    if !is_conflict(&error) {
-                        return Err(store_error(&error));
-                    }
-                }
+            self.note(&written);
+            // What another writer has made of it meanwhile is that one's to tidy.
+            if Uploaded::of(&written).as_ref() == Some(&after) {
+                self.tidy(&written, (&before, &after)).await;
             }
+            return Ok(after.record);
         }
         Err(conflict(&known.name))
+    }
+
+    /// Writes a state of a skill over the one that was read, with the ConfigMaps that are new in it. `None`: another writer was
+    /// faster, and nothing was changed.
+    async fn commit(
+        &self,
+        (main, by): (&Skill, &str),
+        (before, after): (&Uploaded, &Uploaded),
+        made: &[ConfigMap],
+    ) -> Result<Option<Skill>, StoreError> {
+        let (name, namespace) = (&after.record.name, main.metadata.namespace.clone().unwrap_or_default());
+        let (contents, skills) = (
+            Contents::of(&self.client, &namespace),
+            Skills::of(&self.client, &namespace),
+        );
+        // Before anything is made: a record that is too large is refused.
+        let objects = after.objects()?;
+        let prepared = async {
+            contents.create(made, Some(main)).await?;
+            skills.versions(name).await
+        };
+        let beside = prepared.await.map_err(|error| store_error(&error))?;
+        let committed = async {
+            skills.bring_before(main, before, &objects, &beside).await?;
+            skills.replace_main(main, &objects, by).await
+        };
+        let error = match committed.await {
+            Ok(written) => return Ok(Some(written)),
+            Err(error) => error,
+        };
+        let is_upload = !made.is_empty();
+        match Fate::of(&skills, name, error, |there| there.has(after, is_upload)).await {
+            Fate::Done(written) => Ok(Some(*written)),
+            Fate::Refused(error, _) => {
+                // What is left of it is swept.
+                let _ = contents
+                    .delete(made.iter().filter_map(|map| map.metadata.name.clone()))
+                    .await;
+                if is_conflict(&error) {
+                    return Ok(None);
+                }
+                Err(store_error(&error))
+            }
+            Fate::Unknown(error) => Err(store_error(&error)),
+        }
     }
 
     /// The object of a skill as it is now, if the registry may write it.
@@ -362,13 +413,15 @@ impl Cluster {
                 }
                 let (main, uploaded) = self.owned(&skills, &known.name, id).await?;
                 match skills.delete(&main).await {
-                    Ok(()) => {
+                    Err(error) if !is_gone(&skills, &main).await => {
+                        if !is_conflict(&error) {
+                            return Err(store_error(&error));
+                        }
+                    }
+                    _ => {
                         self.note_gone(&main);
                         return Ok(uploaded.record);
                     }
-                    Err(error) if is_missing(&error) => return Err(StoreError::NotFound),
-                    Err(error) if is_conflict(&error) => {}
-                    Err(error) => return Err(store_error(&error)),
                 }
             }
             Err(conflict(&known.name))
@@ -378,11 +431,7 @@ impl Cluster {
 }
 
 /// The ConfigMaps of the version that a record has last. Hashing megabytes is beside the threads that serve requests.
-async fn built(
-    namespace: &str,
-    record: &Record,
-    files: Files,
-) -> Result<Vec<k8s_openapi::api::core::v1::ConfigMap>, StoreError> {
+async fn built(namespace: &str, record: &Record, files: Files) -> Result<Vec<ConfigMap>, StoreError> {
     let version = record.latest().cloned().ok_or(StoreError::NotFound)?;
     let (namespace, name) = (namespace.to_owned(), record.name.clone());
     let work = tokio::task::spawn_blocking(move || config_maps(&namespace, &name, &version, &files));

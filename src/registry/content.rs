@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use super::failure::{is_missing, store_error};
+use super::failure::{is_conflict, is_missing, store_error};
 use super::objects::{config_map_name, owner, shard_name};
 use crate::api_call::{CallError, call};
 use crate::artifact;
@@ -66,7 +66,11 @@ impl Contents {
             let mut config_map = config_map.clone();
             config_map.metadata.owner_references = main.map(|main| vec![owner(main)]);
             let what = || self.what("create", &config_map.name_any());
-            call(what, self.api.create(&post(), &config_map)).await?;
+            match call(what, self.api.create(&post(), &config_map)).await {
+                // No other upload has its name: it is there by a call whose answer was lost, and which was repeated.
+                Err(error) if !is_conflict(&error) => return Err(error),
+                _ => {}
+            }
         }
         Ok(())
     }

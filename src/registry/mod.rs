@@ -14,6 +14,7 @@ mod catalogs;
 mod cluster;
 mod content;
 mod failure;
+mod fate;
 mod files;
 mod history;
 mod index;

@@ -75,6 +75,20 @@ impl Uploaded {
         versions.flat_map(|version| self.config_maps(version))
     }
 
+    /// Whether it has the version of an id.
+    pub(super) fn names(&self, id: &str) -> bool {
+        self.record.versions.iter().any(|version| version.id == id)
+    }
+
+    /// Whether a change to `after` was written: it has the version that was uploaded, whatever was changed since, or it is in that
+    /// state. The time of a change is to the microsecond.
+    pub(super) fn has(&self, after: &Self, is_upload: bool) -> bool {
+        match after.record.latest() {
+            Some(made) if is_upload => self.names(&made.id),
+            _ => self.record == after.record,
+        }
+    }
+
     /// With another state of the record; what it does not name any more has no ConfigMaps.
     pub(super) fn with(&self, record: Record) -> Self {
         let shards = self.shards.iter().map(|(number, count)| (*number, *count));

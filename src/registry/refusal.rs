@@ -1,9 +1,8 @@
 //! Refusals of the registry's own, as answers: in the dialect of the call, or to a gateway as a status and a line.
 //! What the Skills APIs themselves refuse has its status in `knack_registry`.
 
-use axum::body::Body;
 use bytes::Bytes;
-use http::{Response, StatusCode, header};
+use http::{Response, StatusCode};
 use knack_hub_api::{Problem, ProblemCode};
 use knack_registry::{ApiCall, Denial, deny};
 
@@ -38,15 +37,4 @@ pub(super) fn denied(call: &ApiCall, problem: &Problem) -> Response<Bytes> {
         _ => Denial::Invalid,
     };
     deny(call, denial, problem.message.clone(), problem.retry_after_seconds)
-}
-
-/// 404: no path of a Skills API.
-pub(super) fn no_api(text: &str) -> Response<Body> {
-    let body = serde_json::json!({"error": {"message": text, "type": "invalid_request_error"}}).to_string();
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    response
 }

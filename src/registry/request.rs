@@ -10,14 +10,14 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 use knack_hub_api::{Problem, ProblemCode, is_label};
-use knack_registry::{ApiCall, ApiRequest, Dialect, OmniRoute, Owner, Registry as Apis, route};
+use knack_registry::{ApiCall, ApiRequest, Dialect, OmniRoute, Owner, Registry as Apis, no_such_path, route};
 use knack_serving::probes::Probes as _;
 use knack_serving::sources::{Pace, Turn};
 use knack_vocabulary::HEADER_CLIENT;
 
 use super::caller::authenticate;
 use super::caller_store::CallerStore;
-use super::refusal::{denied, no_api, too_many};
+use super::refusal::{denied, too_many};
 use super::state::RegistryState;
 use crate::hub::auth::Caller;
 
@@ -34,12 +34,13 @@ const NAMESPACES: &str = "/namespaces/";
 pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Request) -> Response<Body> {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let unknown = |text: &str| no_such_path(&method, request.uri(), request.headers(), text).map(Body::from);
     let (named, bare) = match namespace_of(&path) {
         Ok((named, bare)) => (named, bare.to_owned()),
-        Err(text) => return no_api(&text),
+        Err(text) => return unknown(&text),
     };
     let Some(call) = route(&method, &bare, request.uri().query(), request.headers()) else {
-        return no_api("no such skill, or not a path of a Skills API; ids of uploaded skills start with skill_knack_");
+        return unknown("no such skill, or not a path of a Skills API; ids of uploaded skills start with skill_knack_");
     };
     let (who, response) = respond(&state, &call, named, request).await;
     let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());

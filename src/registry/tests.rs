@@ -3,20 +3,24 @@
 mod fake;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use knack_api::Skill;
-use knack_registry::{Draft, Files, Mode, Page, Record, Stamp, StoreError};
+use knack_memory::MemoryBudget;
+use knack_registry::{Draft, Files, Mode, Owner, Page, Record, Stamp, Store as _, StoreError};
 use knack_skill::model::SkillFile;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use fake::Fake;
 
+use super::caller_store::{CallerStore, Shared};
 use super::cluster::{Cluster, SKILLS_MAX};
 use super::objects::tests::{object, uploaded};
 use super::objects::{Uploaded, version_of};
 use super::sweep::sweep;
+use crate::hub::auth::{Caller, Rights};
 
 /// Who asks, from where.
 const OF: (&str, &str) = ("team", "system:serviceaccount:team:app");
@@ -179,6 +183,47 @@ async fn a_change_is_whole_or_absent_after_the_end_at_any_of_its_writes() {
     }
 }
 
+/// A time-out of etcd is a 500 and one of a load balancer a 504, which kube repeats by itself: the write is then a conflict with
+/// itself.
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_kept_and_reported_as_it_is() {
+    for way in WAYS {
+        let (last, before) = way.split_last().unwrap();
+        let undisturbed = started(&Fake::default()).await;
+        for step in way {
+            take(&undisturbed, *step).await.unwrap();
+        }
+        let whole = state(&undisturbed, "draw").await;
+        for status in [500, 504, 409] {
+            for nth in 0..20 {
+                let fake = Fake::default();
+                let cluster = started(&fake).await;
+                for step in before {
+                    take(&cluster, *step).await.unwrap();
+                }
+                let old = state(&cluster, "draw").await;
+                fake.0.lock().unwrap().lost = Some((nth, status));
+                let done = take(&cluster, *last).await;
+                let was_lost = fake.0.lock().unwrap().lost.take().is_none();
+                let cluster = started(&fake).await;
+                Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
+                    .await
+                    .unwrap();
+                let cluster = started(&fake).await;
+                let new = state(&cluster, "draw").await;
+                assert_nothing_is_left(&fake);
+                let expected = if done.is_ok() { &whole } else { &old };
+                assert_eq!(new, *expected, "{way:?} {status} {nth}: {done:?}");
+                // What is there already was written before: that is known without a doubt.
+                assert!(done.is_ok() || status == 500, "{way:?} {status} {nth}: {done:?}");
+                if !was_lost {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_was_written_is_read_at_once_and_old_content_goes() {
     let fake = Fake::default();
@@ -227,7 +272,10 @@ async fn of_two_writers_of_one_name_one_wins_and_the_other_leaves_nothing() {
     Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
         .await
         .unwrap();
-    assert_eq!(state(&started(&fake).await, "draw").await.unwrap().0.len(), 3);
+    let cluster = started(&fake).await;
+    assert_eq!(state(&cluster, "draw").await.unwrap().0.len(), 3);
+    let versions = cluster.find("team", "draw").unwrap().versions;
+    assert!(versions.is_sorted_by_key(|version| &version.id), "{versions:?}");
     assert_nothing_is_left(&fake);
 }
 
@@ -266,6 +314,64 @@ async fn what_others_manage_is_never_written() {
     assert_eq!(fake.0.lock().unwrap().writes, writes, "nothing was written");
     let taken = cluster.create(OF, None, draft("applied", "x")).await;
     assert!(matches!(taken, Err(StoreError::NameTaken { .. })), "{taken:?}");
+}
+
+/// Objects and the labels of their ConfigMaps have shorter names than folders.
+#[tokio::test]
+async fn a_name_that_no_object_has_is_refused_before_anything_is_made() {
+    let fake = Fake::default();
+    let cluster = started(&fake).await;
+    let refused = cluster.create(OF, None, draft(&"a".repeat(64), "x")).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("has 64 characters, and 63 are the most"), "{text}");
+    assert_eq!(fake.0.lock().unwrap().writes, 0);
+    cluster.create(OF, None, draft(&"a".repeat(63), "x")).await.unwrap();
+}
+
+/// A list of Agent Flow's API reads the document of every skill: together they may be larger than the memory for downloads.
+#[tokio::test]
+async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads() {
+    let fake = Fake::default();
+    let cluster = started(&fake).await;
+    let large = |name: &str| Draft {
+        bytes: 100 << 10,
+        ..draft(name, "x")
+    };
+    for name in ["one", "two", "three"] {
+        cluster.create(OF, None, large(name)).await.unwrap();
+    }
+    let all = Page {
+        after: None,
+        limit: 9,
+        newest_first: false,
+    };
+    let records = cluster.list("team", &all).unwrap().items;
+    let shared = Shared {
+        rights: Rights::new(cluster.client.clone()),
+        cluster,
+        // One of them, as a zip is made of it.
+        downloads: MemoryBudget::new(200 << 10),
+    };
+    let caller = Caller {
+        namespace: "team".to_owned(),
+        service_account: "app".to_owned(),
+        uid: String::new(),
+        username: OF.1.to_owned(),
+        groups: Vec::new(),
+        extra: BTreeMap::new(),
+        expires: u64::MAX,
+        acting_for: None,
+    };
+    let store = CallerStore::new(Arc::new(shared), caller);
+    let owner = Owner::namespace("team");
+    for record in &records {
+        let document = store.document(&owner, &record.id, 1).await.unwrap().unwrap();
+        assert!(document.contains(&record.name), "{document}");
+    }
+    store.content(&owner, &records[0].id, 1).await.unwrap();
+    // A download keeps its share until it is sent.
+    let refused = store.content(&owner, &records[1].id, 1).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
 }
 
 /// A list of ten thousand skills. Beside it, what copying its records takes: no page is faster than that.

@@ -64,6 +64,31 @@ async fn a_pushed_skill_is_served_and_pushed_again_it_is_a_new_version() {
     );
     assert!(lines[2].ends_with("Adds numbers."), "{shown}");
 
+    // Behind a forwarded port the name is another one than what is looked up.
+    let forwarded = program.url.replace("127.0.0.1", "knack-registry.localhost");
+    let named = [
+        "skill",
+        "versions",
+        "good",
+        "--to",
+        &forwarded,
+        "--address",
+        "127.0.0.1",
+    ];
+    let output = knack(path, &named, &[("OPENAI_API_KEY", "one")]).await;
+    assert_eq!(out(&output), shown, "{}", err(&output));
+    let elsewhere = [
+        "skill",
+        "versions",
+        "good",
+        "--to",
+        &program.url.replace("127.0.0.1", "localhost"),
+        "--address",
+        "127.0.0.9",
+    ];
+    let output = knack(path, &elsewhere, &[("OPENAI_API_KEY", "one")]).await;
+    assert!(err(&output).contains("error sending request"), "{}", err(&output));
+
     // Another key has skills of its own.
     let output = knack(path, &listed, &[("OPENAI_API_KEY", "two")]).await;
     assert!(

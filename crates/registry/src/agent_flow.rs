@@ -84,7 +84,10 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
                     .map_err(|error| Refusal::of(error, &name))?,
                 None => Files::new(),
             };
-            let record = replace(store, owner, &record, draft(&name, files, content)?).await?;
+            // There are no versions here, so the oldest makes room.
+            let draft = draft(&name, files, content)?;
+            let record = store.add_in_turn(owner, &record.id, draft).await;
+            let record = record.map_err(|error| not_found(error, &name))?;
             Ok((200, Some(detail(&record, content)?)))
         }
         AgentFlow::Delete(name) => {
@@ -139,41 +142,24 @@ fn draft(name: &str, mut files: Files, content: &str) -> Result<Draft, Refusal> 
     check(name, files, Profile::Load)
 }
 
-/// Makes a version the default. There are no versions here, so the oldest makes room.
-async fn replace(store: &dyn Store, owner: &Owner, record: &Record, draft: Draft) -> Result<Record, Refusal> {
-    let refused = |error| not_found(error, &record.name);
-    match store.add_version(owner, &record.id, draft.clone(), true).await {
-        Err(StoreError::TooManyVersions { .. }) => {
-            let oldest = record
-                .versions
-                .iter()
-                .find(|version| record.default != Some(version.number));
-            let oldest = oldest.ok_or_else(|| missing(&record.name))?.number;
-            store.delete_version(owner, &record.id, oldest).await.map_err(refused)?;
-            store.add_version(owner, &record.id, draft, true).await.map_err(refused)
-        }
-        done => done.map_err(refused),
-    }
-}
-
 async fn document(store: &dyn Store, owner: &Owner, record: &Record) -> Result<String, Refusal> {
     let number = record.default.ok_or_else(|| missing(&record.name))?;
-    let files = store.content(owner, &record.id, number).await;
-    let files = files.map_err(|error| not_found(error, &record.name))?;
-    let file = DOCUMENT_NAMES.iter().find_map(|name| files.get(*name));
-    let file = file.ok_or_else(|| missing(&record.name))?;
-    Ok(String::from_utf8_lossy(&file.bytes).into_owned())
+    let content = store.document(owner, &record.id, number).await;
+    let content = content.map_err(|error| not_found(error, &record.name))?;
+    content.ok_or_else(|| missing(&record.name))
 }
 
-/// The newest change first; what this API cannot read is left out.
+/// The newest change first. Left out is what this API cannot read, and what was deleted meanwhile; never what could not be read
+/// at this moment, since nobody would miss it.
 async fn list(store: &dyn Store, owner: &Owner) -> Result<Value, Refusal> {
     let mut records = all(store, owner).await.map_err(|error| Refusal::of(error, ""))?;
     records.sort_by_key(|record| std::cmp::Reverse(record.updated));
     let total = records.len();
     let mut skills = Vec::new();
     for record in records.iter().take(LIST_MAX) {
-        let Ok(content) = document(store, owner, record).await else {
-            continue;
+        let content = match document(store, owner, record).await {
+            Err(refused) if refused.kind == RefusalKind::NotFound => continue,
+            read => read?,
         };
         if let Ok(skill) = agent_flow::get(&record.name, Some(&content)) {
             skills.push(summary(record, &skill));

@@ -122,7 +122,7 @@ impl Refusal {
             StoreError::Unfit(_) => Self::invalid("files", error.to_string()),
             StoreError::Forbidden(_) => Self::new(RefusalKind::Forbidden, "", error.to_string()),
             StoreError::Unavailable(_) => Self::new(RefusalKind::Unavailable, "", error.to_string()),
-            StoreError::OtherName { .. } => Self::invalid("name", error.to_string()),
+            StoreError::OtherName { .. } | StoreError::LongName { .. } => Self::invalid("name", error.to_string()),
             StoreError::TooManyVersions { .. } => Self::invalid("versions", error.to_string()),
             StoreError::Full(_) => Self::new(RefusalKind::Full, "", error.to_string()),
             StoreError::Failed(cause) => {

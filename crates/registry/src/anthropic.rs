@@ -38,18 +38,17 @@ pub(crate) fn page(query: Option<&str>, id: &str, beta: bool) -> Result<Page, Re
                 let after = value
                     .strip_prefix(PAGE_PREFIX)
                     .filter(|after| after.starts_with(expected));
-                let after = after.ok_or_else(|| {
-                    Refusal::invalid(
-                        "page",
-                        "page: not a next_page value of this list; omit it to start at the first page",
-                    )
-                })?;
-                page.after = Some(after.to_owned());
+                page.after = Some(after.ok_or_else(no_such_page)?.to_owned());
             }
             _ => {}
         }
     }
     Ok(page)
+}
+
+/// The refusal of a token that is of no page.
+pub(crate) fn no_such_page() -> Refusal {
+    Refusal::invalid("page", "page: not a next_page of this list; begin without it")
 }
 
 pub(crate) fn may_be_named(name: &str) -> Result<(), Refusal> {

@@ -1,4 +1,5 @@
-//! The one validation of every upload: the strict profile.
+//! The one validation of every upload, by the profile of its API: those of Anthropic and OpenAI by the strict one; those of Agent
+//! Flow, OmniRoute and LiteLLM, which have rules of their own and know fields that the strict one refuses, as folders are loaded.
 
 use knack_skill::model::{ActivationMode, Skill, SkillRef, Upload};
 use knack_skill::problem::{Problem, Profile};
@@ -15,6 +16,9 @@ const NAMESPACE: &str = "uploads";
 /// Problems that one answer names; an author mends the first ones first.
 const TOLD_MAX: usize = 5;
 
+/// Bytes of a description: every list shows it, and the record of a skill has those of all versions. The strict profile has less.
+pub(crate) const DESCRIPTION_MAX_BYTES: usize = 8 << 10;
+
 /// Validates the files of a skill's folder by the rules of its dialect. Errors name the first field that is wrong.
 pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draft, Refusal> {
     let loaded = load(LoadInput {
@@ -27,6 +31,7 @@ pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draf
         profile,
     });
     match loaded.skill {
+        Some(skill) if skill.description.len() > DESCRIPTION_MAX_BYTES => Err(long_description(&skill.description)),
         Some(skill) => Ok(Draft {
             name: skill.id.name,
             description: skill.description,
@@ -40,6 +45,15 @@ pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draf
         }),
         None => Err(refusal(&loaded.problems)),
     }
+}
+
+/// The refusal of a description that is too long for a list.
+pub(crate) fn long_description(description: &str) -> Refusal {
+    let text = format!(
+        "it has {DESCRIPTION_MAX_BYTES} bytes at most, and this has {}",
+        description.len()
+    );
+    Refusal::invalid("description", text)
 }
 
 fn refusal(problems: &[Problem]) -> Refusal {

@@ -24,6 +24,14 @@ pub enum StoreError {
         /// The upload's.
         given: String,
     },
+    /// The store has no room for such a name.
+    #[error("the name \"{name}\" has {} characters, and {most} are the most here", name.len())]
+    LongName {
+        /// The upload's.
+        name: String,
+        /// Characters of a name.
+        most: usize,
+    },
     /// It has as many versions as it may.
     #[error("this skill has {most} versions, the maximum; delete one first")]
     TooManyVersions {

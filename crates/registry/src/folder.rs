@@ -32,7 +32,7 @@ use crate::store::Store;
 
 mod open;
 mod pack;
-use open::{FolderIndex, RECORD, read_all, read_one, secret};
+use open::{FolderIndex, RECORD, read_all, read_one, record_bytes, secret};
 use pack::{pack, unpack};
 
 /// Skills of one folder: their records are in memory, and a list of a few thousand is already unusable for a person.
@@ -222,24 +222,39 @@ impl Inner {
                 return Err(StoreError::NameTaken { name, id }.into());
             }
             self.room(draft.bytes, true)?;
+            let bytes = record_bytes(&record)?;
             let made = self.staging(&record.id);
             self.disk.create_folder(&made)?;
             self.disk.write(&made.join("1.files"), &pack(&draft.files)?)?;
-            self.disk.write(&made.join(RECORD), &serde_json::to_vec(&record)?)?;
+            self.disk.write(&made.join(RECORD), &bytes)?;
             self.disk.rename(&made, &self.folder(&record.id))?;
             self.set(&record);
             Ok(record.clone())
         })
     }
 
-    fn add_version(&self, owner: &Owner, id: &str, draft: &Draft, default: bool) -> Result<Record, StoreError> {
+    /// Keeps one more version of a record that `change` adds it to.
+    fn add_version(
+        &self,
+        owner: &Owner,
+        id: &str,
+        draft: &Draft,
+        change: impl FnOnce(&Record) -> Result<Record, StoreError>,
+    ) -> Result<Record, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.with_version(draft, default, &Stamp::of_now())?;
+            let before = self.get(owner, id)?;
+            let record = change(&before)?;
             self.room(draft.bytes, false)?;
+            let bytes = record_bytes(&record)?;
             let number = record.next - 1;
             let path = self.folder(id).join(format!("{number}.files"));
             self.disk.write(&path, &pack(&draft.files)?)?;
-            self.replace(&record)?;
+            self.replace(&record, &bytes)?;
+            let gone = before.versions.iter().map(|version| version.number);
+            for number in gone.filter(|number| record.version(*number).is_none()) {
+                // The next start removes the rest.
+                let _ = self.disk.remove(&self.folder(id).join(format!("{number}.files")));
+            }
             Ok(record)
         })
     }
@@ -247,7 +262,7 @@ impl Inner {
     fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
         self.change(owner, id, || {
             let record = self.get(owner, id)?.with_default(number, Stamp::of_now().now)?;
-            self.replace(&record)?;
+            self.replace(&record, &serde_json::to_vec(&record)?)?;
             Ok(record)
         })
     }
@@ -255,7 +270,7 @@ impl Inner {
     fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
         self.change(owner, id, || {
             let record = self.get(owner, id)?.with_mode(mode, Stamp::of_now().now);
-            self.replace(&record)?;
+            self.replace(&record, &serde_json::to_vec(&record)?)?;
             Ok(record)
         })
     }
@@ -263,7 +278,7 @@ impl Inner {
     fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
         self.change(owner, id, || {
             let record = self.get(owner, id)?.without_version(number, Stamp::of_now().now)?;
-            self.replace(&record)?;
+            self.replace(&record, &serde_json::to_vec(&record)?)?;
             // The next start removes the rest.
             let _ = self.disk.remove(&self.folder(id).join(format!("{number}.files")));
             Ok(record)
@@ -282,9 +297,9 @@ impl Inner {
         })
     }
 
-    fn replace(&self, record: &Record) -> Result<(), Failure> {
+    fn replace(&self, record: &Record, bytes: &[u8]) -> Result<(), Failure> {
         let made = self.staging(&format!("{}.json", record.id));
-        self.disk.write(&made, &serde_json::to_vec(record)?)?;
+        self.disk.write(&made, bytes)?;
         self.disk.rename(&made, &self.folder(&record.id).join(RECORD))?;
         self.set(record);
         Ok(())
@@ -319,8 +334,20 @@ impl Store for FolderStore {
         make_default: bool,
     ) -> Result<Record, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| inner.add_version(&owner, &id, &draft, make_default))
-            .await
+        self.aside(move |inner| {
+            let change = |record: &Record| record.with_version(&draft, make_default, &Stamp::of_now());
+            inner.add_version(&owner, &id, &draft, change)
+        })
+        .await
+    }
+
+    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<Record, StoreError> {
+        let (owner, id) = (owner.clone(), id.to_owned());
+        self.aside(move |inner| {
+            let change = |record: &Record| record.with_version_in_turn(&draft, &Stamp::of_now());
+            inner.add_version(&owner, &id, &draft, change)
+        })
+        .await
     }
 
     async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {

@@ -4,7 +4,7 @@
 //! request ─▶ route ─▶ dialect (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) ─▶ Store ─▶ dialect ─▶ answer
 //!                        │ upload: multipart, zip
 //!                        ▼
-//!                      check: the strict profile of knack_skill::load
+//!                      check: knack_skill::load, by the profile of the API
 //! ```
 //!
 //! Knows neither gateway nor Kubernetes: who asks comes as an [`Owner`], the reader of archives as a function, and what
@@ -58,10 +58,10 @@ pub use page::{Page, Paged};
 pub use query::parameters;
 pub use reader::Reader;
 pub use report::{CLAIM_EVERY, CLAIM_PATH, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
-pub use response::{Denial, deny};
+pub use response::{Denial, deny, no_such_path};
 pub use route::{ApiCall, Dialect, Operation, route};
 pub use service::{ApiRequest, Registry, execute_shared};
-pub use store::Store;
+pub use store::{Store, document};
 pub use upload::{BadArchive, Unpack, zipped, zipped_content};
 
 /// The files of a skill by path relative to its folder.

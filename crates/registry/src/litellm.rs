@@ -18,6 +18,7 @@ pub(crate) use record::{LITELLM_PREFIX, shown_id};
 
 use crate::Files;
 use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
+use crate::check::{DESCRIPTION_MAX_BYTES, long_description};
 use crate::error::StoreError;
 use crate::model::{Owner, Record};
 use crate::query::{page_limit, parameters};
@@ -100,9 +101,14 @@ pub(crate) async fn call(
     Ok((200, Some(done)))
 }
 
+/// The provider that a form names.
+pub(crate) fn provider(form: &Form) -> Option<&String> {
+    form.fields.get(PROVIDER).filter(|provider| !provider.is_empty())
+}
+
 /// Whether a form says that the skill is kept here.
 pub(crate) fn is_meant(form: &Form) -> bool {
-    form.fields.get(PROVIDER).is_some_and(|provider| provider == PROXY)
+    provider(form).is_some_and(|provider| provider == PROXY)
 }
 
 /// Keeps the folder that was uploaded, or, without one, the bare instructions.
@@ -138,8 +144,12 @@ fn fields(form: &Form) -> Result<LiteLlmFields, Refusal> {
             .map_err(|error| Refusal::invalid("metadata", format!("metadata is not a JSON object: {error}")))
     });
     let (file_name, file_type) = form.first_file().unzip();
+    let description = field("description");
+    if let Some(long) = description.as_ref().filter(|text| text.len() > DESCRIPTION_MAX_BYTES) {
+        return Err(long_description(long));
+    }
     Ok(LiteLlmFields {
-        description: field("description"),
+        description,
         instructions: field("instructions"),
         metadata: metadata.transpose()?,
         file_name,
@@ -163,10 +173,9 @@ fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Re
     };
     let name = name_of(title);
     let description = fields.description.as_ref().unwrap_or(instructions);
-    let text = format!(
-        "---\nname: {name}\ndescription: {}\n---\n",
-        Value::from(description.as_str())
-    );
+    // Long instructions are shown whole as such; the list has their begin.
+    let description = &description[..description.floor_char_boundary(DESCRIPTION_MAX_BYTES)];
+    let text = format!("---\nname: {name}\ndescription: {}\n---\n", Value::from(description));
     let file = SkillFile {
         bytes: text.into_bytes().into(),
         executable: false,

@@ -191,6 +191,22 @@ impl Record {
         Ok(record)
     }
 
+    /// With one more version, which is served by default. Where there are as many as there may be, the oldest other one goes.
+    pub fn with_version_in_turn(&self, draft: &Draft, stamp: &Stamp) -> Result<Self, StoreError> {
+        if self.versions.len() < VERSIONS_MAX {
+            return self.with_version(draft, true, stamp);
+        }
+        let mut others = self
+            .versions
+            .iter()
+            .filter(|version| self.default != Some(version.number));
+        let oldest = others
+            .next()
+            .ok_or(StoreError::TooManyVersions { most: VERSIONS_MAX })?;
+        self.without_version(oldest.number, stamp.now)?
+            .with_version(draft, true, stamp)
+    }
+
     /// With another version served by default.
     pub fn with_default(&self, number: u32, now: i64) -> Result<Self, StoreError> {
         self.version(number).ok_or(StoreError::NotFound)?;
@@ -229,10 +245,13 @@ impl Record {
     }
 
     fn push(&mut self, draft: &Draft, stamp: &Stamp) {
-        let after_last = self.versions.last().map_or(i64::MIN, |last| last.created + 1);
+        let last = self.versions.last();
+        let after_last = last.map_or(i64::MIN, |last| last.created + 1);
+        let bare = last.and_then(|last| last.id.strip_prefix(VERSION_PREFIX));
+        let id = bare.map_or_else(|| stamp.version.clone(), |last| behind(last, &stamp.version));
         self.versions.push(Version {
             number: self.next,
-            id: format!("{VERSION_PREFIX}{}", stamp.version),
+            id: format!("{VERSION_PREFIX}{id}"),
             created: stamp.now.max(after_last),
             description: draft.description.clone(),
             version: draft.version.clone(),
@@ -296,6 +315,25 @@ impl Record {
     }
 }
 
+/// Bits of a UUID of version 7 behind its milliseconds: version, variant and what is random.
+const RANDOM_BITS: u32 = 80;
+
+/// An id of a version that sorts behind the one before it, as pages of versions ask for: this one, or, where another clock was
+/// ahead, this one in the millisecond after that of the last. What is random of it stays its own.
+fn behind(last: &str, id: &str) -> String {
+    let (Ok(before), Ok(own)) = (Uuid::try_parse(last), Uuid::try_parse(id)) else {
+        return id.to_owned();
+    };
+    if own > before {
+        return id.to_owned();
+    }
+    let millisecond = (before.as_u128() >> RANDOM_BITS).wrapping_add(1);
+    let random = own.as_u128() & ((1 << RANDOM_BITS) - 1);
+    Uuid::from_u128((millisecond << RANDOM_BITS) | random)
+        .simple()
+        .to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,6 +385,41 @@ mod tests {
             Err(StoreError::OtherName { .. })
         ));
         assert!(matches!(one.with_default(7, 1), Err(StoreError::NotFound)));
+    }
+
+    /// Pages of versions are in the order of their ids, and the clocks of two replicas differ.
+    #[test]
+    fn the_id_of_a_version_is_behind_that_of_the_one_before_it() {
+        let of = |version: &str| Stamp {
+            version: version.to_owned(),
+            ..stamp(10)
+        };
+        let late = "0199a7c4a3cd7fffbfffffffffffffff";
+        let mut record = Record::new(Owner::from([1; 32]), None, &draft("a"), &of(late));
+        for early in [
+            "0199a7c4a3cc7d53a0f6f0c1f9a2b3c4",
+            "0199a7c4a3cc7d53a0f6f0c1f9a2b3c5",
+            late,
+        ] {
+            record = record.with_version(&draft("a"), true, &of(early)).unwrap();
+        }
+        let mut page = crate::Page {
+            after: None,
+            limit: 1,
+            newest_first: false,
+        };
+        let mut numbers = Vec::new();
+        loop {
+            let paged = crate::Paged::of(record.versions.iter(), &page, |version| &version.id);
+            let last = paged.items.last().unwrap();
+            assert!(Uuid::try_parse(&last.id[VERSION_PREFIX.len()..]).is_ok_and(|id| id.get_version_num() == 7));
+            numbers.push(last.number);
+            page.after = Some(last.id.clone());
+            if !paged.more {
+                break;
+            }
+        }
+        assert_eq!(numbers, [1, 2, 3, 4]);
     }
 
     #[test]

@@ -27,6 +27,10 @@ impl Store for Nothing {
         Err(KEPT_ELSEWHERE)
     }
 
+    async fn add_in_turn(&self, _: &Owner, _: &str, _: Draft) -> Result<Record, StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
     async fn get(&self, _: &Owner, _: &str) -> Result<Record, StoreError> {
         Err(KEPT_ELSEWHERE)
     }

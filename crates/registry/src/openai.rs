@@ -32,10 +32,7 @@ pub(crate) fn page(query: Option<&str>, id: &str) -> Result<Page, Refusal> {
             "after" => {
                 let expected = if id.is_empty() { ID_PREFIX } else { VERSION_PREFIX };
                 if !value.starts_with(expected) {
-                    return Err(Refusal::invalid(
-                        "after",
-                        "after: must be the id of an item of this list",
-                    ));
+                    return Err(no_such_item());
                 }
                 page.after = Some(value);
             }
@@ -43,6 +40,11 @@ pub(crate) fn page(query: Option<&str>, id: &str) -> Result<Page, Refusal> {
         }
     }
     Ok(page)
+}
+
+/// The refusal of a page behind what is no item.
+pub(crate) fn no_such_item() -> Refusal {
+    Refusal::invalid("after", "after: not the id of an item of this list")
 }
 
 /// The form field `default`.

@@ -1,15 +1,18 @@
 //! Answers and refusals as HTTP, in the dialect of the call.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::answer::{Answer, ApiOutcome, Refusal, RefusalKind};
-use crate::route::{ApiCall, Dialect};
+use crate::route::{ApiCall, BETA, Dialect, route};
 use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 
 const JSON: &str = "application/json";
+/// When to ask again where nobody knows better, seconds: claims, memory for downloads and an API server that starts anew are there
+/// again after about as long.
+const RETRY_AFTER_SECONDS: u64 = 2;
 
 /// Why a server refuses a request before it comes to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,15 @@ pub enum Denial {
     Unavailable,
 }
 
+/// 404: a path that no API here has, or one about a skill that is not kept here, in the shape of the API that it would be of.
+pub fn no_such_path(method: &Method, uri: &Uri, headers: &HeaderMap, text: &str) -> Response<Bytes> {
+    let refusal = Refusal::new(RefusalKind::NotFound, "", text);
+    match route(method, uri.path(), uri.query(), headers) {
+        Some(call) => refuse_call(&call, refusal),
+        None => respond(Dialect::of(headers, BETA), Err(refusal)),
+    }
+}
+
 /// The answer to a call that is refused, in its dialect. `retry_after`: seconds.
 pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u64>) -> Response<Bytes> {
     let (kind, field) = match denial {
@@ -41,17 +53,20 @@ pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u6
         Denial::Throttled => (RefusalKind::Throttled, ""),
         Denial::Unavailable => (RefusalKind::Unavailable, ""),
     };
-    let refusal = Refusal::new(kind, field, text);
-    let mut response = match call {
-        ApiCall::Skills(dialect, _) => respond(*dialect, Err(refusal)),
-        ApiCall::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse),
-        ApiCall::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse),
-        ApiCall::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse),
-    };
+    let mut response = refuse_call(call, Refusal::new(kind, field, text));
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     response
+}
+
+fn refuse_call(call: &ApiCall, refusal: Refusal) -> Response<Bytes> {
+    match call {
+        ApiCall::Skills(dialect, _) => respond(*dialect, Err(refusal)),
+        ApiCall::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse),
+        ApiCall::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse),
+        ApiCall::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse),
+    }
 }
 
 pub(crate) fn respond(dialect: Dialect, done: Result<ApiOutcome, Refusal>) -> Response<Bytes> {
@@ -100,6 +115,11 @@ fn response(status: u16, media_type: &'static str, body: Bytes) -> Response<Byte
 /// something is deleted.
 fn refused(refusal: &Refusal, body: &Value) -> Response<Bytes> {
     let mut response = response(refusal.kind.status(), JSON, json(body));
+    if matches!(refusal.kind, RefusalKind::Throttled | RefusalKind::Unavailable) {
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+    }
     if !matches!(
         refusal.kind,
         RefusalKind::Failed | RefusalKind::Late | RefusalKind::Throttled | RefusalKind::Unavailable
@@ -139,10 +159,60 @@ impl Dialect {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, Method};
-
     use super::*;
-    use crate::route::route;
+
+    #[test]
+    fn a_path_that_nobody_serves_is_told_in_the_shape_of_its_api() {
+        let mut anthropic = HeaderMap::new();
+        anthropic.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+        let plain = HeaderMap::new();
+        for (uri, headers, text_at, id) in [
+            ("/v1/skills/skill_01A", &plain, "/error/message", "x-request-id"),
+            ("/v1/skills/skill_01A", &anthropic, "/error/message", "request-id"),
+            (
+                "/namespaces/A_b/api/v1/skills",
+                &plain,
+                "/detail/message",
+                "x-request-id",
+            ),
+            ("/namespaces/A_b/api/skills?q=x", &plain, "/error", "x-request-id"),
+        ] {
+            let answer = no_such_path(&Method::GET, &Uri::from_static(uri), headers, "why");
+            let body: Value = serde_json::from_slice(answer.body()).unwrap();
+            assert_eq!(answer.status(), 404, "{uri}");
+            assert_eq!(body.pointer(text_at), Some(&"why".into()), "{uri}: {body}");
+            assert!(answer.headers().contains_key(id), "{uri}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_tried_again_says_when() {
+        for kind in [
+            RefusalKind::Throttled,
+            RefusalKind::Unavailable,
+            RefusalKind::Failed,
+            RefusalKind::Full,
+            RefusalKind::InProgress,
+            RefusalKind::Conflict,
+            RefusalKind::BadGateway,
+        ] {
+            let refusal = || Err(Refusal::new(kind, "", "why"));
+            for answer in [
+                respond(Dialect::OpenAi, refusal()),
+                respond(Dialect::Anthropic { beta: false }, refusal()),
+                respond_json(refusal_json(kind), agent_flow::refuse),
+                respond_json(refusal_json(kind), omniroute::refuse),
+                respond_json(refusal_json(kind), litellm::refuse),
+            ] {
+                let says = answer.headers().contains_key(header::RETRY_AFTER);
+                assert_eq!(says, matches!(answer.status().as_u16(), 429 | 503), "{kind:?}");
+            }
+        }
+    }
+
+    fn refusal_json(kind: RefusalKind) -> Result<Answer, Refusal> {
+        Err(Refusal::new(kind, "idempotency-key", "why"))
+    }
 
     /// Whoever refuses a request before an API reads it says so in the shape of that API.
     #[test]

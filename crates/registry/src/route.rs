@@ -68,22 +68,23 @@ pub enum ApiCall {
 }
 
 /// The word in `anthropic-beta` that asks for the older shapes.
-const BETA: &str = "skills-2025-10-02";
+pub(crate) const BETA: &str = "skills-2025-10-02";
 
 /// The call that a request makes; `None`: it is not for the registry and goes to the provider, as do all requests
 /// about ids of the provider, its own skills (`source=anthropic`) and what names another provider.
 pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Option<ApiCall> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let at = segments.iter().position(|segment| *segment == "skills")?;
+    // The last place where an API may begin: a namespace, a base path and an id may be the word, too.
+    let at = segments.iter().enumerate().rposition(|(at, segment)| {
+        let before = at.checked_sub(1).and_then(|at| segments.get(at).copied());
+        *segment == "skills" && matches!(before, None | Some("v1" | "api"))
+    })?;
     let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
     if before.ends_with(&["api", "v1"]) {
         return Some(ApiCall::AgentFlow(AgentFlow::of(method, rest)));
     }
     if before.ends_with(&["api"]) {
         return Some(ApiCall::OmniRoute(OmniRoute::of(method, rest)));
-    }
-    if !matches!(before.last(), None | Some(&"v1")) {
-        return None;
     }
     let is_record = rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
     if is_record || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
@@ -192,6 +193,20 @@ mod tests {
                 vec![version],
                 Some((ga, Operation::VersionContent(id(), "latest".to_owned()))),
             ),
+            (
+                "POST",
+                "/namespaces/skills/v1/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::Create)),
+            ),
+            (
+                "GET",
+                "/skills/v1/skills/skill_knack_1/versions/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::GetVersion(id(), "skills".to_owned()))),
+            ),
             ("GET", "/v1/skills/skill_01A", "", vec![version], None),
             ("DELETE", "/v1/skills/skill_01A/versions/1", "", vec![], None),
             ("GET", "/v1/skills", "source=anthropic", vec![version], None),
@@ -216,6 +231,8 @@ mod tests {
         for (method, path, expected) in [
             ("POST", "/api/v1/skills", AgentFlow::Create),
             ("GET", "/gw/api/v1/skills/", AgentFlow::List),
+            ("GET", "/namespaces/skills/api/v1/skills", AgentFlow::List),
+            ("GET", "/api/v1/skills/skills", AgentFlow::Get("skills".to_owned())),
             ("PUT", "/api/v1/skills/a", AgentFlow::Update("a".to_owned())),
             ("GET", "/api/v1/skills/%61%2Db", AgentFlow::Get("a-b".to_owned())),
             ("DELETE", "/api/v1/skills/a%2Fb", AgentFlow::Delete("a/b".to_owned())),
@@ -263,6 +280,12 @@ mod tests {
                 ApiCall::LiteLlm(LiteLlm::Unknown),
             ),
             ("GET", "/api/skills", "q=x", ApiCall::OmniRoute(OmniRoute::List)),
+            (
+                "GET",
+                "/skills/api/skills/skills",
+                "",
+                ApiCall::OmniRoute(OmniRoute::Get("skills".to_owned())),
+            ),
             (
                 "POST",
                 "/gw/api/skills/install/",

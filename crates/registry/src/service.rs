@@ -10,7 +10,9 @@ use knack_skill::problem::Profile;
 use crate::answer::{ApiOutcome, Refusal, RefusalKind};
 use crate::catalogs::Catalogs;
 use crate::draft::Draft;
+use crate::error::StoreError;
 use crate::history::History;
+use crate::litellm::PROVIDER;
 use crate::model::{Owner, Record, Version};
 use crate::nothing::Nothing;
 use crate::omniroute::{Claims, InProgress, Ran, Repeats, Runs, repeat_key};
@@ -148,6 +150,7 @@ impl Registry {
                 litellm::create((&*self.store, &*self.reader), owner, form).await,
                 litellm::refuse,
             ),
+            Ok(form) if litellm::provider(&form).is_some() => respond(dialect, Err(provider_in_form())),
             Ok(form) => respond(dialect, self.call(owner, dialect, operation, (asked, form)).await),
             Err(refused) => respond(dialect, Err(refused)),
         }
@@ -217,7 +220,10 @@ impl Registry {
             Operation::List => {
                 let page = dialect.page(query, "")?;
                 let listed = self.store.list(owner, &page).await;
-                listed.map(ApiOutcome::Skills).map_err(|error| Refusal::of(error, ""))
+                listed.map(ApiOutcome::Skills).map_err(|error| match error {
+                    StoreError::NotFound => dialect.no_such_place(),
+                    other => Refusal::of(other, ""),
+                })
             }
             Operation::Get(id) => self.skill(owner, &id).await.map(ApiOutcome::Skill),
             Operation::SetDefault(id) => {
@@ -322,6 +328,15 @@ fn no_credential() -> Refusal {
     Refusal::new(RefusalKind::NoCredential, "authorization", text)
 }
 
+/// A gateway decides by the address where a request goes, so a provider that the body names comes too late.
+fn provider_in_form() -> Refusal {
+    let text = format!(
+        "{PROVIDER}: send it in the query to make the skill at that provider, as POST /v1/skills?{PROVIDER}=…; without it the \
+         skill is made here"
+    );
+    Refusal::invalid(PROVIDER, text)
+}
+
 fn version(record: &Record, word: &str) -> Result<Version, Refusal> {
     let found = record.named(word).cloned();
     found.ok_or_else(|| {
@@ -340,6 +355,14 @@ impl Dialect {
         match self {
             Self::Anthropic { beta } => anthropic::page(query, id, beta),
             Self::OpenAi => openai::page(query, id),
+        }
+    }
+
+    /// The refusal of a list that begins behind an item of which nothing is known.
+    fn no_such_place(self) -> Refusal {
+        match self {
+            Self::Anthropic { .. } => anthropic::no_such_page(),
+            Self::OpenAi => openai::no_such_item(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use knack_skill::tree::DOCUMENT_NAMES;
 
 use crate::Files;
 use crate::draft::Draft;
@@ -25,11 +26,14 @@ pub trait Store: Debug + Send + Sync {
         draft: Draft,
         make_default: bool,
     ) -> Result<Record, StoreError>;
+    /// Keeps one more version and serves it by default; of a skill that has as many as it may, the oldest other one goes with the
+    /// same change.
+    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<Record, StoreError>;
     /// A skill by id.
     async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError>;
     /// The owner's skill of a name.
     async fn find(&self, owner: &Owner, name: &str) -> Result<Option<Record>, StoreError>;
-    /// A page of the owner's skills in the order of their making.
+    /// A page of the owner's skills in the order of their making. `NotFound`: nothing is known of the place where it begins.
     async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError>;
     /// Serves another version where none is named.
     async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError>;
@@ -41,6 +45,17 @@ pub trait Store: Debug + Send + Sync {
     async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError>;
     /// The files of a version.
     async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError>;
+    /// Its SKILL.md alone: a list asks for those of many. `None`: it has none.
+    async fn document(&self, owner: &Owner, id: &str, number: u32) -> Result<Option<String>, StoreError> {
+        Ok(document(&self.content(owner, id, number).await?))
+    }
+}
+
+/// The text of the SKILL.md of a folder.
+#[must_use]
+pub fn document(files: &Files) -> Option<String> {
+    let file = DOCUMENT_NAMES.iter().find_map(|name| files.get(*name))?;
+    Some(String::from_utf8_lossy(&file.bytes).into_owned())
 }
 
 /// Records that are read at once.
@@ -55,7 +70,12 @@ pub(crate) async fn all(store: &dyn Store, owner: &Owner) -> Result<Vec<Record>,
             limit: PAGE,
             newest_first: false,
         };
-        let paged = store.list(owner, &page).await?;
+        let paged = store.list(owner, &page).await.map_err(|error| match error {
+            StoreError::NotFound => {
+                StoreError::Unavailable("skills were deleted while they were listed; try again".to_owned())
+            }
+            other => other,
+        })?;
         records.extend(paged.items);
         if !paged.more {
             return Ok(records);

@@ -1,5 +1,5 @@
-//! An API server in memory for tests: Skills and ConfigMaps, with resource versions, owners, and a number of writes after which it
-//! answers nothing any more.
+//! An API server in memory for tests: Skills and ConfigMaps, with resource versions, owners, a number of writes after which it
+//! answers nothing any more, and one whose answer is lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,6 +23,8 @@ pub(super) struct Held {
     pub(super) objects: BTreeMap<Key, Value>,
     /// Writes that it still takes; `None`: all.
     pub(super) writes_left: Option<usize>,
+    /// Writes until one that is done and answered with this status all the same.
+    pub(super) lost: Option<(usize, u16)>,
     /// Writes that it took.
     pub(super) writes: usize,
 }
@@ -65,14 +67,25 @@ async fn answer(
         _ => return failed(StatusCode::NOT_FOUND, "no such path"),
     };
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if kind == "subjectaccessreviews" {
+        // Everybody may do everything.
+        let reviewed = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+            "spec": body["spec"], "status": {"allowed": true}});
+        return axum::Json(reviewed).into_response();
+    }
     let mut state = fake.0.lock().unwrap();
     let is_write = method != Method::GET;
     if state.writes_left == Some(0) {
         return failed(StatusCode::INTERNAL_SERVER_ERROR, "it is gone");
     }
+    let mut lost = None;
     if is_write {
         state.writes_left = state.writes_left.map(|left| left - 1);
         state.writes += 1;
+        (state.lost, lost) = match state.lost {
+            Some((0, status)) => (None, Some(status)),
+            more => (more.map(|(writes, status)| (writes - 1, status)), None),
+        };
     }
     let key = |name: &str| {
         (
@@ -81,7 +94,7 @@ async fn answer(
             name.to_owned(),
         )
     };
-    match (method.as_str(), name) {
+    let done = match (method.as_str(), name) {
         ("GET", Some(name)) => found(state.objects.get(&key(name)).cloned()),
         ("GET", None) => state.list(kind, namespace, &query),
         ("POST", None) => state.create(key(body["metadata"]["name"].as_str().unwrap()), body, &query),
@@ -89,7 +102,10 @@ async fn answer(
         ("PATCH", Some(name)) => state.patch(&key(name), &body),
         ("DELETE", Some(name)) => state.delete(&key(name), &body),
         _ => failed(StatusCode::METHOD_NOT_ALLOWED, "not here"),
-    }
+    };
+    lost.map_or(done, |status| {
+        failed(StatusCode::from_u16(status).unwrap(), "the answer is lost")
+    })
 }
 
 impl Held {

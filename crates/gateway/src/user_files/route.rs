@@ -33,9 +33,14 @@ const BETA: &str = "files-api-2025-04-14";
 /// containers only if they are `kept_here`.
 pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, FilesCall)> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let at = segments
-        .iter()
-        .position(|segment| matches!(*segment, "files" | "containers"))?;
+    let is_word = |at: &usize| matches!(segments.get(*at).copied(), Some("files" | "containers"));
+    let begins = |at: &usize| {
+        at.checked_sub(1)
+            .is_none_or(|at| segments.get(at).copied() == Some("v1"))
+    };
+    // A base path may be such a word, too.
+    let words = || (0..segments.len()).filter(is_word);
+    let at = words().rfind(begins).or_else(|| words().next())?;
     let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
     let is_own = match (segments.get(at).copied(), rest.first()) {
         (Some("files"), Some(id)) => is_own_file(id),
@@ -91,6 +96,8 @@ mod tests {
             ("POST", "/v1/files", None, Some(FilesCall::Upload)),
             ("GET", "/files", None, Some(FilesCall::Files)),
             ("GET", "/gw/v1/files", None, Some(FilesCall::Files)),
+            ("GET", "/containers/v1/files", None, Some(FilesCall::Files)),
+            ("GET", "/files/v1/containers", None, Some(FilesCall::Containers)),
             ("PUT", "/v1/files", None, Some(FilesCall::NotAllowed)),
             (
                 "GET",

@@ -8,10 +8,13 @@ use std::{fs, io};
 use uuid::Uuid;
 
 use crate::disk::Disk;
+use crate::error::StoreError;
 use crate::model::{ID_PREFIX, Owner, Record};
 
-/// Largest record: a hundred versions, each with a description of 1,024 characters.
-const RECORD_MAX_BYTES: u64 = 1 << 20;
+/// Largest record that an upload may make: a hundred versions, each with a description of 8 KiB.
+const RECORD_MAX_BYTES: usize = 1 << 20;
+/// Largest record that is read. Other changes may exceed the bound of uploads by a few bytes, and earlier builds had none.
+const RECORD_READ_MAX_BYTES: u64 = 16 << 20;
 /// The name of a record's file.
 pub(super) const RECORD: &str = "skill.json";
 
@@ -58,9 +61,23 @@ pub(super) fn read_all(skills: &Path, disk: &dyn Disk) -> io::Result<(FolderInde
     Ok((index, broken))
 }
 
+/// A record with an upload as its file has it. Error: it is too large.
+pub(super) fn record_bytes(record: &Record) -> Result<Vec<u8>, StoreError> {
+    let bytes = serde_json::to_vec(record).map_err(|error| StoreError::Failed(error.to_string()))?;
+    if bytes.len() > RECORD_MAX_BYTES {
+        return Err(StoreError::Full(format!(
+            "the record of skill \"{}\" would have {} bytes, and {RECORD_MAX_BYTES} is the most; delete versions that are not \
+             used, or shorten their descriptions",
+            record.name,
+            bytes.len()
+        )));
+    }
+    Ok(bytes)
+}
+
 pub(super) fn read_one(folder: &Path) -> io::Result<Record> {
     let path = folder.join(RECORD);
-    if fs::metadata(&path)?.len() > RECORD_MAX_BYTES {
+    if fs::metadata(&path)?.len() > RECORD_READ_MAX_BYTES {
         return Err(io::Error::other("the record is too large"));
     }
     let record: Record = serde_json::from_slice(&fs::read(&path)?)?;
