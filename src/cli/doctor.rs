@@ -176,11 +176,7 @@ mod tests {
         let place = |name: &str| ProgramPlace::Here(PathBuf::from(format!("/usr/bin/{name}")));
         for (name, is_there, detail) in [
             ("qpdf", true, "/usr/bin/qpdf"),
-            (
-                "soffice",
-                false,
-                "runs cannot use /usr/bin/soffice: it opens a socket",
-            ),
+            ("soffice", false, "runs cannot use /usr/bin/soffice: it opens a socket"),
         ] {
             let program = known().find(|program| program.name == name).unwrap();
             let check = look(program, &place(name), &["named by a: SKILL.md:1".to_owned()]);

@@ -177,7 +177,12 @@ mod tests {
             (&[][..], false, None, None),
             (&[], true, None, None),
             (&["mcp<2"], true, None, None),
-            (&["mcp>=2"], false, None, Some((State::Conflict, "mcp==1.9.4 is pinned"))),
+            (
+                &["mcp>=2"],
+                false,
+                None,
+                Some((State::Conflict, "mcp==1.9.4 is pinned")),
+            ),
             (&["mcp>=2 ; python_version < '3.9'"], false, None, None),
             (&["other>=2"], false, None, None),
             (&[], true, Some("mcp"), Some((State::Refused, "knack skill lock"))),

@@ -48,7 +48,10 @@ pub(crate) fn page(query: Option<&str>, id: &str, beta: bool) -> Result<Page, Re
 
 /// The refusal of a token that is of no page.
 pub(crate) fn no_such_page() -> Refusal {
-    Refusal::invalid("page", "page: not a next_page of this list; begin without it")
+    Refusal::invalid(
+        "page",
+        "page: not a next_page value of this list; omit it to start at the first page",
+    )
 }
 
 pub(crate) fn may_be_named(name: &str) -> Result<(), Refusal> {

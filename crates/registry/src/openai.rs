@@ -44,7 +44,7 @@ pub(crate) fn page(query: Option<&str>, id: &str) -> Result<Page, Refusal> {
 
 /// The refusal of a page behind what is no item.
 pub(crate) fn no_such_item() -> Refusal {
-    Refusal::invalid("after", "after: not the id of an item of this list")
+    Refusal::invalid("after", "after: must be the id of an item of this list")
 }
 
 /// The form field `default`.
