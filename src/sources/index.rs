@@ -194,10 +194,10 @@ mod tests {
         let entry = |kind: &str, url: &str| json!({"name": "w", "type": kind, "url": url, "digest": "sha256:0"});
         for (index, part) in [
             (json!({"skills": 1}), "no index of skills"),
-            (json!({"skills": []}), "another version, \"\""),
+            (json!({"skills": []}), "version \"\" is not supported"),
             (
                 json!({"$schema": "https://schemas.agentskills.io/discovery/9/schema.json"}),
-                "another version",
+                "is not supported",
             ),
             (json!({"$schema": SCHEMA, "skills": [{"name": "w"}]}), "missing field"),
             (

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(judged.skill.tools[0].name, "f");
         for (python, lock, text) in [
             (python, None, "no python-tools.lock"),
-            ("def f(): pass\n", Some(lock.as_str()), "tools.py is not the file"),
+            ("def f(): pass\n", Some(lock.as_str()), "tools.py has changed"),
         ] {
             let verdict = with(python, lock).unwrap_err();
             assert_eq!(
