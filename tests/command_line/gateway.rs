@@ -26,6 +26,8 @@ pub(crate) struct Gateway {
     child: Child,
     pub(crate) url: String,
     metrics: String,
+    /// Of its environment, which the probe in its container has too.
+    settings: Vec<(String, String)>,
 }
 
 impl Gateway {
@@ -55,18 +57,26 @@ impl Gateway {
             child: command.spawn().unwrap(),
             url: format!("http://127.0.0.1:{port}/v1"),
             metrics: format!("127.0.0.1:{metrics}"),
+            settings: more
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
         }
     }
 
     /// What `knack gateway health` says.
     async fn health(&self) -> Result<(), String> {
         let folder = folder(&[]);
-        let done = knack(
-            folder.path(),
-            &["gateway", "health"],
-            &[("KNACK_METRICS_LISTEN", &self.metrics)],
-        )
-        .await;
+        let mut settings = vec![
+            ("KNACK_METRICS_LISTEN", self.metrics.as_str()),
+            ("KNACK_DEFAULT_RUNTIME", "sandboxes/default"),
+        ];
+        settings.extend(
+            self.settings
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        );
+        let done = knack(folder.path(), &["gateway", "health"], &settings).await;
         assert!(out(&done).is_empty());
         done.status.success().then_some(()).ok_or_else(|| err(&done))
     }

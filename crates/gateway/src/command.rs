@@ -28,8 +28,9 @@ use self::args::{ClientAuthMode, ServeArgs};
 use self::providers::{check_exposure, configured, rekey};
 use self::registry::{RegistryLinks, files_of_registry};
 pub use self::sidecar::forgiving;
-use self::sidecar::{is_sidecar, or_ignored, unread};
+use self::sidecar::or_ignored;
 use crate::budget::{BodyTimes, Requests};
+use crate::caller::CallerSecret;
 use crate::catalog::{LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, remote};
 use crate::client_auth::ClientAuth;
 use crate::files::{FILES_QUOTA_BYTES, FileStore};
@@ -84,11 +85,7 @@ pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCo
 }
 
 async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
-    let unread = if is_sidecar() { unread() } else { Vec::new() };
-    for why in unread.iter().filter_map(|unread| unread.why.as_ref()) {
-        tracing::warn!("{why}");
-    }
-    let follows = !unread.iter().any(|one| one.id == "runtime" && one.why.is_some());
+    let follows = sidecar::names_its_runtime();
     let runtime = args.runtime()?;
     let roots = or_ignored(
         "KNACK_CA_FILE or KNACK_CA_PEM",
@@ -174,26 +171,10 @@ fn assemble(
     let folder = args.catalog_dir.clone();
     let followed = follows.then(|| remote::follow(client.clone(), runtime.clone(), blobs.clone(), folder, on_change));
     let (catalog, following) = followed.unzip();
-    let catalog = catalog.unwrap_or_else(|| {
-        LiveCatalog::fixed(Snapshot::without_catalog(
-            RuntimeSettings::default(),
-            RUNTIME_UNREADABLE,
-        ))
-    });
+    let catalog = catalog.unwrap_or_else(no_catalog);
     let secret = Arc::new(crate::secret::random_secret().into());
-    let link = || {
-        Replicas::link(
-            client.clone(),
-            runtime.clone(),
-            Arc::clone(&secret),
-            requests.process(),
-            metrics.replicas.clone(),
-        )
-    };
-    let linked = follows.then(link).transpose();
-    let (replicas, linking) = linked
-        .context("cannot create a folder for files of other replicas")?
-        .unzip();
+    let link = || link(client, runtime, &secret, &requests, &metrics);
+    let (replicas, linking) = follows.then(link).transpose()?.unzip();
     let registry = RegistryLinks::open(args, &catalog, &secret)?;
     let files = files_of_registry(args, replicas.as_ref(), &requests)?;
     let gateway = Arc::new(Gateway {
@@ -232,6 +213,32 @@ fn assemble(
         following,
         linking,
     })
+}
+
+/// The catalog of a sidecar whose SkillRuntime is not known.
+fn no_catalog() -> Arc<LiveCatalog> {
+    LiveCatalog::fixed(Snapshot::without_catalog(
+        RuntimeSettings::default(),
+        RUNTIME_UNREADABLE,
+    ))
+}
+
+/// Links the gateway to its other replicas. Errors: a folder cannot be made.
+fn link(
+    client: &HubClient,
+    runtime: &RuntimeName,
+    secret: &Arc<CallerSecret>,
+    requests: &Requests,
+    metrics: &Metrics,
+) -> anyhow::Result<(Arc<Replicas>, Linking)> {
+    Replicas::link(
+        client.clone(),
+        runtime.clone(),
+        Arc::clone(secret),
+        requests.process(),
+        metrics.replicas.clone(),
+    )
+    .context("cannot create a folder for files of other replicas")
 }
 
 /// Serves probes, metrics and the last requests until it has ended.

@@ -15,23 +15,29 @@ use super::args::ServeArgs;
 const MARK: &str = "KNACK_DEFAULT_RUNTIME";
 /// What the injection sets itself, and without which an application or a kubelet would not find the gateway.
 const FIXED: [&str; 3] = ["listen", "metrics_listen", "default_runtime"];
+/// The flag that names a SkillRuntime.
+const RUNTIME: &str = "runtime";
 /// A flag that only goes with another one, [`KEYS_FOLDER`].
 const WHOLE_ACCOUNT: &str = "provider_keys_whole_account";
 const KEYS_FOLDER: &str = "--provider-keys-dir";
 
-/// Whether this process is a sidecar: it has the mark of one, and no flags.
+/// Words that a sidecar, and the probe beside it, may be started with: the probe reads the same variables.
+const COMMANDS: [&str; 2] = ["gateway", "health"];
+
+/// Whether this process is a sidecar, or its probe: it has the mark of one, and no flags.
 pub(super) fn is_sidecar() -> bool {
-    let flagged = std::env::args_os().skip(1).any(|word| word != "gateway");
+    let mut words = std::env::args_os().skip(1);
+    let flagged = words.any(|word| !COMMANDS.iter().any(|command| word == *command));
     !flagged && std::env::var_os(MARK).is_some()
 }
 
 /// A setting that is not used.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unread {
+#[derive(Debug)]
+struct Unread {
     /// Its id among the flags.
-    pub(super) id: String,
+    id: String,
     /// Its variable, and why it is not used; `None` for an empty one, which is as good as absent.
-    pub(super) why: Option<String>,
+    why: Option<String>,
 }
 
 /// The flags of a gateway, without the variables that this process cannot read if it is a sidecar.
@@ -49,8 +55,17 @@ fn without_variable(command: Command, id: &str) -> Command {
     command.mut_arg(id, |flag| flag.env(Resettable::<OsStr>::Reset))
 }
 
+/// Warns of what [`forgiving`] has left out, and says whether the SkillRuntime is known: none but the one that is named is served.
+pub(super) fn names_its_runtime() -> bool {
+    let unread = if is_sidecar() { unread() } else { Vec::new() };
+    for why in unread.iter().filter_map(|unread| unread.why.as_ref()) {
+        tracing::warn!("{why}");
+    }
+    !unread.iter().any(|unread| unread.id == RUNTIME && unread.why.is_some())
+}
+
 /// The settings of the environment that cannot be read.
-pub(super) fn unread() -> Vec<Unread> {
+fn unread() -> Vec<Unread> {
     unread_of(ServeArgs::augment_args(Command::new("gateway").no_binary_name(true)))
 }
 
