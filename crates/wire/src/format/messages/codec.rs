@@ -138,6 +138,18 @@ impl MessagesCodec {
 
     /// Errors: arguments that belong to no open call. They are not shown as they came, since they may be those of a hidden
     /// one, and a call without them would be another call.
+    fn input_has_call(&self, raw: &[u8], delta: Option<Span>, at: Option<usize>) -> Result<(), Garbage> {
+        let kind = delta.and_then(|delta| json::get_text(raw, delta, "type"));
+        // Kinds that this gateway does not know may have arguments too.
+        let may_call = |at: usize| !matches!(&*self.turn.blocks[at].kind, "text" | "thinking");
+        if kind.as_deref() == Some("input_json_delta") && !at.is_some_and(may_call) {
+            let text = "an input_json_delta has an index that no open call has";
+            return Err(Garbage(text.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Errors: arguments that belong to no open call.
     fn event(
         &mut self,
         raw: &Bytes,
@@ -173,15 +185,7 @@ impl MessagesCodec {
                 let index = layout.index.and_then(|span| json::uint(raw, span));
                 let delta = value("delta");
                 let at = self.open_block_at(index);
-                let is_call = |at: usize| self.turn.blocks[at].kind.ends_with("tool_use");
-                let is_input =
-                    |delta| json::get_text(raw, delta, "type").is_some_and(|kind| kind == "input_json_delta");
-                if delta.is_some_and(is_input) && !at.is_some_and(is_call) {
-                    let index = index.map_or_else(|| "none".to_owned(), |index| index.to_string());
-                    return Err(Garbage(format!(
-                        "an input_json_delta has the index {index}, which no open call has"
-                    )));
-                }
+                self.input_has_call(raw, delta, at)?;
                 let Some(at) = at else {
                     return Ok(vec![FramePart::Other]);
                 };

@@ -180,7 +180,7 @@ impl ResponsesCodec {
         let index = named.or(index)?;
         let piece = json::get_text(src, document, "delta").unwrap_or_default();
         let item = self.item_mut(index).filter(|item| item.kind == UnitKind::Call)?;
-        if kind.ends_with(".delta") {
+        if kind.rsplit('.').next() == Some("delta") {
             item.arguments.push_str(&piece);
         }
         self.gathered += piece.len();
