@@ -109,6 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn the_word_of_the_builder_counts_and_else_that_of_the_cluster() {
         let ready = format!(
             "{{\"state\":\"Ready\",\"message\":\"m\",\"image\":\"r/e@sha256:{}\",\"home\":\"/opt/e\"}}",
