@@ -1,6 +1,7 @@
 //! The Skills APIs of `knack dev --registry` over HTTP: OmniRoute's rows and LiteLLM's records, and what models are served of them.
 
 mod catalogs;
+mod deleted;
 mod executions;
 mod litellm;
 mod omniroute;

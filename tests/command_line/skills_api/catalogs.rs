@@ -150,7 +150,7 @@ async fn what_a_catalog_must_not_do_is_refused_and_nothing_is_installed() {
         ("skillId", json!("gone"), 404, "acme/skills has no skills/gone/SKILL.md"),
         ("skillId", json!("inside"), 502, "did not answer as expected"),
         ("skillId", json!("endless"), 502, "did not answer as expected"),
-        ("skillId", json!("page"), 400, "SKILL.md: it is none"),
+        ("skillId", json!("page"), 400, "SKILL.md: not a SKILL.md"),
         ("skillId", json!("../word"), 400, "skillId"),
         ("source", json!("http://127.0.0.1/x"), 400, "source"),
         ("name", json!(""), 400, "name"),
