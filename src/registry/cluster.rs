@@ -147,7 +147,7 @@ impl Cluster {
             .as_ref()
             .is_some_and(knack_registry::LiteLlmFields::is_bare)
         {
-            let text = "a Skill of a cluster says what its files say; send the zip of a skill's folder in files, with the \
+            let text = "on a cluster, instructions must be in the skill's files; send the zip of a skill's folder in files, with the \
                         instructions in its SKILL.md";
             return Err(StoreError::Unfit(text.to_owned()));
         }
@@ -174,29 +174,7 @@ impl Cluster {
         title: Option<String>,
         draft: Draft,
     ) -> Result<Record, StoreError> {
-<<<<<<< ours
-        if let Some(there) = self.read(|index| index.named(namespace, &draft.name).cloned()) {
-            return Err(taken(&there));
-        }
-        if draft.name.len() > NAME_MAX_BYTES {
-            return Err(StoreError::LongName {
-                name: draft.name,
-                most: NAME_MAX_BYTES,
-            });
-        }
-        if draft
-            .litellm
-            .as_ref()
-            .is_some_and(knack_registry::LiteLlmFields::is_bare)
-        {
-            let text = "on a cluster, instructions must be in the skill's files; send the zip of a skill's folder in files, with the \
-                        instructions in its SKILL.md";
-            return Err(StoreError::Unfit(text.to_owned()));
-        }
-        self.room(namespace, draft.bytes, true)?;
-=======
         self.may_be_made(namespace, &draft)?;
->>>>>>> theirs
         let owner = knack_registry::Owner::namespace(namespace);
         let record = Record::new(owner, title, &draft, &Stamp::of_now());
         let version = record.latest().ok_or(StoreError::NotFound)?;
