@@ -22,9 +22,9 @@ static PROGRAMS: LazyLock<BTreeMap<&'static str, Program>> = LazyLock::new(|| {
         let (name, debian, homebrew) = (words.next()?, words.next()?, words.next()?);
         Some(Program {
             name,
+            unusable,
             debian,
             homebrew,
-            unusable,
         })
     });
     read.map(|program| (program.name, program)).collect()

@@ -60,7 +60,7 @@ mod tests {
         ] {
             let (found, refused) = chosen([("KNACK_LOG", knack), ("RUST_LOG", rust)], "warn");
             assert_eq!(found.to_string(), filter);
-            let names: Vec<_> = refused.iter().map(|text| text.split(' ').next().unwrap()).collect();
+            let names: Vec<_> = refused.iter().map(|text| text.split(':').next().unwrap()).collect();
             assert_eq!(names, named);
         }
     }

@@ -189,7 +189,7 @@ async fn a_sidecar_of_a_runtime_that_does_not_exist_is_refused_and_its_pod_is_re
                 "lost {refused} SkillRuntime home/gone does not exist; make it, or name another one (knack.dev/runtime on \
                  the pod, KNACK_RUNTIME in the ConfigMap knack-sidecar of the namespace)"
             ),
-            "untrue NoSidecar asks for the sidecar of Knack and has none: knack.dev/injection says that it has one, and no \
+            "untrue NoSidecar asks for the sidecar of Knack but does not have it: knack.dev/injection says that it has one, and no \
              container is knack-gateway"
                 .to_owned(),
             format!(
