@@ -289,11 +289,11 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
                 ("expires_after[anchor]", None, b"created_at"),
                 ("expires_after[seconds]", None, b"9"),
             ]),
-            "seconds from 3600",
+            "seconds must be from 3600",
         ),
         (
             form(&[file, purpose, ("expires_after[anchor]", None, b"created_at")]),
-            "seconds from 3600",
+            "seconds must be from 3600",
         ),
         (form(&[file, purpose, ("x", None, &[0xff])]), "fields besides its file"),
         (b"nothing".to_vec(), "cannot be read"),

@@ -50,7 +50,7 @@ pub(super) async fn configured(args: &ServeArgs) -> anyhow::Result<Configured> {
     let mut keys = match &args.provider_keys_dir {
         Some(folder) => {
             let keys = provider_keys::read(folder).await;
-            or_ignored("KNACK_PROVIDER_KEYS_DIR", keys.map_err(Into::into), BTreeMap::new)?
+            or_ignored("KNACK_PROVIDER_KEYS_DIR", keys, BTreeMap::new)?
         }
         None => BTreeMap::new(),
     };
