@@ -22,7 +22,7 @@ const REQUEST_MAX_BYTES: usize = 900 << 10;
 /// Builder Jobs, by key.
 #[derive(Default)]
 pub(super) struct Builds {
-    pub(super) builds: BTreeMap<String, Build>,
+    pub(super) by_key: BTreeMap<String, Build>,
     /// How long those took that have ended.
     pub(super) seconds: BTreeMap<String, f64>,
     /// The uids of those that run and have not begun.
@@ -83,7 +83,7 @@ impl Builders {
                     .waiting
                     .insert(key.clone(), job.metadata.uid.clone().unwrap_or_default());
             }
-            known.builds.insert(key.clone(), build);
+            known.by_key.insert(key.clone(), build);
             if let Some(took) = pod.and_then(|pod| seconds(job, pod)) {
                 known.seconds.insert(key.clone(), took);
             }

@@ -171,7 +171,7 @@ impl Server {
         }
         let (before, written) = self.before(past.written.as_ref()).await?;
         let Builds {
-            builds,
+            by_key: builds,
             seconds,
             waiting,
         } = self.builders.found().await?;

@@ -194,8 +194,8 @@ fn may_pass(error: &kube::Error) -> bool {
 }
 
 /// Bounds a call.
-pub(super) async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    within(RUN_CALL_TIMEOUT, request).await
+pub(super) fn call<T>(request: impl Future<Output = kube::Result<T>>) -> impl Future<Output = kube::Result<T>> {
+    within(RUN_CALL_TIMEOUT, request)
 }
 
 /// The meaning of a failed call.

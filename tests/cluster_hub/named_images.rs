@@ -144,7 +144,7 @@ fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported() {
             });
             let refused = refused.await.expect("it is not run any more");
             assert_eq!(refused.code, ProblemCode::NotFound, "{refused}");
-            assert!(refused.message.contains("not served"), "{refused}");
+            assert!(refused.message.contains("no longer) served"), "{refused}");
         },
     );
 }

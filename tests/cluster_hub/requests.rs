@@ -103,7 +103,7 @@ fn bad_requests_are_refused_by_name() {
             (
                 with(&|post| post["mounts"][0]["name"] = json!("other")),
                 ProblemCode::NotFound,
-                "not served",
+                "no longer) served",
             ),
             (with(&|post| post["skill"] = json!(7)), ProblemCode::Invalid, "skill"),
             (

@@ -16,9 +16,15 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// A pod that waits for a node that never comes, as an injection has left it.
 fn pod(name: &str, labels: &Value, annotations: &Value) -> Pod {
+    let is_injected = annotations["knack.dev/injection"] == "injected";
+    let sidecar = json!({"name": "knack-gateway", "image": "none", "restartPolicy": "Always"});
+    let before: &[Value] = if is_injected { &[sidecar] } else { &[] };
     serde_json::from_value(json!({
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": {"nodeSelector": {"knack.dev/nowhere": "true"}, "containers": [{"name": "app", "image": "none"}]},
+        "spec": {
+            "nodeSelector": {"knack.dev/nowhere": "true"}, "initContainers": before,
+            "containers": [{"name": "app", "image": "none"}],
+        },
     }))
     .unwrap()
 }

@@ -188,7 +188,7 @@ fn a_config_map_is_followed_from_before_it_exists_until_after_it_is_gone() {
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
         create(&api, "a", json!({"source": {"configMap": {"name": "files"}}})).await;
         let waiting = until(&api, "a", "waiting", reads(NOT_FOUND)).await.unwrap();
-        assert!(message(&waiting, "Ready").contains("there is no ConfigMap files"));
+        assert!(message(&waiting, "Ready").contains("ConfigMap files was not found in namespace"));
         let map = serde_json::from_value(json!({
             "metadata": {"name": "files"}, "data": {"SKILL.md": document("a", "One.")}, "binaryData": {"logo.png": "AAEC"},
         }))
@@ -270,7 +270,10 @@ fn an_upload_is_followed_from_before_its_config_maps_until_one_is_gone() {
         assert!(first.len() > 1);
         create(&api, "a", spec).await;
         let waiting = until(&api, "a", "waiting", reads(NOT_FOUND)).await.unwrap();
-        assert!(message(&waiting, "Ready").contains("there is no ConfigMap a-upload-1-0"));
+        assert!(
+            message(&waiting, "Ready")
+                .contains("ConfigMap a-upload-1-0, which holds a part of the uploaded content, was not found")
+        );
         for map in &first {
             maps.create(&PostParams::default(), map).await.unwrap();
         }
