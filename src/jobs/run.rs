@@ -132,6 +132,9 @@ pub(super) async fn run(
             // The journal has all of it again.
             let has_started = collected.started;
             drop(collected);
+            // On the heap: few runs need it, and each would carry its state.
+            let determine = determine_end(launcher, &pod, (subject, has_started), start, deadline, &mut events);
+            let determine = Box::pin(determine);
             tracing::info!(pod = %pod.pod, %error, "the stream of a run was interrupted; reading its journal");
             tokio::select! {
                 () = bounds.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
@@ -139,7 +142,7 @@ pub(super) async fn run(
                     launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                     RunEnd::Failed(ExecutionError::Cancelled)
                 }
-                end = determine_end(launcher, &pod, (subject, has_started), start, deadline, &mut events) => end,
+                end = determine => end,
             }
         }
     }

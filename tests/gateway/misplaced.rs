@@ -155,7 +155,9 @@ async fn arguments_of_a_hidden_call_at_a_wrong_place_do_not_reach_the_client() {
             let edit = each(move |event| {
                 if kinds.contains(&event["type"].as_str().unwrap()) {
                     put(event, "output_index", &at);
-                    id.into_iter().for_each(|id| event["item_id"] = json!(id));
+                    if let Some(id) = id {
+                        event["item_id"] = json!(id);
+                    }
                 }
             });
             // The finished item has them whole.

@@ -62,7 +62,7 @@ fn refused() -> Vec<Row> {
                 "good\ngood @ https://user:secret@elsewhere.example/good-1.0.whl",
             )],
             State::Refused,
-            &["requirements.txt:2: ", "address"],
+            &["requirements.txt:2: ", "is a URL"],
         ),
         row(
             "version control",

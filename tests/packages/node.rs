@@ -496,13 +496,8 @@ async fn runs_require_and_import_packages_without_a_network_and_cannot_change_th
         assert!(result.files.is_empty(), "{call}: {:?}", result.files);
     }
     // A run that names no skill has none.
-    let result = executor
-        .execute(
-            request("none", code("require('greet')"), None),
-            CancellationToken::new(),
-        )
-        .await
-        .unwrap();
+    let without = request("none", code("require('greet')"), None);
+    let result = executor.execute(without, CancellationToken::new()).await.unwrap();
     assert_eq!(result.exit, Exit::Code(1));
     assert!(result.stderr.text().contains("Cannot find module 'greet'"));
 }
