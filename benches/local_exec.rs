@@ -8,6 +8,8 @@
     reason = "a benchmark program"
 )]
 
+#[path = "support/once.rs"]
+mod once;
 #[path = "../tests/support/runner.rs"]
 mod runner;
 
@@ -49,7 +51,7 @@ async fn bench() -> ExitCode {
     };
     let executor = LocalExecutor::open(settings).await.unwrap();
     // It runs, and nothing is measured.
-    if std::env::args().any(|argument| argument == "--once") {
+    if once::is_once() {
         let times = calls(&executor, "once", 0, 3, Duration::from_millis(100)).await;
         println!("budget warm_local_ms {:.2} {LIMIT_MS:.1} once", percentile(&times, 50));
         return ExitCode::SUCCESS;

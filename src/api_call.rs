@@ -27,6 +27,11 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// The status code of the API server's answer, if it answered.
+    pub(crate) fn code(&self) -> Option<u16> {
+        self.answer().map(|status| status.code)
+    }
+
     /// The answer of the API server, if it answered.
     pub(crate) fn answer(&self) -> Option<&kube::core::Status> {
         match self {

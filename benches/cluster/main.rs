@@ -21,6 +21,8 @@ mod changes;
 mod counted;
 mod installation;
 mod latency;
+#[path = "../support/once.rs"]
+mod once;
 mod processes;
 mod propagation;
 #[path = "../support/report.rs"]

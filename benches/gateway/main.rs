@@ -14,6 +14,8 @@
 mod bodies;
 mod load;
 mod measure;
+#[path = "../support/once.rs"]
+mod once;
 mod processes;
 #[path = "../support/report.rs"]
 mod report;
@@ -33,7 +35,7 @@ use report::Report;
 const PAIRS: usize = 10;
 
 fn pairs() -> usize {
-    if report::is_once() { 1 } else { PAIRS }
+    if once::is_once() { 1 } else { PAIRS }
 }
 
 #[tokio::main]
@@ -49,7 +51,7 @@ async fn main() -> ExitCode {
     let system = upstream.learn_system_text(&knack.url).await;
     let floor = Floor::start(&upstream.url, &system).await;
     let mut report = Report::default();
-    if report::is_once() {
+    if once::is_once() {
         for wire in wire::Wire::ALL {
             rows::request_cost(
                 &mut report,

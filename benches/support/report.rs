@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::once::is_once;
+
 /// One measured value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
@@ -24,11 +26,6 @@ pub(crate) struct Budget<'a> {
 const NOISY: f64 = 0.10;
 /// How often a noisy row is measured before it counts as over.
 const TRIES: usize = 3;
-
-/// With `--once` a bench shows that it runs, and measures nothing: one pair of each row that is there soon, and no verdict.
-pub(crate) fn is_once() -> bool {
-    std::env::args().any(|argument| argument == "--once")
-}
 
 /// Prints rows; an `over` fails the bench.
 #[derive(Debug, Default)]

@@ -98,7 +98,7 @@ impl Builders {
         match call(what, self.jobs.create(&PostParams::default(), &job)).await {
             Ok(made) => Ok(Some(made.metadata.uid.unwrap_or_default())),
             // Another replica was faster, or the last one is still going.
-            Err(error) if error.answer().is_some_and(|status| status.code == 409) => Ok(None),
+            Err(error) if error.code() == Some(409) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -109,7 +109,7 @@ impl Builders {
         let what = || format!("create ConfigMap {}", name(key));
         match call(what, self.requests.create(&PostParams::default(), &object)).await {
             Ok(_) => Ok(true),
-            Err(error) if error.answer().is_some_and(|status| status.code == 409) => Ok(false),
+            Err(error) if error.code() == Some(409) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -135,7 +135,7 @@ impl Builders {
     pub(super) async fn remove(&self, key: &str) -> Result<(), CallError> {
         let what = || format!("delete Job {}", name(key));
         match call(what, self.jobs.delete(&name(key), &DeleteParams::background())).await {
-            Err(error) if error.answer().is_none_or(|status| status.code != 404) => Err(error),
+            Err(error) if error.code() != Some(404) => Err(error),
             _ => Ok(()),
         }
     }

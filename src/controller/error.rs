@@ -20,7 +20,7 @@ impl ControllerError {
     /// The HTTP status of the API server's answer, if there was one.
     pub fn status(&self) -> Option<u16> {
         match self {
-            Self::Call(error) => error.answer().map(|status| status.code),
+            Self::Call(error) => error.code(),
             _ => None,
         }
     }

@@ -93,7 +93,7 @@ impl TrustBundle {
             // A version that is not served has no object either: the write tells.
             match self.apply(version, authorities).await {
                 Ok(()) => return Ok(Found::Written),
-                Err(error) if error.answer().is_some_and(|status| status.code == 404) => {}
+                Err(error) if error.code() == Some(404) => {}
                 Err(error) => return Err(error),
             }
         }

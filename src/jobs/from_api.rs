@@ -147,7 +147,6 @@ impl PodResources {
 
     /// These defaults, with the written fields in their place.
     fn with(&self, written: &Resources) -> Self {
-        let milli = |text: &str| Quantity::parse(text).map_or(0, |quantity| quantity.milli());
         let one = |name: &str, own: &Resource| {
             let limit = written.limits.get(name).map_or(own.limit.as_str(), Quantity::as_str);
             let request = written
@@ -187,13 +186,10 @@ impl PodResources {
     /// Whether a pod with these has less of something than one with `other`.
     #[must_use]
     pub fn offers_less_than(&self, other: &Self) -> bool {
-        let milli = |text: &str| Quantity::parse(text).map_or(0, |quantity| quantity.milli());
-        let names = Resources::NATIVE
+        let mut names = Resources::NATIVE
             .into_iter()
             .chain(other.extended.keys().map(String::as_str));
-        names
-            .into_iter()
-            .any(|name| milli(self.limit(name)) < milli(other.limit(name)))
+        names.any(|name| milli(self.limit(name)) < milli(other.limit(name)))
     }
 
     /// The resources of a pod for a skill that asks for more than these. `None`: these are enough, so that a pod of the
@@ -223,6 +219,11 @@ impl PodResources {
         }
         Some(self.with(&more))
     }
+}
+
+/// A quantity in thousandths; 0 for one that is none.
+fn milli(text: &str) -> u128 {
+    Quantity::parse(text).map_or(0, |quantity| quantity.milli())
 }
 
 fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {

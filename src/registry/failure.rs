@@ -24,19 +24,19 @@ pub(super) fn store_error(error: &CallError) -> StoreError {
 
 /// Whether the API server refused a write for another one of the same object.
 pub(super) fn is_conflict(error: &CallError) -> bool {
-    error.answer().is_some_and(|status| status.code == 409)
+    error.code() == Some(409)
 }
 
 /// Whether the API server refused a call, so that it does nothing any more. A 5xx and a lost answer say nothing about that.
 pub(super) fn is_refusal(error: &CallError) -> bool {
     error
-        .answer()
-        .is_some_and(|status| (400..500).contains(&status.code) && status.code != 408)
+        .code()
+        .is_some_and(|code| (400..500).contains(&code) && code != 408)
 }
 
 /// Whether what was asked for is not there.
 pub(super) fn is_missing(error: &CallError) -> bool {
-    error.answer().is_some_and(|status| status.code == 404)
+    error.code() == Some(404)
 }
 
 fn unavailable() -> StoreError {

@@ -144,34 +144,39 @@ const WAYS: [&[Step]; 8] = [
     &[Step::Create, Step::Add { default: true }, Step::Delete],
 ];
 
+/// A replica of an API server without anything, after these steps.
+async fn after(fake: &Fake, steps: &[Step]) -> Cluster {
+    let cluster = started(fake).await;
+    for step in steps {
+        take(&cluster, *step).await.unwrap();
+    }
+    cluster
+}
+
+/// A replica that has read what the sweep of another one left: a watch would tell it.
+async fn swept(fake: &Fake) -> Cluster {
+    let cluster = started(fake).await;
+    Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
+        .await
+        .unwrap();
+    started(fake).await
+}
+
 #[tokio::test]
 async fn a_change_is_whole_or_absent_after_the_end_at_any_of_its_writes() {
     for way in WAYS {
         let (last, before) = way.split_last().unwrap();
-        let undisturbed = started(&Fake::default()).await;
-        for step in way {
-            take(&undisturbed, *step).await.unwrap();
-        }
-        let whole = state(&undisturbed, "draw").await;
+        let whole = state(&after(&Fake::default(), way).await, "draw").await;
         for end in 0..20 {
             let fake = Fake::default();
-            let cluster = started(&fake).await;
-            for step in before {
-                take(&cluster, *step).await.unwrap();
-            }
+            let cluster = after(&fake, before).await;
             let old = state(&cluster, "draw").await;
             fake.0.lock().unwrap().writes_left = Some(end);
             let done = take(&cluster, *last).await;
             let is_over = fake.0.lock().unwrap().writes_left.unwrap() > 0;
             fake.0.lock().unwrap().writes_left = None;
             drop(cluster);
-            let cluster = started(&fake).await;
-            Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
-                .await
-                .unwrap();
-            // What the sweep has changed, a watch would tell.
-            let cluster = started(&fake).await;
-            let new = state(&cluster, "draw").await;
+            let new = state(&swept(&fake).await, "draw").await;
             assert_nothing_is_left(&fake);
             // Where the answer is lost, the change need not be.
             assert!(new == whole || (done.is_err() && new == old), "{way:?} {end}: {new:?}");
@@ -189,28 +194,16 @@ async fn a_change_is_whole_or_absent_after_the_end_at_any_of_its_writes() {
 async fn a_write_whose_answer_is_lost_is_kept_and_reported_as_it_is() {
     for way in WAYS {
         let (last, before) = way.split_last().unwrap();
-        let undisturbed = started(&Fake::default()).await;
-        for step in way {
-            take(&undisturbed, *step).await.unwrap();
-        }
-        let whole = state(&undisturbed, "draw").await;
+        let whole = state(&after(&Fake::default(), way).await, "draw").await;
         for status in [500, 504, 409] {
             for nth in 0..20 {
                 let fake = Fake::default();
-                let cluster = started(&fake).await;
-                for step in before {
-                    take(&cluster, *step).await.unwrap();
-                }
+                let cluster = after(&fake, before).await;
                 let old = state(&cluster, "draw").await;
                 fake.0.lock().unwrap().lost = Some((nth, status));
                 let done = take(&cluster, *last).await;
                 let was_lost = fake.0.lock().unwrap().lost.take().is_none();
-                let cluster = started(&fake).await;
-                Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
-                    .await
-                    .unwrap();
-                let cluster = started(&fake).await;
-                let new = state(&cluster, "draw").await;
+                let new = state(&swept(&fake).await, "draw").await;
                 assert_nothing_is_left(&fake);
                 let expected = if done.is_ok() { &whole } else { &old };
                 assert_eq!(new, *expected, "{way:?} {status} {nth}: {done:?}");

@@ -39,22 +39,28 @@ pub const fn sdk_header(format: Format) -> Option<HeaderName> {
 
 /// Names the request of an answer that has no name yet.
 pub fn named(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    if !headers.contains_key(HEADER_REQUEST_ID)
-        && let Ok(id) = HeaderValue::from_str(&request_id())
-    {
-        headers.insert(HEADER_REQUEST_ID, id);
+    if !response.headers().contains_key(HEADER_REQUEST_ID) {
+        set_request_id(response.headers_mut(), &request_id());
     }
     response
 }
 
+/// Adds the name of a request to an answer, beside the name that the provider may have for it.
+pub fn set_request_id(headers: &mut HeaderMap, request_id: &str) {
+    insert(headers, HEADER_REQUEST_ID, request_id);
+}
+
 /// Adds the name of a request to an answer of ours.
 pub fn set_name(headers: &mut HeaderMap, format: Format, request_id: &str) {
-    let Ok(id) = HeaderValue::from_str(request_id) else {
-        return;
-    };
-    for name in sdk_header(format).into_iter().chain([HEADER_REQUEST_ID]) {
-        headers.insert(name, id.clone());
+    set_request_id(headers, request_id);
+    if let Some(name) = sdk_header(format) {
+        insert(headers, name, request_id);
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(text) {
+        headers.insert(name, value);
     }
 }
 

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue};
 use knack_wire::Fault;
 use tokio::time::Instant;
 
-use super::fault::{HEADER_REQUEST_ID, error_format, fault, fault_of};
+use super::fault::{error_format, fault, fault_of, set_request_id};
 use super::forwarded_headers::{forward_request_headers, forward_response_headers};
 use super::log::RequestLog;
 use super::provider::Api;
@@ -59,9 +59,7 @@ pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response
             let mut answer = Response::new(Body::empty());
             *answer.status_mut() = response.status();
             *answer.headers_mut() = forward_response_headers(response.headers());
-            if let Ok(id) = HeaderValue::from_str(&passing.log.request_id) {
-                answer.headers_mut().insert(HEADER_REQUEST_ID, id);
-            }
+            set_request_id(answer.headers_mut(), &passing.log.request_id);
             // The body is the provider's own bytes: its Content-Length is correct.
             if let Some(length) = length_of(response.headers()) {
                 answer.headers_mut().insert(CONTENT_LENGTH, length);

@@ -77,7 +77,7 @@ impl<'a> Redirect<'a> {
             let own = name(variable);
             match ours().find(|(ours, _)| *ours == own) {
                 Some((_, url)) => entry(own, url),
-                None if NO_PROXIES.contains(&own) && is_set(variable) => entry(own, &with_loopback(value(variable))),
+                None if is_exceptions(variable) => entry(own, &with_loopback(value(variable))),
                 None if NO_PROXIES.contains(&own) => {
                     no_proxy.as_ref().map_or(variable.clone(), |list| entry(own, list))
                 }
@@ -91,9 +91,7 @@ impl<'a> Redirect<'a> {
                 .map(|(ours, url)| entry(ours, url)),
         );
         if let Some(list) = no_proxy
-            && !set
-                .iter()
-                .any(|entry| NO_PROXIES.contains(&name(entry)) && is_set(entry))
+            && !set.iter().any(is_exceptions)
         {
             let missing = NO_PROXIES.iter().filter(|proxy| !has(proxy));
             env.extend(missing.map(|proxy| entry(proxy, &list)));
@@ -121,15 +119,19 @@ fn has_key_alone(api: &Api, container: &Value) -> bool {
         && !set.iter().any(|variable| leads_elsewhere(api, variable))
 }
 
+/// Whether a variable has exceptions from proxies.
+fn is_exceptions(entry: &Value) -> bool {
+    NO_PROXIES.contains(&name(entry)) && is_set(entry)
+}
+
 /// What an empty list of exceptions becomes in a container that has a proxy: its other list, since programs read one of both.
 /// `None`: it has no proxy.
 fn no_proxy(set: &[Value]) -> Option<String> {
-    let is_list = |entry: &&Value| NO_PROXIES.contains(&name(entry)) && is_set(entry);
     let is_proxy =
         |entry: &Value| PROXIES.contains(&name(entry)) && !NO_PROXIES.contains(&name(entry)) && is_set(entry);
     set.iter().any(is_proxy).then(|| {
         set.iter()
-            .find(is_list)
+            .find(|entry| is_exceptions(entry))
             .map_or_else(|| LOOPBACK.to_owned(), |list| with_loopback(value(list)))
     })
 }

@@ -41,8 +41,8 @@ fn file_frames(file: OutputFile) -> impl Iterator<Item = ExecutionFrame> + Send 
     })
 }
 
-/// How a program ended, in the words of a line. The runner's words are read in `conversation.rs`, and the gateway says it to models
-/// (`tools/convert.rs`): each of these crates has an end of its own, since none may know the others (tools/walls.sh).
+/// How a program ended, in the words of a line. The runner's words are read in `conversation.rs`, and the gateway turns an [`Exit`]
+/// into the words of `knack-skill` for models (`tools/convert.rs`): neither of those two crates knows this one.
 const fn word(exit: Exit) -> (EndWord, i32) {
     match exit {
         Exit::Code(code) => (EndWord::Exit, code),

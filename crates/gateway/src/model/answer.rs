@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::catalog::Snapshot;
 use crate::exchange::{AnswerPiece, Exchange};
-use crate::fault::{HEADER_REQUEST_ID, RETRY_AFTER_SECONDS, fault_of, set_name};
+use crate::fault::{RETRY_AFTER_SECONDS, fault_of, set_name, set_request_id};
 use crate::log::RequestLog;
 use crate::state::Gateway;
 use crate::trace::RequestTrace;
@@ -59,11 +59,11 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     }
     headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
     let request_id = &exchange.log().request_id;
-    if !head.upstream_headers {
+    if head.upstream_headers {
+        set_request_id(&mut headers, request_id);
+    } else {
         // An answer of ours has no id of the provider.
         set_name(&mut headers, format, request_id);
-    } else if let Ok(id) = HeaderValue::from_str(request_id) {
-        headers.insert(HEADER_REQUEST_ID, id);
     }
     let mut response = Response::new(Body::from_stream(body(exchange)));
     *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);

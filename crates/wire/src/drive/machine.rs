@@ -33,6 +33,8 @@ const FIRST_KEEP_ALIVE: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Retries of one internal round.
 const RETRIES: u32 = 2;
+/// What a client reads of an answer that ends too soon.
+const LOST: &str = "The connection to the upstream was lost in the middle of its answer.";
 /// The longest `retry-after` that is obeyed; a longer one ends the loop.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Waiting before a retry when upstream does not say how long.
@@ -229,13 +231,7 @@ impl Drive {
                 }
             }
             (DriveState::Reading, DriveInput::End) => self.end(now, out),
-            (DriveState::Reading, DriveInput::Failed(_)) => self.fault(
-                &Fault::new(
-                    502,
-                    "The connection to the upstream was lost in the middle of its answer.",
-                ),
-                out,
-            ),
+            (DriveState::Reading, DriveInput::Failed(_)) => self.fault(&Fault::new(502, LOST), out),
             (DriveState::Passing { .. }, DriveInput::Body(bytes)) => out.push(DriveAction::ClientBytes(bytes)),
             (DriveState::Passing { status, .. }, DriveInput::End) => {
                 let end = if (200..300).contains(&status) {
@@ -246,10 +242,7 @@ impl Drive {
                 self.finish_with(end, out);
             }
             (DriveState::Passing { stream, .. }, DriveInput::Failed(_)) => {
-                let fault = self.named(&Fault::new(
-                    502,
-                    "The connection to the upstream was lost in the middle of its answer.",
-                ));
+                let fault = self.named(&Fault::new(502, LOST));
                 if stream {
                     out.push(DriveAction::ClientBytes(fault.frame(self.request.format()).into()));
                 }

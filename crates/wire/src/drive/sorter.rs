@@ -24,7 +24,6 @@ struct SortedUnit {
 
 /// Sorts the parts of one turn.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
 pub(super) struct Sorter {
     own_tools: Vec<String>,
     /// Text waits for the turn's end.
@@ -38,8 +37,6 @@ pub(super) struct Sorter {
     pub(super) stop: Option<bool>,
     /// The end marker has come.
     pub(super) ended: bool,
-    /// Something of this turn is hidden, so the client may be waiting.
-    pub(super) hides: bool,
 }
 
 impl Sorter {
@@ -107,7 +104,7 @@ impl Sorter {
     fn mark(&mut self, id: u32, at: usize, shown: &mut [bool], waits: &mut [bool]) {
         match self.unit(id).map(|unit| unit.visibility) {
             Some(Visibility::Show) | None => shown[at] = true,
-            Some(Visibility::Hide) => self.hides = true,
+            Some(Visibility::Hide) => {}
             Some(Visibility::Undecided | Visibility::Waits) => waits[at] = true,
         }
     }
@@ -192,8 +189,6 @@ impl Sorter {
             }
             if visibility == Visibility::Show {
                 shown.push((frame.clone(), released));
-            } else {
-                self.hides = true;
             }
         }
         if self.unit(id).is_some_and(|unit| unit.kind == UnitKind::Text) {

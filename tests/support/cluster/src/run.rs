@@ -1,12 +1,14 @@
 //! One test on the cluster: the thread, the runtime, the watch over its progress.
 
-use std::io::Write as _;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::bed::{Cluster, Switches};
 use crate::progress::{STILL, forget, stands_still};
+
+#[path = "../../skip.rs"]
+mod skipping;
 
 /// Runs a test on the shared cluster, inside its network. `KNACK_NO_CLUSTER=1`: prints `SKIPPED test` and the name instead.
 pub fn run(test: &str, body: impl AsyncFnOnce(&'static Cluster) + Send) {
@@ -39,11 +41,9 @@ fn skipped(test: &str) -> bool {
     skipped
 }
 
-/// Says that a test is skipped, past the harness, which keeps what a passing test prints. `tools/summary.sh` counts these lines: a test that
-/// did nothing has not passed.
+/// Says that a test is skipped, as tests without a cluster do.
 pub fn skip(test: &str, why: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "\nSKIPPED test {test}: {why}").and_then(|()| out.flush());
+    skipping::skip(test, why);
 }
 
 /// The namespace is a thread's: a fresh thread enters it before its runtime starts workers.
