@@ -114,7 +114,11 @@ pub(super) async fn recover(
                 idle.push(facts);
             }
             JournalContent::Gone(facts) => {
-                records.raise_floor(past::floor_of_gone(&facts, now()));
+                let floor = past::floor_of_gone(&facts, now());
+                if !floor.is_zero() {
+                    tracing::warn!(pod = %facts.name, "a pod is gone and its journal was not read; rejecting unknown execution ids");
+                    records.raise_floor(floor);
+                }
                 unknown += 1;
             }
             JournalContent::Unreadable(facts) => {
@@ -200,6 +204,9 @@ async fn remember_jobs(launcher: &Launcher, view: &RuntimeView, records: &Arc<Re
             }
         }
     };
+    if !past.floor.is_zero() {
+        tracing::info!("pods of the last owner are gone; rejecting unknown execution ids from before they ended");
+    }
     records.raise_floor(past.floor);
     for id in past.ids {
         records.refuse(id);

@@ -15,6 +15,7 @@ mod catalog;
 mod cgroup;
 mod client_tokens;
 mod clients;
+mod clocks;
 mod code_limits;
 mod code_tools;
 mod compatible;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use knack_execution::records::RecordSettings;
 use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Limits, Program,
     SkillMount, StartKind, WorkingDirectory,
@@ -157,25 +158,18 @@ impl ToolRunner {
         cancel: CancellationToken,
         trace: CallTrace,
     ) -> CallOutcome {
-        let id = ExecutionId::new(self.request_start, &self.request_id, call.round, &call.id);
         let begun = tokio::time::Instant::now();
         let limits = self.limits(&spec);
-        let request = self.request(id, &spec, limits.clone());
-        let mut noted = self.noted(id, call, &spec, request.as_ref().ok());
-        let result = match request {
-            Ok(mut request) => {
-                request.trace = trace.context();
-                match self.requests.hold_run(in_flight(&request)).await {
-                    Ok(_held) => run_history::execute(&*self.executor, request, cancel, noted.as_mut()).await,
-                    Err(_) => Err(ExecutionError::QueueTimeout {
-                        retry_after: Duration::from_secs(1),
-                    }),
-                }
+        let id_at = |start| ExecutionId::new(start, &self.request_id, call.round, &call.id);
+        let mut id = id_at(self.request_start);
+        let mut result = self.run_as(id, call, &spec, &limits, cancel.clone(), &trace).await;
+        if let Err(ExecutionError::Invalid(_)) = &result {
+            // The answer showed the executor's clock: another replica's than the one that the request began with.
+            let now = self.executor.now();
+            if RecordSettings::is_ahead(id, now) {
+                id = id_at(now);
+                result = self.run_as(id, call, &spec, &limits, cancel, &trace).await;
             }
-            Err(error) => Err(error),
-        };
-        if let Some(noted) = noted {
-            noted.end(&result);
         }
         trace.end(&self.note((id, CallId::of(call)), &spec, &result, begun.elapsed()));
         let timeout_seconds = limits.timeout.as_secs();
@@ -206,6 +200,36 @@ impl ToolRunner {
             native: Some(native),
             files,
         }
+    }
+
+    /// Runs it under this id, with its note in the history.
+    async fn run_as(
+        &self,
+        id: ExecutionId,
+        call: &ToolCall,
+        spec: &RunSpec,
+        limits: &Limits,
+        cancel: CancellationToken,
+        trace: &CallTrace,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        let request = self.request(id, spec, limits.clone());
+        let mut noted = self.noted(id, call, spec, request.as_ref().ok());
+        let result = match request {
+            Ok(mut request) => {
+                request.trace = trace.context();
+                match self.requests.hold_run(in_flight(&request)).await {
+                    Ok(_held) => run_history::execute(&*self.executor, request, cancel, noted.as_mut()).await,
+                    Err(_) => Err(ExecutionError::QueueTimeout {
+                        retry_after: Duration::from_secs(1),
+                    }),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        if let Some(noted) = noted {
+            noted.end(&result);
+        }
+        result
     }
 
     /// Notes a run that waits, if there is a history. What it is granted is never noted.

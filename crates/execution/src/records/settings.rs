@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::ExecutionId;
+
 /// Bounds of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordSettings {
@@ -23,6 +25,11 @@ impl RecordSettings {
     /// How far ahead of the clock of the table an id may be: clocks of nodes differ. Gateways that know the hub's clock go by it
     /// ([`crate::Executor::now`]); this is for the others.
     pub const CLOCK_SKEW: Duration = Duration::from_mins(1);
+
+    /// Whether an id is refused at `now` because it is too far ahead of it.
+    pub fn is_ahead(id: ExecutionId, now: Duration) -> bool {
+        id.time() > now + Self::CLOCK_SKEW
+    }
 
     /// How long an id is accepted after the time that it carries.
     pub(super) fn horizon(&self) -> Duration {

@@ -110,7 +110,7 @@ impl RecordTable {
         if id.time() + self.settings.horizon() < now {
             return Err(ExecutionError::Gone);
         }
-        if id.time() > now + RecordSettings::CLOCK_SKEW {
+        if RecordSettings::is_ahead(id, now) {
             let seconds = id.time().saturating_sub(now).as_secs();
             return Err(ExecutionError::Invalid(format!(
                 "the execution id carries a time that is {seconds} s in the future; set the clock of the machine that asks, \

@@ -15,6 +15,7 @@ use super::shown::{Progress, ShownOutput};
 use crate::lines::error_of_problem;
 use crate::lines::post_of_request;
 use crate::lines::{Collected, Collector};
+use crate::records::RecordSettings;
 use crate::{
     Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, ExecutionStatus,
     Executor, Language, Missing,
@@ -94,7 +95,9 @@ impl RemoteExecutor {
             let mut shown = ShownOutput::new(show);
             let (mut tries, mut wait) = (Tries::default(), WAIT_FIRST);
             let mut stated = PROTOCOL;
+            let mut posts = 0_u32;
             loop {
+                posts += 1;
                 let next = match self.once(request, body.clone(), &mut shown).await {
                     Ok(result) => return Ok(result),
                     Err(error) => match older(&error, stated) {
@@ -108,6 +111,13 @@ impl RemoteExecutor {
                     },
                 };
                 let pause = match next {
+                    // A replica with another clock. A caller makes a new id of one that is invalid so; this one may have run.
+                    Next::Over(ExecutionError::Invalid(why))
+                        if posts > 1 && RecordSettings::is_ahead(request.id, self.client.now()) =>
+                    {
+                        tracing::warn!(id = %request.id, %why, "an execution is given up: an earlier try may have run");
+                        return Err(ExecutionError::Gone);
+                    }
                     Next::Over(error) => return Err(error),
                     Next::Now => continue,
                     Next::After(pause) => pause,

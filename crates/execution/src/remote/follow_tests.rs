@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{Progress, RemoteExecutor};
-use crate::{ExecutionId, ExecutionRequest, Language, Program};
+use crate::{ExecutionError, ExecutionId, ExecutionRequest, Executor as _, Language, Program};
 
 /// Leads to one server after another.
 #[derive(Debug)]
@@ -225,5 +225,38 @@ async fn a_hub_of_the_release_before_runs_what_it_understands() {
             assert!(said.contains("upgrade the older one"), "{said}");
             assert_eq!(posts.len(), 1);
         }
+    }
+}
+
+/// An answer of a hub whose clock is behind this machine's.
+const AHEAD: &str = concat!(
+    "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\n",
+    "content-length: 32\r\n\r\n",
+    r#"{"code":"invalid","message":"m"}"#
+);
+
+/// Of an id that a hub refuses as ahead a caller makes a new one: where an earlier hub may have run it, that must not be.
+#[tokio::test]
+async fn an_id_that_is_ahead_of_the_hubs_clock_is_invalid_unless_it_may_have_run() {
+    let (pair, cancel) = (authority(), CancellationToken::new());
+    for (is_first, expected) in [
+        (true, ExecutionError::Invalid("m".to_owned())),
+        (false, ExecutionError::Gone),
+    ] {
+        let posts = Posts::default();
+        let mut ports = Vec::new();
+        if !is_first {
+            ports.push(server(&pair, format!("{STREAM}{CUT}"), Arc::clone(&posts)).await);
+        }
+        ports.push(server(&pair, AHEAD.to_owned(), Arc::clone(&posts)).await);
+        let executor = executor(&pair, ports);
+        let program = Program::Command {
+            argv: vec!["true".to_owned()],
+        };
+        let request = ExecutionRequest::new(ExecutionId::new(crate::now(), "r", 0, "c"), "cli", program);
+        let running = executor.execute_shown(&request, &cancel, &|_| {});
+        let result = tokio::time::timeout(Duration::from_secs(20), running).await.unwrap();
+        assert_eq!(result.unwrap_err(), expected);
+        assert!(executor.now() < request.id.time(), "the hub's clock is known");
     }
 }

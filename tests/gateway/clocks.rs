@@ -1,0 +1,90 @@
+//! A gateway whose request began by another clock than the one that judges its executions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use knack_execution::{
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, now,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::observed::Observed;
+use super::support::{Start, start};
+use super::talk::{ROWS, Talk};
+
+/// How far the first clock is ahead.
+const AHEAD: Duration = Duration::from_mins(8);
+
+/// An executor whose clock is known right only after its first answer, if ever, as that of a hub's replica.
+#[derive(Debug)]
+struct Replica {
+    inner: Arc<Observed>,
+    /// Whether its answers show its clock.
+    shows: bool,
+    has_answered: AtomicBool,
+}
+
+#[async_trait]
+impl Executor for Replica {
+    async fn execute(
+        &self,
+        request: ExecutionRequest,
+        cancel: CancellationToken,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        let result = self.inner.execute(request, cancel).await;
+        self.has_answered.store(self.shows, Ordering::Relaxed);
+        result
+    }
+
+    async fn get(&self, caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
+        self.inner.get(caller, id).await
+    }
+
+    async fn cancel(&self, caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
+        self.inner.cancel(caller, id).await
+    }
+
+    fn now(&self) -> Duration {
+        if self.has_answered.load(Ordering::Relaxed) {
+            now()
+        } else {
+            now() + AHEAD
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
+/// An id that was refused as ahead never ran: the call gets a new one by the clock that the refusal showed, once.
+#[tokio::test]
+async fn a_call_whose_id_is_ahead_of_the_executors_clock_runs_by_that_clock() {
+    let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'print(6 * 7)'}}]}\n      - reply: {text: \"{{results}}\"}\n";
+    for shows in [true, false] {
+        let observed = Observed::new().await;
+        let knack = start(Start {
+            script: script.to_owned(),
+            executor: Arc::new(Replica {
+                inner: Arc::clone(&observed),
+                shows,
+                has_answered: AtomicBool::new(false),
+            }),
+            ..Start::default()
+        })
+        .await;
+        let said = Talk::plain(ROWS[0], "go").hear(&knack).await.text;
+        let asked = observed.requests();
+        if shows {
+            assert!(said.contains("42"), "{said}");
+            assert_eq!(asked.len(), 2);
+            let earlier = asked[0].id.time().saturating_sub(asked[1].id.time());
+            assert!(earlier > AHEAD - Duration::from_mins(1), "{earlier:?}");
+        } else {
+            assert!(said.contains("in the future; set the clock"), "{said}");
+            assert_eq!(asked.len(), 1, "nothing says that another id would be taken");
+        }
+    }
+}
