@@ -9,6 +9,7 @@ the pages at the root. Links of Markdown are relative to their file. Refused by 
 - a page or a heading that is not there, and a link to a file that is not there;
 - a page of docs/design/ that the code cites without a heading;
 - a section of a page that is named without its path, or of a page that nobody has;
+- a public type of an error that the page of errors does not name;
 - a page of docs/design/ that its README does not list, and a path in backticks there, or in ARCHITECTURE.md, that does
   not exist; behind a path, `path`: `words`, words that the code of that file does not have.
 """
@@ -19,6 +20,9 @@ import sys
 
 ROOT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")
 DESIGN = "docs/design/"
+ERRORS = f"{DESIGN}errors.md"
+PRODUCT = re.compile(r"(?:src|crates/(?!mock-provider/)[^/]+/src)/.*\.rs$")
+ERROR_TYPE = re.compile(r"pub(?:\(crate\))? (?:enum|struct) (\w*(?:Error|Failure|Fault|Problem|Refusal))\b")
 # Data of other programs, in which such names mean other files, and the tests of this program, which plant wrong ones.
 IGNORED = ("tests/vectors/cases/", "crates/wire/tests/fixtures/", "Cargo.lock", "fuzz/Cargo.lock", "tests/tools/lint.py",
            "tests/tools/main.py")
@@ -190,6 +194,19 @@ def unlisted(repository):
             yield f"{readme}: does not list {name}"
 
 
+def unnamed(repository):
+    """Public types of errors in the products that the page of errors, if there is one, does not name."""
+    if ERRORS not in repository.pages:
+        return
+    page = text_of(repository.root, ERRORS)
+    for path in repository.files:
+        if PRODUCT.match(path) and not path.endswith("_tests.rs"):
+            for number, line in enumerate(text_of(repository.root, path).splitlines(), 1):
+                found = ERROR_TYPE.match(line)
+                if found and not (f"`{found[1]}`" in page and f"`{path}`" in page):
+                    yield f"{path}:{number}: {ERRORS} does not say what becomes of `{found[1]}` (`{path}`)"
+
+
 def main():
     root = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), ".."))
     repository = Repository(root)
@@ -199,7 +216,7 @@ def main():
         if not path.startswith(IGNORED)
         for number, problem in of_file(repository, path)
     ]
-    problems += unlisted(repository)
+    problems += [*unlisted(repository), *unnamed(repository)]
     if problems:
         print("lint: citations that lead nowhere:", *(f"  {problem}" for problem in problems), sep="\n", file=sys.stderr)
         return 1

@@ -158,11 +158,14 @@ impl Load {
 /// Whether an error says what is the matter. `Gone` does so only of an owner that has said in its log why it does not know what ran
 /// before it came back, as where it cannot read the log of a container that went with containerd.
 fn is_told(world: &World, error: &ExecutionError) -> bool {
-    let refuses = || {
-        let log = std::fs::read_to_string(world.folder.path().join("hub.log")).unwrap_or_default();
-        log.contains("rejecting unknown execution ids")
-    };
-    is_named(error) || (*error == ExecutionError::Gone && refuses())
+    is_named(error) || (*error == ExecutionError::Gone && !rejections(world).is_empty())
+}
+
+/// What the hub's log says of executions that it does not know.
+fn rejections(world: &World) -> Vec<String> {
+    let log = std::fs::read_to_string(world.folder.path().join("hub.log")).unwrap_or_default();
+    let lines = log.lines().filter(|line| line.contains("rejecting unknown execution ids"));
+    lines.map(str::to_owned).collect()
 }
 
 /// One outage, with runs of every age, callers that go on, and traffic without skills.
@@ -253,8 +256,8 @@ async fn outage(
         slowest.as_secs_f64(),
         longest.as_millis()
     );
-    for failure in failed {
-        println!("  {failure}");
+    for line in failed.into_iter().chain(rejections(world)) {
+        println!("  {line}");
     }
 }
 

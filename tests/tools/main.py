@@ -113,6 +113,21 @@ def citations_that_lead_nowhere_are_refused_by_file_and_line():
     expect(not accepted and "docs/design/README.md: does not list lonely.md" in said, said)
 
 
+@case
+def a_type_of_an_error_that_the_page_of_errors_does_not_name_is_refused():
+    readme = "# Design\n\n[pages](pages.md), [errors](errors.md)\n"
+    for text, accepted in [("`NoRoom`", False), ("`NoRoomError` (`src/b.rs`)", False), ("`NoRoomError` (`src/error.rs`)", True)]:
+        found, said = cite({
+            **GOOD,
+            "docs/design/README.md": readme,
+            "docs/design/errors.md": f"# Errors\n\n{text}\n",
+            "src/b.rs": "enum Private { Error }\nfn error() {}\n",
+            "src/error.rs": "/// Why.\npub enum NoRoomError {}\n",
+        })
+        expect(found == accepted, f"{text}: {said}")
+        expect(accepted or "src/error.rs:2: docs/design/errors.md does not say what becomes of `NoRoomError`" in said, said)
+
+
 # The audit.
 
 def checker():
