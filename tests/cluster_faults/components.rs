@@ -164,7 +164,9 @@ fn is_told(world: &World, error: &ExecutionError) -> bool {
 /// What the hub's log says of executions that it does not know.
 fn rejections(world: &World) -> Vec<String> {
     let log = std::fs::read_to_string(world.folder.path().join("hub.log")).unwrap_or_default();
-    let lines = log.lines().filter(|line| line.contains("rejecting unknown execution ids"));
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("rejecting unknown execution ids"));
     lines.map(str::to_owned).collect()
 }
 

@@ -1,6 +1,8 @@
 //! A certificate of the hub that is replaced while gateways are connected.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::ByteString;
@@ -12,13 +14,17 @@ use knack_hub_api::{CatalogLine, Version};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::beside;
 use super::calls::Calls;
-use super::support::{Plan, SOON, World, free_port, next_skill};
+use super::chat::{Model, chat, content};
+use super::support::{Plan, Process, SOON, World, free_port, next_skill};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
+/// Requests at once, within what the runtime runs at once.
+const CALLERS: usize = 2;
 
 fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
@@ -121,12 +127,66 @@ async fn until(world: &World, authorities: &Path, what: &str, fits: impl Fn(&Val
     bundle
 }
 
+/// Requests with a skill through a gateway, all the time.
+struct Load {
+    _gateway: Process,
+    _model: Model,
+    stop: Arc<AtomicBool>,
+    callers: JoinSet<usize>,
+}
+
+impl Load {
+    async fn start(world: &World, hub: &str, authorities: &Path) -> Self {
+        let model = Model::start_for(world, hub, authorities).await;
+        let (gateway, port) = model.gateway(world, "gateway-rotated").await;
+        let begun = Instant::now();
+        while !has_run(port).await {
+            assert!(begun.elapsed() < SOON, "the gateway has no catalog: {}", gateway.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let (stop, mut callers) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+        for _ in 0..CALLERS {
+            let stop = Arc::clone(&stop);
+            callers.spawn(async move {
+                let mut count = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(has_run(port).await, "request {count} of a caller");
+                    count += 1;
+                }
+                count
+            });
+        }
+        Self {
+            _gateway: gateway,
+            _model: model,
+            stop,
+            callers,
+        }
+    }
+
+    /// How many requests there were; every one was served.
+    async fn end(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.callers.join_all().await.into_iter().sum()
+    }
+}
+
+/// Whether an answer has what the skill printed.
+async fn has_run(port: u16) -> bool {
+    let (status, body) = chat(port, "run it", Some("steady")).await;
+    let is_so = status == 200 && content(&body).contains("steady ran");
+    if !is_so {
+        println!("{status} {body}");
+    }
+    is_so
+}
+
 fn count(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
 }
 
 /// Two thirds of a certificate's life are over. The next one is published and served, and the last one is forgotten; a
-/// gateway's streams and calls continue through all of it, and a client that trusts only the last authority gets a TLS
+/// gateway's streams and calls continue through all of it, not one request of an application fails, and a client that trusts only the last authority gets a TLS
 /// error.
 #[test]
 fn a_certificate_is_replaced_under_its_gateways() {
@@ -167,6 +227,7 @@ fn a_certificate_is_replaced_under_its_gateways() {
         .await;
         assert_eq!(count(&bundle), 2, "{bundle}");
         let calls = Calls::new(&world, gateway.clone()).await;
+        let load = Load::start(&world, &url, &authorities).await;
         let mut catalog = gateway.watch(&format!("{}&watch=true", world.catalog())).await.unwrap();
         next_skill(&mut catalog, |skill| skill.name == "steady").await;
         let long = tokio::spawn({
@@ -212,6 +273,10 @@ fn a_certificate_is_replaced_under_its_gateways() {
         assert_eq!(count(&both), 2, "{both}");
         assert!(both.contains(bundle.trim()), "the root of the certificate that serves");
         assert_eq!(calls.text(calls.sleeper(0.0, "both")).await, Ok("both\n".to_owned()));
+
+        let served = load.end().await;
+        assert!(served > 0);
+        println!("{served} requests with a skill were served through all of it");
 
         // What was connected at the beginning is connected still.
         assert_eq!(long.await.unwrap(), Ok("through\n".to_owned()));

@@ -32,6 +32,11 @@ pub(crate) struct Model {
 impl Model {
     /// Starts the model; its gateways come with a token of the first tenant.
     pub(crate) async fn start(world: &World) -> Self {
+        Self::start_for(world, &world.url(), &world.authorities_file()).await
+    }
+
+    /// Starts the model; its gateways ask the hub at this URL and trust the authorities of this file.
+    pub(crate) async fn start_for(world: &World, hub: &str, authorities: &Path) -> Self {
         let folder = world.folder.path();
         let (script, token, port) = (folder.join("script.yaml"), folder.join("token"), free_port());
         std::fs::write(&script, SCRIPT).unwrap();
@@ -44,8 +49,8 @@ impl Model {
         let process = Process::start(world.cluster, folder, "mock", &mock.map(str::to_owned));
         listening(port).await;
         let words = vec![
-            format!("--hub={}", world.url()),
-            format!("--hub-ca={}", world.authorities_file().display()),
+            format!("--hub={hub}"),
+            format!("--hub-ca={}", authorities.display()),
             format!("--token-file={}", token.display()),
             format!("--runtime={}", world.runtime()),
             format!("--upstream-openai=http://127.0.0.1:{port}"),
