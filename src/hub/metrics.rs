@@ -1,7 +1,9 @@
 //! Metrics of the hub, registered once with their help texts.
 
-use std::sync::Mutex;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
+use knack_hub_api::UseLine;
 use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -20,6 +22,11 @@ const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 /// Ends of executions that the alert `KnackQueueFull` counts. A counter that first appears with its first count shows no increase
 /// to Prometheus, so these are there at 0 from when this replica owns a runtime.
 const NO_PLACE: [&str; 2] = ["queue_full", "queue_timeout"];
+
+/// Most skills with series of their own, at all runtimes together: more than a cluster usefully has, and what Prometheus bears.
+const SKILLS_MAX: usize = 10_000;
+/// The label of skills beyond [`SKILLS_MAX`], and of those that a runtime does not serve.
+const OTHER: &str = "other";
 
 /// Labels of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -41,6 +48,21 @@ struct OfRuntime {
     runtime: String,
 }
 
+/// Labels of a use of a skill.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Use {
+    runtime: String,
+    skill: String,
+    r#use: &'static str,
+}
+
+/// Labels of a skill.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct OfSkill {
+    runtime: String,
+    skill: String,
+}
+
 /// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -52,6 +74,10 @@ pub struct Metrics {
     wanted: Family<OfRuntime, Gauge>,
     running: Family<OfRuntime, Gauge>,
     queued: Family<OfRuntime, Gauge>,
+    skill_uses: Family<Use, Counter>,
+    skill_tokens: Family<OfSkill, Counter>,
+    /// Skills with series of their own.
+    skills: Mutex<BTreeSet<OfSkill>>,
     /// Open catalog streams.
     pub streams: Gauge,
     /// How often views were made.
@@ -95,6 +121,18 @@ impl Default for Metrics {
         registry.register("running", "Executions that run, by runtime", running.clone());
         let queued = Family::default();
         registry.register("queued", "Executions that wait for a slot, by runtime", queued.clone());
+        let skill_uses = Family::default();
+        registry.register(
+            "skill_uses",
+            "Uses of skills as gateways report them: carried in the system text, loaded by the model, ran, failed",
+            skill_uses.clone(),
+        );
+        let skill_tokens = Family::default();
+        registry.register(
+            "skill_tokens",
+            "Estimated tokens (bytes / 4) that texts of skills added to requests, as gateways report them",
+            skill_tokens.clone(),
+        );
         let streams = Gauge::default();
         registry.register("catalog_streams", "Open catalog streams", streams.clone());
         let views = ViewCounts::default();
@@ -146,6 +184,9 @@ impl Default for Metrics {
             wanted,
             running,
             queued,
+            skill_uses,
+            skill_tokens,
+            skills: Mutex::default(),
             streams,
             views,
             listener,
@@ -194,6 +235,47 @@ impl Metrics {
         }
     }
 
+    /// Counts what a gateway reports of a skill at a runtime; `None`: of one that the runtime does not serve.
+    pub fn skill_used(&self, runtime: &str, skill: Option<&str>, line: &UseLine) {
+        let labels = self.skill_labels(runtime, skill);
+        for (name, count) in [
+            ("carried", line.carried),
+            ("loaded", line.loaded),
+            ("ran", line.ran),
+            ("failed", line.failed),
+        ] {
+            if count > 0 {
+                let labels = Use {
+                    runtime: labels.runtime.clone(),
+                    skill: labels.skill.clone(),
+                    r#use: name,
+                };
+                self.skill_uses.get_or_create(&labels).inc_by(count.into());
+            }
+        }
+        if line.tokens > 0 {
+            self.skill_tokens.get_or_create(&labels).inc_by(line.tokens.into());
+        }
+    }
+
+    fn skill_labels(&self, runtime: &str, skill: Option<&str>) -> OfSkill {
+        let named = |skill: &str| OfSkill {
+            runtime: runtime.to_owned(),
+            skill: skill.to_owned(),
+        };
+        let Some(own) = skill.map(named) else {
+            return named(OTHER);
+        };
+        let mut known = self.skills.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains(&own) {
+            if known.len() >= SKILLS_MAX {
+                return named(OTHER);
+            }
+            known.insert(own.clone());
+        }
+        own
+    }
+
     /// Sets the bytes that are kept for gateways.
     pub fn kept(&self, values: usize, bytes: usize) {
         self.kept_values.set(i64::try_from(values).unwrap_or(i64::MAX));
@@ -219,7 +301,7 @@ impl Metrics {
     /// The OpenMetrics text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &registry);
         text
@@ -251,5 +333,33 @@ mod tests {
             metrics.pool("team/small", &PoolCounts::default());
             assert!(there(1), "{series}: {}", metrics.text());
         }
+    }
+
+    #[test]
+    fn uses_of_skills_are_added_up_and_names_without_end_make_no_series_without_end() {
+        let metrics = Metrics::default();
+        let used = UseLine {
+            ran: 2,
+            failed: 1,
+            tokens: 40,
+            ..UseLine::default()
+        };
+        metrics.skill_used("team/small", Some("team/pdf"), &used);
+        metrics.skill_used("team/small", Some("team/pdf"), &used);
+        for number in 0..SKILLS_MAX {
+            metrics.skill_used("team/small", Some(&format!("n/{number}")), &used);
+        }
+        metrics.skill_used("team/small", None, &used);
+        let text = metrics.text();
+        for line in [
+            r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="ran"} 4"#,
+            r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="failed"} 2"#,
+            r#"knack_hub_skill_tokens_total{runtime="team/small",skill="team/pdf"} 80"#,
+            r#"knack_hub_skill_uses_total{runtime="team/small",skill="other",use="ran"} 4"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}");
+        }
+        assert!(!text.contains("carried\""), "a use that never was has no series");
+        assert_eq!(text.matches("use=\"ran\"").count(), SKILLS_MAX + 1);
     }
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cluster_support::run;
+use knack_hub_api::client::HubError;
+use knack_hub_api::{ProblemCode, USES_MAX, UseLine, UsesPost};
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -77,29 +79,40 @@ fn missing(query: &str, text: &str) -> Vec<String> {
     missing
 }
 
+/// Starts a hub whose metrics are served at a port of loopback.
+async fn metered_hub(world: &World) -> (Process, u16) {
+    let probes = free_port();
+    let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+    let listen = words
+        .iter_mut()
+        .find(|word| word.starts_with("--metrics-listen="))
+        .unwrap();
+    *listen = format!("--metrics-listen=127.0.0.1:{probes}");
+    let hub = Process::start(world.cluster, world.folder.path(), "hub", &words);
+    world.wait_for_hub_at(&world.url()).await;
+    (hub, probes)
+}
+
+/// Has the skill's code run once, through a gateway.
+async fn has_run(port: u16) {
+    let (status, body) = chat(port, "run it", Some("steady")).await;
+    assert!(
+        status == 200 && content(&body).contains("steady ran"),
+        "{status} {body}"
+    );
+}
+
 #[test]
 fn what_alerts_and_the_dashboard_ask_for_is_there() {
     run("what_alerts_and_the_dashboard_ask_for_is_there", async |cluster| {
         let plan = Plan::of(1, json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}));
         let world = World::install(cluster, plan).await;
-        let probes = free_port();
-        let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
-        let listen = words
-            .iter_mut()
-            .find(|word| word.starts_with("--metrics-listen="))
-            .unwrap();
-        *listen = format!("--metrics-listen=127.0.0.1:{probes}");
-        let _hub = Process::start(world.cluster, world.folder.path(), "hub", &words);
-        world.wait_for_hub_at(&world.url()).await;
+        let (_hub, probes) = metered_hub(&world).await;
         world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
         world.served(&world.tenant(0).await, "steady").await;
         let model = Model::start(&world).await;
         let (_gateway, port) = model.gateway(&world, "gateway").await;
-        let (status, body) = chat(port, "run it", Some("steady")).await;
-        assert!(
-            status == 200 && content(&body).contains("steady ran"),
-            "{status} {body}"
-        );
+        has_run(port).await;
 
         let queries = queries();
         let asked_for: BTreeSet<String> = queries.iter().flat_map(|query| asked(query).0).collect();
@@ -116,6 +129,68 @@ fn what_alerts_and_the_dashboard_ask_for_is_there() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
+}
+
+/// Whose counters nobody reads, since it is in a pod of another team: its hub has them.
+#[test]
+fn uses_of_skills_at_all_gateways_are_added_up_at_the_hub() {
+    run(
+        "uses_of_skills_at_all_gateways_are_added_up_at_the_hub",
+        async |cluster| {
+            let plan = Plan::of(1, json!({"warmPool": {"replicas": 1}}));
+            let world = World::install(cluster, plan).await;
+            let (_hub, probes) = metered_hub(&world).await;
+            let steady = format!("{}/steady", world.tenants[0].name());
+            world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
+            let client = world.tenant(0).await;
+            world.served(&client, "steady").await;
+            let model = Model::start(&world).await;
+            for name in ["first", "second"] {
+                let (mut gateway, port) = model.gateway(&world, name).await;
+                has_run(port).await;
+                // What it has not reported yet is reported at its end.
+                gateway.stop();
+            }
+            let uses = |skill: &str, what: &str| {
+                let runtime = world.runtime();
+                format!("knack_hub_skill_uses_total{{runtime=\"{runtime}\",skill=\"{skill}\",use=\"{what}\"}}")
+            };
+            let text = metrics(probes).await;
+            let expected = format!("{} 2", uses(&steady, "ran"));
+            assert!(text.lines().any(|line| line == expected), "{expected} in\n{text}");
+
+            let line = |skill: &str| UseLine {
+                skill: skill.to_owned(),
+                loaded: 3,
+                ..UseLine::default()
+            };
+            let path = format!("/v1/uses?runtime={}", world.runtime());
+            for (count, skill) in [
+                (1, "nobody/has-this"),
+                (1, "no name"),
+                (1, ""),
+                (USES_MAX + 1, "too/many"),
+            ] {
+                let post = UsesPost {
+                    uses: vec![line(skill); count],
+                };
+                let told = client.post_report(&path, &post).await;
+                match told {
+                    Ok(()) => assert_eq!(count, 1),
+                    Err(HubError::Refused(problem)) => {
+                        assert_eq!((count, problem.code), (USES_MAX + 1, ProblemCode::Invalid));
+                    }
+                    Err(error) => panic!("{skill}: {error}"),
+                }
+            }
+            let text = metrics(probes).await;
+            let expected = format!("{} 9", uses("other", "loaded"));
+            assert!(text.lines().any(|line| line == expected), "{expected} in\n{text}");
+            for name in ["nobody", "no name", "too/many"] {
+                assert!(!text.contains(name), "{name} in\n{text}");
+            }
+        },
+    );
 }
 
 #[test]

@@ -48,6 +48,7 @@ use crate::server;
 use crate::tenants::Tenants;
 use crate::uploads::Uploads;
 use crate::upstream::Upstreams;
+use crate::use_reports::UseReports;
 use crate::{Gateway, HostPolicy};
 
 /// How long the start waits for the secret that all replicas share: the first answer of the runtime's owner has it.
@@ -109,6 +110,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         registry,
         mut following,
         mut linking,
+        use_reports,
     } = assemble(&args, (&runtime, follows), &client, upstreams, tracer.clone())?;
     let started = Arc::new(AtomicBool::new(false));
     let ended = CancellationToken::new();
@@ -137,6 +139,9 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     if let Some(linking) = linking {
         linking.close().await;
     }
+    if let Some(use_reports) = use_reports {
+        use_reports.close().await;
+    }
     registry.close().await;
     tracer.close().await;
     ended.cancel();
@@ -153,6 +158,8 @@ struct Assembled {
     /// `None`: there is no SkillRuntime to follow.
     following: Option<remote::Following>,
     linking: Option<Linking>,
+    /// `None`: there is no SkillRuntime to report to.
+    use_reports: Option<UseReports>,
 }
 
 /// Makes the gateway, and starts to follow the hub if it `follows` the SkillRuntime. Errors: a folder cannot be made, or a flag
@@ -206,12 +213,15 @@ fn assemble(
         draining: AtomicBool::new(false),
     });
     registry.run_by(&gateway);
+    let counts = || Arc::clone(&gateway.metrics.skill_uses);
+    let use_reports = follows.then(|| UseReports::start(client.clone(), runtime.clone(), counts()));
     Ok(Assembled {
         gateway,
         blobs,
         registry,
         following,
         linking,
+        use_reports,
     })
 }
 

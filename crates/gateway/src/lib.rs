@@ -68,6 +68,7 @@ pub mod trace;
 pub mod upload_routes;
 pub mod uploads;
 pub mod upstream;
+mod use_reports;
 pub mod user_files;
 
 pub use state::{Gateway, HostPolicy};

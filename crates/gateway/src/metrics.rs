@@ -1,6 +1,6 @@
 //! Prometheus metrics of the gateway, registered once with their help texts.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -218,7 +218,7 @@ pub struct Metrics {
     /// Counters of the exchange between the replicas of this gateway.
     pub replicas: ReplicaMetrics,
     /// Uses of skills.
-    pub skill_uses: SkillMetrics,
+    pub skill_uses: Arc<SkillMetrics>,
 }
 
 /// A gauge of the registry.
@@ -289,7 +289,7 @@ impl Default for Metrics {
         connections.register(&mut registry, "gateway");
         let replicas = ReplicaMetrics::default();
         replicas.register(&mut registry);
-        let skill_uses = SkillMetrics::default();
+        let skill_uses = Arc::<SkillMetrics>::default();
         skill_uses.register(&mut registry);
         Self {
             registry: Mutex::new(registry),

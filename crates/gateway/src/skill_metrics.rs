@@ -1,8 +1,9 @@
 //! Counters by skill: which one a request carried, loaded or ran, how that went, and what it cost in tokens.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use knack_hub_api::UseLine;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
@@ -76,7 +77,8 @@ struct RequestLabel {
 pub struct SkillMetrics {
     uses: Family<UseLabels, CounterWithExemplar<RequestLabel>>,
     tokens: Family<SkillLabel, Counter>,
-    known: Mutex<HashSet<String>>,
+    /// The skills with series of their own, with what is not reported to the hub yet.
+    known: Mutex<BTreeMap<String, UseLine>>,
 }
 
 impl SkillMetrics {
@@ -100,7 +102,7 @@ impl SkillMetrics {
             skill, what, tokens, ..
         } in uses
         {
-            let skill = self.label(skill);
+            let skill = self.note(skill, *what, *tokens);
             let labels = UseLabels {
                 skill: skill.clone(),
                 r#use: what.as_str(),
@@ -115,15 +117,50 @@ impl SkillMetrics {
         }
     }
 
-    fn label(&self, skill: &str) -> String {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.contains(skill) {
-            if known.len() >= SKILLS_MAX {
-                return OTHER.to_owned();
-            }
-            known.insert(skill.to_owned());
+    /// Notes a use for the next report, and returns the skill's label.
+    fn note(&self, skill: &str, what: Use, tokens: usize) -> String {
+        let mut known = self.known();
+        let is_one_more = !known.contains_key(skill) && known.len() >= SKILLS_MAX;
+        let skill = if is_one_more { OTHER } else { skill };
+        let line = known.entry(skill.to_owned()).or_default();
+        let mut used = UseLine {
+            tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            ..UseLine::default()
+        };
+        match what {
+            Use::Carried => used.carried = 1,
+            Use::Loaded => used.loaded = 1,
+            Use::Ran => used.ran = 1,
+            Use::Failed => used.failed = 1,
         }
+        line.add(&used);
         skill.to_owned()
+    }
+
+    /// What was counted since it was last taken.
+    pub(crate) fn take_unreported(&self) -> Vec<UseLine> {
+        let mut known = self.known();
+        let counted = known.iter_mut().filter(|(_, line)| **line != UseLine::default());
+        let lines = counted.map(|(skill, line)| UseLine {
+            skill: skill.clone(),
+            ..std::mem::take(line)
+        });
+        lines.collect()
+    }
+
+    /// Keeps what was taken for the next report.
+    pub(crate) fn give_back(&self, lines: &[UseLine]) {
+        let mut known = self.known();
+        for line in lines {
+            // Whatever was taken is known.
+            if let Some(kept) = known.get_mut(&line.skill) {
+                kept.add(line);
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, UseLine>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -186,5 +223,27 @@ mod tests {
         let other = format!(r#"skill="other",use="loaded"}} {SKILLS_MAX} "#);
         assert!(text.contains(&other), "{other}");
         assert!(text.contains(r#"skill="n/0",use="loaded"} 2 "#));
+    }
+
+    #[test]
+    fn each_use_is_reported_once_and_again_only_if_it_is_given_back() {
+        let metrics = SkillMetrics::default();
+        metrics.count(
+            "r1",
+            &[used("team/pdf", Use::Carried, 40), used("team/pdf", Use::Ran, 0)],
+        );
+        let first = metrics.take_unreported();
+        let expected = UseLine {
+            skill: "team/pdf".to_owned(),
+            carried: 1,
+            ran: 1,
+            tokens: 40,
+            ..UseLine::default()
+        };
+        assert_eq!(first, [expected.clone()]);
+        assert!(metrics.take_unreported().is_empty());
+        metrics.give_back(&first);
+        metrics.count("r2", &[used("team/pdf", Use::Ran, 0)]);
+        assert_eq!(metrics.take_unreported(), [UseLine { ran: 2, ..expected }]);
     }
 }

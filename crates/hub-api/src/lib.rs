@@ -12,6 +12,7 @@
 //! GET    /v1/kept?runtime=ns/name                NDJSON of KeptLine, for ever
 //! PUT    /v1/kept/{client}/{key},..?runtime=..   bytes in, 204
 //! GET    /v1/kept/{client}/{key}?runtime=..      the bytes
+//! POST   /v1/uses?runtime=ns/name                UsesPost in, 204
 //! ```
 //!
 //! Every request carries `Authorization: Bearer <token>` with the audience [`knack_vocabulary::TOKEN_AUDIENCE`].
@@ -34,6 +35,7 @@ mod kept;
 mod names;
 mod problem;
 mod protocol;
+mod uses;
 
 pub use catalog::{
     ActivationName, CatalogLine, Hello, InputLine, Overrides, ParameterLine, PinLine, Removed, RiskName, RuntimeLine,
@@ -53,6 +55,7 @@ pub use kept::{
 pub use names::name_owner;
 pub use problem::{FailureLine, Problem, ProblemCode};
 pub use protocol::ProtocolRange;
+pub use uses::{USES_MAX, USES_MAX_BYTES, UseLine, UsesPost};
 
 /// Version of this protocol: the first line of every stream and `GET /v1/version` carry it.
 ///

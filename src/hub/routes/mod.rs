@@ -8,6 +8,7 @@ mod executions;
 mod kept;
 mod problem;
 mod right;
+mod uses;
 
 use std::sync::Arc;
 
@@ -79,6 +80,7 @@ pub fn router(state: Arc<HubState>, stop: CancellationToken) -> Router {
         .route("/v1/clients", post(clients::check))
         .route("/v1/kept", get(kept::follow))
         .route("/v1/kept/{client}/{keys}", get(kept::read).put(kept::write))
+        .route("/v1/uses", post(uses::count))
         .fallback(async || {
             Refused::new(
                 "unknown",

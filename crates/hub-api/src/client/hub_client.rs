@@ -205,6 +205,13 @@ impl HubClient {
         self.read_value(request).await
     }
 
+    /// `POST` of a JSON value that is answered without a body.
+    pub async fn post_report(&self, path_and_query: &str, body: &(impl Serialize + Sync)) -> Result<(), HubError> {
+        let request = self.request(Method::POST, None, path_and_query).await?;
+        let request = request.body(to_json(body)?);
+        timed(async { check(self.send(request).await?).await.map(drop) }).await
+    }
+
     /// `POST` of a JSON body for a stream, to `at` (another replica's `https://host:port`) or to this hub.
     pub async fn post_stream(&self, at: Option<&str>, path: &str, body: Bytes) -> Result<Lines, HubError> {
         self.post_traced(at, path, body, None).await
