@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use knack_packages::Records;
 use knack_vocabulary::{GROUP, RESOURCE_ENVIRONMENTS, VERB_USE};
 
-use super::wanted::Wanted;
+use super::wanted::NeededEnvironment;
 
 /// An image that a runtime no longer needs stays admitted for this long, seconds: a request that began with the revision
 /// continues with it. A conversation's request lasts minutes.
@@ -31,7 +31,7 @@ pub(super) struct Admitted {
 /// The images that the hub may run; `written` has the lines that were written last.
 pub(super) fn admitted(
     records: &Records,
-    wanted: &BTreeMap<String, Wanted>,
+    wanted: &BTreeMap<String, NeededEnvironment>,
     written: &BTreeMap<String, String>,
     now: i64,
 ) -> Admitted {
@@ -117,13 +117,13 @@ mod tests {
     use knack_skill::model::SkillRef;
 
     use super::*;
-    use crate::selection::Asked;
+    use crate::selection::EnvironmentRequest;
 
     const NOW: i64 = 1_000_000;
 
-    fn wanted(all: &[(&str, &[(&str, &str)])]) -> BTreeMap<String, Wanted> {
-        let one = |key: &str, runtimes: &[(&str, &str)]| Wanted {
-            asked: Asked {
+    fn wanted(all: &[(&str, &[(&str, &str)])]) -> BTreeMap<String, NeededEnvironment> {
+        let one = |key: &str, runtimes: &[(&str, &str)]| NeededEnvironment {
+            asked: EnvironmentRequest {
                 key: key.to_owned(),
                 base: "b".to_owned(),
                 constraints: Vec::new(),

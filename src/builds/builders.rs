@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt as _};
 use super::decide::Build;
 use super::job::{BuilderSettings, compressed, job, name, request};
 use super::job_state::{has_begun, job_state, seconds};
-use super::wanted::Wanted;
+use super::wanted::NeededEnvironment;
 use crate::api_call::{CallError, call};
 
 /// Largest request, compressed: what a ConfigMap holds, with room for its metadata.
@@ -115,7 +115,7 @@ impl Builders {
     }
 
     /// The request of a builder, compressed. Errors: it is too large.
-    pub(super) fn packed(&self, input: Input, wanted: &Wanted) -> Result<Vec<u8>, &'static str> {
+    pub(super) fn packed(&self, input: Input, wanted: &NeededEnvironment) -> Result<Vec<u8>, &'static str> {
         let asked = Request {
             input,
             constraints: wanted.asked.constraints.clone(),

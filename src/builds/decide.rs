@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use knack_packages::{EnvironmentRecord, Records, State};
 
 use super::outcome::Outcome;
-use super::wanted::Wanted;
+use super::wanted::NeededEnvironment;
 
 /// Builds at once: each takes a CPU for seconds, up to 2 GiB of a node's disk and memory, and the index's patience.
 pub(super) const BUILDS_AT_ONCE: usize = 4;
@@ -49,7 +49,7 @@ pub(super) struct Decision {
 
 /// Decides; `unpulled` says of images when a pull of them failed last. Times, and `now`, in seconds since the Unix epoch.
 pub(super) fn decide(
-    wanted: &BTreeMap<String, Wanted>,
+    wanted: &BTreeMap<String, NeededEnvironment>,
     known: &Records,
     builds: &BTreeMap<String, Build>,
     unpulled: &BTreeMap<String, i64>,
@@ -118,7 +118,7 @@ pub(super) fn decide(
 /// The builds to start now. The namespace with the fewest comes first, so that one that asks for hundreds keeps nobody waiting for
 /// longer than a build.
 fn chosen<'a>(
-    wanted: &'a BTreeMap<String, Wanted>,
+    wanted: &'a BTreeMap<String, NeededEnvironment>,
     known: &Records,
     builds: &BTreeMap<String, Build>,
     is_due: impl Fn(&EnvironmentRecord) -> bool,
@@ -151,7 +151,7 @@ fn chosen<'a>(
 }
 
 /// Records of environments that nothing asks for, but that are kept for a while.
-fn unused(wanted: &BTreeMap<String, Wanted>, known: &Records, now: i64) -> Records {
+fn unused(wanted: &BTreeMap<String, NeededEnvironment>, known: &Records, now: i64) -> Records {
     let kept = known.0.iter().filter(|(key, record)| {
         !wanted.contains_key(*key) && now - record.used < UNUSED_SECONDS && record.state == State::Ready
     });
@@ -234,7 +234,7 @@ impl Worth {
 
 /// Drops records beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
 /// most, in the order of [`Worth`].
-fn bound(records: &mut Records, wanted: &BTreeMap<String, Wanted>) {
+fn bound(records: &mut Records, wanted: &BTreeMap<String, NeededEnvironment>) {
     let excess = records.0.len().saturating_sub(MAX_RECORDS);
     if excess == 0 {
         return;

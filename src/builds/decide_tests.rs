@@ -4,13 +4,13 @@ use knack_packages::environment::EnvironmentImage;
 use knack_skill::model::SkillRef;
 
 use super::*;
-use crate::selection::Asked;
+use crate::selection::EnvironmentRequest;
 
 const NOW: i64 = 1_000_000_000;
 
-fn wanted(keys: &[&str]) -> BTreeMap<String, Wanted> {
-    let one = |key: &str| Wanted {
-        asked: Asked {
+fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
+    let one = |key: &str| NeededEnvironment {
+        asked: EnvironmentRequest {
             key: key.to_owned(),
             base: "b@sha256:0".to_owned(),
             constraints: Vec::new(),

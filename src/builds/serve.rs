@@ -26,7 +26,7 @@ use super::decide::{Build, Decision, decide};
 use super::job::BuilderSettings;
 use super::metrics::BuildMetrics;
 use super::requests::Requests;
-use super::wanted::{Wanted, wanted};
+use super::wanted::{NeededEnvironment, wanted};
 use crate::api_call::{CallError, call};
 use crate::environments::records;
 use crate::events::Events;
@@ -255,7 +255,7 @@ impl Server {
     async fn complete(
         &self,
         waiting: &BTreeMap<String, String>,
-        wanted: &BTreeMap<String, Wanted>,
+        wanted: &BTreeMap<String, NeededEnvironment>,
         requests: &mut Requests,
     ) {
         for (key, uid) in requests.due(waiting, Instant::now()) {
@@ -274,7 +274,7 @@ impl Server {
         }
     }
 
-    fn wanted(&self) -> BTreeMap<String, Wanted> {
+    fn wanted(&self) -> BTreeMap<String, NeededEnvironment> {
         let (skills, runtimes, namespaces) = self.shared.read(|world| {
             let skills: Vec<Arc<Skill>> = world.skills.iter().cloned().collect();
             let runtimes: Vec<Arc<SkillRuntime>> = world.runtimes.iter().cloned().collect();
@@ -316,7 +316,7 @@ impl Server {
     }
 
     /// The input of a build. `None`: it is not known yet, and a change will follow. The inner error: why there is none.
-    async fn input(&self, wanted: &Wanted) -> Option<Result<Input, EnvironmentRecord>> {
+    async fn input(&self, wanted: &NeededEnvironment) -> Option<Result<Input, EnvironmentRecord>> {
         // No content says so of a skill that declares nothing.
         let standard = given::standard_environment().map(|declared| Input::of(&declared));
         if let Some(standard) = standard.filter(|input| input.digest() == wanted.digest) {
@@ -342,7 +342,7 @@ impl Server {
     async fn start(
         &self,
         key: &str,
-        wanted: &Wanted,
+        wanted: &NeededEnvironment,
         requests: &mut Requests,
     ) -> Result<Result<(), EnvironmentRecord>, CallError> {
         let input = match self.input(wanted).await {
@@ -367,7 +367,7 @@ impl Server {
     }
 
     /// Reports ended builds, in the log and as Events of the skills that need the environment.
-    async fn report(&self, before: &Records, after: &Records, wanted: &BTreeMap<String, Wanted>) {
+    async fn report(&self, before: &Records, after: &Records, wanted: &BTreeMap<String, NeededEnvironment>) {
         for (key, record) in &after.0 {
             if before.get(key).map(|known| known.state) == Some(record.state) {
                 continue;

@@ -6,13 +6,13 @@ use knack_api::{Skill, SkillRuntime};
 use knack_skill::model::SkillRef;
 use kube::ResourceExt as _;
 
-use crate::selection::{Asked, Caller, Reason, Revision, Scope, asked, counted, select};
+use crate::selection::{Caller, EnvironmentRequest, Reason, Revision, Scope, asked, counted, select};
 
 /// A needed environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct NeededEnvironment {
     /// The declared packages.
-    pub(super) asked: Asked,
+    pub(super) asked: EnvironmentRequest,
     /// A skill that declares them, or gets them from its runtime: of it the content is read.
     pub(super) skill: SkillRef,
     /// All skills that need it, sorted.
@@ -31,8 +31,8 @@ pub(super) struct Wanted {
 pub(super) fn wanted<'a>(
     runtimes: impl IntoIterator<Item = (&'a SkillRuntime, Scope<'a>)>,
     skills: &[&'a Skill],
-) -> BTreeMap<String, Wanted> {
-    let mut all: BTreeMap<String, Wanted> = BTreeMap::new();
+) -> BTreeMap<String, NeededEnvironment> {
+    let mut all: BTreeMap<String, NeededEnvironment> = BTreeMap::new();
     for (runtime, scope) in runtimes {
         let gives = runtime.spec.packages.as_ref().is_some_and(|rules| rules.standard);
         let packaged = skills
@@ -51,7 +51,7 @@ pub(super) fn wanted<'a>(
                         namespace: item.skill.namespace().unwrap_or_default(),
                         name: item.skill.name_any(),
                     };
-                    Some(Wanted {
+                    Some(NeededEnvironment {
                         asked,
                         skills: vec![skill.clone()],
                         skill,
@@ -86,7 +86,7 @@ fn revisions(skill: &Skill) -> impl Iterator<Item = (Revision<'_>, &str, bool)> 
 }
 
 /// Adds a needed environment. Equal ones are one, which is built if one of them is no earlier revision.
-fn add(all: &mut BTreeMap<String, Wanted>, wanted: Wanted) {
+fn add(all: &mut BTreeMap<String, NeededEnvironment>, wanted: NeededEnvironment) {
     let Some(found) = all.get_mut(&wanted.asked.key) else {
         all.insert(wanted.asked.key.clone(), wanted);
         return;

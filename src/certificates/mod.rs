@@ -38,5 +38,5 @@ pub use issue::{IssueError, issue, issue_root};
 pub(crate) use key::{KeyError, certified_key};
 pub use publish::Publication;
 pub use root::Root;
-pub use state::{CertificateState, Due, Pair};
+pub use state::{CertificateState, CertificateStep, Pair};
 pub use task::{CertificateTask, run};

@@ -73,7 +73,7 @@ pub struct CertificateState {
 
 /// The one thing to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum CertificateStep {
     /// There is nothing that could serve: make a pair and serve it at once.
     Create,
     /// Make the next pair and publish its authority.
@@ -91,36 +91,36 @@ pub enum Due {
 
 /// Decides. `names` must be sorted; a certificate for other names is as good as none. `root` is the PEM of the authority that
 /// signs now: what another one signed serves on until the next pair has been published for its hour.
-pub fn due(now: u64, state: &CertificateState, names: &[String], root: &str) -> Due {
+pub fn due(now: u64, state: &CertificateState, names: &[String], root: &str) -> CertificateStep {
     let Some(active) = state.active.as_ref().filter(|pair| usable(pair, now, names)) else {
         return match &state.next {
             // Serves the prepared pair early: gateways trust it already, and would not trust a third authority.
-            Some(next) if usable(&next.pair, now, names) => Due::Activate,
-            _ => Due::Create,
+            Some(next) if usable(&next.pair, now, names) => CertificateStep::Activate,
+            _ => CertificateStep::Create,
         };
     };
     let renew_at = active.not_after.saturating_sub(VALIDITY.as_secs() / 3);
     let mut until = renew_at;
     match &state.next {
-        Some(next) if !usable(&next.pair, now, names) => return Due::Prepare,
-        Some(next) if next.published_at + OVERLAP.as_secs() <= now => return Due::Activate,
+        Some(next) if !usable(&next.pair, now, names) => return CertificateStep::Prepare,
+        Some(next) if next.published_at + OVERLAP.as_secs() <= now => return CertificateStep::Activate,
         Some(next) => until = next.published_at + OVERLAP.as_secs(),
-        None if renew_at <= now || active.authority != root => return Due::Prepare,
+        None if renew_at <= now || active.authority != root => return CertificateStep::Prepare,
         None => {}
     }
     match &state.previous {
-        Some(previous) if previous.replaced_at + OVERLAP.as_secs() <= now => Due::Retire,
-        Some(previous) => Due::Nothing {
+        Some(previous) if previous.replaced_at + OVERLAP.as_secs() <= now => CertificateStep::Retire,
+        Some(previous) => CertificateStep::Nothing {
             until: until.min(previous.replaced_at + OVERLAP.as_secs()),
         },
-        None => Due::Nothing { until },
+        None => CertificateStep::Nothing { until },
     }
 }
 
-/// The state after doing what is due; `pair` is the new one for [`Due::Create`] and [`Due::Prepare`].
-pub fn advance(now: u64, due: Due, mut state: CertificateState, pair: Option<Pair>) -> CertificateState {
+/// The state after doing what is due; `pair` is the new one for [`CertificateStep::Create`] and [`CertificateStep::Prepare`].
+pub fn advance(now: u64, due: CertificateStep, mut state: CertificateState, pair: Option<Pair>) -> CertificateState {
     match due {
-        Due::Create => {
+        CertificateStep::Create => {
             // Gateways may still trust what served last; there is no overlap to be had, only to be offered.
             let previous = state.active.take();
             CertificateState {
@@ -132,14 +132,14 @@ pub fn advance(now: u64, due: Due, mut state: CertificateState, pair: Option<Pai
                 }),
             }
         }
-        Due::Prepare => CertificateState {
+        CertificateStep::Prepare => CertificateState {
             next: pair.map(|pair| PendingPair {
                 pair,
                 published_at: now,
             }),
             ..state
         },
-        Due::Activate => match state.next.take() {
+        CertificateStep::Activate => match state.next.take() {
             Some(next) => CertificateState {
                 previous: state.active.take().map(|pair| Previous {
                     authority: pair.authority,
@@ -150,11 +150,11 @@ pub fn advance(now: u64, due: Due, mut state: CertificateState, pair: Option<Pai
             },
             None => state,
         },
-        Due::Retire => CertificateState {
+        CertificateStep::Retire => CertificateState {
             previous: None,
             ..state
         },
-        Due::Nothing { .. } => state,
+        CertificateStep::Nothing { .. } => state,
     }
 }
 
@@ -226,14 +226,17 @@ mod tests {
     #[test]
     fn a_renewed_certificate_changes_nothing_that_clients_trust() {
         let mut state = CertificateState::default();
-        assert_eq!(due(DAY, &state, &names(), ROOT), Due::Create);
-        state = advance(DAY, Due::Create, state, Some(pair("a", 1, ROOT)));
-        assert_eq!(due(2 * DAY, &state, &names(), ROOT), Due::Nothing { until: 61 * DAY });
+        assert_eq!(due(DAY, &state, &names(), ROOT), CertificateStep::Create);
+        state = advance(DAY, CertificateStep::Create, state, Some(pair("a", 1, ROOT)));
+        assert_eq!(
+            due(2 * DAY, &state, &names(), ROOT),
+            CertificateStep::Nothing { until: 61 * DAY }
+        );
         let now = 61 * DAY;
         for (now, step, made) in [
-            (now, Due::Prepare, Some(pair("b", 61, ROOT))),
-            (now + HOUR, Due::Activate, None),
-            (now + 2 * HOUR, Due::Retire, None),
+            (now, CertificateStep::Prepare, Some(pair("b", 61, ROOT))),
+            (now + HOUR, CertificateStep::Activate, None),
+            (now + 2 * HOUR, CertificateStep::Retire, None),
         ] {
             assert_eq!(due(now, &state, &names(), ROOT), step);
             state = advance(now, step, state, made);
@@ -249,27 +252,28 @@ mod tests {
         let (both, both_later) = ("root 1\nroot 2\n", "root 2\nroot 1\n");
         assert_eq!(bundle(&state, root), both, "at once");
         let now = 2 * DAY;
-        assert_eq!(due(now, &state, &names(), root), Due::Prepare);
-        state = advance(now, Due::Prepare, state, Some(pair("b", 2, root)));
+        assert_eq!(due(now, &state, &names(), root), CertificateStep::Prepare);
+        state = advance(now, CertificateStep::Prepare, state, Some(pair("b", 2, root)));
         assert_eq!(bundle(&state, root), both, "published before it serves");
         assert_eq!(state.active.as_ref().unwrap().key, "key a");
-        let waits =
-            |state: &CertificateState, now| due(now + 1, state, &names(), root) == Due::Nothing { until: now + HOUR };
+        let waits = |state: &CertificateState, now| {
+            due(now + 1, state, &names(), root) == CertificateStep::Nothing { until: now + HOUR }
+        };
         assert!(waits(&state, now));
 
         let now = now + HOUR;
-        assert_eq!(due(now, &state, &names(), root), Due::Activate);
-        state = advance(now, Due::Activate, state, None);
+        assert_eq!(due(now, &state, &names(), root), CertificateStep::Activate);
+        state = advance(now, CertificateStep::Activate, state, None);
         assert_eq!(state.active.as_ref().unwrap().key, "key b");
         assert_eq!(bundle(&state, root), both_later, "trusted after it served");
         assert!(waits(&state, now));
 
-        assert_eq!(due(now + HOUR, &state, &names(), root), Due::Retire);
-        state = advance(now + HOUR, Due::Retire, state, None);
+        assert_eq!(due(now + HOUR, &state, &names(), root), CertificateStep::Retire);
+        state = advance(now + HOUR, CertificateStep::Retire, state, None);
         assert_eq!(bundle(&state, root), root);
         assert_eq!(
             due(now + HOUR, &state, &names(), root),
-            Due::Nothing { until: 62 * DAY }
+            CertificateStep::Nothing { until: 62 * DAY }
         );
     }
 
@@ -280,10 +284,13 @@ mod tests {
             (active(pair("a", 1, ROOT)), 91 * DAY),
             (active(pair("a", 5, ROOT)), DAY),
         ] {
-            assert_eq!(due(now, &state, &names(), ROOT), Due::Create, "{state:?}");
+            assert_eq!(due(now, &state, &names(), ROOT), CertificateStep::Create, "{state:?}");
         }
         let other = ["other".to_owned()];
-        assert_eq!(due(2 * DAY, &active(pair("a", 1, ROOT)), &other, ROOT), Due::Create);
+        assert_eq!(
+            due(2 * DAY, &active(pair("a", 1, ROOT)), &other, ROOT),
+            CertificateStep::Create
+        );
     }
 
     #[test]
@@ -295,8 +302,8 @@ mod tests {
             }),
             ..active(pair("a", 1, ROOT))
         };
-        assert_eq!(due(100 * DAY, &state, &names(), ROOT), Due::Activate);
-        assert_eq!(due(200 * DAY, &state, &names(), ROOT), Due::Create);
+        assert_eq!(due(100 * DAY, &state, &names(), ROOT), CertificateStep::Activate);
+        assert_eq!(due(200 * DAY, &state, &names(), ROOT), CertificateStep::Create);
     }
 
     #[test]

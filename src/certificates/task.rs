@@ -15,7 +15,7 @@ use super::issue::issue;
 use super::objects::{CertificateError, apply_secret, is_owned};
 use super::publish::Publication;
 use super::root_secret::ensure_root;
-use super::state::{CertificateState, Due, advance, bundle, due, service_names};
+use super::state::{CertificateState, CertificateStep, advance, bundle, due, service_names};
 use crate::api_call::call;
 
 /// Longest time between two checks: a deleted Secret is created again within it.
@@ -91,11 +91,11 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
     let mut state = secret.as_ref().map(read_state).unwrap_or_default();
     let until = loop {
         let step = due(now, &state, &names, &root.certificate);
-        if let Due::Nothing { until } = step {
+        if let CertificateStep::Nothing { until } = step {
             break until;
         }
         let pair = match step {
-            Due::Create | Due::Prepare => Some(issue(now, &names, &root)?),
+            CertificateStep::Create | CertificateStep::Prepare => Some(issue(now, &names, &root)?),
             _ => None,
         };
         tracing::info!(step = ?step, namespace = %task.namespace, secret = publication.secret(), "certificates are updated");

@@ -39,7 +39,7 @@ struct RowSkill {
 /// An execution as the API shows it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown {
+struct ShownExecution {
     id: String,
     created_at: Timestamp,
     api_key_id: String,
@@ -104,7 +104,7 @@ impl Row {
 
     /// Of the JSON of the API.
     pub(super) fn of_json(json: &str) -> serde_json::Result<Self> {
-        let shown: Shown = serde_json::from_str(json)?;
+        let shown: ShownExecution = serde_json::from_str(json)?;
         let skill = shown.skill_name.map(|name| RowSkill {
             id: shown.skill_id.unwrap_or_default(),
             name,

@@ -59,7 +59,7 @@ struct Page {
 
 /// An answer that is no page.
 #[derive(Debug, Deserialize)]
-struct Refused {
+struct ErrorAnswer {
     error: String,
 }
 
@@ -155,7 +155,8 @@ async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Res
     if status.is_success() {
         return serde_json::from_slice(&body).context("--server: the response is not a list of executions");
     }
-    let message = serde_json::from_slice::<Refused>(&body).map_or_else(|_| status.to_string(), |refused| refused.error);
+    let message =
+        serde_json::from_slice::<ErrorAnswer>(&body).map_or_else(|_| status.to_string(), |refused| refused.error);
     if status == StatusCode::UNAUTHORIZED {
         bail!("--token-file: {message}; create one with: kubectl create token NAME --audience knack");
     }

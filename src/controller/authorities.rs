@@ -60,9 +60,9 @@ struct Asking {
 
 /// What was written or found right, where and when.
 #[derive(Debug, Default)]
-struct Looked(BTreeMap<String, (String, Instant)>);
+struct CheckedNamespaces(BTreeMap<String, (String, Instant)>);
 
-impl Looked {
+impl CheckedNamespaces {
     fn note(&mut self, namespace: &Asking, bundle: &str, now: Instant) {
         self.0.insert(namespace.uid.clone(), (bundle.to_owned(), now));
     }
@@ -89,7 +89,7 @@ impl Looked {
 
 /// The state of sharing, from round to round.
 struct Shared {
-    looked: Looked,
+    looked: CheckedNamespaces,
     /// Namespaces whose ConfigMap has another owner, as the log says once.
     refused: BTreeSet<String>,
     trust_bundle: Option<TrustBundle>,
@@ -114,7 +114,7 @@ impl Sharing {
     pub(super) async fn run(self) {
         let name = self.settings.trust_bundle.clone();
         let mut shared = Shared {
-            looked: Looked::default(),
+            looked: CheckedNamespaces::default(),
             refused: BTreeSet::new(),
             trust_bundle: name.map(|name| TrustBundle::new(self.client.clone(), name)),
         };
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_namespace_that_is_made_again_is_looked_at() {
-        let (mut looked, now) = (Looked::default(), Instant::now());
+        let (mut looked, now) = (CheckedNamespaces::default(), Instant::now());
         let first = asking("apps", "1");
         assert_eq!(looked.due(vec![first.clone()], "a", now), slice::from_ref(&first));
         looked.note(&first, "a", now);
@@ -268,7 +268,7 @@ mod tests {
     /// Whatever happens in between, such as changes of other namespaces' labels.
     #[test]
     fn a_namespace_is_looked_at_again_after_a_minute_and_for_another_authority() {
-        let (mut looked, now) = (Looked::default(), Instant::now());
+        let (mut looked, now) = (CheckedNamespaces::default(), Instant::now());
         let (one, other) = (asking("one", "1"), asking("other", "2"));
         let both = || vec![one.clone(), other.clone()];
         looked.note(&one, "a", now);

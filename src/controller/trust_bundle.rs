@@ -18,7 +18,7 @@ const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// What was found or done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum BundleOutcome {
     /// It has the authorities.
     Right,
     Written,
@@ -35,16 +35,16 @@ pub(super) struct TrustBundle {
     /// The authorities at the last look, and when that was.
     looked: Option<(String, Instant)>,
     /// What it found then, so that a fault is logged once.
-    last: Option<Found>,
+    last: Option<BundleOutcome>,
 }
 
 /// Decides by the object that is there; `None`: it is to be written.
-fn judge(present: &DynamicObject, authorities: &str) -> Option<Found> {
+fn judge(present: &DynamicObject, authorities: &str) -> Option<BundleOutcome> {
     if present.labels().get(LABEL_MANAGED_BY).map(String::as_str) != Some(MANAGED_BY) {
-        return Some(Found::Foreign);
+        return Some(BundleOutcome::Foreign);
     }
     let text = present.data.pointer("/spec/trustBundle").and_then(Value::as_str);
-    (text == Some(authorities)).then_some(Found::Right)
+    (text == Some(authorities)).then_some(BundleOutcome::Right)
 }
 
 /// The object without a signer: one of a signer would need the right to attest for it.
@@ -80,7 +80,7 @@ impl TrustBundle {
         Ok(())
     }
 
-    async fn look(&self, authorities: &str) -> Result<Found, CallError> {
+    async fn look(&self, authorities: &str) -> Result<BundleOutcome, CallError> {
         for version in VERSIONS {
             let present = call(
                 || format!("get {KIND} {}", self.name),
@@ -92,12 +92,12 @@ impl TrustBundle {
             }
             // A version that is not served has no object either: the write tells.
             match self.apply(version, authorities).await {
-                Ok(()) => return Ok(Found::Written),
+                Ok(()) => return Ok(BundleOutcome::Written),
                 Err(error) if error.code() == Some(404) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Found::Unserved)
+        Ok(BundleOutcome::Unserved)
     }
 
     async fn apply(&self, version: &str, authorities: &str) -> Result<(), CallError> {
@@ -117,17 +117,17 @@ impl TrustBundle {
         Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
     }
 
-    fn report(&self, found: Found) {
+    fn report(&self, found: BundleOutcome) {
         let name = &self.name;
         match found {
-            Found::Written => info!(%name, "the hub's authorities are shared with the sidecars by a {KIND}"),
+            BundleOutcome::Written => info!(%name, "the hub's authorities are shared with the sidecars by a {KIND}"),
             _ if self.last == Some(found) => {}
-            Found::Right => {}
-            Found::Foreign => warn!(
+            BundleOutcome::Right => {}
+            BundleOutcome::Foreign => warn!(
                 %name,
                 "this {KIND} has another owner, so sidecars may not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}"
             ),
-            Found::Unserved => warn!(
+            BundleOutcome::Unserved => warn!(
                 %name,
                 "the API server serves no {KIND}, so new pods cannot have the sidecar; set injection.authorities to ConfigMap"
             ),
@@ -155,15 +155,15 @@ mod tests {
             serde_json::from_value::<DynamicObject>(object).unwrap()
         };
         for (present, expected) in [
-            (object(Some("knack"), Some("a")), Some(Found::Right)),
+            (object(Some("knack"), Some("a")), Some(BundleOutcome::Right)),
             (object(Some("knack"), Some("b")), None),
             (object(Some("knack"), None), None),
-            (object(Some("Helm"), Some("a")), Some(Found::Foreign)),
-            (object(None, Some("b")), Some(Found::Foreign)),
+            (object(Some("Helm"), Some("a")), Some(BundleOutcome::Foreign)),
+            (object(None, Some("b")), Some(BundleOutcome::Foreign)),
         ] {
             assert_eq!(judge(&present, "a"), expected, "{present:?}");
         }
         let own: DynamicObject = serde_json::from_value(desired("v1", "b", "a")).unwrap();
-        assert_eq!(judge(&own, "a"), Some(Found::Right));
+        assert_eq!(judge(&own, "a"), Some(BundleOutcome::Right));
     }
 }

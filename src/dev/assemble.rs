@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use knack_gateway::catalog::{self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, Unread};
+use knack_gateway::catalog::{
+    self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, UnreadSources,
+};
 use knack_packages::stated;
 use knack_skill::catalog::{ConfigValues, Node};
 use knack_skill::model::SkillRef;
@@ -52,7 +54,7 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
     let selected = Selected {
         sources: &sources,
         names: &BTreeMap::new(),
-        unread: Unread {
+        unread: UnreadSources {
             origins: &failed,
             found: first.into_keys().filter(|id| !refused.contains(id)).cloned().collect(),
         },

@@ -8,9 +8,9 @@ use knack_registry::{FolderHistory, History};
 
 /// A history that runs are noted in.
 #[derive(Debug)]
-pub(super) struct Noted(pub(super) Arc<FolderHistory>);
+pub(super) struct NotedRuns(pub(super) Arc<FolderHistory>);
 
-impl RunHistory for Noted {
+impl RunHistory for NotedRuns {
     fn note(&self, run: &RunNote) {
         self.0.note(execution(run));
     }

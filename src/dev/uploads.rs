@@ -23,7 +23,7 @@ use knack_registry::{
 use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
-use super::history::Noted;
+use super::history::NotedRuns;
 use super::judged::ReadySkills;
 use crate::cli::terminal;
 use crate::sources::archive::unpack_upload;
@@ -43,14 +43,14 @@ pub(super) struct DevUploads {
     packages: PackageNames,
     judged: Arc<ReadySkills>,
     /// The catalogs of callers; locked while one is made, so that it is made once.
-    made: tokio::sync::Mutex<HashMap<Owner, Made>>,
+    made: tokio::sync::Mutex<HashMap<Owner, CallerCatalog>>,
     /// Versions that cannot be served, which are logged once.
     reported: Mutex<Vec<String>>,
 }
 
 /// The catalog of one caller.
 #[derive(Debug, Clone)]
-struct Made {
+struct CallerCatalog {
     /// The state of the store that it was made of.
     changes: u64,
     /// The skills from files.
@@ -111,7 +111,7 @@ impl DevUploads {
     /// Where runs are noted, if a history is kept.
     pub(super) fn runs(&self) -> Option<Arc<dyn RunHistory>> {
         let history = Arc::clone(self.history.as_ref()?);
-        Some(Arc::new(Noted(history)))
+        Some(Arc::new(NotedRuns(history)))
     }
 
     /// Waits until what was noted is on the disk.
@@ -162,7 +162,7 @@ impl DevUploads {
         snapshot
     }
 
-    fn judge(&self, made: &HashMap<Owner, Made>) {
+    fn judge(&self, made: &HashMap<Owner, CallerCatalog>) {
         let skills = made.values().flat_map(|made| made.skills.values());
         self.judged
             .uploads(skills.map(|(_, skill)| Arc::clone(skill)).collect());
@@ -187,7 +187,7 @@ fn make(
     packages: PackageNames,
     base: Arc<Snapshot>,
     changes: u64,
-) -> (Made, Vec<String>) {
+) -> (CallerCatalog, Vec<String>) {
     let (mut skills, mut failed) = (BTreeMap::new(), Vec::new());
     // The default version of each first: it keeps the name.
     let mut ordered = Vec::new();
@@ -217,7 +217,7 @@ fn make(
     ordered.sort_by_key(|(is_other, _)| *is_other);
     let ordered: Vec<Arc<Skill>> = ordered.into_iter().map(|(_, skill)| skill).collect();
     let snapshot = Arc::new(base.with_skills(&ordered));
-    let made = Made {
+    let made = CallerCatalog {
         changes,
         base,
         skills,

@@ -39,7 +39,7 @@ pub(super) struct Ownership {
 }
 
 /// How a term ended.
-enum Ended {
+enum TermEnd {
     /// The Lease is not ours any more, or the process ends.
     Lost,
     /// The Lease must be released: at a replica that ends, or one at a time where another replica should have it.
@@ -84,7 +84,7 @@ impl Ownership {
             if self.shutdown.is_cancelled() {
                 break;
             }
-            if let Ended::GivenUp(turn) = ended {
+            if let TermEnd::GivenUp(turn) = ended {
                 given_at = Some(Instant::now());
                 self.state.send_replace(ServingState::Standby { owner: None });
                 wanted.send_replace(false);
@@ -121,7 +121,7 @@ impl Ownership {
     }
 
     /// One term: recovers, serves, and lets go when the Lease is lost or the process ends.
-    async fn serve(&self, claim: watch::Receiver<LeaseClaim>, given_at: Option<Instant>) -> Ended {
+    async fn serve(&self, claim: watch::Receiver<LeaseClaim>, given_at: Option<Instant>) -> TermEnd {
         self.state.send_replace(ServingState::TakingOver);
         let over = CancellationToken::new();
         let _ended = over.clone().drop_guard();
@@ -139,9 +139,9 @@ impl Ownership {
         };
         let term = tokio::select! {
             term = begin => term,
-            () = LeaseClaim::lost(claim.clone()) => return Ended::Lost,
-            () = self.shutdown.cancelled() => return Ended::Lost,
-            () = self.leaving() => return Ended::GivenUp(None),
+            () = LeaseClaim::lost(claim.clone()) => return TermEnd::Lost,
+            () = self.shutdown.cancelled() => return TermEnd::Lost,
+            () = self.leaving() => return TermEnd::GivenUp(None),
         };
         tracing::info!(runtime = %view.reference(), "owns the runtime");
         self.state.send_replace(ServingState::Serving(Arc::clone(&term)));
@@ -151,19 +151,19 @@ impl Ownership {
                 self.state.send_replace(ServingState::Standby { owner: None });
                 over.cancel();
                 term.pool.abandon();
-                Ended::Lost
+                TermEnd::Lost
             }
             turn = self.time_to_give_up(&term, given_at) => {
                 tracing::info!(runtime = %view.reference(), "handing the runtime over to another replica");
                 self.let_go(&term, &over).await;
-                Ended::GivenUp(turn)
+                TermEnd::GivenUp(turn)
             }
             () = self.shutdown.cancelled() => {
                 self.let_go(&term, &over).await;
                 if self.retired.load(Ordering::Relaxed) {
                     term.end_pods().await;
                 }
-                Ended::Lost
+                TermEnd::Lost
             }
         }
     }

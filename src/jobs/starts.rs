@@ -38,11 +38,11 @@ pub(super) enum Start {
 
 /// The result of launches.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Starts(Arc<watch::Sender<Known>>);
+pub(super) struct Starts(Arc<watch::Sender<StartState>>);
 
 /// What is known of starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Known {
+struct StartState {
     start: Start,
     /// Of environments of packages the last one that could not be pulled, until it could: builders make it again.
     unpulled: Option<UnpulledEnvironment>,
@@ -81,7 +81,7 @@ impl Starts {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut StartState)) {
         self.0.send_if_modified(|known| {
             let before = known.clone();
             change(known);
@@ -130,7 +130,7 @@ pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, sta
 }
 
 /// `Ok(false)`: the runtime is another one or another version by now.
-async fn write(cluster: &Cluster, view: &RuntimeView, known: &Known) -> Result<bool, CallError> {
+async fn write(cluster: &Cluster, view: &RuntimeView, known: &StartState) -> Result<bool, CallError> {
     let Some((status, reason, message)) = known.start.condition() else {
         return Ok(true);
     };

@@ -11,7 +11,7 @@ use super::spread::Turn;
 
 /// The observations of a foreign holder, and the time since which it has not changed.
 #[derive(Debug, Clone, Default)]
-pub struct Observed {
+pub struct ForeignLease {
     seen: Option<(Option<String>, Option<String>, Instant)>,
     /// How long the foreign Lease holds without a change.
     lasts: Duration,
@@ -19,7 +19,7 @@ pub struct Observed {
     free_since: Option<Instant>,
 }
 
-impl Observed {
+impl ForeignLease {
     /// When the foreign Lease that was seen last may be taken, if it does not change until then.
     pub fn expires(&self) -> Option<Instant> {
         let (_, _, since) = self.seen.as_ref()?;
@@ -51,7 +51,7 @@ pub enum Decision {
 }
 
 /// Decides, and remembers what was seen.
-pub fn decide(observed: &mut Observed, lease: Option<&LeaseObject>, me: &str, now: Instant) -> Decision {
+pub fn decide(observed: &mut ForeignLease, lease: Option<&LeaseObject>, me: &str, now: Instant) -> Decision {
     if lease.is_none() {
         observed.seen = None;
     }
@@ -91,7 +91,7 @@ pub fn decide(observed: &mut Observed, lease: Option<&LeaseObject>, me: &str, no
 
 /// Holds a taking back that is another replica's for `patience`.
 pub(super) fn defer(
-    observed: &mut Observed,
+    observed: &mut ForeignLease,
     decision: Decision,
     turn: Turn,
     now: Instant,
@@ -145,13 +145,16 @@ mod tests {
             (Some(lease("me", "1")), Decision::Renew),
             (Some(lease("other", "1")), Decision::Wait),
         ] {
-            assert_eq!(decide(&mut Observed::default(), lease.as_ref(), "me", now), expected);
+            assert_eq!(
+                decide(&mut ForeignLease::default(), lease.as_ref(), "me", now),
+                expected
+            );
         }
     }
 
     #[test]
     fn a_foreign_lease_is_taken_when_it_was_not_renewed_for_its_duration() {
-        let (start, mut observed) = (Instant::now(), Observed::default());
+        let (start, mut observed) = (Instant::now(), ForeignLease::default());
         for (seconds, version, expected) in [
             (0, "1", Decision::Wait),
             (9, "1", Decision::Wait),
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_standby_has_a_time_for_its_next_read() {
-        let (start, mut observed) = (Instant::now(), Observed::default());
+        let (start, mut observed) = (Instant::now(), ForeignLease::default());
         assert_eq!(observed.expires(), None);
         decide(&mut observed, Some(&lease("other", "1")), "me", start);
         let end = observed.expires().unwrap();
@@ -195,7 +198,7 @@ mod tests {
             ),
             (Turn::Never, &[0, 60], &[Decision::Wait, Decision::Wait]),
         ] {
-            let mut observed = Observed::default();
+            let mut observed = ForeignLease::default();
             let decided: Vec<Decision> = seconds
                 .iter()
                 .map(|seconds| start + Duration::from_secs(*seconds))
@@ -204,7 +207,7 @@ mod tests {
             assert_eq!(decided, expected, "{turn:?}");
         }
         // Counting restarts when the Lease was held in between.
-        let mut observed = Observed::default();
+        let mut observed = ForeignLease::default();
         for (seconds, decision, expected) in [
             (0, Decision::Create, Decision::Wait),
             (2, Decision::Wait, Decision::Wait),

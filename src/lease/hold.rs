@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::claim::LeaseClaim;
-use super::decide::{Decision, Observed, decide, defer, foreign_claim};
+use super::decide::{Decision, ForeignLease, decide, defer, foreign_claim};
 use super::spread::{Spread, Turn};
 use crate::api_call::within;
 
@@ -113,7 +113,7 @@ async fn is_wanted(wanted: Option<&mut watch::Receiver<bool>>, expected: bool) {
 pub struct Lease {
     api: Api<LeaseObject>,
     settings: LeaseSettings,
-    observed: Observed,
+    observed: ForeignLease,
     /// The Lease as this process wrote it last: a renewal starts from it, and reads the Lease only after a conflict.
     written: Option<LeaseObject>,
     /// It was ours, and the API server does not know yet that it is free.
@@ -129,7 +129,7 @@ impl Lease {
         let lease = Self {
             api,
             settings,
-            observed: Observed::default(),
+            observed: ForeignLease::default(),
             written: None,
             is_being_released: false,
             claim,

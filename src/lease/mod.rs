@@ -17,7 +17,7 @@ mod spread;
 mod tests;
 
 pub use claim::LeaseClaim;
-pub use decide::{Decision, Observed, decide};
+pub use decide::{Decision, ForeignLease, decide};
 pub use hold::{Lease, LeaseSettings, LookRequest};
 pub use keeper::{Keeper, KeeperError};
 pub use spread::{Peers, Spread, Turn, identity_of, preferred, replica_of};

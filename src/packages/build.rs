@@ -15,7 +15,7 @@ use super::bytecode;
 use super::child::Bound;
 use super::layout;
 use super::limits::BuildLimits;
-use super::lock::{Wanted, check_size, choose};
+use super::lock::{LockTarget, check_size, choose};
 use super::node::{self, NpmIndex};
 use super::python::Base;
 use super::store::{EnvironmentInfo, Store};
@@ -138,7 +138,7 @@ impl Builder {
         log("choosing versions");
         let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
         let constraints = self.rules.constraints_text();
-        let wanted = Wanted {
+        let wanted = LockTarget {
             declared,
             constraints: &constraints,
             universal: false,

@@ -33,7 +33,7 @@ pub(super) struct Bound<'a> {
 
 /// The output of a program that ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ProgramOutput {
     pub(super) is_success: bool,
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -48,7 +48,7 @@ pub(super) async fn run(
     absent: State,
     time: Duration,
     bound: Bound<'_>,
-) -> Result<Ended, BuildError> {
+) -> Result<ProgramOutput, BuildError> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -71,7 +71,7 @@ pub(super) async fn run(
     drop(group);
     let (stdout, stderr, status) = ended?;
     let status = status.map_err(|error| BuildError::new(State::Failed, format!("{name}: {error}")))?;
-    Ok(Ended {
+    Ok(ProgramOutput {
         is_success: status.success(),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         stderr: String::from_utf8_lossy(&stderr).into_owned(),

@@ -19,7 +19,7 @@ const CONSTRAINTS: &str = "constraints.txt";
 
 /// The target of the chosen versions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct LockTarget<'a> {
     pub(super) declared: &'a Declaration,
     /// Constraints, a line each.
     pub(super) constraints: &'a str,
@@ -38,7 +38,7 @@ pub async fn lock_for_all_platforms(
 ) -> Result<Lock, BuildError> {
     let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
     let constraints = rules.constraints_text();
-    let wanted = Wanted {
+    let wanted = LockTarget {
         declared,
         constraints: &constraints,
         universal: true,
@@ -50,7 +50,7 @@ pub async fn lock_for_all_platforms(
 pub(super) async fn choose(
     uv: &Uv,
     base: &Base,
-    wanted: Wanted<'_>,
+    wanted: LockTarget<'_>,
     folder: &Path,
     limits: &BuildLimits,
 ) -> Result<Lock, BuildError> {

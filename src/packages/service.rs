@@ -33,12 +33,12 @@ pub struct Packages {
     rules: Rules,
     roots: Roots,
     /// Skills that were judged, by what their environment depends on; `None` once their environment is settled.
-    known: Mutex<BTreeMap<String, Option<Arc<Wanted>>>>,
+    known: Mutex<BTreeMap<String, Option<Arc<SkillPackages>>>>,
 }
 
 /// A skill whose environment is to be made.
 #[derive(Debug)]
-struct Wanted {
+struct SkillPackages {
     name: String,
     declared: Declaration,
 }
@@ -74,7 +74,7 @@ impl Packages {
                     skill.id.name
                 );
                 self.environments.set(&id, EnvironmentState::Refused(why));
-                Arc::new(Wanted {
+                Arc::new(SkillPackages {
                     name: skill.id.name.clone(),
                     declared,
                 })
@@ -98,7 +98,7 @@ impl Packages {
         }))
     }
 
-    fn next(&self) -> Option<(String, Arc<Wanted>)> {
+    fn next(&self) -> Option<(String, Arc<SkillPackages>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known
             .iter()
@@ -114,7 +114,7 @@ impl Packages {
         }
     }
 
-    async fn settle(&self, id: &str, wanted: &Wanted) -> Result<(), BuildError> {
+    async fn settle(&self, id: &str, wanted: &SkillPackages) -> Result<(), BuildError> {
         let name = &wanted.name;
         let begun = tokio::time::Instant::now();
         let built = self.build(wanted).await;
@@ -152,7 +152,7 @@ impl Packages {
         outcome
     }
 
-    async fn build(&self, wanted: &Wanted) -> Result<Built, BuildError> {
+    async fn build(&self, wanted: &SkillPackages) -> Result<Built, BuildError> {
         let builder = self
             .builder
             .get_or_init(|| open_builder(BuildLimits::default(), self.rules.clone(), &self.roots))

@@ -20,6 +20,6 @@ mod types;
 pub use declared::declared_packages;
 pub use earlier::{EarlierState, candidates, earlier_state, retained};
 pub use limits::{asked_image, resources_allowed};
-pub use packages::{Asked, PackagesVerdict, Revision, asked, counted, environment, packages, rules};
+pub use packages::{EnvironmentRequest, PackagesVerdict, Revision, asked, counted, environment, packages, rules};
 pub use select::{created, is_shared, namespaces_reached, reaches, select};
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};

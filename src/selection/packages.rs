@@ -45,13 +45,13 @@ impl<'a> Revision<'a> {
 
 /// What counts of packages for a revision at a runtime.
 #[derive(Debug, Clone, Copy)]
-struct Counted<'a> {
+struct NeededPackages<'a> {
     packages: &'a PackagesStatus,
     /// Whether the runtime gives it to a skill that declares nothing. It may be missing: the skill is served all the same.
     is_given: bool,
 }
 
-impl<'a> Counted<'a> {
+impl<'a> NeededPackages<'a> {
     /// What the revision declares, else the standard environment if the runtime gives it.
     fn of(runtime: &SkillRuntime, revision: Revision<'a>) -> Option<Self> {
         if let Some(packages) = revision.packages {
@@ -77,7 +77,7 @@ static STANDARD: LazyLock<Option<PackagesStatus>> =
 
 /// What counts of packages for a revision at a runtime: what it declares, else what the runtime gives.
 pub fn counted<'a>(runtime: &SkillRuntime, revision: Revision<'a>) -> Option<&'a PackagesStatus> {
-    Counted::of(runtime, revision).map(|counted| counted.packages)
+    NeededPackages::of(runtime, revision).map(|counted| counted.packages)
 }
 
 /// The state of a skill's packages at a runtime.
@@ -97,7 +97,7 @@ pub struct PackagesVerdict {
 
 /// An environment that a skill asks for at a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct EnvironmentRequest {
     /// What it is known by.
     pub key: String,
     /// The image that it is added to.
@@ -108,7 +108,7 @@ pub struct Asked {
 
 /// The state of a revision's packages at a runtime. `None`: it has none.
 pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<PackagesVerdict> {
-    let counted = Counted::of(runtime, revision)?;
+    let counted = NeededPackages::of(runtime, revision)?;
     let (declared, given) = (counted.packages, counted.given());
     let verdict = |state, message| {
         Some(PackagesVerdict {
@@ -192,7 +192,7 @@ fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
 /// The environment that a revision needs at a runtime; `None` where nothing is to be built: nothing is declared, it cannot be used, a
 /// rule of the runtime is broken, the skill asks for an image by reference, or nothing builds here. Packages are added to an
 /// image that the runtime names as to its own.
-pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<Asked> {
+pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) -> Option<EnvironmentRequest> {
     scope.environments?;
     let declared = counted(runtime, revision)?;
     if revision.image.is_some()
@@ -211,7 +211,7 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
     let rules = rules(&spec).ok()?;
     let is_fixed = declared.locked && !rules.exclude_any(&requirements(declared));
     let key = key(declared.digest.as_deref()?, is_fixed, &rules, base);
-    Some(Asked {
+    Some(EnvironmentRequest {
         key,
         base: base.to_owned(),
         constraints: spec.constraints,

@@ -27,33 +27,33 @@ const ANSWER_MAX_BYTES: usize = 256 << 10;
 pub(crate) struct ReportedClaims(pub Arc<Reports>);
 
 /// The outcome of one try.
-enum Tried {
+enum TryOutcome {
     Answered(Result<ClaimOutcome, ClaimError>),
     Silent(String),
 }
 
 impl ReportedClaims {
-    async fn try_claim(&self, line: Bytes) -> Tried {
+    async fn try_claim(&self, line: Bytes) -> TryOutcome {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let sent = self.0.client.relay(Method::POST, CLAIM_PATH, headers, line).await;
         let mut response = match sent {
             Ok(response) => response,
-            Err(error) => return Tried::Silent(error.to_string()),
+            Err(error) => return TryOutcome::Silent(error.to_string()),
         };
         match response.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => return Tried::Answered(Err(ClaimError::NoHistory)),
-            StatusCode::TOO_MANY_REQUESTS => return Tried::Answered(Err(ClaimError::Busy)),
-            status => return Tried::Silent(format!("the registry answers {status}")),
+            StatusCode::NOT_FOUND => return TryOutcome::Answered(Err(ClaimError::NoHistory)),
+            StatusCode::TOO_MANY_REQUESTS => return TryOutcome::Answered(Err(ClaimError::Busy)),
+            status => return TryOutcome::Silent(format!("the registry answers {status}")),
         }
         let read = match read_answer(&mut response, ANSWER_MAX_BYTES).await {
             Ok(read) => read,
-            Err(error) => return Tried::Silent(error.to_string()),
+            Err(error) => return TryOutcome::Silent(error.to_string()),
         };
         match serde_json::from_slice(&read) {
-            Ok(claimed) => Tried::Answered(Ok(claimed)),
-            Err(error) => Tried::Silent(format!("its answer cannot be read: {error}")),
+            Ok(claimed) => TryOutcome::Answered(Ok(claimed)),
+            Err(error) => TryOutcome::Silent(format!("its answer cannot be read: {error}")),
         }
     }
 }
@@ -65,8 +65,8 @@ impl Claims for ReportedClaims {
         let line = Bytes::from(line);
         for _ in 0..CLAIM_TRIES {
             let cause = match tokio::time::timeout(CLAIM_TIMEOUT, self.try_claim(line.clone())).await {
-                Ok(Tried::Answered(answer)) => return answer,
-                Ok(Tried::Silent(cause)) => cause,
+                Ok(TryOutcome::Answered(answer)) => return answer,
+                Ok(TryOutcome::Silent(cause)) => cause,
                 Err(_) => format!("no answer within {} s", CLAIM_TIMEOUT.as_secs()),
             };
             tracing::warn!(cause, "the registry did not answer the claim of a run");

@@ -21,7 +21,7 @@ pub(super) const REPORTED_MAX: usize = 1_000;
 
 /// The result of one look.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct SidecarLook {
     /// The pods that ask, by the SkillRuntime of their sidecar; `None`: what names one cannot be read.
     pub(super) by_runtime: BTreeMap<Option<RuntimeName>, Tally>,
     /// Pods that get an Event.
@@ -57,7 +57,7 @@ struct Looking<'a> {
     judge: Judge<'a>,
     /// The image that the settings of a namespace's sidecars name.
     of_namespaces: BTreeMap<String, Option<String>>,
-    found: Look,
+    found: SidecarLook,
 }
 
 /// Looks at the pods of all namespaces.
@@ -67,7 +67,7 @@ pub(super) async fn observe(
     context: &Context,
     default: &RuntimeName,
     callers: &mut Callers,
-) -> Result<Look, ControllerError> {
+) -> Result<SidecarLook, ControllerError> {
     let own = context.settings.namespace.as_str();
     let asking = namespaces_enabled(context, LABEL_INJECT);
     let mut looking = Looking {
@@ -75,7 +75,7 @@ pub(super) async fn observe(
         default,
         judge: Judge::new(context, callers),
         of_namespaces: BTreeMap::new(),
-        found: Look::default(),
+        found: SidecarLook::default(),
     };
     for name in &asking {
         let api = Api::namespaced(context.client.clone(), name);

@@ -18,7 +18,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::callers::Callers;
 use super::count::{InjectionState, Tally};
-use super::look::{Look, UninjectedPod, observe};
+use super::look::{SidecarLook, UninjectedPod, observe};
 use super::restart::Restarts;
 use crate::events::NOTE_MAX_CHARS;
 use crate::status_write::{Target, Writer};
@@ -48,7 +48,7 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
     }
 }
 
-async fn publish(context: &Context, found: Look, reported: &mut HashSet<String>) {
+async fn publish(context: &Context, found: SidecarLook, reported: &mut HashSet<String>) {
     for state in InjectionState::ALL {
         let counts = found.by_runtime.values().map(|tally| tally.count(state));
         context.metrics.sidecars(state.word(), counts.sum());

@@ -30,7 +30,7 @@ impl From<ControllerError> for Undelivered {
 }
 
 /// The ConfigMaps that hold an artifact.
-pub(super) struct Delivered {
+pub(super) struct Delivery {
     pub(super) config_maps: Vec<ConfigMapStatus>,
     /// Names of those that differed from what this controller creates, and were created again.
     pub(super) replaced: Vec<String>,
@@ -39,9 +39,9 @@ pub(super) struct Delivered {
 /// Creates the ConfigMaps that do not exist yet. They are immutable, so one that this controller found correct stays
 /// correct for as long as it lives; the status has its uid. Any other one of the name is compared byte by byte: a user
 /// who may delete and create ConfigMaps could otherwise replace reviewed text by their own.
-pub(super) async fn deliver(context: &Context, skill: &Skill, artifact: &Artifact) -> Result<Delivered, Undelivered> {
+pub(super) async fn deliver(context: &Context, skill: &Skill, artifact: &Artifact) -> Result<Delivery, Undelivered> {
     let namespace = skill.namespace().unwrap_or_default();
-    let mut delivered = Delivered {
+    let mut delivered = Delivery {
         config_maps: Vec::new(),
         replaced: Vec::new(),
     };

@@ -59,7 +59,7 @@ pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerErr
 }
 
 /// The result of reading the content.
-struct Looked {
+struct ReadOutcome {
     /// The object that was reconciled; the watched one may be older.
     skill: Skill,
     verdict: Verdict,
@@ -76,9 +76,9 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
         return Ok(("superseded", Action::await_change()));
     }
     let looked = match look(context, watched).await? {
-        Look::Done(looked) => *looked,
-        Look::Gone => return Ok(("deleted", Action::await_change())),
-        Look::Later(pause) => return Ok(("waiting", Action::requeue(pause))),
+        LookOutcome::Done(looked) => *looked,
+        LookOutcome::Gone => return Ok(("deleted", Action::await_change())),
+        LookOutcome::Later(pause) => return Ok(("waiting", Action::requeue(pause))),
     };
     let skill = &looked.skill;
     let before = skill.status.clone().unwrap_or_default();
@@ -126,8 +126,8 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
 }
 
 /// What came of a look.
-enum Look {
-    Done(Box<Looked>),
+enum LookOutcome {
+    Done(Box<ReadOutcome>),
     /// The skill is gone.
     Gone,
     /// Its archive waits for those of others: look again after this time.
@@ -135,9 +135,9 @@ enum Look {
 }
 
 /// Looks at the content if something about it can have changed.
-async fn look(context: &Context, watched: &Skill) -> Result<Look, ControllerError> {
+async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, ControllerError> {
     let unchanged = |verdict| {
-        Ok(Look::Done(Box::new(Looked {
+        Ok(LookOutcome::Done(Box::new(ReadOutcome {
             skill: watched.clone(),
             verdict,
             content: None,
@@ -158,13 +158,13 @@ async fn look(context: &Context, watched: &Skill) -> Result<Look, ControllerErro
         let now = Instant::now();
         match context.archive_turns.take(&namespace, &watched.name_any(), now) {
             Ok(turn) => Some(turn),
-            Err(pause) => return Ok(Look::Later(pause)),
+            Err(pause) => return Ok(LookOutcome::Later(pause)),
         }
     } else {
         None
     };
     let Some(skill) = whole(context, watched).await? else {
-        return Ok(Look::Gone);
+        return Ok(LookOutcome::Gone);
     };
     if skill.spec.source.archive.is_some() {
         announce(context, &skill).await?;
@@ -178,7 +178,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<Look, ControllerErro
     if is_lasting && skill.spec.source.config_maps().next().is_none() {
         context.memory.remember_stalled(&skill, &verdict);
     }
-    Ok(Look::Done(Box::new(Looked {
+    Ok(LookOutcome::Done(Box::new(ReadOutcome {
         skill,
         verdict,
         content,

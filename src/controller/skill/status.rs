@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use super::super::conditions::{Verdict, VerdictState, conditions, cut};
 use super::super::reason::Reason;
 use super::super::settings::DESCRIPTION_MAX;
-use super::deliver::Delivered;
+use super::deliver::Delivery;
 use super::judge::{JUDGE, JudgedSkill};
 use super::verdicts::Verdicts;
 
@@ -64,7 +64,7 @@ fn number(value: usize) -> i64 {
 }
 
 /// How a delivered skill reads.
-pub(super) fn delivered(judged: &JudgedSkill, made: &Delivered) -> Verdict {
+pub(super) fn delivered(judged: &JudgedSkill, made: &Delivery) -> Verdict {
     let artifact = &judged.artifact;
     let mut message = format!(
         "revision {} delivered: {} files, {} bytes",

@@ -139,7 +139,7 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
         }
         Err(problem) => Refused::new("authenticate", problem).into_response(),
     };
-    if let Some(refused) = response.extensions_mut().remove::<problem::Counted>() {
+    if let Some(refused) = response.extensions_mut().remove::<problem::RefusalLabels>() {
         state.metrics.refused(refused.route, refused.code);
     }
     response

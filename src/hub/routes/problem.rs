@@ -14,7 +14,7 @@ pub struct Refused {
 
 /// The labels of metrics, carried beside the answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted {
+pub(super) struct RefusalLabels {
     pub(super) route: &'static str,
     pub(super) code: &'static str,
 }
@@ -29,7 +29,7 @@ impl Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let counted = Counted {
+        let counted = RefusalLabels {
             route: self.route,
             code: self.problem.code.as_str(),
         };

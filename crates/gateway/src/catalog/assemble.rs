@@ -133,12 +133,12 @@ pub struct Selected<'a> {
     /// Which skill keeps a name that several have.
     pub names: &'a BTreeMap<String, SkillRef>,
     /// Skills without a source now that stay as they were served last: their file could not be read.
-    pub unread: Unread<'a>,
+    pub unread: UnreadSources<'a>,
 }
 
 /// See [`Selected::unread`].
 #[derive(Debug, Default)]
-pub struct Unread<'a> {
+pub struct UnreadSources<'a> {
     /// Origins that could not be read at all.
     pub origins: &'a [String],
     /// Skills that were found elsewhere meanwhile, served or not.
@@ -287,7 +287,7 @@ fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<Sou
 
 /// A file that could not be read does not show which skills it held: they stay as they were.
 fn keep_unread(
-    unread: &Unread<'_>,
+    unread: &UnreadSources<'_>,
     last: &LastGood,
     served: &mut BTreeMap<SkillRef, JudgedSource>,
     reports: &mut Vec<SourceReport>,

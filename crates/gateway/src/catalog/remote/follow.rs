@@ -17,13 +17,13 @@ use super::age::CatalogAge;
 use super::blobs::Blobs;
 use super::content::{Content, Missing};
 use super::known::{KnownSource, origin};
-use super::mirror::{Mirror, Taken};
+use super::mirror::{LineEffect, Mirror};
 use super::saved::{Identity, SavedPlace, Saver, Unsaved};
 use super::serving::Serving;
 use super::settings::settings_from_line;
 use super::{names, objects};
 use crate::catalog::{
-    LastGood, LiveCatalog, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, Unread, assemble,
+    LastGood, LiveCatalog, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, UnreadSources, assemble,
 };
 
 /// First wait before connecting again; doubled up to [`WAIT_MAX`].
@@ -216,19 +216,19 @@ impl Follower {
                 Err(error) => return (error, is_served),
             };
             let taken = self.mirror.take(line);
-            is_served |= taken == Taken::Complete;
+            is_served |= taken == LineEffect::Complete;
             if is_served {
                 self.serving.age.confirm();
             }
             match taken {
-                Taken::Noted => {}
-                Taken::Complete => {
+                LineEffect::Noted => {}
+                LineEffect::Complete => {
                     let is_first = !std::mem::replace(&mut self.answered, true);
                     if self.mirror.take_changed() || is_first || self.retry.is_some() || !self.serving.has_catalog() {
                         self.rebuild().await;
                     }
                 }
-                Taken::Refused(why) => {
+                LineEffect::Refused(why) => {
                     self.serving.explain_absence(&why);
                     return (HubError::Protocol(why), is_served);
                 }
@@ -287,7 +287,7 @@ impl Follower {
             let selected = Selected {
                 sources: &list.iter().map(Arc::as_ref).collect::<Vec<_>>(),
                 names: &names,
-                unread: Unread::default(),
+                unread: UnreadSources::default(),
             };
             let snapshot = assemble(&selected, settings, node, &mut last, reports);
             (snapshot, last)

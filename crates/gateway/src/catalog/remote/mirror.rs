@@ -55,7 +55,7 @@ pub(super) struct MirrorState {
 
 /// The effect of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub enum LineEffect {
     /// Nothing to act on yet.
     Noted,
     /// Everything up to here belongs together: make a snapshot.
@@ -104,7 +104,7 @@ impl Mirror {
     }
 
     /// Takes one line.
-    pub fn take(&mut self, line: CatalogLine) -> Taken {
+    pub fn take(&mut self, line: CatalogLine) -> LineEffect {
         match line {
             CatalogLine::Hello(hello) => return self.hello(hello),
             CatalogLine::Runtime(runtime) => self.runtime(*runtime),
@@ -113,14 +113,14 @@ impl Mirror {
             CatalogLine::Synced(_) => {
                 self.end_index();
                 return if self.runtime.is_some() {
-                    Taken::Complete
+                    LineEffect::Complete
                 } else {
-                    Taken::Refused("the hub sent no settings for the runtime".to_owned())
+                    LineEffect::Refused("the hub sent no settings for the runtime".to_owned())
                 };
             }
             CatalogLine::Ping | CatalogLine::Unknown => {}
         }
-        Taken::Noted
+        LineEffect::Noted
     }
 
     /// The settings, once known.
@@ -134,17 +134,17 @@ impl Mirror {
         self.skills.iter().filter(move |_| !suspended)
     }
 
-    fn hello(&mut self, hello: Hello) -> Taken {
+    fn hello(&mut self, hello: Hello) -> LineEffect {
         let spoken = ProtocolRange::new(hello.protocol_min.unwrap_or(hello.protocol), hello.protocol);
         if !PROTOCOLS.meets(spoken) {
-            return Taken::Refused(format!(
+            return LineEffect::Refused(format!(
                 "the hub (version {}) speaks protocol {spoken}, this gateway {PROTOCOLS}; upgrade the older one",
                 hello.version
             ));
         }
         // A hub that does not support the header answers with more than was asked for.
         if hello.client_namespace != self.client_namespace {
-            return Taken::Refused(format!(
+            return LineEffect::Refused(format!(
                 "the hub (version {}) cannot restrict a catalog to one namespace; upgrade it",
                 hello.version
             ));
@@ -154,7 +154,7 @@ impl Mirror {
             watched: hello.watched_namespaces,
             named: BTreeSet::new(),
         });
-        Taken::Noted
+        LineEffect::Noted
     }
 
     fn runtime(&mut self, runtime: RuntimeLine) {

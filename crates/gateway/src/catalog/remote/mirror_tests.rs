@@ -119,10 +119,10 @@ fn a_skill_where_the_replica_does_not_read_is_gone_however_new() {
 #[test]
 fn a_suspended_runtime_serves_nothing_and_old_settings_do_not_come_back() {
     let mut mirror = Mirror::default();
-    assert!(matches!(mirror.take(synced()), Taken::Refused(_)));
+    assert!(matches!(mirror.take(synced()), LineEffect::Refused(_)));
     mirror.take(runtime(5, true));
     mirror.take(skill("x", "u", 1));
-    assert_eq!(mirror.take(synced()), Taken::Complete);
+    assert_eq!(mirror.take(synced()), LineEffect::Complete);
     assert_eq!(mirror.served().count(), 0);
     mirror.take(runtime(4, false));
     assert_eq!(mirror.served().count(), 0);
@@ -148,14 +148,18 @@ fn a_hub_without_a_protocol_in_common_is_refused_with_what_to_do() {
         (Some(PROTOCOLS.max), PROTOCOLS.max + 2),
         (Some(0), PROTOCOLS.min),
     ] {
-        assert_eq!(Mirror::default().take(line(min, max)), Taken::Noted, "{min:?} {max}");
+        assert_eq!(
+            Mirror::default().take(line(min, max)),
+            LineEffect::Noted,
+            "{min:?} {max}"
+        );
     }
     for (min, max) in [
         (None, PROTOCOLS.max + 1),
         (Some(PROTOCOLS.max + 1), PROTOCOLS.max + 2),
         (None, 0),
     ] {
-        let Taken::Refused(text) = Mirror::default().take(line(min, max)) else {
+        let LineEffect::Refused(text) = Mirror::default().take(line(min, max)) else {
             panic!("{min:?} {max}")
         };
         assert!(text.contains("9.9") && text.contains("upgrade"), "{text}");
@@ -182,7 +186,7 @@ fn a_catalog_of_another_namespace_is_refused() {
         (None, Some("a"), false),
     ] {
         let answer = Mirror::for_namespace(asked).take(hello(told));
-        assert_eq!(answer == Taken::Noted, taken, "{asked:?} {told:?}");
+        assert_eq!(answer == LineEffect::Noted, taken, "{asked:?} {told:?}");
     }
 }
 

@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{
-        Fingerprint, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, Unread, assemble, no_packages,
+        Fingerprint, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, UnreadSources, assemble, no_packages,
     };
 
     type Row = (
@@ -122,7 +122,7 @@ mod tests {
         let selected = Selected {
             sources: &sources.iter().collect::<Vec<_>>(),
             names: &BTreeMap::new(),
-            unread: Unread::default(),
+            unread: UnreadSources::default(),
         };
         assemble(
             &selected,

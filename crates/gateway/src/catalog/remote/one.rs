@@ -13,7 +13,7 @@ use knack_skill::problem::Profile;
 
 use super::blobs::Blobs;
 use super::content::{self, Content, Missing};
-use super::mirror::{Mirror, Taken};
+use super::mirror::{LineEffect, Mirror};
 
 /// Why a skill was not fetched.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,7 @@ pub async fn fetch_skill(
     let mut lines = client.watch(&format!("/v1/catalog?runtime={runtime}")).await?;
     let mut mirror = Mirror::default();
     while let Some(line) = lines.next_value::<CatalogLine>().await? {
-        if let Taken::Refused(why) = mirror.take(line) {
+        if let LineEffect::Refused(why) = mirror.take(line) {
             return Err(why.into());
         }
     }

@@ -76,7 +76,7 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{LastGood, RuntimeSettings, Selected, Unread, assemble};
+    use crate::catalog::{LastGood, RuntimeSettings, Selected, UnreadSources, assemble};
     use knack_skill::catalog::Node;
     use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ mod tests {
             let selected = Selected {
                 sources: &[],
                 names: &BTreeMap::new(),
-                unread: Unread::default(),
+                unread: UnreadSources::default(),
             };
             assemble(&selected, runtime, Node::Absent, &mut LastGood::default(), Vec::new())
         };
