@@ -31,7 +31,6 @@ async fn settings_that_cannot_be_read_are_named_and_ignored() {
         ("KNACK_MCP", "maybe"),
         ("KNACK_RECORD_STORE_MIB", "a"),
         ("KNACK_SANDBOX_CODE_TOOLS", "openai,none-such"),
-        ("KNACK_CLIENT_AUTH", "token"),
         ("KNACK_PROVIDER_KEYS_WHOLE_ACCOUNT", "perhaps"),
         ("KNACK_PROVIDER_KEYS_WHOLE_ACCOUNT", "true"),
         ("KNACK_PROVIDER_KEYS_DIR", "/dev/null"),
@@ -96,6 +95,18 @@ async fn nothing_is_sent_for_an_api_whose_base_url_cannot_be_read() {
     assert_eq!(answer, (200, "models".to_owned()), "another API");
 }
 
+/// A setting that says who may come in, and does not say it, lets nobody in. The pod starts all the same.
+#[tokio::test]
+async fn nobody_is_let_in_where_it_is_not_known_who_may() {
+    for value in ["token", "TokenReview", "true", "none,token-review"] {
+        let (_, (status, text), log) = sidecar(&[("KNACK_CLIENT_AUTH", value)]).await;
+        assert_eq!(status, 502, "{value}: {text}");
+        assert!(text.contains("KNACK_CLIENT_AUTH"), "{value}: {text}");
+        let warned = |line: &str| line.contains("WARN") && line.contains("KNACK_CLIENT_AUTH") && line.contains("502");
+        assert!(log.lines().any(warned), "{value}: {log}");
+    }
+}
+
 #[tokio::test]
 async fn a_gateway_that_a_person_starts_ends_at_what_it_cannot_read() {
     let folder = folder(&[]);
@@ -103,6 +114,7 @@ async fn a_gateway_that_a_person_starts_ends_at_what_it_cannot_read() {
         ("KNACK_RECORD_STORE_MIB", "a", "--record-store-mib"),
         ("KNACK_RUNTIME", "x", "--runtime"),
         ("KNACK_MCP", "maybe", "--mcp"),
+        ("KNACK_CLIENT_AUTH", "token", "--client-auth"),
         ("KNACK_UPSTREAM_OPENAI", "llm/v1", "--upstream-openai"),
         ("KNACK_CA_PEM", "no certificate", "--ca-pem"),
     ] {

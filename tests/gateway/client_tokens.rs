@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use knack_gateway::catalog::remote::Blobs;
-use knack_gateway::client_auth::ClientAuth;
+use knack_gateway::client_auth::{ClientAuth, Door};
 use knack_gateway::tenants::Tenants;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_hub_api::{ClientVerdict, Problem, ProblemCode};
@@ -93,7 +93,7 @@ async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
     let tenants = Tenants::new(asks.clone(), runtime(), Blobs::new(MemoryBudget::new(1 << 20)));
     let knack = start(Start {
         on_cluster: true,
-        auth: Some(ClientAuth::new(asks, runtime(), tenants)),
+        auth: Some(Door::Tokens(ClientAuth::new(asks, runtime(), tenants))),
         ..Start::default()
     })
     .await;

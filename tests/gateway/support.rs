@@ -10,7 +10,7 @@ use knack::dev::Search;
 use knack_execution::{Disabled, Executor};
 use knack_gateway::budget::{BodyTimes, Requests};
 use knack_gateway::caller::CallerSecret;
-use knack_gateway::client_auth::ClientAuth;
+use knack_gateway::client_auth::Door;
 use knack_gateway::code_tools::CodeTools;
 use knack_gateway::files::FileStore;
 use knack_gateway::grants::Grants;
@@ -108,7 +108,7 @@ pub(crate) struct Start {
     /// Authorities besides those of the system, for the provider.
     pub roots: Roots,
     /// A check of who the client is.
-    pub auth: Option<Arc<ClientAuth>>,
+    pub auth: Option<Door>,
 }
 
 impl Default for Start {

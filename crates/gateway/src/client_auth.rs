@@ -46,6 +46,15 @@ const UNKNOWN_TOKENS: Pace = Pace {
 
 type TokenHash = [u8; 32];
 
+/// Who is let in.
+#[derive(Debug, Clone)]
+pub enum Door {
+    /// Clients whose token the hub accepts.
+    Tokens(Arc<ClientAuth>),
+    /// Nobody, since it is not known who may come in: the name of the setting that says so.
+    Closed(&'static str),
+}
+
 /// The check of clients.
 #[derive(Debug)]
 pub struct ClientAuth {
@@ -159,7 +168,7 @@ impl ClientAuth {
 }
 
 /// The layer: runs before any other part of a request is read.
-pub async fn check(State(auth): State<Arc<ClientAuth>>, mut request: Request, next: Next) -> Response {
+pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     // Kubelets and scrapers show no token; nothing of a client's is behind these.
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         return next.run(request).await;
@@ -171,6 +180,10 @@ pub async fn check(State(auth): State<Arc<ClientAuth>>, mut request: Request, ne
         } else {
             fault(answer, format)
         }
+    };
+    let auth = match door {
+        Door::Tokens(auth) => auth,
+        Door::Closed(setting) => return refuse(&closed(setting)),
     };
     let Some(token) = take_token(request.headers_mut()) else {
         return refuse(&refused(
@@ -217,6 +230,18 @@ fn take_token(headers: &mut HeaderMap) -> Option<String> {
         _ => text,
     };
     Some(token.trim().to_owned())
+}
+
+fn closed(setting: &str) -> Fault {
+    Fault {
+        retry: false,
+        ..Fault::new(
+            502,
+            format!(
+                "{setting} of this gateway cannot be read, so no request is served; correct it and restart the pod."
+            ),
+        )
+    }
 }
 
 fn refused(reason: &str) -> Fault {

@@ -28,11 +28,11 @@ use self::args::{ClientAuthMode, ServeArgs};
 use self::providers::{check_exposure, configured, rekey};
 use self::registry::{RegistryLinks, files_of_registry};
 pub use self::sidecar::forgiving;
-use self::sidecar::or_ignored;
+use self::sidecar::{SidecarSettings, or_ignored};
 use crate::budget::{BodyTimes, Requests};
 use crate::caller::CallerSecret;
 use crate::catalog::{LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, remote};
-use crate::client_auth::ClientAuth;
+use crate::client_auth::{ClientAuth, Door};
 use crate::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::grants::Grants;
 use crate::health::{HealthArgs, health};
@@ -86,7 +86,7 @@ pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCo
 }
 
 async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
-    let follows = sidecar::names_its_runtime();
+    let SidecarSettings { follows, closed_by } = SidecarSettings::read();
     let runtime = args.runtime()?;
     let roots = or_ignored(
         "KNACK_CA_FILE or KNACK_CA_PEM",
@@ -131,7 +131,9 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     };
     let service = server::Service {
         routes,
-        auth: client_auth(args.client_auth, client, &runtime, blobs),
+        auth: closed_by
+            .map(Door::Closed)
+            .or_else(|| client_auth(args.client_auth, client, &runtime, blobs)),
         stopping: args.stopping(),
         ..server::Service::open(gateway)
     };
@@ -267,17 +269,12 @@ fn probe(
 }
 
 /// The service that authenticates callers; `None`: callers are not authenticated.
-fn client_auth(
-    mode: ClientAuthMode,
-    client: HubClient,
-    runtime: &RuntimeName,
-    blobs: remote::Blobs,
-) -> Option<Arc<ClientAuth>> {
+fn client_auth(mode: ClientAuthMode, client: HubClient, runtime: &RuntimeName, blobs: remote::Blobs) -> Option<Door> {
     match mode {
         ClientAuthMode::None => None,
         ClientAuthMode::TokenReview => {
             let tenants = Tenants::new(client.clone(), runtime.clone(), blobs);
-            Some(ClientAuth::new(client, runtime.clone(), tenants))
+            Some(Door::Tokens(ClientAuth::new(client, runtime.clone(), tenants)))
         }
     }
 }

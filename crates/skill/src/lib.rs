@@ -22,6 +22,7 @@ pub mod load;
 pub mod model;
 pub mod names;
 pub mod open_command;
+mod placeholder;
 pub mod plan;
 pub mod problem;
 pub mod registration;

@@ -60,6 +60,7 @@ pub enum ProblemKind {
     InputRepeated,
     InputUnfilled,
     PlaceholderUndeclared,
+    PlaceholderLiteral,
     ToolInvalid,
     ToolRepeated,
     ToolFileMissing,
@@ -70,7 +71,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::NoSkillMd,
         Self::NotUtf8,
         Self::FileTooLarge,
@@ -104,6 +105,7 @@ impl ProblemKind {
         Self::InputRepeated,
         Self::InputUnfilled,
         Self::PlaceholderUndeclared,
+        Self::PlaceholderLiteral,
         Self::ToolInvalid,
         Self::ToolRepeated,
         Self::ToolFileMissing,
@@ -148,6 +150,7 @@ impl ProblemKind {
             Self::InputRepeated => "input-repeated",
             Self::InputUnfilled => "input-unfilled",
             Self::PlaceholderUndeclared => "placeholder-undeclared",
+            Self::PlaceholderLiteral => "placeholder-literal",
             Self::ToolInvalid => "tool-invalid",
             Self::ToolRepeated => "tool-repeated",
             Self::ToolFileMissing => "tool-file-missing",

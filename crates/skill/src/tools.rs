@@ -191,13 +191,10 @@ pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
         let (message, help) = if is_env_name(name) {
             (
                 format!("{name} {reason} and is never passed on"),
-                "remove it, or choose another name",
+                "remove it, or choose another name".to_owned(),
             )
         } else {
-            (
-                format!("'{}' {reason}", shortened(name)),
-                "use letters, digits and underscores",
-            )
+            (format!("'{}' {reason}", shortened(name)), name_help(name))
         };
         Some(Finding::warned(
             FieldInvalid,
@@ -207,6 +204,26 @@ pub fn check_env(field: &str, names: &[String]) -> Vec<Finding> {
         ))
     });
     actual.collect()
+}
+
+/// What to write for `${NAME}`, `$NAME` and `NAME=value`.
+fn name_help(written: &str) -> String {
+    let name = written.trim_start_matches(['$', '{']).split(['}', '=', ':']).next();
+    match name.filter(|name| is_env_name(name)) {
+        Some(name) => format!("write {name}; its value comes from a grant"),
+        None => "use letters, digits and underscores".to_owned(),
+    }
+}
+
+/// The finding about environment names that are not a list, such as a mapping of names to values.
+pub(crate) fn env_is_no_list(field: &str) -> Finding {
+    let message = format!("{field} must be a list of names; it is left out");
+    Finding::warned(
+        FieldInvalid,
+        field,
+        message,
+        "write names only; their values come from grants",
+    )
 }
 
 fn program_problem(command: &[String]) -> Option<&'static str> {
@@ -224,6 +241,9 @@ fn program_problem(command: &[String]) -> Option<&'static str> {
 
 fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<ToolDeclaration> {
     let path = format!("tools[{index}]");
+    if item.get("env").is_some_and(|env| !env.is_array() && !env.is_null()) {
+        findings.push(env_is_no_list(&format!("{path}.env")));
+    }
     let mut refuse = |member: &str, message: String, help: &str| {
         findings.push(refused(ToolInvalid, index, member, message, help));
     };

@@ -1,6 +1,10 @@
 //! The settings of a sidecar, which come from its environment alone, and in part from a ConfigMap of its namespace. A gateway that
 //! a person starts ends at one that it cannot read, and says why. A sidecar that ended would keep every new pod of the namespace
 //! from starting, so it warns and goes on without that setting.
+//!
+//! That is right where a sidecar without the setting lets in, sends and trusts no more than with it: its certificate authorities come
+//! beside those of the system, and its keys, addresses and tools are further ones. It is not for who may come in, whom nobody means to be
+//! everybody: such a sidecar serves nobody ([`CLIENT_AUTH`]). Addresses of providers are in `providers.rs`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,6 +21,8 @@ const MARK: &str = "KNACK_DEFAULT_RUNTIME";
 const FIXED: [&str; 3] = ["listen", "metrics_listen", "default_runtime"];
 /// The flag that names a SkillRuntime.
 const RUNTIME: &str = "runtime";
+/// The flag that says who may come in, and its variable.
+const CLIENT_AUTH: (&str, &str) = ("client_auth", "KNACK_CLIENT_AUTH");
 /// A flag that only goes with another one, [`KEYS_FOLDER`].
 const WHOLE_ACCOUNT: &str = "provider_keys_whole_account";
 const KEYS_FOLDER: &str = "--provider-keys-dir";
@@ -55,13 +61,36 @@ fn without_variable(command: Command, id: &str) -> Command {
     command.mut_arg(id, |flag| flag.env(Resettable::<OsStr>::Reset))
 }
 
-/// Warns of what [`forgiving`] has left out, and says whether the SkillRuntime is known: none but the one that is named is served.
-pub(super) fn names_its_runtime() -> bool {
-    let unread = if is_sidecar() { unread() } else { Vec::new() };
-    for why in unread.iter().filter_map(|unread| unread.why.as_ref()) {
-        tracing::warn!("{why}");
+/// What a sidecar makes of settings that it cannot read; of any other gateway nothing.
+pub(super) struct SidecarSettings {
+    /// Whether the SkillRuntime is known: none but the one that is named is served.
+    pub(super) follows: bool,
+    /// The variable that says who may come in, if it cannot be read: then nobody may.
+    pub(super) closed_by: Option<&'static str>,
+}
+
+impl SidecarSettings {
+    /// Reads them, and warns of what [`forgiving`] has left out.
+    pub(super) fn read() -> Self {
+        let unread = if is_sidecar() { unread() } else { Vec::new() };
+        for why in unread.iter().filter_map(|unread| unread.why.as_ref()) {
+            tracing::warn!("{why}");
+        }
+        let is_wrong = |id: &str| unread.iter().any(|unread| unread.id == id && unread.why.is_some());
+        Self {
+            follows: !is_wrong(RUNTIME),
+            closed_by: is_wrong(CLIENT_AUTH.0).then_some(CLIENT_AUTH.1),
+        }
     }
-    !unread.iter().any(|unread| unread.id == RUNTIME && unread.why.is_some())
+}
+
+/// What follows where a setting cannot be read, as a part of the warning.
+fn consequence(id: &str) -> &'static str {
+    match id {
+        RUNTIME => ", so there is no catalog",
+        _ if id == CLIENT_AUTH.0 => ", so every request is answered with 502",
+        _ => " and is ignored",
+    }
 }
 
 /// The settings of the environment that cannot be read.
@@ -81,7 +110,7 @@ fn unread_of(mut command: Command) -> Vec<Unread> {
         let text = error.to_string();
         let why = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         found.push(Unread {
-            why: Some(format!("{name} cannot be read and is ignored: {why}")),
+            why: Some(format!("{name} cannot be read{}: {why}", consequence(&id))),
             id: id.clone(),
         });
         command = without_variable(command, &id);
@@ -91,14 +120,13 @@ fn unread_of(mut command: Command) -> Vec<Unread> {
 
 /// A variable that is empty, or no text at all.
 fn unread_text(flag: &clap::Arg) -> Option<Unread> {
-    let name = flag.get_env()?;
+    let (id, name) = (flag.get_id().as_str(), flag.get_env()?);
     let value = std::env::var_os(name)?;
     let why = match value.to_str() {
         Some("") => None,
         Some(_) => return None,
-        None => Some(format!("{} is not UTF-8 and is ignored", name.display())),
+        None => Some(format!("{} is not UTF-8{}", name.display(), consequence(id))),
     };
-    let id = flag.get_id().as_str();
     (!FIXED.contains(&id)).then(|| Unread { id: id.to_owned(), why })
 }
 

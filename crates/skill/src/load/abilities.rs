@@ -13,6 +13,7 @@ use crate::ids;
 use crate::inputs;
 use crate::model::{ActivationMode, Dialect, Input, Tool};
 use crate::open_command::is_open_tool;
+use crate::placeholder;
 use crate::problem::{Problem, ProblemKind, Severity};
 use crate::template;
 use crate::tools::{self, ToolDeclaration};
@@ -27,6 +28,9 @@ impl Fields<'_> {
             self.report(finding);
         }
         self.check_placeholders(&inputs, overrides.inputs.is_some());
+        for finding in placeholder::in_body(&self.document.body, &inputs) {
+            self.report(finding);
+        }
         inputs
     }
 
@@ -76,7 +80,9 @@ impl Fields<'_> {
             Some(tools) => tools.clone(),
             None => self.own_tools(),
         };
-        let findings = tools::check(&declared);
+        let mut findings = tools::check(&declared);
+        let commands = declared.iter().enumerate();
+        findings.extend(commands.flat_map(|(index, tool)| placeholder::in_command(index, tool)));
         // A manifest's author wrote for Knack: there is nothing to be lenient about.
         let from_spec = input.overrides.tools.is_some();
         let broken: Vec<String> = findings
@@ -85,8 +91,13 @@ impl Fields<'_> {
             .map(|finding| finding.field.clone())
             .collect();
         for finding in findings {
-            if from_spec && finding.is_refused() {
-                let problem = Problem::new(Severity::Error, finding.kind, finding.message, finding.help);
+            if from_spec {
+                let severity = if finding.is_refused() {
+                    Severity::Error
+                } else {
+                    Severity::Warning
+                };
+                let problem = Problem::new(severity, finding.kind, finding.message, finding.help);
                 self.problems.push(problem.on(format!("spec.{}", finding.field)));
             } else {
                 self.report(finding);
@@ -192,6 +203,9 @@ impl Fields<'_> {
 
     pub(super) fn env(&mut self) -> Vec<String> {
         let names = self.member("tool_env").map(list_of).unwrap_or_default();
+        if self.member("tool_env").is_some_and(Value::is_object) {
+            self.report(tools::env_is_no_list("tool_env"));
+        }
         let findings = tools::check_env("tool_env", &names);
         let bad: Vec<String> = findings.iter().map(|finding| finding.field.clone()).collect();
         for finding in findings {

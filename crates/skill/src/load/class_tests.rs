@@ -63,6 +63,7 @@ fn example(kind: ProblemKind) -> (Vec<(String, Vec<u8>)>, SpecOverrides) {
         P::PlaceholderUndeclared => with("inputs:\n  - {name: a, label: x}")
             .replace("\nB\n", "\n{{b}}\n")
             .into(),
+        P::PlaceholderLiteral => good.replace("B\n", "$ARGUMENTS\n").into(),
         P::ToolInvalid => with("tools:\n  - name: t").into(),
         P::ToolRepeated => {
             let tool = "{name: t, description: d, command: [python3, t.py]}";

@@ -8,6 +8,7 @@ use crate::frontmatter::{self, Delimiters, Split, YAML_LINE_OFFSET};
 use crate::husk;
 use crate::model::{Dialect, SkillFile};
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
+use crate::template;
 use crate::tree::{self, DOCUMENT_NAMES, MAX_SKILL_MD_BYTES};
 use crate::yaml::{self, Node, YamlError};
 
@@ -34,14 +35,19 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// The line of a field in the file; 0 if unknown. `body.<name>` is the first placeholder of that name.
+    /// The line of a field in the file; 0 if unknown. `body.<name>` is the first placeholder of that name in the body, and of what
+    /// is no name the first such text.
     pub(super) fn line_of(&self, field: &str) -> u32 {
         if let Some(name) = field.strip_prefix("body.") {
-            let before = self
-                .text
-                .find(&format!("{{{{{name}}}}}"))
-                .map(|at| self.text[..at].split('\n').count());
-            return before.and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
+            let written = if template::is_input_name(name) {
+                format!("{{{{{name}}}}}")
+            } else {
+                name.to_owned()
+            };
+            let body = self.text.rfind(&self.body).unwrap_or(0);
+            let at = self.text[body..].find(&written).map(|at| body + at);
+            let line = at.map(|at| self.text[..at].split('\n').count());
+            return line.and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
         }
         match &self.node {
             Some(node) if !field.is_empty() && field != WHOLE_FILE => {

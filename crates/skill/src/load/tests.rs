@@ -228,6 +228,59 @@ fn a_husk_manifest_is_read_by_its_own_rules() {
     }
 }
 
+/// Warnings of both profiles, at the line of the text; tools of a manifest are named by their field in it.
+#[test]
+fn placeholders_that_stay_as_they_are_are_named() {
+    let tool = "- {name: t, description: d, command: [python3, t.py, \"${API_KEY}\"]}";
+    let text = format!(
+        "---\nname: demo\ndescription: Uses ${{CLAUDE_SKILL_DIR}}\ntool_env: {{KEY: v}}\ntools:\n  {tool}\n---\nB\n\nRun ${{CLAUDE_SKILL_DIR}}/t.py\n"
+    );
+    let declared = ToolDeclaration {
+        name: "t".to_owned(),
+        description: "d".to_owned(),
+        command: ["python3", "t.py", "${API_KEY}"].map(str::to_owned).into(),
+        ..ToolDeclaration::default()
+    };
+    let from_spec = SpecOverrides {
+        tools: Some(vec![declared]),
+        ..SpecOverrides::default()
+    };
+    for (overrides, file, field, line) in [
+        (SpecOverrides::default(), "SKILL.md", "tools[0].command[2]", Some(6)),
+        (from_spec, "", "spec.tools[0].command[2]", None),
+    ] {
+        for profile in [Profile::Load, Profile::Strict] {
+            let loaded = load_files(&[("SKILL.md", text.as_bytes())], profile, overrides.clone());
+            let mut told: Vec<_> = loaded
+                .problems
+                .iter()
+                .map(|problem| {
+                    (
+                        problem.file.as_str(),
+                        problem.field.as_str(),
+                        problem.line,
+                        problem.severity,
+                    )
+                })
+                .collect();
+            told.sort_unstable();
+            // HUSK refuses a mapping itself.
+            let of_mapping = if profile == Profile::Strict {
+                Severity::Error
+            } else {
+                Severity::Warning
+            };
+            let mut expected = [
+                ("SKILL.md", "tool_env", Some(4), of_mapping),
+                ("SKILL.md", "body.${CLAUDE_SKILL_DIR}", Some(10), Severity::Warning),
+                (file, field, line, Severity::Warning),
+            ];
+            expected.sort_unstable();
+            assert_eq!(told, expected, "{profile:?}: {:?}", loaded.problems);
+        }
+    }
+}
+
 /// Agent Flow refuses them when a skill is created, and so does an object whose author declares the inputs. Elsewhere
 /// they become empty texts.
 #[test]

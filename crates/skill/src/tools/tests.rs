@@ -93,3 +93,54 @@ fn declarations_are_checked_wherever_they_come_from() {
     ];
     assert_eq!(fields, expected);
 }
+
+/// Names are requests: a value beside one is not read, and says nothing about what the tool gets.
+#[test]
+fn environment_values_in_a_skill_are_named_with_what_to_write() {
+    for (env, field, help) in [
+        (
+            json!({"KEY": "${KEY}"}),
+            "tools[0].env",
+            "write names only; their values come from grants",
+        ),
+        (
+            json!("KEY"),
+            "tools[0].env",
+            "write names only; their values come from grants",
+        ),
+        (
+            json!(["${KEY}"]),
+            "tools[0].env[0]",
+            "write KEY; its value comes from a grant",
+        ),
+        (
+            json!(["A", "$KEY"]),
+            "tools[0].env[1]",
+            "write KEY; its value comes from a grant",
+        ),
+        (
+            json!(["KEY=${OTHER}"]),
+            "tools[0].env[0]",
+            "write KEY; its value comes from a grant",
+        ),
+        (json!(["a b"]), "tools[0].env[0]", "use letters, digits and underscores"),
+    ] {
+        for mut item in [
+            json!({"name": "t", "description": "d", "command": ["x"]}),
+            json!({"python": "t.py"}),
+        ] {
+            item["env"] = env.clone();
+            let (tools, mut findings) = read(&json!([item]));
+            findings.extend(check(&tools));
+            let told: Vec<_> = findings
+                .iter()
+                .map(|finding| (finding.field.as_str(), finding.help.as_str()))
+                .collect();
+            assert_eq!(told, [(field, help)], "{env}");
+        }
+    }
+    for env in [json!(null), json!([]), json!(["KEY"])] {
+        let (tools, findings) = read(&json!([{"name": "t", "description": "d", "command": ["x"], "env": env}]));
+        assert_eq!((findings, check(&tools)), (vec![], vec![]));
+    }
+}
