@@ -6,13 +6,15 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use knack_gateway::catalog::SkillSource;
+use knack_registry::{Difference, Seen};
 use knack_skill::problem::Profile;
 
+use super::diff::seen;
 use super::discovered::discovered;
 use super::import::is_valid;
 use super::skills_api::{ServerArgs, SkillsApi};
 use super::terminal;
-use crate::dev::discover;
+use crate::dev::{archived_skill, discover};
 
 /// Arguments of `knack skill push`.
 #[derive(Debug, Args)]
@@ -24,6 +26,9 @@ pub struct PushArgs {
     /// Keep the default version of skills that already exist
     #[arg(long)]
     keep_default: bool,
+    /// Upload nothing; print what a model would see instead of the default version, as knack skill diff does
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Arguments of `knack skill versions`.
@@ -55,10 +60,12 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
     }
     let api = SkillsApi::new(&args.server)?;
     for skill in &found.skills {
-        let outcome = push_one(&api, skill, !args.keep_default)
-            .await
-            .with_context(|| skill.id.name.clone())?;
-        terminal::line(&outcome);
+        let outcome = if args.dry_run {
+            preview(&api, skill).await
+        } else {
+            push_one(&api, skill, !args.keep_default).await
+        };
+        terminal::line(&outcome.with_context(|| skill.id.name.clone())?);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -78,6 +85,34 @@ async fn push_one(api: &SkillsApi, source: &SkillSource, is_default: bool) -> an
         None => "there is no default".to_owned(),
     };
     Ok(format!("{name} {} version {}, {note}", skill.id, version.version))
+}
+
+/// What a push would change: whether the skill is new, and what differs from the version that is served by default.
+async fn preview(api: &SkillsApi, source: &SkillSource) -> anyhow::Result<String> {
+    let name = &source.id.name;
+    let after = seen(source)?;
+    let (head, before) = match api.named(name).await? {
+        None => (format!("{name} would be new"), Seen::default()),
+        Some(skill) => match &skill.default_version {
+            None => (
+                format!("{name} {} would have its first version", skill.id),
+                Seen::default(),
+            ),
+            Some(version) => {
+                let zip = api.content(&skill).await?;
+                let before = archived_skill(&skill.id, name, &zip).map_err(anyhow::Error::msg);
+                let before = before.and_then(|before| seen(&before));
+                let before = before.with_context(|| format!("version {version} of the server"))?;
+                let head = format!("{name} {} would have a version after {version}", skill.id);
+                (head, before)
+            }
+        },
+    };
+    let difference = Difference::between(&before, &after).to_string();
+    if difference.is_empty() {
+        return Ok(format!("{head}: the same for a model"));
+    }
+    Ok(format!("{head}\n{difference}").trim_end().to_owned())
 }
 
 /// Prints the versions of a skill: number, id, when it was made, its description.

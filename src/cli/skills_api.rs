@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::terminal;
+use crate::sources::archive::ARCHIVE_MAX_BYTES;
 
 /// A whole exchange: an upload of 32 MiB at 0.5 MiB/s.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(64);
@@ -180,10 +181,27 @@ impl SkillsApi {
         bail!("{}: a list of more than {} items", self.base, PAGE * PAGES_MAX)
     }
 
+    /// The zip of a skill's default version.
+    pub(super) async fn content(&self, skill: &Listed) -> anyhow::Result<Bytes> {
+        let path = format!("/{}/content", skill.id);
+        self.bytes(self.request(Method::GET, &path), ARCHIVE_MAX_BYTES).await
+    }
+
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
+        let bytes = self.bytes(request, ANSWER_MAX_BYTES).await?;
+        serde_json::from_slice(&bytes).with_context(|| {
+            format!(
+                "{}: not an answer of OpenAI's Skills API; a gateway serves it with --registry",
+                self.base
+            )
+        })
+    }
+
+    /// The body of a good answer.
+    async fn bytes(&self, request: RequestBuilder, most: usize) -> anyhow::Result<Bytes> {
         let mut response = request.send().await.with_context(|| self.base.clone())?;
         let status = response.status();
-        let bytes = read_answer(&mut response, ANSWER_MAX_BYTES).await;
+        let bytes = read_answer(&mut response, most).await;
         let bytes = bytes.with_context(|| self.base.clone())?;
         if !status.is_success() {
             let why = serde_json::from_slice::<ErrorAnswer>(&bytes).map(|refused| refused.error.message);
@@ -193,12 +211,7 @@ impl SkillsApi {
                 why.map_or_else(|_| String::new(), |why| format!(": {why}"))
             );
         }
-        serde_json::from_slice(&bytes).with_context(|| {
-            format!(
-                "{}: not an answer of OpenAI's Skills API; a gateway serves it with --registry",
-                self.base
-            )
-        })
+        Ok(bytes)
     }
 }
 

@@ -125,6 +125,14 @@ impl Store for CallerStore {
         self.shared.cluster.create(self.by(owner), title, draft).await
     }
 
+    async fn would_keep(&self, owner: &Owner, id: Option<&str>, draft: &Draft) -> Result<(), StoreError> {
+        match id {
+            None => self.demand("create", owner, None).await?,
+            Some(id) => self.demand_change("update", owner, id).await?,
+        }
+        self.shared.cluster.would_keep(owner.as_str(), id.is_none(), draft)
+    }
+
     async fn add_version(
         &self,
         owner: &Owner,

@@ -154,6 +154,15 @@ impl Cluster {
         self.room(namespace, draft.bytes, true)
     }
 
+    /// Whether an upload would be kept at this moment, as a new skill or as one more version.
+    pub(super) fn would_keep(&self, namespace: &str, is_new: bool, draft: &Draft) -> Result<(), StoreError> {
+        if is_new {
+            self.may_be_made(namespace, draft)
+        } else {
+            self.room(namespace, draft.bytes, false)
+        }
+    }
+
     /// Makes a skill of an upload.
     pub(super) async fn create(
         &self,

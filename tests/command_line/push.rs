@@ -145,3 +145,52 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
         err(&output)
     );
 }
+
+#[tokio::test]
+async fn a_dry_run_of_a_push_shows_what_a_model_would_see_and_uploads_nothing() {
+    let registry = tempfile::tempdir().unwrap();
+    let arguments = ["--upstream", "mock", "--registry", registry.path().to_str().unwrap()];
+    let program = Program::start(folder(&[("skills/README", "")]), &arguments, &[]).await;
+    let local = good();
+    let path = local.path();
+    let versions = async || {
+        let listed = ["skill", "versions", "good", "--to", &program.url];
+        out(&knack(path, &listed, &[("OPENAI_API_KEY", "one")]).await)
+    };
+
+    let new = push(path, &program, "good", &["--dry-run"], "one").await;
+    let text = out(&new);
+    for part in [
+        "good would be new\n",
+        "+<skill name=\"good\">Adds numbers.</skill>",
+        "file SKILL.md: added, ",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}{}", err(&new));
+    }
+    assert_eq!(versions().await, "");
+
+    let id = id_of(&out(&push(path, &program, "good", &[], "one").await));
+    let before = versions().await;
+    let same = push(path, &program, "good", &["--dry-run"], "one").await;
+    assert_eq!(
+        out(&same),
+        format!("good {id} would have a version after 1: the same for a model\n"),
+        "{}",
+        err(&same)
+    );
+    std::fs::write(path.join("good/SKILL.md"), DOCUMENT.replace("Adds", "Adds whole")).unwrap();
+    let changed = push(path, &program, "good", &["--dry-run"], "one").await;
+    let text = out(&changed);
+    for part in [
+        "-<skill name=\"good\">Adds numbers.</skill>",
+        "+<skill name=\"good\">Adds whole numbers.</skill>",
+        "file SKILL.md: ",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}{}", err(&changed));
+    }
+    assert_eq!(versions().await, before);
+    // What could not be uploaded is refused as by the push.
+    std::fs::write(path.join("good/SKILL.md"), "---\nname: [bad\n---\n").unwrap();
+    let refused = push(path, &program, "good", &["--dry-run"], "one").await;
+    assert_eq!(refused.status.code(), Some(1), "{}", out(&refused));
+}

@@ -326,6 +326,13 @@ impl Store for FolderStore {
         self.aside(move |inner| inner.create(&owner, title, &draft)).await
     }
 
+    async fn would_keep(&self, owner: &Owner, id: Option<&str>, draft: &Draft) -> Result<(), StoreError> {
+        if let Some(id) = id {
+            self.inner.get(owner, id)?;
+        }
+        self.inner.room(draft.bytes, id.is_none())
+    }
+
     async fn add_version(
         &self,
         owner: &Owner,

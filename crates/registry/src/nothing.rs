@@ -23,6 +23,10 @@ impl Store for Nothing {
         Err(KEPT_ELSEWHERE)
     }
 
+    async fn would_keep(&self, _: &Owner, _: Option<&str>, _: &Draft) -> Result<(), StoreError> {
+        Err(KEPT_ELSEWHERE)
+    }
+
     async fn add_version(&self, _: &Owner, _: &str, _: Draft, _: bool) -> Result<Record, StoreError> {
         Err(KEPT_ELSEWHERE)
     }

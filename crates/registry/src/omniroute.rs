@@ -5,6 +5,7 @@
 //! every caller sees and none can change here.
 
 mod catalogs;
+mod dry_run;
 mod executions;
 mod install;
 mod repeats;
@@ -30,7 +31,9 @@ use crate::catalogs::{Catalog, Catalogs};
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, Record};
 use crate::query::{number, parameters};
+use crate::reader::Reader;
 use crate::store::{Store, all};
+use dry_run::{InstallBody, preview};
 use install::Installation;
 use rows::{Item, LOCAL, SYSTEM, Shared, detail, missing, of_record, of_shared, refused, shown};
 
@@ -101,7 +104,7 @@ impl OmniRoute {
 
 /// Answers a call of `owner`, beside whose skills the shared ones are.
 pub(crate) async fn call(
-    (store, catalogs): (&dyn Store, Option<&Catalogs>),
+    (store, reader, catalogs): (&dyn Store, &Reader, Option<&Catalogs>),
     (owner, shared): (&Owner, &Shared),
     call: OmniRoute,
     (query, body): (Option<&str>, &[u8]),
@@ -110,14 +113,16 @@ pub(crate) async fn call(
     let done = match call {
         OmniRoute::List => list(store, (owner, shared), query).await?,
         OmniRoute::Install => {
-            let id = install(store, owner, Installation::read(body, owner)?).await?;
-            json!({"success": true, "id": id})
+            let body = InstallBody::read(body)?;
+            let new = Installation::read(body.members, owner)?;
+            install((store, reader), owner, new, body.is_dry_run).await?
         }
         OmniRoute::Search(catalog) => catalogs::search(catalogs, catalog, query).await?,
         OmniRoute::InstallFrom(catalog) => {
-            let new = catalogs::installation(catalogs, catalog, body).await?;
-            let id = install(store, owner, new).await?;
-            json!({"success": true, "id": id})
+            let catalogs = catalogs::to_install_from(catalogs, catalog)?;
+            let body = InstallBody::read(body)?;
+            let new = catalogs::installation(catalogs, catalog, &body.members).await?;
+            install((store, reader), owner, new, body.is_dry_run).await?
         }
         OmniRoute::Get(identifier) => get(store, (owner, shared), &identifier).await?,
         OmniRoute::Update(id) => {
@@ -174,38 +179,48 @@ fn mode_of(word: &str) -> Result<Mode, Refusal> {
     Mode::of_word(word).ok_or_else(|| Refusal::invalid("mode", "must be on, off or auto"))
 }
 
-/// Keeps a new skill, or a new version of the one of that name, which is served from now on. The answer is its id.
-async fn install(store: &dyn Store, owner: &Owner, new: Installation) -> Result<String, Refusal> {
+/// Keeps a new skill, or a new version of the one of that name, which is served from now on; or says what that would change. The
+/// answer is that of the API.
+async fn install(
+    (store, reader): (&dyn Store, &Reader),
+    owner: &Owner,
+    new: Installation,
+    is_dry_run: bool,
+) -> Result<Value, Refusal> {
     let name = new.draft.name.clone();
     let found = store.find(owner, &name).await.map_err(|error| refused(error, &name))?;
+    if let Some(record) = &found {
+        demand_new_version(record, &new)?;
+    }
+    if is_dry_run {
+        return preview((store, reader), owner, found, new).await;
+    }
     let kept = match found {
         None => store.create(owner, new.title, new.draft).await,
-        Some(record) => {
-            if let (Some(old), Some(new)) = (record.written(), new.title.as_deref())
-                && old != new
-            {
-                let text = format!(
-                    "its name in requests is {name}, which the skill {old:?} ({}) already has; choose another name, or delete that skill first",
-                    record.id
-                );
-                return Err(Refusal::new(RefusalKind::Conflict, "name", text));
-            }
-            let there = record
-                .versions
-                .iter()
-                .any(|version| version.version == new.draft.version);
-            if there {
-                let version = new.draft.version.unwrap_or_default();
-                let text = format!(
-                    "{name}@{version} is installed ({}); delete it first, or install another version",
-                    record.id
-                );
-                return Err(Refusal::new(RefusalKind::Conflict, "version", text));
-            }
-            store.add_version(owner, &record.id, new.draft, true).await
-        }
+        Some(record) => store.add_version(owner, &record.id, new.draft, true).await,
     };
-    kept.map(|record| record.id).map_err(|error| refused(error, &name))
+    let record = kept.map_err(|error| refused(error, &name))?;
+    Ok(json!({"success": true, "id": record.id}))
+}
+
+/// Refuses what is no new version of a skill: another name with the same slug, or a version that it has.
+fn demand_new_version(record: &Record, new: &Installation) -> Result<(), Refusal> {
+    let (name, id) = (&record.name, &record.id);
+    if let (Some(old), Some(new)) = (record.written(), new.title.as_deref())
+        && old != new
+    {
+        let text = format!(
+            "its name in requests is {name}, which the skill {old:?} ({id}) already has; choose another name, or delete that skill first"
+        );
+        return Err(Refusal::new(RefusalKind::Conflict, "name", text));
+    }
+    let version = &new.draft.version;
+    if record.versions.iter().any(|there| there.version == *version) {
+        let version = version.as_deref().unwrap_or_default();
+        let text = format!("{name}@{version} is installed ({id}); delete it first, or install another version");
+        return Err(Refusal::new(RefusalKind::Conflict, "version", text));
+    }
+    Ok(())
 }
 
 /// The parameters of a list.

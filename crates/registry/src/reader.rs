@@ -35,16 +35,24 @@ impl Reader {
         folder: impl FnOnce(Unpack) -> Result<Folder, Refusal> + Send + 'static,
     ) -> Result<Draft, Refusal> {
         let unpack = self.unpack;
-        let _one = self.one.acquire().await;
-        let work = tokio::task::spawn_blocking(move || {
+        self.aside(move || {
             let folder = folder(unpack)?;
             check(&folder.name, folder.files, profile)
-        });
-        work.await.unwrap_or_else(|error| {
+        })
+        .await
+    }
+
+    /// Does work on skills beside the threads that serve requests, few at once.
+    pub(crate) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let _one = self.one.acquire().await;
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
             Err(Refusal::new(
                 RefusalKind::Failed,
                 "",
-                format!("the upload could not be read: {error}"),
+                format!("the skill could not be read: {error}"),
             ))
         })
     }

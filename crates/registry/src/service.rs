@@ -115,7 +115,7 @@ impl Registry {
                 let sent = (asked.query.as_deref(), &asked.body[..]);
                 let done = match owner {
                     Ok(owner) => {
-                        let store = (&*self.store, self.catalogs.as_ref());
+                        let store = (&*self.store, &*self.reader, self.catalogs.as_ref());
                         omniroute::call(store, (owner, shared), call, sent, self.ran()).await
                     }
                     Err(refused) => Err(refused),

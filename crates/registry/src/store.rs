@@ -18,6 +18,9 @@ use crate::page::{Page, Paged};
 pub trait Store: Debug + Send + Sync {
     /// Keeps a new skill. Errors: the owner has one of that name, no room.
     async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError>;
+    /// Whether [`create`](Self::create) would keep a skill at this moment, or [`add_version`](Self::add_version) one more version of
+    /// the skill of an id. Nothing is kept. Errors: those of that call that are known before it.
+    async fn would_keep(&self, owner: &Owner, id: Option<&str>, draft: &Draft) -> Result<(), StoreError>;
     /// Keeps one more version.
     async fn add_version(
         &self,

@@ -54,6 +54,11 @@ impl Store for Failing {
         self.folder.create(owner, title, draft).await
     }
 
+    async fn would_keep(&self, owner: &Owner, id: Option<&str>, draft: &Draft) -> Result<(), StoreError> {
+        self.room()?;
+        self.folder.would_keep(owner, id, draft).await
+    }
+
     async fn add_version(&self, owner: &Owner, id: &str, draft: Draft, default: bool) -> Result<Record, StoreError> {
         let versions = self.folder.get(owner, id).await?.versions.len();
         if versions < VERSIONS_MAX {

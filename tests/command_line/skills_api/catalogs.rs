@@ -131,6 +131,15 @@ async fn a_skill_of_a_catalog_is_found_installed_as_auto_and_served() {
     assert_eq!(again.0, 409, "{}", again.1);
     let mut newer = word();
     newer["version"] = "1.1.0".into();
+    newer["dryRun"] = true.into();
+    let (status, dry) = served.call("POST", "/api/skills/skillssh/install", &newer, "one").await;
+    assert_eq!(
+        (status, &dry["change"], &dry["id"]),
+        (200, &json!("update"), &done["id"]),
+        "{dry}"
+    );
+    assert_eq!(served.call("GET", &path, &Value::Null, "one").await.1, row);
+    newer["dryRun"] = false.into();
     let (status, newer) = served.call("POST", "/api/skills/skillssh/install", &newer, "one").await;
     assert_eq!((status, &newer["id"]), (200, &done["id"]));
     // The key goes to the catalog's site, which is also that of the files here; the client's goes nowhere.

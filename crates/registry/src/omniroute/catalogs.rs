@@ -36,12 +36,13 @@ pub fn search_limit(query: Option<&str>) -> usize {
     }
 }
 
-/// Refuses to install from a catalog that is not the active one.
-fn may_install(active: Catalog, from: Catalog) -> Result<(), Refusal> {
-    if active == from {
-        return Ok(());
+/// The catalogs to install from one of them. Errors: there are none, or that one is not the active one.
+pub(super) fn to_install_from(catalogs: Option<&Catalogs>, from: Catalog) -> Result<&Catalogs, Refusal> {
+    let catalogs = catalogs.ok_or_else(none)?;
+    if catalogs.active == from {
+        return Ok(catalogs);
     }
-    let (active, from) = (active.word(), from.word());
+    let (active, from) = (catalogs.active.word(), from.word());
     let text = format!(
         "skills are installed from {active} here, not from {from}; start with --catalog {from}, or install from {active}"
     );
@@ -116,12 +117,10 @@ const OF_SKILLSSH: ([&str; 4], [&str; 1]) = (["name", "description", "source", "
 
 /// Reads an install, and fetches its SKILL.md where the body does not have it.
 pub(super) async fn installation(
-    catalogs: Option<&Catalogs>,
+    catalogs: &Catalogs,
     catalog: Catalog,
-    body: &[u8],
+    body: &Map<String, Value>,
 ) -> Result<Installation, Refusal> {
-    let catalogs = catalogs.ok_or_else(none)?;
-    may_install(catalogs.active, catalog)?;
     let (name, description, version, document) = match catalog {
         Catalog::SkillsMp => {
             let (must, may) = OF_SKILLSMP;
@@ -157,12 +156,10 @@ pub(super) async fn installation(
 
 /// The texts of a body, by the names of its members. Errors name the one that is wrong.
 fn read<const MUST: usize, const MAY: usize>(
-    body: &[u8],
+    members: &Map<String, Value>,
     must: [&str; MUST],
     may: [&str; MAY],
 ) -> Result<([String; MUST], [Option<String>; MAY]), Refusal> {
-    let members: Map<String, Value> = serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid("body", format!("must be a JSON object: {error}")))?;
     let known: Vec<&str> = must.iter().chain(&may).copied().collect();
     if let Some(unknown) = members.keys().find(|key| !known.contains(&key.as_str())) {
         let text = format!("unknown field; allowed fields: {}", known.join(", "));
@@ -218,7 +215,6 @@ mod tests {
     #[test]
     fn the_member_of_an_install_that_is_wrong_is_named() {
         for (body, field) in [
-            (json!(["a", "b", "c"]), "body"),
             (json!({}), "name"),
             (
                 json!({"name": "a", "description": 5, "skillMdContent": "x"}),
@@ -239,12 +235,12 @@ mod tests {
             ),
         ] {
             let (must, may) = OF_SKILLSMP;
-            let refused = read(body.to_string().as_bytes(), must, may).unwrap_err();
+            let refused = read(body.as_object().unwrap(), must, may).unwrap_err();
             assert_eq!((refused.kind, &*refused.field), (RefusalKind::Invalid, field), "{body}");
         }
         let body = json!({"name": "a", "description": "b", "skillMdContent": "x", "version": null});
         let (must, may) = OF_SKILLSMP;
-        let (texts, others) = read(body.to_string().as_bytes(), must, may).unwrap();
+        let (texts, others) = read(body.as_object().unwrap(), must, may).unwrap();
         assert_eq!((texts.map(|text| text.len()), others), ([1, 1, 1], [None, None]));
     }
 

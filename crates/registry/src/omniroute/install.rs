@@ -61,13 +61,8 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// Reads a body. Errors name the member that is wrong.
-    pub(super) fn read(body: &[u8], owner: &Owner) -> Result<Self, Refusal> {
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
-        let Value::Object(mut members) = body else {
-            return Err(Refusal::invalid("body", "must be a JSON object"));
-        };
+    /// Reads the members of a body. Errors name the one that is wrong.
+    pub(super) fn read(mut members: Map<String, Value>, owner: &Owner) -> Result<Self, Refusal> {
         if let Some(unknown) = members.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
             let text = format!("unknown field; allowed fields: {}", MEMBERS.join(", "));
             return Err(Refusal::invalid(unknown, text));
@@ -289,7 +284,9 @@ mod tests {
             let body =
                 json!({"name": "Reverse Text", "description": "Reverses.", "schema": schema, "handlerCode": code});
             let owner = Owner::from([1; 32]);
-            let draft = Installation::read(body.to_string().as_bytes(), &owner).unwrap().draft;
+            let draft = Installation::read(body.as_object().unwrap().clone(), &owner)
+                .unwrap()
+                .draft;
             let loaded = load(LoadInput {
                 id: SkillRef {
                     namespace: "team".to_owned(),
