@@ -1,9 +1,7 @@
 //! Metrics of the hub, registered once with their help texts.
 
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use knack_hub_api::UseLine;
 use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -13,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::skill_metrics::SkillUses;
 use super::views::ViewCounts;
 use crate::jobs::PoolCounts;
 
@@ -22,11 +21,6 @@ const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 /// Ends of executions that the alert `KnackQueueFull` counts. A counter that first appears with its first count shows no increase
 /// to Prometheus, so these are there at 0 from when this replica owns a runtime.
 const NO_PLACE: [&str; 2] = ["queue_full", "queue_timeout"];
-
-/// Most skills with series of their own, at all runtimes together: more than a cluster usefully has, and what Prometheus bears.
-const SKILLS_MAX: usize = 10_000;
-/// The label of skills beyond [`SKILLS_MAX`], and of those that a runtime does not serve.
-const OTHER: &str = "other";
 
 /// Labels of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,21 +42,6 @@ struct OfRuntime {
     runtime: String,
 }
 
-/// Labels of a use of a skill.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Use {
-    runtime: String,
-    skill: String,
-    r#use: &'static str,
-}
-
-/// Labels of a skill.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct OfSkill {
-    runtime: String,
-    skill: String,
-}
-
 /// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -74,10 +53,8 @@ pub struct Metrics {
     wanted: Family<OfRuntime, Gauge>,
     running: Family<OfRuntime, Gauge>,
     queued: Family<OfRuntime, Gauge>,
-    skill_uses: Family<Use, Counter>,
-    skill_tokens: Family<OfSkill, Counter>,
-    /// Skills with series of their own.
-    skills: Mutex<BTreeSet<OfSkill>>,
+    /// Uses of skills, as gateways report them.
+    pub skill_uses: SkillUses,
     /// Open catalog streams.
     pub streams: Gauge,
     /// How often views were made.
@@ -121,18 +98,8 @@ impl Default for Metrics {
         registry.register("running", "Executions that run, by runtime", running.clone());
         let queued = Family::default();
         registry.register("queued", "Executions that wait for a slot, by runtime", queued.clone());
-        let skill_uses = Family::default();
-        registry.register(
-            "skill_uses",
-            "Uses of skills as gateways report them: carried in the system text, loaded by the model, ran, failed",
-            skill_uses.clone(),
-        );
-        let skill_tokens = Family::default();
-        registry.register(
-            "skill_tokens",
-            "Estimated tokens (bytes / 4) that texts of skills added to requests, as gateways report them",
-            skill_tokens.clone(),
-        );
+        let skill_uses = SkillUses::default();
+        skill_uses.register(&mut registry);
         let streams = Gauge::default();
         registry.register("catalog_streams", "Open catalog streams", streams.clone());
         let views = ViewCounts::default();
@@ -185,8 +152,6 @@ impl Default for Metrics {
             running,
             queued,
             skill_uses,
-            skill_tokens,
-            skills: Mutex::default(),
             streams,
             views,
             listener,
@@ -233,47 +198,6 @@ impl Metrics {
             let runtime = runtime.to_owned();
             drop(self.executions.get_or_create(&Execution { runtime, status }));
         }
-    }
-
-    /// Counts what a gateway reports of a skill at a runtime; `None`: of one that the runtime does not serve.
-    pub fn skill_used(&self, runtime: &str, skill: Option<&str>, line: &UseLine) {
-        let labels = self.skill_labels(runtime, skill);
-        for (name, count) in [
-            ("carried", line.carried),
-            ("loaded", line.loaded),
-            ("ran", line.ran),
-            ("failed", line.failed),
-        ] {
-            if count > 0 {
-                let labels = Use {
-                    runtime: labels.runtime.clone(),
-                    skill: labels.skill.clone(),
-                    r#use: name,
-                };
-                self.skill_uses.get_or_create(&labels).inc_by(count.into());
-            }
-        }
-        if line.tokens > 0 {
-            self.skill_tokens.get_or_create(&labels).inc_by(line.tokens.into());
-        }
-    }
-
-    fn skill_labels(&self, runtime: &str, skill: Option<&str>) -> OfSkill {
-        let named = |skill: &str| OfSkill {
-            runtime: runtime.to_owned(),
-            skill: skill.to_owned(),
-        };
-        let Some(own) = skill.map(named) else {
-            return named(OTHER);
-        };
-        let mut known = self.skills.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.contains(&own) {
-            if known.len() >= SKILLS_MAX {
-                return named(OTHER);
-            }
-            known.insert(own.clone());
-        }
-        own
     }
 
     /// Sets the bytes that are kept for gateways.
@@ -333,33 +257,5 @@ mod tests {
             metrics.pool("team/small", &PoolCounts::default());
             assert!(there(1), "{series}: {}", metrics.text());
         }
-    }
-
-    #[test]
-    fn uses_of_skills_are_added_up_and_names_without_end_make_no_series_without_end() {
-        let metrics = Metrics::default();
-        let used = UseLine {
-            ran: 2,
-            failed: 1,
-            tokens: 40,
-            ..UseLine::default()
-        };
-        metrics.skill_used("team/small", Some("team/pdf"), &used);
-        metrics.skill_used("team/small", Some("team/pdf"), &used);
-        for number in 0..SKILLS_MAX {
-            metrics.skill_used("team/small", Some(&format!("n/{number}")), &used);
-        }
-        metrics.skill_used("team/small", None, &used);
-        let text = metrics.text();
-        for line in [
-            r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="ran"} 4"#,
-            r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="failed"} 2"#,
-            r#"knack_hub_skill_tokens_total{runtime="team/small",skill="team/pdf"} 80"#,
-            r#"knack_hub_skill_uses_total{runtime="team/small",skill="other",use="ran"} 4"#,
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}");
-        }
-        assert!(!text.contains("carried\""), "a use that never was has no series");
-        assert_eq!(text.matches("use=\"ran\"").count(), SKILLS_MAX + 1);
     }
 }

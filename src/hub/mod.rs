@@ -27,6 +27,7 @@ pub mod routes;
 pub mod runtime_line;
 pub mod server;
 pub mod settings;
+mod skill_metrics;
 pub mod start;
 pub mod tls;
 mod trace;

@@ -240,7 +240,7 @@ mod tests {
             tokens: 40,
             ..UseLine::default()
         };
-        assert_eq!(first, [expected.clone()]);
+        assert_eq!(first, std::slice::from_ref(&expected));
         assert!(metrics.take_unreported().is_empty());
         metrics.give_back(&first);
         metrics.count("r2", &[used("team/pdf", Use::Ran, 0)]);

@@ -43,10 +43,8 @@ enum Braces {
 pub(crate) fn in_command(index: usize, tool: &ToolDeclaration) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, word) in tool.command.iter().enumerate() {
-        let found = placeholders(word).into_iter().chain(path_variable(word));
-        let told = found
-            .filter_map(|found| Some((command_help(tool, &found)?, found)))
-            .next();
+        let mut found = placeholders(word).into_iter().chain(path_variable(word));
+        let told = found.find_map(|found| Some((command_help(tool, &found)?, found)));
         if let Some((help, found)) = told {
             let message = format!(
                 "tool \"{}\" gets {} as it is written: nothing is replaced in a command",

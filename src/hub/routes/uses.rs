@@ -43,7 +43,8 @@ pub(super) async fn count(
         let is_served = skill_of(&line.skill).is_some_and(|skill| state.views.serves(&granted.name, None, &skill));
         state
             .metrics
-            .skill_used(&runtime, is_served.then_some(&*line.skill), line);
+            .skill_uses
+            .count(&runtime, is_served.then_some(&*line.skill), line);
     }
     Ok(StatusCode::NO_CONTENT)
 }
