@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use knack::certificates::state::service_names;
 use knack::certificates::{CertificateState, issue, issue_root};
-use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Token};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Lines, Token};
 use knack_hub_api::{CatalogLine, Version};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -185,6 +185,23 @@ fn count(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
 }
 
+/// A change comes by the stream.
+async fn goes_on(world: &World, catalog: &mut Lines) {
+    world.skill(&world.tenants[0], "late", "print('x')").await;
+    let late = async {
+        loop {
+            if let Some(CatalogLine::Skill(skill)) = catalog.next_value::<CatalogLine>().await.unwrap()
+                && skill.name == "late"
+            {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(SOON, late)
+        .await
+        .expect("the first stream goes on");
+}
+
 /// Two thirds of a certificate's life are over. The next one is published and served, and the last one is forgotten; a
 /// gateway's streams and calls continue through all of it, not one request of an application fails, and a client that trusts only the last authority gets a TLS
 /// error.
@@ -280,18 +297,6 @@ fn a_certificate_is_replaced_under_its_gateways() {
 
         // What was connected at the beginning is connected still.
         assert_eq!(long.await.unwrap(), Ok("through\n".to_owned()));
-        world.skill(&world.tenants[0], "late", "print('x')").await;
-        let late = async {
-            loop {
-                if let Some(CatalogLine::Skill(skill)) = catalog.next_value::<CatalogLine>().await.unwrap()
-                    && skill.name == "late"
-                {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(SOON, late)
-            .await
-            .expect("the first stream goes on");
+        goes_on(&world, &mut catalog).await;
     });
 }
