@@ -51,6 +51,7 @@ mod runner;
 mod shown_runs;
 #[path = "../support/skip.rs"]
 mod skip;
+mod stored;
 mod support;
 mod talk;
 #[path = "../support/tls.rs"]

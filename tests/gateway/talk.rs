@@ -29,7 +29,7 @@ pub(crate) const ROWS: [(Format, bool); 8] = [
 ];
 
 /// What nobody but the model may read. Scripts of tests that echo results avoid [`Talk::ask`].
-const HIDDEN: [&str; 5] = ["load_skill", "run_code", "plover", "available_skills", "skills/listed"];
+pub(crate) const HIDDEN: [&str; 5] = ["load_skill", "run_code", "plover", "available_skills", "skills/listed"];
 
 /// One answer, read as its format says.
 #[derive(Debug, Default)]

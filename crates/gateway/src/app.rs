@@ -13,7 +13,7 @@ use knack_wire::{CallKind, Fault, Route, route};
 use super::fault::{error_format, fault, named};
 use super::provider::Api;
 use super::state::{Gateway, HostPolicy};
-use super::{host_guard, model, own_routes, proxy, recent, stored, upload_routes, user_files};
+use super::{host_guard, model, own_routes, recent, stored, upload_routes, user_files};
 
 /// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
 /// nothing and protects everything behind it, health included.
@@ -56,7 +56,7 @@ async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
 
 /// All other paths: a model call, or another API of the provider. The latter are boxed, so that model calls, which are
 /// most, do not carry their state.
-async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> Response {
+async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/knack/") {
         return fault(
@@ -95,9 +95,6 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, mut request: Request) -> 
     }
     match model {
         Some(found) => model::serve(gateway, found, request).await,
-        None => match stored::point(&gateway, api, &mut request).await {
-            Some(shown) => shown.answer(proxy::pass(gateway, api, request).await).await,
-            None => proxy::pass(gateway, api, request).await,
-        },
+        None => stored::pass(gateway, api, request).await,
     }
 }

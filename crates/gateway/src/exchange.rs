@@ -22,7 +22,8 @@ use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::answer_headers::{coding, compressed, content_type, retry_after};
+pub use self::answer_headers::{coding, compressed};
+use self::answer_headers::{content_type, retry_after};
 pub use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
 use super::budget::Holding;
 use super::delivered;
@@ -188,7 +189,7 @@ impl Exchange {
                 record.response_id = self.known_id(&record.response_id);
                 self.keep_files(&record.response_id).await;
                 self.hidden
-                    .remember(&self.gateway, self.drive.request(), &record, &self.kept);
+                    .remember(&self.gateway, self.drive.request(), record, &self.kept);
             }
             DriveAction::ClientHead(head) => {
                 self.log.status = head.status;
@@ -400,6 +401,18 @@ impl Exchange {
         self.kept = Box::pin(kept).await;
     }
 
+    /// Remembers an answer that its client has left: it may have read its id.
+    fn remember_left(&mut self) {
+        let waiting = self.actions.drain(..).find_map(|action| match action {
+            DriveAction::Remember(record) => Some(record),
+            _ => None,
+        });
+        if let Some(record) = waiting.or_else(|| self.drive.broken()) {
+            self.hidden
+                .remember(&self.gateway, self.drive.request(), record, &self.kept);
+        }
+    }
+
     async fn finish(&mut self, summary: DriveSummary) {
         self.keep_files(&self.known_id(&summary.response_id)).await;
         self.cancel.cancel();
@@ -431,6 +444,7 @@ impl Drop for Exchange {
             self.log.uses.extend(uses);
         }
         if !self.finished {
+            self.remember_left();
             self.log.end = Some("client left".to_owned());
             // The status that nginx uses for it; nothing was sent.
             if self.log.status == 0 {

@@ -9,7 +9,7 @@ use knack_skill::plan::Plan;
 use knack_wire::history::{
     self, Caller, Chain, Expansion, FileNote, Hit, InjectionMode, Lookup, RecordKeys, ResultTexts, RunText, SeenRun,
 };
-use knack_wire::{Format, Request};
+use knack_wire::{Format, HiddenTurns, Request, StoredView};
 use tokio::time::Instant;
 
 use super::file_url::file_url;
@@ -37,6 +37,8 @@ pub struct Hidden {
     pub runs_here: bool,
     /// The chain of the history, if it was read.
     pub chain: Option<Chain>,
+    /// What the earlier answers hide of what the provider keeps.
+    pub earlier: StoredView,
 }
 
 /// A file of an earlier turn, staged again.
@@ -121,6 +123,9 @@ impl Hidden {
         } else {
             Vec::new()
         };
+        for view in hits.iter().filter_map(|hit| hit.record.stored.as_ref()) {
+            self.earlier.go_on_from(view);
+        }
         let mode = if self.injecting {
             InjectionMode::Injecting {
                 run_tool: self.run_tool.as_deref(),
@@ -167,21 +172,22 @@ impl Hidden {
     }
 
     /// Stores a finished loop under its keys. `files` are those that its runs made.
-    pub fn remember(
-        &self,
-        gateway: &Gateway,
-        request: &Request,
-        answer: &knack_wire::HiddenTurns,
-        files: &[FileEntry],
-    ) {
-        let chain = self.chain.unwrap_or_else(|| history::scan(request).chain());
-        let RecordKeys { keys, opening } = history::keys(&self.caller, &chain, answer);
+    pub fn remember(&self, gateway: &Gateway, request: &Request, mut answer: HiddenTurns, files: &[FileEntry]) {
+        if let Some(view) = &mut answer.stored {
+            view.go_on_from(&self.earlier);
+        }
+        let RecordKeys { keys, opening } = if answer.entries.is_empty() {
+            history::response_keys(&self.caller, &answer)
+        } else {
+            let chain = self.chain.unwrap_or_else(|| history::scan(request).chain());
+            history::keys(&self.caller, &chain, &answer)
+        };
         let notes = files.iter().map(|entry| FileNote {
             name: entry.name.clone(),
             sha256: entry.sha256.clone(),
             response_id: answer.response_id.clone(),
         });
-        let sealed = history::seal(request.format(), answer, notes.collect(), &mut |reference| {
+        let sealed = history::seal(request.format(), &answer, notes.collect(), &mut |reference| {
             self.render(reference)
         });
         if let Some(record) = sealed {

@@ -177,6 +177,7 @@ fn hidden(
         run_tool: run_code.map(|tool| tool.name.clone()),
         runs_here: code_tools::runs_here(&gateway.sandbox_code_tools, format),
         chain: None,
+        earlier: knack_wire::StoredView::default(),
     }
 }
 

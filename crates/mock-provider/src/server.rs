@@ -164,7 +164,11 @@ async fn answer(State(mock): State<Mock>, request: Request) -> Response {
         Route::Stored => mock
             .inner
             .stored
-            .serve(parts.method.as_str(), parts.uri.path())
+            .serve(
+                parts.method.as_str(),
+                parts.uri.path(),
+                parts.uri.query().unwrap_or_default(),
+            )
             .map(|body| exchange.json(&body)),
         Route::CountTokens(_) => exchange.count(&bytes, headers),
         Route::Complete(_) => exchange.complete(&bytes, headers).await,

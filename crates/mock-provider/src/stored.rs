@@ -9,6 +9,8 @@ use super::rules::Refusal;
 
 /// Most states that are kept; a mock that is asked for more forgets all of them.
 const MAX_STATES: usize = 1_000;
+/// Items of a page where the client names no limit, as the API has it.
+const PAGE: usize = 20;
 
 /// One state: all items up to the end of an answer, and the answer.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +40,49 @@ fn own_items(body: &Value) -> Vec<Value> {
         Value::String(text) => vec![json!({"role": "user", "content": text})],
         other => other.as_array().cloned().unwrap_or_default(),
     }
+}
+
+/// The items of a request as they are listed: each has a type and an id, and a text is a part.
+fn listed(response: &str, asked: &[Value]) -> Vec<Value> {
+    let named = |(place, item): (usize, &Value)| {
+        let mut item = item.clone();
+        if let Some(members) = item.as_object_mut() {
+            members.entry("type").or_insert_with(|| json!("message"));
+            let kind = if members.get("role").is_some_and(|role| role == "assistant") {
+                "output_text"
+            } else {
+                "input_text"
+            };
+            if let Some(content) = members.get_mut("content").filter(|content| content.is_string()) {
+                *content = json!([{"type": kind, "text": content.take()}]);
+            }
+            members
+                .entry("id")
+                .or_insert_with(|| json!(format!("item_{response}_{place}")));
+        }
+        item
+    };
+    asked.iter().enumerate().map(named).collect()
+}
+
+/// A page of a list: the latest first unless `order=asc`, from behind the item `after`, at most `limit`.
+fn page(items: &[Value], query: &str) -> Value {
+    let asked = |name: &str| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).last()
+    };
+    let mut items = items.to_vec();
+    if asked("order") != Some("asc") {
+        items.reverse();
+    }
+    let after = asked("after").and_then(|id| items.iter().position(|item| item["id"] == id));
+    let rest = items.split_off(after.map_or(0, |at| at + 1));
+    let limit = asked("limit").and_then(|limit| limit.parse().ok()).unwrap_or(PAGE);
+    let data = &rest[..rest.len().min(limit)];
+    json!({
+        "object": "list", "data": data, "has_more": data.len() < rest.len(),
+        "first_id": data.first().map(|item| &item["id"]), "last_id": data.last().map(|item| &item["id"]),
+    })
 }
 
 impl ConversationStates {
@@ -88,7 +133,7 @@ impl ConversationStates {
     /// Answers `GET`, `DELETE` and `POST …/cancel` of a stored response.
     ///
     /// Errors: the response is not known, or the call is not one of these.
-    pub(super) fn serve(&self, method: &str, path: &str) -> Result<Value, Refusal> {
+    pub(super) fn serve(&self, method: &str, path: &str, query: &str) -> Result<Value, Refusal> {
         let rest = path.rsplit_once("/responses/").map_or("", |(_, rest)| rest);
         let (id, verb) = rest.split_once('/').unwrap_or((rest, ""));
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +145,7 @@ impl ConversationStates {
         };
         match (method, verb) {
             ("GET", "") => Ok(state.response.clone()),
-            ("GET", "input_items") => Ok(json!({"object": "list", "data": state.asked, "has_more": false})),
+            ("GET", "input_items") => Ok(page(&listed(id, &state.asked), query)),
             ("POST", "cancel") => Err(Refusal::invalid("Cannot cancel a synchronous response.")),
             ("DELETE", "") => {
                 states.remove(id);

@@ -15,6 +15,7 @@ pub mod own_files;
 pub mod request;
 pub mod route;
 mod seen;
+mod stored;
 mod turn;
 mod usage;
 
@@ -22,3 +23,4 @@ pub use drive::{CallOutcome, Drive, DriveAction, DriveInput, DriveSettings, Driv
 pub use fault::Fault;
 pub use request::{Injection, Request, Tool, View};
 pub use route::{CallKind, Format, ModelRoute, Route, route};
+pub use stored::{ItemPage, StoredView};

@@ -1,5 +1,8 @@
 //! A run, as far as a client that was shown it keeps it.
 
+/// Call ids of our shell items (Responses) begin with this; they are recognised by it when the client sends them back.
+pub(crate) const OWN_CALL: &str = "call_knack_";
+
 /// How a run ended, as far as the client's form of it shows. `knack-skill` has the same words for its texts: neither crate may know the
 /// other (tools/walls.sh), so the gateway copies them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 /// The coding of a compressed body; `None` if it is as it is.
-pub(super) fn coding(headers: &HeaderMap) -> Option<String> {
+pub fn coding(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(http::header::CONTENT_ENCODING)?.to_str().ok()?.trim();
     (!value.is_empty() && !value.eq_ignore_ascii_case("identity")).then(|| value.chars().take(CODING_SHOWN).collect())
 }
@@ -14,7 +14,7 @@ pub(super) fn coding(headers: &HeaderMap) -> Option<String> {
 const CODING_SHOWN: usize = 20;
 
 /// The error for a compressed answer.
-pub(super) fn compressed(coding: &str) -> String {
+pub fn compressed(coding: &str) -> String {
     format!(
         "The upstream compressed its answer (content-encoding: {coding}) although no compression was requested, so skills cannot be \
          served; switch compression off between the gateway and the provider."

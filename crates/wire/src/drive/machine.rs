@@ -193,7 +193,11 @@ impl Drive {
     /// at the limit of rounds and came back): `calls` are run before anything is sent.
     pub fn start(&mut self, edits: Edits, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<DriveAction>) {
         let from = out.len();
-        self.may_answer_lost = calls.is_empty() && edits.is_empty() && !self.transparent && self.goes_on();
+        let has_tools = !self.injection.tools().is_empty();
+        self.may_answer_lost = calls.is_empty() && edits.is_empty() && has_tools && !self.transparent && self.goes_on();
+        if self.repeats_request() && !(self.injection.is_empty() && edits.is_empty()) {
+            self.transparent = false;
+        }
         self.body = self.request.apply(&self.injection, edits);
         if calls.is_empty() {
             self.send(Duration::ZERO, now, out);
@@ -282,6 +286,12 @@ impl Drive {
         self.request.format() == Format::Responses && keys.iter().any(|key| self.request.present(key).is_some())
     }
 
+    /// True if the answer repeats members of the request, so that it has to be read where any of them was changed.
+    fn repeats_request(&self) -> bool {
+        let is_answered = self.request.kind() == CallKind::Generate && self.view.closed.is_none();
+        is_answered && self.request.format() == Format::Responses
+    }
+
     fn keep_alive_due(&self) -> Option<Duration> {
         let (since, given) = self.quiet.filter(|_| self.head_sent && self.stream == Some(true))?;
         Some(since + FIRST_KEEP_ALIVE + KEEP_ALIVE * given)
@@ -333,6 +343,7 @@ impl Drive {
     fn fault(&mut self, fault: &Fault, out: &mut Vec<DriveAction>) {
         let format = self.request.format();
         let fault = &self.named(fault);
+        self.remember_broken(out);
         if self.head_sent {
             out.push(DriveAction::ClientBytes(fault.frame(format).into()));
         } else {

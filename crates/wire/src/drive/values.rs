@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
+use crate::stored::StoredView;
 
 /// Inputs of the loop.
 #[derive(Debug)]
@@ -205,6 +206,9 @@ pub struct HiddenTurns {
     pub state: String,
     /// True if the calls of the last entry were refused at the limit of rounds and the answer can be resumed.
     pub paused: bool,
+    /// How the client is to see what the upstream keeps of the answer, if it keeps it (Responses). An answer without
+    /// entries is remembered for this alone.
+    pub stored: Option<StoredView>,
 }
 
 /// One step of a remembered loop.

@@ -23,6 +23,7 @@ use crate::frame::SseEvent;
 use crate::json::Edits;
 use crate::request::{Attachment, Injection, MessageText, Request, View};
 use crate::route::Format;
+use crate::stored::StoredView;
 
 /// The dialect of a format.
 pub(crate) fn dialect(format: Format) -> &'static dyn Dialect {
@@ -234,6 +235,11 @@ pub(crate) trait Codec: Debug + Send {
     fn response_id(&self) -> &str;
     /// The id under which the upstream keeps the state after the running round, if a client may go on from it by id.
     fn state_id(&self) -> &str;
+    /// How the client is to see what the upstream keeps of this answer; `None`: it keeps nothing that is read by an id.
+    /// Without an ending the answer broke off.
+    fn stored(&self, _ending: Option<Ending>) -> Option<StoredView> {
+        None
+    }
     /// Ids of the client's calls that were shown.
     fn shown_calls(&self) -> &[String];
     /// The summed usage object as JSON, for metrics.

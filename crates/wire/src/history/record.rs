@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::OpenCall;
 use crate::json;
+use crate::stored::StoredView;
 
 /// Largest record, in bytes ([`TurnRecord::size`]). Ten rounds of results of 24 KiB fit; the messages of a bigger loop are not
 /// remembered, which is a miss and never an error.
@@ -59,8 +60,12 @@ pub struct TurnRecord {
     pub resumes: bool,
     /// Files that the answer's runs made.
     pub files: Vec<FileNote>,
-    /// The id under which the upstream keeps the state after the whole answer (Responses), where another was shown.
+    /// The id under which the upstream keeps the state after the whole answer (Responses).
     pub state: String,
+    /// What a client sees that reads the response by its id, where the upstream keeps it (Responses). Records of earlier
+    /// versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<StoredView>,
 }
 
 impl Segment {
@@ -105,6 +110,7 @@ impl TurnRecord {
                  response_id,
              }| { size_of::<FileNote>() + name.len() + sha256.len() + response_id.len() },
         );
-        pieces.chain(ids).chain(calls).chain(files).sum::<usize>() + self.state.len()
+        let stored = self.stored.as_ref().map_or(0, StoredView::size);
+        pieces.chain(ids).chain(calls).chain(files).sum::<usize>() + self.state.len() + stored
     }
 }

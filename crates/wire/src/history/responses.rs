@@ -169,7 +169,9 @@ impl OpenAnswer {
 /// and the results of ours that it still waits for before the client's own.
 pub(crate) fn go_on(request: &Request, state: &str, open: &[Vec<u8>], edits: &mut json::Edits) {
     let src = request.raw();
-    if let Some(own) = request.present("previous_response_id").filter(|_| !state.is_empty()) {
+    let previous = request.present("previous_response_id");
+    let other = |own: &Span| json::text(src, *own).is_none_or(|id| id != state);
+    if let Some(own) = previous.filter(|own| !state.is_empty() && other(own)) {
         edits.replace(own, json::quoted(state));
     }
     let list = request

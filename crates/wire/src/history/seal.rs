@@ -39,7 +39,8 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> Re
     let opening = request.opening.or_else(first).unwrap_or(link);
     // An answer that reads as several turns cannot be put back in place of one (Responses, outputs of hosted tools).
     let chain = (turns.len() <= 1).then(|| caller.chain_key(&link));
-    let response = (!answer.state.is_empty()).then(|| caller.response_key(&answer.response_id));
+    let is_kept = !answer.state.is_empty() || answer.stored.is_some();
+    let response = is_kept.then(|| caller.response_key(&answer.response_id));
     let keys = chain
         .into_iter()
         .chain(caller.calls_key(request.format, &answer.client_calls));
@@ -49,9 +50,20 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> Re
     }
 }
 
+/// The keys of an answer of which nothing is hidden: it is read by its id, and needs nothing put back.
+pub fn response_keys(caller: &Caller, answer: &drive::HiddenTurns) -> RecordKeys {
+    let key = caller.response_key(&answer.response_id);
+    RecordKeys {
+        keys: vec![key],
+        // No conversation begins so: requests are not searched for turns that nothing hides in.
+        opening: key,
+    }
+}
+
 /// The record of a loop, or `None` if it is too large to be remembered ([`MAX_RECORD_BYTES`]). Where the upstream keeps the
 /// state (Responses), one that is too large is kept without its messages: a client that goes on by id needs the id of the
-/// last round and the results that are open, and no message. A client that sends the items gets a miss.
+/// last round and the results that are open, and no message. A client that sends the items gets a miss. If these results do
+/// not fit, what the client may read by the id of the answer is kept.
 ///
 /// `render` gives the text of a load result from its reference, as it will do when the record is used; a result whose
 /// text does not begin with it is kept whole. `files` are the files that the loop's runs made.
@@ -66,8 +78,12 @@ pub fn seal(
         resumes: matches!(answer.entries.first(), Some(HiddenEntry::Results(_))),
         files,
         state: answer.state.clone(),
+        stored: answer.stored.clone(),
         ..TurnRecord::default()
     };
+    if let Some(stored) = &mut record.stored {
+        stored.bound();
+    }
     for (index, entry) in answer.entries.iter().enumerate() {
         match entry {
             HiddenEntry::Turn(elements) => {
@@ -99,7 +115,24 @@ pub fn seal(
     if record.size() > MAX_RECORD_BYTES && format == Format::Responses && !record.state.is_empty() {
         record.messages.clear();
     }
+    if record.size() > MAX_RECORD_BYTES && record.stored.is_some() {
+        record = unresumed(record, answer);
+    }
     (record.size() <= MAX_RECORD_BYTES).then_some(record)
+}
+
+/// What is left of a record whose open results do not fit: nobody can go on from its state, and it is shown all the same.
+fn unresumed(record: TurnRecord, answer: &drive::HiddenTurns) -> TurnRecord {
+    let mut stored = record.stored.unwrap_or_default();
+    stored.rounds.retain(|id| *id != answer.response_id);
+    stored
+        .rounds
+        .extend((record.state != answer.response_id).then_some(record.state));
+    TurnRecord {
+        state: answer.response_id.clone(),
+        stored: Some(stored),
+        ..TurnRecord::default()
+    }
 }
 
 fn open_call(refused: &CallResult) -> OpenCall {

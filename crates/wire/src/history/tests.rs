@@ -4,6 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::StoredView;
 use crate::drive::{self, OpenCall};
 use crate::request::Request;
 use crate::route::{CallKind, Format, ModelRoute};
@@ -493,6 +494,12 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
             response_id: "x".to_owned(),
         }],
         state: "resp_2".to_owned(),
+        stored: Some(StoredView {
+            members: [("tools".to_owned(), "[]".to_owned())].into(),
+            hidden: vec!["call_1".to_owned()],
+            crowded: false,
+            rounds: vec!["resp_1".to_owned()],
+        }),
     };
     let bytes = serde_json::to_vec(&record).unwrap();
     let read = |bytes: &[u8]| serde_json::from_slice::<TurnRecord>(bytes).ok();
@@ -504,6 +511,10 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
     assert_eq!(read(&before), None);
     assert!(!bytes.starts_with(b"KH"));
     let text = String::from_utf8(bytes).unwrap();
+    // Records of the version before have no view of what is stored.
+    let (rest, _) = text.split_once(r#","stored""#).unwrap();
+    let older = read(format!("{rest}}}").as_bytes()).unwrap();
+    assert_eq!((older.state.as_str(), older.stored.is_none()), ("resp_2", true));
     assert_eq!(read(text.replacen('{', r#"{"later":1,"#, 1).as_bytes()), None);
     assert_eq!(read(text.replacen("resumes", "resumed", 1).as_bytes()), None);
 }
@@ -521,6 +532,32 @@ fn a_loop_that_is_larger_than_a_record_is_not_remembered() {
     let largest = sealed(MAX_RECORD_BYTES - around).unwrap();
     assert_eq!(largest.size(), MAX_RECORD_BYTES);
     assert_eq!(sealed(MAX_RECORD_BYTES - around + 1), None);
+}
+
+#[test]
+fn what_is_read_by_id_is_kept_of_an_answer_whose_open_results_do_not_fit() {
+    let result = drive::CallResult {
+        id: "call_1".to_owned(),
+        text: "x".repeat(MAX_RECORD_BYTES),
+        ..drive::CallResult::default()
+    };
+    let answer = drive::HiddenTurns {
+        entries: vec![
+            drive::HiddenEntry::Turn(vec![Bytes::from_static(b"{}")]),
+            drive::HiddenEntry::Results(vec![result]),
+        ],
+        client_calls: vec!["call_2".to_owned()],
+        response_id: "resp_1".to_owned(),
+        state: "resp_2".to_owned(),
+        stored: Some(StoredView {
+            rounds: vec!["resp_1".to_owned()],
+            ..StoredView::default()
+        }),
+        ..drive::HiddenTurns::default()
+    };
+    let record = seal(Format::Responses, &answer, Vec::new(), &mut |_| None).unwrap();
+    assert_eq!((record.state.as_str(), record.open_results.len()), ("resp_1", 0));
+    assert_eq!(record.stored.unwrap().rounds, ["resp_2"]);
 }
 
 proptest! {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use knack_wire::drive::EndKind;
 use knack_wire::history::{self, Caller, HistorySecret, Hit, InjectionMode};
-use knack_wire::{CallKind, Drive, DriveAction, DriveSettings, Format, ModelRoute, Request};
+use knack_wire::json::Edits;
+use knack_wire::{CallKind, Drive, DriveAction, DriveSettings, Format, Injection, ModelRoute, Request};
 use proptest::prelude::*;
 use serde_json::{Value, json as value};
 use support::*;
@@ -403,6 +404,36 @@ fn structured_output_shows_the_last_turns_text_alone() {
     }
 }
 
+/// A skill without tools has text of ours in `instructions`, which every snapshot repeats.
+#[test]
+fn text_alone_is_not_shown_either() {
+    let ask = r#"{"model":"m","instructions":"Mine.","input":"2+3?"}"#;
+    let text = Injection::new("# Skills".to_owned(), Vec::new());
+    for stream in [false, true] {
+        let [_, answer] = two_rounds(stream);
+        let played = play_pieces(
+            request(Format::Responses, ask),
+            text.clone(),
+            settings(),
+            &[answer],
+            usize::MAX,
+        );
+        assert!(played.sent_value(0)["instructions"].to_string().contains("# Skills"));
+        assert!(
+            !played.text().contains("# Skills") && played.text().contains("Mine."),
+            "{}",
+            played.text()
+        );
+        let kept = played.record.expect("it is remembered for what is read by its id");
+        assert!(
+            kept.entries.is_empty()
+                && kept
+                    .stored
+                    .is_some_and(|view| view.members["instructions"] == "\"Mine.\"")
+        );
+    }
+}
+
 /// One request of a client that goes on from a response by its id, with a store of one record.
 /// Nothing is put back whose words count here.
 struct Silent;
@@ -475,6 +506,17 @@ fn a_response_is_gone_on_from_where_the_upstream_really_is() {
         (&sent["previous_response_id"], &sent["input"]),
         (&value!("resp_2"), &value!([{"role": "user", "content": "And 4?"}]))
     );
+    // Also of a request that nothing is added to: its answer repeats the id that the client sent.
+    let plain = request(
+        Format::Responses,
+        r#"{"previous_response_id":"resp_1","input":"And 4?","tool_choice":"none"}"#,
+    );
+    let previous = plain.present("previous_response_id").unwrap();
+    let mut edits = Edits::new();
+    edits.replace(previous, "\"resp_2\"");
+    let mut drive = Drive::new(plain, Injection::default(), settings()).unwrap();
+    drive.start(edits, Vec::new(), std::time::Duration::ZERO, &mut Vec::new());
+    assert!(drive.reads());
     // Without the map the id goes as it came.
     let sent: Value = serde_json::from_str(&go_on(next, &[])).unwrap();
     assert_eq!(sent["previous_response_id"], "resp_1");

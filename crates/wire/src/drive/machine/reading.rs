@@ -101,6 +101,7 @@ impl Drive {
             };
             self.client_head(out);
             if frame.parts.contains(&FramePart::Error) {
+                self.remember_broken(out);
                 self.codec.show(&frame, &vec![true; frame.parts.len()], &mut shown);
                 self.flush(&mut shown, now, out);
                 return self.finish_with(EndKind::Upstream(200), out);
@@ -217,6 +218,7 @@ impl Drive {
 
     pub(super) fn pass_late_error(&mut self, status: u16, out: &mut Vec<DriveAction>) {
         let body = self.buffer.split().freeze();
+        self.remember_broken(out);
         if self.head_sent {
             let dialect = dialect(self.request.format());
             let frame = dialect.upstream_error_frame(status, &body, self.settings.request_id.as_deref());

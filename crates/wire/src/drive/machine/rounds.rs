@@ -226,8 +226,9 @@ impl Drive {
 
     pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<DriveAction>) {
         // In the native form too: no API's form of a run says all that the model read of it.
-        if !self.entries.is_empty() {
-            out.push(DriveAction::Remember(self.record(ending)));
+        let record = self.record(ending);
+        if !record.entries.is_empty() || record.stored.is_some() {
+            out.push(DriveAction::Remember(record));
         }
         let mut bytes = Vec::new();
         self.codec.finish(ending, &self.files, &mut bytes);
@@ -251,9 +252,9 @@ impl Drive {
         );
     }
 
-    pub(super) fn record(&mut self, ending: Ending) -> HiddenTurns {
+    fn record(&mut self, ending: Ending) -> HiddenTurns {
         let mut entries = std::mem::take(&mut self.entries);
-        if ending == Ending::AsCame {
+        if ending == Ending::AsCame && !entries.is_empty() {
             entries.push(HiddenEntry::Turn(self.codec.turn()));
         }
         let client_calls = if self.mixed {
@@ -268,7 +269,26 @@ impl Drive {
             response_id: self.codec.response_id().to_owned(),
             state: self.codec.state_id().to_owned(),
             paused: ending == Ending::Limit,
+            stored: self.codec.stored(Some(ending)),
         }
+    }
+
+    /// What is to be remembered of an answer that ends here, although its loop does not: the client was shown the id of a
+    /// response that the upstream keeps, with what is ours in it.
+    pub fn broken(&self) -> Option<HiddenTurns> {
+        let is_shown = self.head_sent && self.stream == Some(true) && self.state != DriveState::Done;
+        let stored = is_shown.then(|| self.codec.stored(None)).flatten()?;
+        let id = self.codec.response_id().to_owned();
+        Some(HiddenTurns {
+            state: id.clone(),
+            response_id: id,
+            stored: Some(stored),
+            ..HiddenTurns::default()
+        })
+    }
+
+    pub(super) fn remember_broken(&self, out: &mut Vec<DriveAction>) {
+        out.extend(self.broken().map(DriveAction::Remember));
     }
 }
 

@@ -16,6 +16,8 @@ use crate::format::run_ids::RunIds;
 use crate::format::{CallSoFar, Codec, Decoded, Ending, FramePart, Garbage, Layout, UnitKind};
 use crate::frame::{SseEvent, push_event};
 use crate::json::{self, Edits, Span, ValueKind};
+use crate::seen::OWN_CALL;
+use crate::stored::StoredView;
 use crate::usage::UsageSum;
 
 /// See the module.
@@ -27,6 +29,10 @@ pub(crate) struct ResponsesCodec {
     id_text: String,
     /// The running round's own id.
     state_id: String,
+    /// Those of the rounds before.
+    rounds: Vec<String>,
+    /// Items of the rounds before that were not shown.
+    hidden: Vec<String>,
     items: Vec<OutputItem>,
     gathered: usize,
     usage: UsageSum,
@@ -55,6 +61,8 @@ impl ResponsesCodec {
             identity: ResponseIdentity::default(),
             id_text: String::new(),
             state_id: String::new(),
+            rounds: Vec::new(),
+            hidden: Vec::new(),
             items: Vec::new(),
             gathered: 0,
             usage: UsageSum::default(),
@@ -261,6 +269,16 @@ impl ResponsesCodec {
         }
     }
 
+    /// Items of the running round that were not shown: calls by their call ids, which their results name too.
+    fn unseen(&self) -> impl Iterator<Item = String> {
+        let items = self.items.iter().filter(|item| item.shown_as.is_none());
+        let id = |item: &OutputItem| {
+            let calls = [&item.call_id, &item.answers].into_iter().find(|id| !id.is_empty());
+            calls.cloned().unwrap_or_else(|| item.id().into_owned())
+        };
+        items.map(id).filter(|id| !id.is_empty())
+    }
+
     /// Shows an item of ours: its events in order, with its place in the client's view.
     fn show_own(&mut self, item: Vec<u8>, events: &[(&str, Vec<u8>)], out: &mut Vec<u8>) {
         let place = self.next_index;
@@ -313,6 +331,9 @@ impl ResponsesCodec {
     }
 }
 
+/// Members of a snapshot that a loop has others of than its last round.
+const OF_ANSWER: [&str; 5] = ["created_at", "output", "usage", "status", "incomplete_details"];
+
 fn snapshot_of(src: &[u8], document: Span) -> Result<Span, Garbage> {
     json::get(src, document, "response")
         .filter(|span| json::kind(src, *span) == Some(ValueKind::Object))
@@ -322,6 +343,9 @@ fn snapshot_of(src: &[u8], document: Span) -> Result<Span, Garbage> {
 impl Codec for ResponsesCodec {
     fn begin_round(&mut self) {
         self.usage.close_round();
+        let hidden: Vec<String> = self.unseen().collect();
+        self.hidden.extend(hidden);
+        self.rounds.push(std::mem::take(&mut self.state_id));
         self.items.clear();
         self.runs.begin_round();
         self.gathered = 0;
@@ -436,7 +460,7 @@ impl Codec for ResponsesCodec {
             };
             let command = shell::command(&item.arguments);
             let (call_id, place) = (item.call_id.clone(), self.next_index.into());
-            let id = self.runs.of_call(shell::OWN_CALL, &self.id_text, place, &call_id);
+            let id = self.runs.of_call(OWN_CALL, &self.id_text, place, &call_id);
             let text = |key: &str| {
                 [
                     format!(r#""command_index":0,"{key}":"#).as_bytes(),
@@ -532,6 +556,33 @@ impl Codec for ResponsesCodec {
 
     fn state_id(&self) -> &str {
         &self.state_id
+    }
+
+    fn stored(&self, ending: Option<Ending>) -> Option<StoredView> {
+        if !self.restore.is_kept || self.id_text.is_empty() {
+            return None;
+        }
+        let mut view = StoredView {
+            members: self.restore.members(),
+            hidden: self.hidden.iter().cloned().chain(self.unseen()).collect(),
+            rounds: self.rounds.clone(),
+            ..StoredView::default()
+        };
+        let Some(ending) = ending else {
+            // What can be read is round 1.
+            view.rounds.push(self.state_id.clone());
+            view.rounds.retain(|id| !id.is_empty() && *id != self.id_text);
+            return Some(view);
+        };
+        if !view.hidden.is_empty() || !view.rounds.is_empty() {
+            let shown = self.finished(ending);
+            let own = |key: &str| {
+                let own = json::get(&shown, Span::new(0, shown.len()), key)?;
+                Some((key.to_owned(), String::from_utf8_lossy(own.of(&shown)).into_owned()))
+            };
+            view.members.extend(OF_ANSWER.into_iter().filter_map(own));
+        }
+        Some(view)
     }
 
     fn shown_calls(&self) -> &[String] {

@@ -10,10 +10,8 @@ use crate::drive::{CallResult, NativeRun};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files;
 use crate::request::{CodeTool, ContainerSkill, Injection, Request};
-use crate::seen::{SeenEnd, SeenRun};
+use crate::seen::{OWN_CALL, SeenEnd, SeenRun};
 
-/// Call ids of our shell items begin with this; they are recognised by it when the client sends them back.
-pub(crate) const OWN_CALL: &str = "call_knack_";
 /// The tool's type, which is its name.
 const SHELL: &str = "shell";
 

@@ -1,5 +1,7 @@
 //! Snapshots: the whole response object that several events and the body carry.
 
+use std::collections::BTreeMap;
+
 use super::request;
 use crate::json::{self, Edits, Span};
 use crate::request::Request;
@@ -14,6 +16,8 @@ pub(super) struct RequestEcho {
     previous: Option<Vec<u8>>,
     /// Reasoning was asked for by the gateway only: its encrypted content is taken out.
     pub(super) hide_encrypted: bool,
+    /// The upstream keeps the answer, and what it got for it.
+    pub(super) is_kept: bool,
 }
 
 /// Members of round 1 that every later snapshot repeats.
@@ -31,8 +35,24 @@ impl RequestEcho {
             tools: raw("tools"),
             tool_choice: raw("tool_choice"),
             previous: raw("previous_response_id"),
+            is_kept: !request::is_stateless(request),
             hide_encrypted: request::is_stateless(request) && !request::includes_encrypted(request),
         }
+    }
+
+    /// The members of a snapshot that are the client's own, as JSON.
+    pub(super) fn members(&self) -> BTreeMap<String, String> {
+        let own = [
+            ("instructions", Some(self.instructions.as_deref().unwrap_or(b"null"))),
+            ("tools", Some(self.tools.as_deref().unwrap_or(b"[]"))),
+            ("tool_choice", self.tool_choice.as_deref()),
+            ("previous_response_id", self.previous.as_deref()),
+        ];
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let own = own
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), text(value?))));
+        own.collect()
     }
 
     /// The edits that put a snapshot into the client's terms.

@@ -1,0 +1,310 @@
+//! What a client sees of a response that the upstream keeps, when it reads it by its id (Responses).
+//!
+//! The upstream keeps what it was sent and what it said: texts and tools of skills, calls of ours, and several responses
+//! where the client has one. A [`StoredView`] is remembered with the answer and puts what is read later into the client's
+//! terms.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::json::{self, Edits, Span};
+use crate::seen::OWN_CALL;
+
+/// Most bytes of the members of a view: what an application sends as its instructions and tools, and a long answer, fit.
+/// It is half of a record, whose messages must have room beside it.
+const MAX_MEMBERS_BYTES: usize = 128 << 10;
+/// Most hidden ids of a view: the calls and the reasoning of ten full rounds fit, or of a conversation of a hundred turns
+/// with a few calls each.
+const MAX_HIDDEN_IDS: usize = 512;
+
+/// How a response that the upstream keeps is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredView {
+    /// Members of the response in the client's terms, as JSON: what it sent, and what it was shown of the answer where
+    /// that is not what the upstream keeps.
+    pub members: BTreeMap<String, String>,
+    /// Calls that were not shown, by their call ids, and other items by their own: of this answer, and of the earlier ones
+    /// that its request goes on from.
+    pub hidden: Vec<String>,
+    /// There are more hidden items than ids: no call is listed.
+    pub crowded: bool,
+    /// The other responses of the same answer, by the ids under which the upstream keeps them.
+    pub rounds: Vec<String>,
+}
+
+/// A page of a response's input items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemPage {
+    /// The list in the client's terms.
+    pub body: Vec<u8>,
+    /// Nothing of this page is the client's, and there is another one: the last item of this one, which it begins behind.
+    pub next: Option<String>,
+}
+
+impl StoredView {
+    /// One that hides nothing.
+    pub const fn new() -> Self {
+        Self {
+            members: BTreeMap::new(),
+            hidden: Vec::new(),
+            crowded: false,
+            rounds: Vec::new(),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub fn size(&self) -> usize {
+        let ids = self.hidden.iter().chain(&self.rounds);
+        self.members_size() + ids.map(|id| size_of::<String>() + id.len()).sum::<usize>()
+    }
+
+    fn members_size(&self) -> usize {
+        let members = self.members.iter();
+        members
+            .map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len())
+            .sum()
+    }
+
+    /// Hides what the answers before hide, too: an upstream may list their items with those of this request.
+    pub fn go_on_from(&mut self, earlier: &Self) {
+        let known: HashSet<&String> = self.hidden.iter().collect();
+        let more = earlier.hidden.iter().filter(|id| !known.contains(id));
+        let more: Vec<String> = more.cloned().collect();
+        self.hidden.extend(more);
+        self.crowded |= earlier.crowded;
+    }
+
+    /// Brings a view within its bounds. Of members that do not fit, the answer goes first: it is shown without its hidden
+    /// items all the same. Without the client's own texts none are shown, since the upstream's hold ours.
+    pub(crate) fn bound(&mut self) {
+        if self.members_size() > MAX_MEMBERS_BYTES {
+            self.members.remove("output");
+        }
+        if self.members_size() > MAX_MEMBERS_BYTES {
+            self.members.retain(|_, value| value.len() < SHORT);
+            for (key, nothing) in [("instructions", "null"), ("tools", "[]")] {
+                self.members.entry(key.to_owned()).or_insert_with(|| nothing.to_owned());
+            }
+        }
+        if self.hidden.len() > MAX_HIDDEN_IDS {
+            self.hidden.truncate(MAX_HIDDEN_IDS);
+            self.crowded = true;
+        }
+    }
+
+    /// A response object under the id that the client knows, in its terms; anything else as it is.
+    pub fn response(&self, body: &[u8], id: &str) -> Vec<u8> {
+        let Some(top) = object_of(body, "response") else {
+            return body.to_vec();
+        };
+        let mut edits = Edits::new();
+        if let Some(own) = json::get(body, top, "id") {
+            edits.replace(own, json::quoted(id));
+        }
+        for (key, value) in &self.members {
+            if let Some(own) = json::get(body, top, key) {
+                edits.replace(own, value.clone());
+            }
+        }
+        if !self.members.contains_key("output")
+            && let Some(output) = json::get(body, top, "output")
+            && let Ok(items) = json::elements(body, output)
+        {
+            edits.remove_items(&items, &self.hidden_of(body, &items));
+        }
+        edits.apply(body)
+    }
+
+    /// A page of input items without those that are not the client's, and at most `most` of them; `None`: it is no list.
+    pub fn page(&self, body: &[u8], most: usize) -> Option<ItemPage> {
+        let top = object_of(body, "list")?;
+        let items = json::elements(body, json::get(body, top, "data")?).ok()?;
+        let gone: HashSet<usize> = self.hidden_of(body, &items).into_iter().collect();
+        let own = (0..items.len()).filter(|at| !gone.contains(at));
+        let mut kept: Vec<Span> = own.map(|at| items[at]).collect();
+        let is_cut = kept.len() > most;
+        kept.truncate(most);
+        let has_more = json::get(body, top, "has_more").is_some_and(|more| more.of(body) == b"true");
+        let next = items.last().filter(|_| kept.is_empty() && has_more);
+        let next = next.and_then(|item| json::get_text(body, *item, "id").map(std::borrow::Cow::into_owned));
+        let id_of = |item: Option<&Span>| {
+            let id = item.and_then(|item| json::get(body, *item, "id"));
+            id.map_or(&b"null"[..], |id| id.of(body)).to_vec()
+        };
+        let data = kept
+            .iter()
+            .map(|item| item.of(body))
+            .collect::<Vec<_>>()
+            .join(&b","[..]);
+        let mut members = vec![
+            ("data", [b"[", data.as_slice(), b"]"].concat()),
+            ("first_id", id_of(kept.first())),
+            ("last_id", id_of(kept.last())),
+        ];
+        if is_cut {
+            members.push(("has_more", b"true".to_vec()));
+        }
+        let mut edits = Edits::new();
+        for (key, value) in members {
+            if let Some(own) = json::get(body, top, key) {
+                edits.replace(own, value);
+            }
+        }
+        Some(ItemPage {
+            body: edits.apply(body),
+            next,
+        })
+    }
+
+    /// Places of the items that are not the client's.
+    fn hidden_of(&self, src: &[u8], items: &[Span]) -> Vec<usize> {
+        let hidden: HashSet<&str> = self.hidden.iter().map(String::as_str).collect();
+        let is_hidden = |item: Span| {
+            let text = |key| json::get_text(src, item, key).unwrap_or_default();
+            let (kind, call_id) = (text("type"), text("call_id"));
+            // Runs that a client sent, whose record was lost, went as calls with ids of ours.
+            let is_call = matches!(&*kind, "function_call" | "function_call_output");
+            hidden.contains(&*call_id)
+                || hidden.contains(&*text("id"))
+                || (is_call && call_id.starts_with(OWN_CALL))
+                || (self.crowded && (is_call || kind == "reasoning"))
+        };
+        (0..items.len()).filter(|at| is_hidden(items[*at])).collect()
+    }
+}
+
+/// Bytes below which a member stays beside ones that are too large: ids, times and usage.
+const SHORT: usize = 2 << 10;
+
+/// The whole of a document that is an object of this kind, as the API names it in its member `object`.
+fn object_of(body: &[u8], kind: &str) -> Option<Span> {
+    let top = json::document(body).ok()?;
+    let named = json::get_text(body, top, "object")?;
+    (named.split('.').next() == Some(kind)).then_some(top)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn view(members: &[(&str, &str)], hidden: &[&str]) -> StoredView {
+        let owned = |text: &&str| (*text).to_owned();
+        StoredView {
+            members: members.iter().map(|(key, value)| (owned(key), owned(value))).collect(),
+            hidden: hidden.iter().map(owned).collect(),
+            ..StoredView::default()
+        }
+    }
+
+    fn call(id: &str) -> Value {
+        json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": "n", "arguments": "{}"})
+    }
+
+    #[test]
+    fn only_a_response_object_is_put_into_the_clients_terms() {
+        let view = view(&[("instructions", "null"), ("absent", "1")], &["call_1", "rs_1"]);
+        let stored = json!({
+            "id": "resp_2", "object": "response", "instructions": "# Skills", "text": "resp_2",
+            "output": [{"type": "reasoning", "id": "rs_1"}, call("call_1"), call("call_2")],
+        });
+        let shown: Value = serde_json::from_slice(&view.response(stored.to_string().as_bytes(), "resp_1")).unwrap();
+        assert_eq!(
+            shown,
+            json!({"id": "resp_1", "object": "response", "instructions": null, "text": "resp_2", "output": [call("call_2")]})
+        );
+        let deleted = view.response(br#"{"id":"resp_2","object":"response.deleted"}"#, "resp_1");
+        assert_eq!(deleted, br#"{"id":"resp_1","object":"response.deleted"}"#);
+        for other in [&b"[1]"[..], br#"{"id":"resp_2","object":"responses"}"#, b"{"] {
+            assert_eq!(view.response(other, "resp_1"), other);
+        }
+    }
+
+    /// A list of these items, and what is shown of it.
+    fn page(view: &StoredView, items: &[Value], more: bool, most: usize) -> (Value, Option<String>) {
+        let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
+        let list = json!({
+            "object": "list", "data": items, "has_more": more, "first_id": id(items.first()), "last_id": id(items.last()),
+        });
+        let page = view.page(list.to_string().as_bytes(), most).unwrap();
+        (serde_json::from_slice(&page.body).unwrap(), page.next)
+    }
+
+    #[test]
+    fn a_page_has_the_clients_items_only_and_says_where_it_ends() {
+        let view = view(&[], &["call_1", "call_2"]);
+        let (one, two, three) = (call("call_1"), call("call_2"), call("call_3"));
+        let output = json!({"type": "function_call_output", "id": "fco_1", "call_id": "call_1"});
+        let run = json!({"type": "function_call", "id": "fc_9", "call_id": "call_knack_9"});
+        let (shown, next) = page(
+            &view,
+            &[one.clone(), output.clone(), three.clone(), two.clone(), run],
+            true,
+            20,
+        );
+        assert_eq!(
+            (shown, next),
+            (
+                json!({"object": "list", "data": [three], "has_more": true, "first_id": "fc_call_3", "last_id": "fc_call_3"}),
+                None
+            )
+        );
+        // All of a page is ours: the next one is asked for, if there is one.
+        let (shown, next) = page(&view, &[one.clone(), output.clone()], true, 20);
+        assert_eq!(
+            (&shown["data"], &shown["first_id"], next.as_deref()),
+            (&json!([]), &json!(null), Some("fco_1"))
+        );
+        assert_eq!(page(&view, &[one, output], false, 20).1, None);
+        // One that was read in larger pieces than the client asked for.
+        let (shown, next) = page(&view, &[call("call_4"), call("call_5")], false, 1);
+        assert_eq!(
+            (&shown["data"], &shown["has_more"], &shown["last_id"], next),
+            (&json!([call("call_4")]), &json!(true), &json!("fc_call_4"), None)
+        );
+        assert_eq!(view.page(br#"{"object":"response"}"#, 1), None);
+    }
+
+    #[test]
+    fn a_view_is_bounded_and_shows_less_beyond() {
+        let large = "x".repeat(MAX_MEMBERS_BYTES);
+        let own = [
+            ("instructions", "\"mine\""),
+            ("output", large.as_str()),
+            ("usage", "{}"),
+        ];
+        let mut one = view(&own, &[]);
+        one.bound();
+        assert_eq!(one, view(&[own[0], own[2]], &[]));
+        let mut two = view(&[("instructions", &large), ("tools", "[1]"), ("usage", "{}")], &[]);
+        two.bound();
+        assert_eq!(
+            two,
+            view(&[("instructions", "null"), ("tools", "[1]"), ("usage", "{}")], &[])
+        );
+        // Ids of a long conversation: the latest are known, and no call is listed.
+        let ids = |from: usize| (from..from + MAX_HIDDEN_IDS).map(|at| format!("call_{at}")).collect();
+        let earlier = StoredView {
+            hidden: ids(0),
+            ..StoredView::default()
+        };
+        let mut later = StoredView {
+            hidden: ids(10),
+            ..StoredView::default()
+        };
+        later.go_on_from(&earlier);
+        assert_eq!((later.hidden.len(), later.crowded), (MAX_HIDDEN_IDS + 10, false));
+        later.bound();
+        assert_eq!((later.hidden.len(), later.crowded), (MAX_HIDDEN_IDS, true));
+        assert_eq!(
+            page(&later, &[call("call_of_client"), json!({"id": "msg_1"})], false, 20).0["data"],
+            json!([{"id": "msg_1"}])
+        );
+        let mut last = StoredView::default();
+        last.go_on_from(&later);
+        assert!(last.crowded && last.size() < MAX_MEMBERS_BYTES);
+    }
+}
