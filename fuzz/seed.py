@@ -2,6 +2,7 @@
 """seed.py [FOLDER]: writes the seeds of every fuzz target, from the vectors and the wire examples, into a folder of its name
 below FOLDER (fuzz/corpus). Standard library only."""
 
+import base64
 import hashlib
 import io
 import json
@@ -179,6 +180,29 @@ def runner():
     put("journal", "all", "".join(log))
     for number, line in enumerate(log):
         put("journal", str(number), log[1] + line)
+
+    def piece(path, data, **said):
+        """A whole file of one piece, but for what is said otherwise."""
+        return {"type": "file", "path": path, "mode": 420, "size": len(data), "sha256": "0" * 64, "offset": 0,
+                "data": base64.b64encode(data).decode(), "last": True, **said}
+
+    # Runners that lie about their files: each beside an honest file.
+    lies = {
+        "many": [piece(f"f{number}", b"x") for number in range(9)],
+        "large": [piece("f", b"x" * 129)],
+        "size-more": [piece("f", b"x", size=1 << 60)],
+        "size-less": [piece("f", b"xx", size=1)],
+        "offset": [piece("f", b"x", size=2, last=False), piece("f", b"x", size=2, offset=9)],
+        "mixed": [piece("f", b"x", size=2, last=False), piece("g", b"x", size=2, offset=1)],
+        "unfinished": [piece("f", b"x", size=2, last=False)],
+        "twice": [piece("f", b"x"), piece("f", b"y")],
+        "empty": [piece("f", b"", size=1, last=False), piece("f", b"x", size=1)],
+        "hash": [piece("f", b"x", sha256="0" * 9000)],
+        "path": [piece("../f", b"x")],
+        "honest": [piece("f", b"x", size=2, last=False), piece("f", b"y", size=2, offset=1)],
+    }
+    for name, files in lies.items():
+        put("journal", f"files-{name}", "".join([log[2], *(text(one) + "\n" for one in [piece("a", b"x"), *files]), log[-2]]))
 
 
 def archives():

@@ -80,6 +80,12 @@ impl Journal {
             // Its report of its own end no longer counts.
             return None;
         }
+        // First: a result after a part of a file is none.
+        if let Err(error) = self.collected.take(frame.clone()) {
+            self.over = Some(error);
+            self.is_damaged = true;
+            return None;
+        }
         match &frame {
             FromRunner::Claimed(_) => self.is_claimed = true,
             FromRunner::Started(started) => {
@@ -89,11 +95,6 @@ impl Journal {
                 self.result.get_or_insert_with(|| result.clone());
             }
             _ => {}
-        }
-        if let Err(error) = self.collected.take(frame.clone()) {
-            self.over = Some(error);
-            self.is_damaged = true;
-            return None;
         }
         Some(frame)
     }

@@ -76,7 +76,8 @@ fn images_that_cannot_run_are_named() {
 }
 
 /// One that only sends unexpected frames, and one that behaves well up to the run: each ends in an error, in bounded
-/// time, with the pods gone, and the executor runs the next one. So does an authenticated answer to another execution.
+/// time, with the pods gone, and the executor runs the next one. So does an authenticated answer to another execution, or one with files
+/// that are more, larger or smaller than said.
 #[test]
 fn a_compromised_runner_ends_in_an_error() {
     cluster_support::run("a_compromised_runner_ends_in_an_error", async |cluster| {
@@ -84,7 +85,23 @@ fn a_compromised_runner_ends_in_an_error() {
         let rows = [
             (garbage, "print('ran')", "NoAnswer"),
             (liar.clone(), "print('ran')", "JournalUnreadable"),
-            (liar, "print('another')", "something other than it was asked to"),
+            (liar.clone(), "print('another')", "something other than it was asked to"),
+            (
+                liar.clone(),
+                "print('many')",
+                "sent more files than the limits of the run allow",
+            ),
+            (
+                liar.clone(),
+                "print('large')",
+                "sent a file of another size than it said",
+            ),
+            (
+                liar.clone(),
+                "print('small')",
+                "sent a file of another size than it said",
+            ),
+            (liar, "print('half')", "sent a file that is incomplete"),
         ];
         // Each waits for bounds of the executor, so all of them wait together; each has a namespace of its own.
         let compromised = rows.map(|(image, program, expected)| compromised(cluster, image, program, expected));

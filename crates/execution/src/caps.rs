@@ -83,7 +83,8 @@ impl RunUsage {
         let fits = self.files <= self.limits.max_files
             && self.files_bytes <= self.limits.max_files_bytes
             && path.len() <= TEXT_MAX_BYTES;
-        let entry = if is_new { path.len() + ENTRY_BYTES } else { 0 };
+        // A path is kept with the file, and to notice the same one again.
+        let entry = if is_new { 2 * path.len() + ENTRY_BYTES } else { 0 };
         self.take(fits, bytes + entry, "files")
     }
 
@@ -93,6 +94,12 @@ impl RunUsage {
         let bytes = path.len() + reason.len();
         let fits = self.errors <= FILE_ERRORS_MAX && bytes <= 2 * TEXT_MAX_BYTES;
         self.take(fits, bytes + ENTRY_BYTES, "file errors")
+    }
+
+    /// The error of something that no runner of ours sends.
+    pub fn lied(&mut self, what: &str) -> ExecutionError {
+        self.is_over = true;
+        ExecutionError::Internal(format!("the sandbox sent {what}; the run was ended"))
     }
 
     fn take(&mut self, fits: bool, bytes: usize, what: &str) -> Result<(), ExecutionError> {

@@ -136,7 +136,7 @@ fn check_mount(mount: &SkillMount) -> Result<(), ExecutionError> {
 }
 
 /// Whether a path is relative, plain and without `.` or `..`.
-fn is_relative(path: &str) -> bool {
+pub(crate) fn is_relative(path: &str) -> bool {
     !path.is_empty()
         && !path.contains('\0')
         && path

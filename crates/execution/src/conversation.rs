@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use bytes::Bytes;
 use knack_memory::MemoryBudget;
 use knack_runner::protocol::{
-    Area, Cwd, Data, Exit as WireExit, FilePiece, Files, FromRunner, KILL_BOUND_MS, LandlockState,
-    Language as WireLanguage, Limits as WireLimits, Locks, OutputStream, PIECE_BYTES, Program as WireProgram,
-    Run as RunFrame, RunResult, StagedFile, Started, ToRunner,
+    Area, Cwd, Data, Exit as WireExit, Files, FromRunner, KILL_BOUND_MS, LandlockState, Language as WireLanguage,
+    Limits as WireLimits, Locks, OutputStream, PIECE_BYTES, Program as WireProgram, Run as RunFrame, RunResult,
+    StagedFile, Started, ToRunner,
 };
 
 use super::caps::{RunUsage, hold};
+use super::incoming_files::IncomingFiles;
 use super::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Exit, FileError, Language, Limits, LockReport,
-    Missing, OutputFile, Program, SkillMount, StartKind, Stream, Timings, WorkingDirectory, mime_type,
+    Missing, OutputFile, Program, SkillMount, StartKind, Stream, Timings, WorkingDirectory,
 };
 
 /// How much later than the runner the executor ends a run: after the runner has given up killing, and collecting files
@@ -99,8 +99,7 @@ pub struct Collected {
     pub started: bool,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    files: Vec<OutputFile>,
-    partial: BTreeMap<String, Vec<u8>>,
+    files: IncomingFiles,
     file_errors: Vec<FileError>,
     usage: RunUsage,
 }
@@ -149,7 +148,11 @@ pub async fn read_result(
     };
     loop {
         match transport.next().await? {
-            FromRunner::Result(result) => return asked.check_result(&result).map(|()| result),
+            FromRunner::Result(result) => {
+                asked.check_result(&result)?;
+                collected.take(FromRunner::Result(result.clone()))?;
+                return Ok(result);
+            }
             FromRunner::Rejected(rejected) => return Err(ExecutionError::Internal(rejected.message)),
             frame => {
                 if let FromRunner::Started(started) = &frame {
@@ -319,7 +322,14 @@ impl Collected {
                 self.usage.output(index, output.data.0.len())?;
                 stream.extend(output.data.0);
             }
-            FromRunner::File(piece) => self.take_piece(piece)?,
+            FromRunner::File(piece) => {
+                let is_new = self.files.is_between();
+                self.usage.piece(&piece.path, piece.data.0.len(), is_new)?;
+                self.files.take(piece).map_err(|what| self.usage.lied(what))?;
+            }
+            FromRunner::Result(_) if !self.files.is_between() => {
+                return Err(self.usage.lied("a file that is incomplete"));
+            }
             FromRunner::FileError(error) => {
                 self.usage.file_error(&error.path, &error.message)?;
                 self.file_errors.push(FileError {
@@ -328,25 +338,6 @@ impl Collected {
                 });
             }
             _ => {}
-        }
-        Ok(())
-    }
-
-    fn take_piece(&mut self, piece: FilePiece) -> Result<(), ExecutionError> {
-        let is_new = !self.partial.contains_key(&piece.path);
-        self.usage.piece(&piece.path, piece.data.0.len(), is_new)?;
-        let last = piece.last;
-        let bytes = self.partial.entry(piece.path.clone()).or_default();
-        bytes.extend(piece.data.0);
-        if last && let Some(bytes) = self.partial.remove(&piece.path) {
-            let mime_type = mime_type(&piece.path);
-            self.files.push(OutputFile {
-                path: piece.path,
-                // Its share of the memory comes with the result.
-                bytes: Bytes::from(bytes),
-                sha256: piece.sha256,
-                mime_type,
-            });
         }
         Ok(())
     }
@@ -363,7 +354,8 @@ impl Collected {
         let [stdout_truncated, stderr_truncated] = truncated;
         let share = self.usage.into_share();
         let share = share.as_ref();
-        let files = self.files.into_iter().map(|file| OutputFile {
+        // Their share of the memory comes with the result.
+        let files = self.files.into_whole().into_iter().map(|file| OutputFile {
             bytes: hold(file.bytes.into(), share),
             ..file
         });

@@ -24,6 +24,8 @@ mod executor;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 mod id;
+#[cfg(all(target_os = "linux", feature = "runner"))]
+mod incoming_files;
 pub mod interpreter;
 pub mod lines;
 #[cfg(all(target_os = "linux", feature = "local"))]

@@ -1,14 +1,15 @@
 //! A compromised runner, for tests of its owner: it has the key, plays its part up to the run, and answers as it likes.
 //!
-//! A program with the word `another` is answered with the result of another execution. Every other one is answered with
-//! frames without proof, 40 MB without a line's end, and silence.
+//! A program with the word `another` is answered with the result of another execution; one with the word `many`, `large`, `small` or
+//! `half` with files that are not what they are said to be, and a result. Every other one is answered with frames without proof,
+//! 40 MB without a line's end, and silence.
 #![expect(clippy::unwrap_used, reason = "a program for tests")]
 
 use std::io::{BufRead as _, Write as _};
 
 use knack_runner::protocol::{
-    Claimed, Exit, FromRunner, LandlockState, Locks, PROTOCOL, Program, Ready, Refusal, RunResult, RunnerLink, Started,
-    StreamReport, ToRunner, WorkBound,
+    Claimed, Data, Exit, FilePiece, FromRunner, LandlockState, Locks, PROTOCOL, Program, Ready, Refusal, RunResult,
+    RunnerLink, Started, StreamReport, ToRunner, WorkBound,
 };
 
 const LOCKS: Locks = Locks {
@@ -34,12 +35,16 @@ fn main() {
             Err(Refusal::Claim(_)) => say(&owned.encode(&claimed())),
             Ok(ToRunner::Start(_)) => say(&owned.encode(&ready())),
             Ok(ToRunner::Run(run)) => {
-                let asks = matches!(&run.program, Program::Code { source, .. } if source.contains("another"));
-                let id = "0".repeat(run.id.len());
-                if asks {
-                    answer_another(owned, &id);
+                let Program::Code { source, .. } = &run.program else {
+                    continue;
+                };
+                let another = "0".repeat(run.id.len());
+                if source.contains("another") {
+                    answer(owned, &another, Vec::new());
+                } else if let Some(files) = files(source) {
+                    answer(owned, &run.id, files);
                 } else {
-                    answer_nothing(&id);
+                    answer_nothing(&another);
                 }
             }
             _ => {}
@@ -47,10 +52,43 @@ fn main() {
     }
 }
 
-/// A conversation that is proven, and not the one that was asked for.
-fn answer_another(link: &mut RunnerLink, id: &str) {
+/// A conversation that is proven; of another execution it is not the one that was asked for.
+fn answer(link: &mut RunnerLink, id: &str, files: Vec<FilePiece>) {
     say(&link.encode(&started(id, link.request_digest())));
+    for piece in files {
+        say(&link.encode(&FromRunner::File(piece)));
+    }
     say(&link.encode(&result(id, link.request_digest())));
+}
+
+/// The files that a program asks for.
+fn files(source: &str) -> Option<Vec<FilePiece>> {
+    let has = |word: &str| source.contains(word);
+    if has("many") {
+        return Some(
+            (0..10_000)
+                .map(|number| piece(&format!("f{number}"), 1, true))
+                .collect(),
+        );
+    }
+    // More is said than comes, more comes than is said, and a file has no end.
+    let (size, last) = [("large", (1 << 40, true)), ("small", (0, true)), ("half", (2, false))]
+        .into_iter()
+        .find_map(|(word, file)| has(word).then_some(file))?;
+    Some(vec![piece("f", size, last)])
+}
+
+/// One byte of a file that has as many as are said.
+fn piece(path: &str, size: u64, last: bool) -> FilePiece {
+    FilePiece {
+        path: path.to_owned(),
+        mode: 0o644,
+        size,
+        sha256: "0".repeat(64),
+        offset: 0,
+        data: Data(vec![b'x']),
+        last,
+    }
 }
 
 /// Frames without authentication, then a line that does not end, then nothing more.

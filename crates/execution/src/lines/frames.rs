@@ -8,6 +8,7 @@ use knack_hub_api::{
     Data, EndWord, ExecutionFrame, ExecutionView, FileErrorLine, FileFrame, LocksLine, ResultFrame, TimingsLine,
 };
 
+use crate::check::is_relative;
 use crate::{
     ExecutionError, ExecutionId, ExecutionRecord, ExecutionResult, Exit, FileError, LockReport, OutputFile, StartKind,
     Stream, Timings, mime_type,
@@ -149,7 +150,7 @@ impl Collector {
     }
 
     fn piece(&mut self, mut piece: FileFrame) -> Result<(), ExecutionError> {
-        if !is_safe(&piece.path) {
+        if !is_relative(&piece.path) {
             return Err(bad("a file path that leaves the working directory"));
         }
         let data = std::mem::take(&mut piece.data).0;
@@ -186,15 +187,6 @@ impl Collector {
 
 fn bad(what: &str) -> ExecutionError {
     ExecutionError::Internal(format!("the hub's answer holds {what}"))
-}
-
-/// A relative path without empty, `.` or `..` segments.
-fn is_safe(path: &str) -> bool {
-    !path.is_empty()
-        && !path.contains(['\0', '\\'])
-        && path
-            .split('/')
-            .all(|segment| !segment.is_empty() && segment != "." && segment != "..")
 }
 
 fn result_of(id: ExecutionId, frame: ResultFrame, files: Vec<OutputFile>) -> ExecutionResult {
@@ -290,7 +282,13 @@ mod tests {
 
     #[test]
     fn a_result_comes_back_as_it_was_files_of_every_size_included() {
-        let sent = result(&[("a.gif", 0), ("d/b", 1), ("c", PIECE_BYTES), ("e", PIECE_BYTES * 2 + 7)]);
+        let sent = result(&[
+            ("a.gif", 0),
+            ("d/b", 1),
+            ("back\\slash", 2),
+            ("c", PIECE_BYTES),
+            ("e", PIECE_BYTES * 2 + 7),
+        ]);
         let back = collect(result_frames(Arc::new(sent.clone())), sent.id).unwrap();
         assert_eq!(format!("{back:?}"), format!("{sent:?}"));
     }
