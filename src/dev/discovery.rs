@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_gateway::catalog::Snapshot;
 use knack_gateway::discovery::Discovery;
 use knack_gateway::forwarded_headers::CREDENTIAL_HEADERS;
+use knack_registry::index::{ENTRIES_MAX, Offer, SkillFileKind, written};
 use knack_registry::zipped_content;
 use knack_skill::catalog::{CatalogEntry, SKILL_MD};
 use knack_skill::digest::sha256;
@@ -24,7 +25,6 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::cli::terminal;
-use crate::sources::index::{ENTRIES_MAX, Offer, SkillFileKind, written};
 
 /// The addresses of this module, of the index and of what it names.
 const FOLDER: &str = "/.well-known/agent-skills/";
