@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use clap::Args;
 use knack_egress::Guard;
+use knack_registry::index::INDEX_PATH;
 use knack_registry::{CATALOG_FETCH_MAX_BYTES, CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 use knack_trust::Roots;
 use reqwest::Url;
@@ -24,17 +25,18 @@ const SKILLSMP_KEY_ENV: &str = "SKILLSMP_API_KEY";
 /// The catalog that skills are installed from.
 #[derive(Debug, Args)]
 pub(crate) struct CatalogArgs {
-    /// The catalog that clients of OmniRoute's API install skills from: skillsmp or skillssh [default: in knack dev --registry
-    /// skillsmp, in knack registry none]
+    /// The catalog that clients of OmniRoute's API install skills from: skillsmp, skillssh, or index, which is the one at
+    /// --catalog-url [default: in knack dev --registry skillsmp, in knack registry none]
     #[arg(long, value_name = "NAME", value_parser = catalog)]
     catalog: Option<Catalog>,
-    /// Address of that catalog's API, such as a mirror's [default: the catalog's own]
+    /// Address of that catalog's API, such as a mirror's; of an index itself, or of the folder above its /.well-known, with a slash
+    /// at the end [default: the catalog's own]
     #[arg(long, value_name = "URL")]
     catalog_url: Option<Url>,
     /// Base URL of the files of skills.sh's repositories [default: https://raw.githubusercontent.com]
     #[arg(long, value_name = "URL")]
     catalog_files_url: Option<Url>,
-    /// Environment variable with the key of the catalog's API [default: SKILLSMP_API_KEY for skillsmp, none for skillssh]
+    /// Environment variable with the key of the catalog's API [default: SKILLSMP_API_KEY for skillsmp, else none]
     #[arg(long, value_name = "NAME")]
     catalog_key_env: Option<String>,
 }
@@ -42,7 +44,7 @@ pub(crate) struct CatalogArgs {
 fn catalog(word: &str) -> Result<Catalog, String> {
     Catalog::of_word(word).ok_or_else(|| {
         let words: Vec<&str> = Catalog::ALL.into_iter().map(Catalog::word).collect();
-        format!("there are {}", words.join(" and "))
+        format!("there are {}", words.join(", "))
     })
 }
 
@@ -91,13 +93,28 @@ impl CatalogArgs {
         named.or_else(|| (active == Catalog::SkillsMp).then_some(SKILLSMP_KEY_ENV))
     }
 
+    /// Where the API of the catalog is, or the index.
+    fn api(&self, active: Catalog) -> anyhow::Result<Url> {
+        let named = self.catalog_url.clone();
+        if active == Catalog::Index {
+            let url = named.context("--catalog index: set --catalog-url to the address of the index")?;
+            return Ok(if url.path().ends_with('/') {
+                url.join(INDEX_PATH)?
+            } else {
+                url
+            });
+        }
+        let own = active.api().unwrap_or_default();
+        Ok(named.map_or_else(|| Url::parse(own), Ok)?)
+    }
+
     fn catalogs(&self, active: Catalog, roots: &Roots) -> anyhow::Result<Catalogs> {
         if active != Catalog::SkillsSh && self.catalog_files_url.is_some() {
             bail!(
-                "--catalog-files-url: skills of SkillsMP are not files of a repository; use it with --catalog skillssh"
+                "--catalog-files-url: only skills of skills.sh are files of a repository; use it with --catalog skillssh"
             );
         }
-        let api = self.catalog_url.clone().map_or_else(|| Url::parse(active.api()), Ok)?;
+        let api = self.api(active)?;
         let files = self
             .catalog_files_url
             .clone()

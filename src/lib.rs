@@ -22,5 +22,6 @@ pub mod lease;
 pub mod packages;
 pub mod registry;
 pub mod selection;
+mod site;
 pub mod sources;
 mod status_write;

@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use knack_api::SkillManifest;
 use knack_api::skill::ArchiveSource;
 use knack_gateway::catalog::SkillSource;
+use knack_registry::index::{INDEX_PATH, OfferedSkill, SkillFileKind, entries};
 use knack_trust::Roots;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -13,7 +14,6 @@ use crate::dev::{archive_stem, archived_skill, lone_skill, with_files};
 use crate::sources::archive::unpack;
 use crate::sources::fetch::{Fetcher, networks_of};
 use crate::sources::has_digest;
-use crate::sources::index::{INDEX_PATH, OfferedSkill, SkillFileKind, entries};
 
 /// Skills that one call takes from an index: all are in memory until they are written.
 const SKILLS_MAX: usize = 50;

@@ -28,7 +28,7 @@ pub(crate) use config_args::ConfigArgs;
 pub use discover::{
     Discovered, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
-use discovery::Site;
+use discovery::ServedSkills;
 use judged::ReadySkills;
 pub(crate) use local::executor as local_executor;
 use printing::{announce, greet, print_snapshot};
@@ -185,7 +185,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         grants: Arc::new(grants),
         uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
         history: uploads.as_ref().and_then(|uploads| uploads.runs()),
-        discovery: Some(Arc::new(Site::default())),
+        discovery: Some(Arc::new(ServedSkills::default())),
         files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,
         user_files: user_files(&args)?,
         files_folder: files_folder.clone(),

@@ -90,8 +90,18 @@ impl CallerStore {
     }
 
     /// The files of a version that the caller may read, and the memory that they take.
-    async fn taken(&self, owner: &Owner, id: &str, number: u32) -> Result<(Files, MemoryShare), StoreError> {
+    pub(super) async fn taken(&self, owner: &Owner, id: &str, number: u32) -> Result<(Files, MemoryShare), StoreError> {
         let record = self.seen(owner, id).await?;
+        self.taken_of_listed(owner, &record, number).await
+    }
+
+    /// The same of a record that the caller was shown in a list, for what a list may show of them.
+    pub(super) async fn taken_of_listed(
+        &self,
+        owner: &Owner,
+        record: &Record,
+        number: u32,
+    ) -> Result<(Files, MemoryShare), StoreError> {
         let version = record.version(number).ok_or(StoreError::NotFound)?;
         let bytes = usize::try_from(version.bytes)
             .unwrap_or(usize::MAX)
@@ -99,7 +109,7 @@ impl CallerStore {
         let share = self.shared.downloads.try_take(bytes).map_err(|_| {
             StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
         })?;
-        let files = self.shared.cluster.content(owner.as_str(), id, number).await?;
+        let files = self.shared.cluster.content(owner.as_str(), &record.id, number).await?;
         Ok((files, share))
     }
 

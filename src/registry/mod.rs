@@ -22,6 +22,7 @@ mod known;
 mod managed;
 mod metrics;
 mod objects;
+mod offered;
 mod refusal;
 mod request;
 mod server;

@@ -17,9 +17,11 @@ use knack_vocabulary::HEADER_CLIENT;
 
 use super::caller::authenticate;
 use super::caller_store::CallerStore;
+use super::offered::{NamespaceShelf, of_problem};
 use super::refusal::{denied, too_many};
 use super::state::RegistryState;
 use crate::hub::auth::Caller;
+use crate::site::{FOLDER, Refusal};
 
 /// Changes by the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. Each is several writes to etcd.
 pub(super) const CHANGES: Pace = Pace {
@@ -39,18 +41,79 @@ pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Req
         Ok((named, bare)) => (named, bare.to_owned()),
         Err(text) => return unknown(&text),
     };
+    if bare.starts_with(FOLDER) {
+        let (who, response) = offer(&state, (named, &path), request).await;
+        state
+            .metrics
+            .answered("discovery", response.status().as_u16(), begun.elapsed().as_secs_f64());
+        log((&method, &path), &response, (begun, &who));
+        return response.map(Body::from);
+    }
     let Some(call) = route(&method, &bare, request.uri().query(), request.headers()) else {
         return unknown("no such skill, or not a path of a Skills API; ids of uploaded skills start with skill_knack_");
     };
     let (who, response) = respond(&state, &call, named, request).await;
     let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
     state.metrics.answered(api_of(&call), status, seconds);
+    log((&method, &path), &response, (begun, &who));
+    response.map(Body::from)
+}
+
+/// The line of a request in the log.
+fn log((method, path): (&Method, &str), response: &Response<Bytes>, (begun, who): (Instant, &str)) {
+    let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
     let id = ["request-id", "x-request-id"]
         .iter()
         .find_map(|name| response.headers().get(*name));
     let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
     tracing::info!(request_id = id, %method, path, status, seconds, caller = who, "answered");
-    response.map(Body::from)
+}
+
+/// The caller's name for the log, and the index of the skills that it may list, or a file of one.
+async fn offer(
+    state: &RegistryState,
+    (named, path): (Option<String>, &str),
+    request: Request,
+) -> (String, Response<Bytes>) {
+    let (parts, _) = request.into_parts();
+    let caller = match authenticate(&state.callers, &parts).await {
+        Ok(caller) => caller,
+        Err(problem) => return (String::new(), of_problem(&problem).response(path)),
+    };
+    let who = caller.name();
+    let answered = offer_to(state, caller, (named, &parts)).await;
+    (who, answered.unwrap_or_else(|refused| refused.response(path)))
+}
+
+async fn offer_to(
+    state: &RegistryState,
+    caller: Caller,
+    (named, parts): (Option<String>, &Parts),
+) -> Result<Response<Bytes>, Refusal> {
+    let of_problem = |problem: Problem| of_problem(&problem);
+    demand_ready(state).map_err(of_problem)?;
+    let before = named
+        .as_ref()
+        .map(|named| format!("{NAMESPACES}{named}"))
+        .unwrap_or_default();
+    let namespace = named.unwrap_or_else(|| caller.namespace.clone());
+    demand_served(state, &namespace).map_err(of_problem)?;
+    let path = parts.uri.path().strip_prefix(&*before).unwrap_or_default();
+    let (store, owner) = (
+        CallerStore::new(Arc::clone(&state.shared), caller),
+        Owner::namespace(&namespace),
+    );
+    let shelf = NamespaceShelf::of(&store, &owner).await?;
+    Ok(state.site.answer(parts, (&before, path), &shelf).await)
+}
+
+/// Error: 400 for a namespace of another installation.
+fn demand_served(state: &RegistryState, namespace: &str) -> Result<(), Problem> {
+    if state.settings.serves(namespace) {
+        return Ok(());
+    }
+    let text = format!("this installation does not serve namespace {namespace}");
+    Err(Problem::new(ProblemCode::Invalid, text))
 }
 
 /// The caller's name for the log, and the answer.
@@ -77,10 +140,7 @@ async fn answer_caller(
 ) -> Result<Response<Bytes>, Problem> {
     demand_ready(state)?;
     let namespace = named.unwrap_or_else(|| caller.namespace.clone());
-    if !state.settings.serves(&namespace) {
-        let text = format!("this installation does not serve namespace {namespace}");
-        return Err(Problem::new(ProblemCode::Invalid, text));
-    }
+    demand_served(state, &namespace)?;
     let turn = turn_of_change(state, &parts.method, caller)?;
     let held = state.bodies.read(&caller.key(), &parts.headers, body).await;
     let held = held.map_err(too_many_bytes)?;

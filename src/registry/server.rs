@@ -43,6 +43,7 @@ use crate::hub::auth::{Authenticator, Caller, Rights};
 use crate::hub::body::Bodies;
 use crate::hub::tls::Certificate;
 use crate::hub::watch;
+use crate::site::Site;
 use crate::sources::archive::unpack_upload;
 
 /// Bounds of the listener: gateways relay their callers' requests over a few connections each.
@@ -62,7 +63,7 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A registry that is ready to run.
 #[derive(Debug)]
 pub struct Registry {
-    state: Arc<RegistryState>,
+    pub(super) state: Arc<RegistryState>,
     watches: JoinSet<()>,
 }
 
@@ -91,6 +92,7 @@ impl Registry {
             history,
             files: files.transpose()?,
             catalogs,
+            site: Site::default(),
             lists: scopes.len(),
             draining: AtomicBool::new(false),
             settings,

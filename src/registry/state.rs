@@ -16,6 +16,7 @@ use super::history::{ClusterHistory, HistoryOptions};
 use super::metrics::Metrics;
 use crate::hub::auth::Authenticator;
 use crate::hub::body::Bodies;
+use crate::site::Site;
 
 /// Settings of a registry process.
 #[derive(Debug, Clone)]
@@ -56,6 +57,7 @@ pub(super) struct RegistryState {
     pub(super) history: Option<ClusterHistory>,
     pub(super) files: Option<ClusterFiles>,
     pub(super) catalogs: Option<ClusterCatalogs>,
+    pub(super) site: Site,
     pub(super) settings: RegistrySettings,
     pub(super) lists: usize,
     pub(super) draining: AtomicBool,

@@ -1,6 +1,7 @@
 //! The store on an API server that ends after any of its writes.
 
 mod fake;
+mod offered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

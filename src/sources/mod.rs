@@ -7,7 +7,6 @@ mod config_map;
 mod error;
 
 pub mod fetch;
-pub mod index;
 mod inline;
 mod place;
 mod upload;

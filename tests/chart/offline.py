@@ -346,6 +346,8 @@ def the_registry_reaches_its_catalog():
     for catalog, arguments, ports in (
             ({}, [], [53, 53, 6443]),
             ({"name": "skillssh"}, ["--catalog=skillssh"], [53, 53, 6443, 443]),
+            ({"name": "index", "url": "https://skills.example.org:8443/index.json"},
+             ["--catalog=index", "--catalog-url=https://skills.example.org:8443/index.json"], [53, 53, 6443, 8443, 443]),
             ({"name": "skillsmp", "url": "https://[fd00::1]:6443/api"}, ["--catalog=skillsmp", "--catalog-url=https://[fd00::1]:6443/api"], [53, 53, 6443, 443]),
             (mirror, ["--catalog=skillssh", "--catalog-url=" + mirror["url"], "--catalog-files-url=" + mirror["filesUrl"],
                       "--catalog-key-env=KNACK_CATALOG_KEY"], [53, 53, 6443, 8080, 80])):

@@ -187,6 +187,8 @@ REFUSED = [
     ({"registry": {"enabled": True, "catalog": {"url": "https://mirror.example.org/api"}}}, "registry.catalog.url"),
     ({"registry": {"enabled": True, "catalog": {"filesUrl": "https://mirror.example.org"}}}, "registry.catalog.filesUrl"),
     ({"registry": {"enabled": True, "catalog": {"name": "skillsmp", "filesUrl": "https://mirror.example.org"}}}, "registry.catalog.filesUrl"),
+    ({"registry": {"enabled": True, "catalog": {"name": "index"}}}, "registry.catalog.url"),
+    ({"registry": {"enabled": True, "catalog": {"name": "index", "url": "https://a.example.org/", "filesUrl": "https://mirror.example.org"}}}, "registry.catalog.filesUrl"),
     ({"registry": {"enabled": True, "catalog": {"keySecret": {"name": "catalog"}}}}, "registry.catalog.keySecret.name"),
     ({"registry": {"enabled": True, "catalog": {"name": "skillsmp", "url": "https://user:secret@mirror.example.org/api"}}}, "url"),
     ({"registry": {"enabled": True, "catalog": {"name": "skillsmp", "url": "mirror.example.org"}}}, "url"),

@@ -3,6 +3,7 @@
 mod catalogs;
 mod deleted;
 mod executions;
+mod indexed;
 mod litellm;
 mod omniroute;
 mod uploads;

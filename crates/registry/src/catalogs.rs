@@ -1,4 +1,4 @@
-//! Catalogs of skills on the web that OmniRoute's API searches and installs from: SkillsMP and skills.sh.
+//! Catalogs of skills on the web that OmniRoute's API searches and installs from: SkillsMP, skills.sh, and an index at any address.
 //!
 //! This crate does not connect: [`Web`] does, and decides which addresses may be reached.
 
@@ -20,17 +20,20 @@ pub enum Catalog {
     SkillsMp,
     /// skills.sh, which needs none.
     SkillsSh,
+    /// An index in the format of [`crate::index`], at the address that is configured.
+    Index,
 }
 
 impl Catalog {
     /// Every catalog.
-    pub const ALL: [Self; 2] = [Self::SkillsMp, Self::SkillsSh];
+    pub const ALL: [Self; 3] = [Self::SkillsMp, Self::SkillsSh, Self::Index];
 
     /// The word of the API and of the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::SkillsMp => "skillsmp",
             Self::SkillsSh => "skillssh",
+            Self::Index => "index",
         }
     }
 
@@ -39,11 +42,12 @@ impl Catalog {
         Self::ALL.into_iter().find(|catalog| catalog.word() == word)
     }
 
-    /// Where its API is.
-    pub const fn api(self) -> &'static str {
+    /// Where its API is; `None`: where the configuration says.
+    pub const fn api(self) -> Option<&'static str> {
         match self {
-            Self::SkillsMp => "https://skillsmp.com/api/v1/skills",
-            Self::SkillsSh => "https://skills.sh/api",
+            Self::SkillsMp => Some("https://skillsmp.com/api/v1/skills"),
+            Self::SkillsSh => Some("https://skills.sh/api"),
+            Self::Index => None,
         }
     }
 }
@@ -59,7 +63,7 @@ pub const CATALOG_FETCH_MAX_BYTES: usize = MAX_SKILL_MD_BYTES;
 pub struct Catalogs {
     /// The one that is installed from.
     pub active: Catalog,
-    /// Where the API of the active one is, without a slash at its end.
+    /// Where the API of the active one is, without a slash at its end; the address of an index.
     pub api: String,
     /// Where the files of skills.sh's repositories are, without a slash at its end.
     pub files: String,
@@ -93,15 +97,13 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 impl Catalogs {
     /// The address of a search. `limit` is of skills.sh; SkillsMP's search has pages of its own.
     pub(crate) fn search(&self, catalog: Catalog, text: &str, limit: usize) -> String {
-        let api = if catalog == self.active {
-            self.api.as_str()
-        } else {
-            catalog.api()
-        };
+        let other = catalog.api().filter(|_| catalog != self.active);
+        let api = other.unwrap_or(&self.api);
         let text = utf8_percent_encode(text, QUERY);
         match catalog {
             Catalog::SkillsMp => format!("{api}/search?q={text}"),
             Catalog::SkillsSh => format!("{api}/search?q={text}&limit={limit}"),
+            Catalog::Index => api.to_owned(),
         }
     }
 

@@ -21,6 +21,7 @@ mod draft;
 mod error;
 mod folder;
 mod history;
+pub mod index;
 mod litellm;
 mod mode;
 mod model;

@@ -7,9 +7,11 @@
 mod catalogs;
 mod dry_run;
 mod executions;
+mod indexed;
 mod install;
 mod repeats;
 mod rows;
+mod unreachable;
 
 use std::sync::Arc;
 
@@ -42,11 +44,16 @@ const LIMIT_DEFAULT: usize = 20;
 /// Rows of a page at most.
 const LIMIT_MAX: usize = 100;
 /// Where OmniRoute's skills come from.
-const SOURCES: [&str; 3] = [Catalog::SkillsMp.word(), Catalog::SkillsSh.word(), LOCAL];
+const SOURCES: [&str; 4] = [
+    Catalog::SkillsMp.word(),
+    Catalog::SkillsSh.word(),
+    Catalog::Index.word(),
+    LOCAL,
+];
 /// The message for unknown ids.
 const NOT_HERE: &str = "Supported: GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, GET and \
-    POST /api/skills/executions, GET /api/skills/executions/{id}, and GET and POST …/install of /api/skills/marketplace and \
-    /api/skills/skillssh.";
+    POST /api/skills/executions, GET /api/skills/executions/{id}, and GET and POST …/install of /api/skills/marketplace, \
+    /api/skills/skillssh and /api/skills/index.";
 
 /// The request, with the id in the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +81,7 @@ fn catalog_of(word: &str) -> Option<Catalog> {
     match word {
         "marketplace" => Some(Catalog::SkillsMp),
         "skillssh" => Some(Catalog::SkillsSh),
+        "index" => Some(Catalog::Index),
         _ => None,
     }
 }
@@ -121,7 +129,7 @@ pub(crate) async fn call(
         OmniRoute::InstallFrom(catalog) => {
             let catalogs = catalogs::to_install_from(catalogs, catalog)?;
             let body = InstallBody::read(body)?;
-            let new = catalogs::installation(catalogs, catalog, &body.members).await?;
+            let new = catalogs::installation((catalogs, reader), catalog, &body.members).await?;
             install((store, reader), owner, new, body.is_dry_run).await?
         }
         OmniRoute::Get(identifier) => get(store, (owner, shared), &identifier).await?,

@@ -175,7 +175,7 @@ fn plain(parts: &[(String, Bytes)]) -> Result<Files, Refusal> {
 }
 
 /// All files are in one folder, and its SKILL.md at the folder's root.
-fn top_folder(files: Files) -> Result<Folder, Refusal> {
+pub(crate) fn top_folder(files: Files) -> Result<Folder, Refusal> {
     let outside = |path: &str| {
         let text = format!("{NO_DOCUMENT} All files are in one folder; {path:?} is not.");
         Refusal::invalid("files", text)

@@ -237,6 +237,7 @@ fn a_dry_run_has_the_errors_of_the_install() {
             (FROM_CATALOG, with("tags", json!([])), 400),
             (INSTALL, json!({"name": "x"}), 400),
             ("/api/skills/marketplace/install", word("1.1.0"), 409),
+            ("/api/skills/index/install", json!({"name": "word"}), 409),
         ] {
             let dry = asked.dry(path, &body).await;
             assert_eq!(dry.0, status, "{body}: {}", dry.1);

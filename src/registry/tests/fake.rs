@@ -25,6 +25,8 @@ pub(super) struct Held {
     pub(super) writes_left: Option<usize>,
     /// Writes until one that is done and answered with this status all the same.
     pub(super) lost: Option<(usize, u16)>,
+    /// The user who may do nothing.
+    pub(super) refused: Option<String>,
     /// Writes that it took.
     pub(super) writes: usize,
 }
@@ -68,9 +70,19 @@ async fn answer(
     };
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     if kind == "subjectaccessreviews" {
-        // Everybody may do everything.
+        // Everybody else may do everything.
+        let refused = fake.0.lock().unwrap().refused.clone();
+        let is_allowed = refused.is_none_or(|refused| body["spec"]["user"] != refused);
         let reviewed = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
-            "spec": body["spec"], "status": {"allowed": true}});
+            "spec": body["spec"], "status": {"allowed": is_allowed}});
+        return axum::Json(reviewed).into_response();
+    }
+    if kind == "tokenreviews" {
+        // The signature of a token is the name of its user.
+        let user = body["spec"]["token"].as_str().unwrap().rsplit('.').next().unwrap();
+        let user = json!({"username": format!("system:serviceaccount:team:{user}"), "uid": user});
+        let reviewed = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {},
+            "spec": body["spec"], "status": {"authenticated": true, "audiences": ["knack"], "user": user}});
         return axum::Json(reviewed).into_response();
     }
     let mut state = fake.0.lock().unwrap();

@@ -1,16 +1,21 @@
-//! Search and install from a catalog: `/api/skills/marketplace` (SkillsMP) and `/api/skills/skillssh` (skills.sh).
+//! Search and install from a catalog: `/api/skills/marketplace` (SkillsMP), `/api/skills/skillssh` (skills.sh) and
+//! `/api/skills/index` ([`super::indexed`]).
 //!
-//! What is installed is the SKILL.md alone, as it is at that moment, in the mode `auto`; it belongs to the caller who installs it.
+//! What is installed is the skill as it is at that moment, of the first two its SKILL.md alone, in the mode `auto`; it belongs to the
+//! caller who installs it.
 
 use std::num::IntErrorKind;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::indexed;
 use super::install::{Installation, Installed};
+use super::unreachable::unreachable;
 use crate::answer::{Refusal, RefusalKind};
 use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
 use crate::query::parameters;
+use crate::reader::Reader;
 
 /// Skills of a search where the query does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -58,7 +63,7 @@ pub(super) async fn search(
     let catalogs = catalogs.ok_or_else(none)?;
     let text = parameters(query).find(|(key, _)| key == "q");
     let text = text.map_or_else(String::new, |(_, value)| value.trim().to_owned());
-    if text.is_empty() {
+    if text.is_empty() && catalog != Catalog::Index {
         // OmniRoute lists names that it calls popular; no such figures exist here.
         return Ok(json!({"skills": []}));
     }
@@ -72,6 +77,11 @@ pub(super) async fn search(
         let text = "SkillsMP requires an API key, but none is configured; start with --catalog skillsmp and the key in the variable \
             that --catalog-key-env names";
         return Err(Refusal::invalid("", text));
+    }
+    if catalog == Catalog::Index {
+        let catalogs = to_install_from(Some(catalogs), catalog)?;
+        let skills = indexed::search(catalogs, &text, search_limit(query)).await?;
+        return Ok(json!({"skills": skills}));
     }
     let address = catalogs.search(catalog, &text, search_limit(query));
     let found = catalogs.web.get(&address).await;
@@ -96,7 +106,7 @@ fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
     let objects = skills.into_iter().filter(Value::is_object).take(LIMIT_MAX);
     Some(match catalog {
         // As it comes: what OmniRoute's clients know of it.
-        Catalog::SkillsMp => objects.collect(),
+        Catalog::SkillsMp | Catalog::Index => objects.collect(),
         Catalog::SkillsSh => objects
             .map(|skill| {
                 let members = ["id", "skillId", "name", "installs", "source"];
@@ -115,13 +125,21 @@ const OF_SKILLSMP: ([&str; 3], [&str; 2]) = (["name", "description", "skillMdCon
 /// As above, from skills.sh.
 const OF_SKILLSSH: ([&str; 4], [&str; 1]) = (["name", "description", "source", "skillId"], ["version"]);
 
+/// As above, from an index. `digest`: that of the file which was reviewed, as a search shows it.
+const OF_INDEX: ([&str; 1], [&str; 2]) = (["name"], ["version", "digest"]);
+
 /// Reads an install, and fetches its SKILL.md where the body does not have it.
 pub(super) async fn installation(
-    catalogs: &Catalogs,
+    (catalogs, reader): (&Catalogs, &Reader),
     catalog: Catalog,
     body: &Map<String, Value>,
 ) -> Result<Installation, Refusal> {
     let (name, description, version, document) = match catalog {
+        Catalog::Index => {
+            let (must, may) = OF_INDEX;
+            let ([name], [version, digest]) = read(body, must, may)?;
+            return indexed::installation((catalogs, reader), (name, version, digest)).await;
+        }
         Catalog::SkillsMp => {
             let (must, may) = OF_SKILLSMP;
             let ([name, description, document], [version, _]) = read(body, must, may)?;
@@ -180,15 +198,6 @@ fn none() -> Refusal {
     let text = "No catalog is configured to install from; an administrator can set one (knack registry --catalog, in the chart \
                 registry.catalog.name).";
     Refusal::new(RefusalKind::NotFound, "", text)
-}
-
-fn unreachable(catalog: Catalog, error: &WebError) -> Refusal {
-    tracing::warn!(catalog = catalog.word(), %error, "a catalog of skills did not answer");
-    let text = format!(
-        "The catalog {} did not answer as expected; the log of the registry has the cause.",
-        catalog.word()
-    );
-    Refusal::new(RefusalKind::BadGateway, "", text)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use knack_skill::problem::Profile;
 use knack_skill::registration::{self, Registration};
 use knack_skill::risk::Risk;
 use knack_skill::schema;
+use knack_skill::semver::Version;
 use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Map, Value, json};
 
@@ -111,13 +112,9 @@ impl Installation {
                 return Err(Refusal::invalid(field, text));
             }
         }
-        if !document.trim_start_matches('\u{feff}').starts_with("---") {
-            let text = "not a SKILL.md: the file must start with `---`, a name and a description";
-            return Err(Refusal::invalid(DOCUMENT_NAMES[0], text));
-        }
+        demand_document(document.as_bytes())?;
         let version_given = version.is_some();
-        let version = version.as_deref().unwrap_or(registration::DEFAULT_VERSION).parse();
-        let version = version.map_err(|_| Refusal::invalid("version", "must be three numbers such as 1.4.0"))?;
+        let version = version_of(version.as_deref())?;
         let record = Registration {
             name,
             version,
@@ -130,6 +127,14 @@ impl Installation {
         new.draft.mode = Some(Mode::Auto);
         new.draft.catalog = Some(catalog);
         Ok(new)
+    }
+
+    /// A folder of a catalog, which was checked.
+    pub(super) fn of_folder(mut draft: Draft, version: Option<&str>, catalog: Catalog) -> Result<Self, Refusal> {
+        draft.version = Some(chosen(draft.version, &version_of(version)?, version.is_some())?);
+        draft.mode = Some(Mode::Auto);
+        draft.catalog = Some(catalog);
+        Ok(Self { title: None, draft })
     }
 
     fn of(
@@ -149,16 +154,7 @@ impl Installation {
         let is_document = !files.contains_key(HANDLER);
         let mut draft = check(&name, files, Profile::Load)
             .map_err(|refusal| Refusal::invalid(field, format!("{}: {}", refusal.field, refusal.message)))?;
-        let version = record.version.to_string();
-        match &draft.version {
-            Some(stated) if version_given && *stated != version => {
-                let text =
-                    format!("its SKILL.md says {stated}, but the body says {version}; make them equal, or omit one");
-                return Err(Refusal::invalid("version", text));
-            }
-            Some(_) => {}
-            None => draft.version = Some(version),
-        }
+        draft.version = Some(chosen(draft.version, &record.version, version_given)?);
         // A description that nobody wrote is the skill's name.
         if is_document && draft.description == draft.name && !record.description.is_empty() {
             draft.description.clone_from(&record.description);
@@ -166,6 +162,35 @@ impl Installation {
         let title = (record.name != name).then(|| record.name.clone());
         Ok(Self { title, draft })
     }
+}
+
+/// Refuses what a site sends instead of a SKILL.md, such as a page to sign in: a skill may be any text.
+pub(super) fn demand_document(bytes: &[u8]) -> Result<(), Refusal> {
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    if text.starts_with(b"---") {
+        return Ok(());
+    }
+    let text = "not a SKILL.md: the file must start with `---`, a name and a description";
+    Err(Refusal::invalid(DOCUMENT_NAMES[0], text))
+}
+
+/// The version of an install: what its SKILL.md says, else that of the body.
+fn chosen(stated: Option<String>, version: &Version, is_given: bool) -> Result<String, Refusal> {
+    let version = version.to_string();
+    match stated {
+        Some(stated) if is_given && stated != version => {
+            let text = format!("its SKILL.md says {stated}, but the body says {version}; make them equal, or omit one");
+            Err(Refusal::invalid("version", text))
+        }
+        Some(stated) => Ok(stated),
+        None => Ok(version),
+    }
+}
+
+/// The version of a body, else the default one.
+fn version_of(written: Option<&str>) -> Result<Version, Refusal> {
+    let version = written.unwrap_or(registration::DEFAULT_VERSION).parse();
+    version.map_err(|_| Refusal::invalid("version", "must be three numbers such as 1.4.0"))
 }
 
 /// A skill belongs to the caller who sends it: another owner cannot be named.

@@ -193,7 +193,7 @@ impl Web for Document {
 fn catalogs(active: Catalog) -> Catalogs {
     Catalogs {
         active,
-        api: active.api().to_owned(),
+        api: active.api().unwrap_or_default().to_owned(),
         files: CATALOG_FILES.to_owned(),
         has_key: false,
         web: Arc::new(Document),
@@ -210,6 +210,7 @@ fn marketplace_install(input: &Value) -> Outcome {
     let (path, mut body) = match catalog(text(input, "from"))? {
         Catalog::SkillsMp => ("marketplace", json!({"skillMdContent": DOCUMENT})),
         Catalog::SkillsSh => ("skillssh", json!({"source": "acme/skills", "skillId": "echo"})),
+        Catalog::Index => return Err(Failure::new("OmniRoute has no index")),
     };
     body["name"] = "echo".into();
     body["description"] = "d".into();

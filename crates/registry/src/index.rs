@@ -3,11 +3,9 @@
 //! Agent Skills Discovery via Well-Known URIs, version 0.2.0 (docs/skills.md#from-a-site): each skill is one file, a SKILL.md or an
 //! archive, with the digest of its bytes.
 
-use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use super::{Cause, SourceError};
+use url::Url;
 
 /// Where a site has its index, relative to a folder.
 pub const INDEX_PATH: &str = ".well-known/agent-skills/index.json";
@@ -27,7 +25,7 @@ pub enum SkillFileKind {
 
 impl SkillFileKind {
     /// The word in an index.
-    const fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::SkillMd => "skill-md",
             Self::Archive => "archive",
@@ -35,11 +33,18 @@ impl SkillFileKind {
     }
 }
 
+/// Why something is no index: what is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct IndexError(String);
+
 /// A skill of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedSkill {
     /// Its name.
     pub name: String,
+    /// Its description, as the index has it.
+    pub description: String,
     /// The kind of file behind the address; `None`: a type that is not known, to be skipped.
     pub kind: Option<SkillFileKind>,
     /// Where it is, resolved against the index.
@@ -76,6 +81,8 @@ struct IndexEntry {
     name: String,
     #[serde(rename = "type")]
     kind: String,
+    #[serde(default)]
+    description: String,
     url: String,
     digest: String,
 }
@@ -85,7 +92,7 @@ struct IndexEntry {
 /// # Errors
 ///
 /// No JSON of this shape, another version, an address that is none, or more than 1,000 entries; what is wrong, and where.
-pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<OfferedSkill>, SourceError> {
+pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<OfferedSkill>, IndexError> {
     let index: IndexDocument = serde_json::from_slice(bytes).map_err(|error| {
         invalid(format!(
             "neither an archive nor a SKILL.md, and no index of skills: {error}"
@@ -106,10 +113,11 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<OfferedSkill>, SourceErro
     index.skills.into_iter().map(|written| entry(base, written)).collect()
 }
 
-fn entry(base: &Url, written: IndexEntry) -> Result<OfferedSkill, SourceError> {
+fn entry(base: &Url, written: IndexEntry) -> Result<OfferedSkill, IndexError> {
     let IndexEntry {
         name,
         kind,
+        description,
         url,
         digest,
     } = written;
@@ -119,6 +127,7 @@ fn entry(base: &Url, written: IndexEntry) -> Result<OfferedSkill, SourceError> {
     let kinds = [SkillFileKind::SkillMd, SkillFileKind::Archive];
     Ok(OfferedSkill {
         name,
+        description,
         kind: kinds.into_iter().find(|known| known.as_str() == kind),
         url,
         digest,
@@ -152,15 +161,15 @@ fn shortened(description: &str) -> &str {
     end.and_then(|(at, _)| description.get(..at)).unwrap_or(description)
 }
 
-fn invalid(message: impl Into<String>) -> SourceError {
-    SourceError::new(Cause::Invalid, message)
+fn invalid(message: impl Into<String>) -> IndexError {
+    IndexError(message.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(index: &Value) -> Result<Vec<OfferedSkill>, SourceError> {
+    fn read(index: &Value) -> Result<Vec<OfferedSkill>, IndexError> {
         let base = "https://example.com/team/.well-known/agent-skills/index.json";
         let base = Url::parse(base).map_err(|error| invalid(error.to_string()))?;
         entries(&base, index.to_string().as_bytes())
@@ -210,7 +219,7 @@ mod tests {
             ),
         ] {
             let error = read(&index).unwrap_err();
-            assert!(error.message.contains(part), "{error} should contain {part}");
+            assert!(error.0.contains(part), "{error} should contain {part}");
         }
         let unknown = json!({"$schema": SCHEMA, "skills": [entry("bundle", "w.zip")]});
         assert_eq!(read(&unknown).unwrap()[0].kind, None);

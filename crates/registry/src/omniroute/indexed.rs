@@ -1,0 +1,125 @@
+//! Search and install from an index of skills at any address, in the format of [`crate::index`].
+//!
+//! The index is fetched for every request: what it says of a skill is what it says now. A file counts only with the digest that the
+//! index promises.
+
+use bytes::Bytes;
+use knack_skill::digest::sha256;
+use knack_skill::model::SkillFile;
+use knack_skill::problem::Profile;
+use knack_skill::tree::DOCUMENT_NAMES;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::install::{Installation, demand_document};
+use super::unreachable::unreachable;
+use crate::Files;
+use crate::answer::{Refusal, RefusalKind};
+use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
+use crate::index::{OfferedSkill, SkillFileKind, entries};
+use crate::reader::Reader;
+use crate::upload::{Folder, Unpack, top_folder};
+
+const CATALOG: Catalog = Catalog::Index;
+
+/// The entries whose name or description has a text; an empty one is in all.
+pub(super) async fn search(catalogs: &Catalogs, text: &str, limit: usize) -> Result<Vec<Value>, Refusal> {
+    let text = text.to_lowercase();
+    let found = read(catalogs).await?.into_iter().filter(|entry| {
+        let texts = [&entry.name, &entry.description];
+        texts.iter().any(|found| found.to_lowercase().contains(&text))
+    });
+    let shown = |entry: OfferedSkill| {
+        json!({
+            "name": entry.name, "description": entry.description, "type": entry.kind.map(SkillFileKind::as_str),
+            "url": entry.url.as_str(), "digest": entry.digest,
+        })
+    };
+    Ok(found.take(limit).map(shown).collect())
+}
+
+/// Fetches a skill of a name: in the version of the body, and with the digest in it, where they are there.
+pub(super) async fn installation(
+    (catalogs, reader): (&Catalogs, &Reader),
+    (name, version, reviewed): (String, Option<String>, Option<String>),
+) -> Result<Installation, Refusal> {
+    let entry = read(catalogs).await?.into_iter().find(|entry| entry.name == name);
+    let entry = entry.ok_or_else(|| {
+        let text = format!("the index has no skill {name}");
+        Refusal::new(RefusalKind::NotFound, "name", text)
+    })?;
+    if reviewed.is_some_and(|reviewed| reviewed != entry.digest) {
+        let text = format!(
+            "the index has another file of {name} by now, with digest {}",
+            entry.digest
+        );
+        return Err(Refusal::new(RefusalKind::Conflict, "digest", text));
+    }
+    let kind = entry.kind.ok_or_else(|| {
+        let text = format!("{name} is of a type that Knack does not know");
+        Refusal::invalid("name", text)
+    })?;
+    let bytes = get(catalogs, entry.url.as_str()).await?;
+    let digest = format!("sha256:{}", sha256(&bytes));
+    if digest != entry.digest {
+        let text = format!(
+            "the file of {name} has digest {digest}, the index says {}; nothing was installed",
+            entry.digest
+        );
+        return Err(Refusal::new(RefusalKind::BadGateway, "", text));
+    }
+    let called = name.clone();
+    let folder = move |unpack| folder(called, kind, &bytes, unpack);
+    let draft = reader.checked(Profile::Load, folder).await.map_err(|refusal| Refusal {
+        message: format!("the file of {name}: {}: {}", refusal.field, refusal.message),
+        field: "name".to_owned(),
+        ..refusal
+    })?;
+    if draft.name != name {
+        let text = format!("the file of {name} has a skill {:?}", draft.name);
+        return Err(Refusal::invalid("name", text));
+    }
+    Installation::of_folder(draft, version.as_deref(), CATALOG)
+}
+
+/// The folder in a file; in an archive its content is at the root, or in one folder.
+fn folder(name: String, kind: SkillFileKind, bytes: &Bytes, unpack: Unpack) -> Result<Folder, Refusal> {
+    let files = match kind {
+        SkillFileKind::SkillMd => {
+            let file = SkillFile {
+                bytes: bytes.as_ref().into(),
+                executable: false,
+            };
+            Files::from([(DOCUMENT_NAMES[0].to_owned(), file)])
+        }
+        SkillFileKind::Archive => unpack(bytes).map_err(|bad| Refusal::invalid("files", bad.message))?,
+    };
+    let folder = if files.contains_key(DOCUMENT_NAMES[0]) {
+        Folder { name, files }
+    } else {
+        top_folder(files)?
+    };
+    if let Some(document) = folder.files.get(DOCUMENT_NAMES[0]) {
+        demand_document(&document.bytes)?;
+    }
+    Ok(folder)
+}
+
+/// The entries of the index as it is now.
+async fn read(catalogs: &Catalogs) -> Result<Vec<OfferedSkill>, Refusal> {
+    let failed = |why: String| unreachable(CATALOG, &WebError::Failed(why));
+    let address = catalogs.search(CATALOG, "", 0);
+    let base = Url::parse(&address).map_err(|error| failed(error.to_string()))?;
+    let bytes = get(catalogs, &address).await?;
+    entries(&base, &bytes).map_err(|error| failed(error.to_string()))
+}
+
+async fn get(catalogs: &Catalogs, address: &str) -> Result<Bytes, Refusal> {
+    let found = catalogs.web.get(address).await;
+    let found = found.map_err(|error| unreachable(CATALOG, &error))?;
+    if found.len() > CATALOG_FETCH_MAX_BYTES {
+        let error = WebError::Failed(format!("more than {CATALOG_FETCH_MAX_BYTES} bytes"));
+        return Err(unreachable(CATALOG, &error));
+    }
+    Ok(found)
+}
