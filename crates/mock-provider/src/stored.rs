@@ -69,7 +69,7 @@ fn listed(response: &str, asked: &[Value]) -> Vec<Value> {
 fn page(items: &[Value], query: &str) -> Value {
     let asked = |name: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).last()
+        pairs.rev().find(|(key, _)| *key == name).map(|(_, value)| value)
     };
     let mut items = items.to_vec();
     if asked("order") != Some("asc") {
