@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::credentials::{Credentials, RegistryError};
 use super::fit::{NODE_VARIABLE, PYTHON_VARIABLE, fit};
-use super::image::{Reference, is_index, of_platform, with_layer};
+use super::image::{Reference, is_index, of_platform, platform_word, platforms, with_layer};
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::registry::Registry;
@@ -89,7 +89,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let from = Registry::new(&base, &credentials, args.plain_http, &roots).map_err(refused)?;
     let to = Registry::new(&target, &credentials, args.plain_http, &roots).map_err(refused)?;
     // Before the installation: an environment that cannot be pushed need not be built.
-    let base = Parts::of(&from, &base.version).await.map_err(refused)?;
+    let base = Parts::of(&from, &base.version, architecture()).await.map_err(refused)?;
     let declared = request.input.declaration().map_err(|findings| {
         let first = findings.first().map(ToString::to_string).unwrap_or_default();
         BuildError::new(State::Refused, first)
@@ -177,20 +177,35 @@ struct Parts {
 }
 
 impl Parts {
-    /// The image for this machine's architecture.
-    async fn of(registry: &Registry, version: &str) -> Result<Self, RegistryError> {
+    /// The image for an architecture. Errors: those of the registry, and an image that is for others only.
+    async fn of(registry: &Registry, version: &str, architecture: &str) -> Result<Self, RegistryError> {
         let (mut manifest, mut kind) = registry.manifest(version).await?;
         if is_index(&manifest) {
-            let architecture = architecture();
             let digest = of_platform(&manifest, architecture).map(str::to_owned);
-            let none = || RegistryError(format!("the sandbox image has no manifest for {architecture}"));
-            (manifest, kind) = registry.manifest(&digest.ok_or_else(none)?).await?;
+            let others = || other_platform(registry, version, architecture, &platforms(&manifest));
+            (manifest, kind) = registry.manifest(&digest.ok_or_else(others)?).await?;
         }
         let digest = manifest.pointer("/config/digest").and_then(Value::as_str);
         let digest = digest.ok_or_else(|| RegistryError("the sandbox image's manifest names no config".to_owned()))?;
         let config = registry.config(digest).await?;
+        if config["architecture"].as_str().is_some_and(|own| own != architecture) {
+            let own = platform_word(&config["architecture"]).map(|own| format!("linux/{own}"));
+            return Err(other_platform(registry, version, architecture, own.as_slice()));
+        }
         Ok(Self { manifest, kind, config })
     }
+}
+
+/// The error of an image that has nothing for this architecture: packages of this machine on top of it would not run.
+fn other_platform(registry: &Registry, version: &str, architecture: &str, has: &[String]) -> RegistryError {
+    let has = if has.is_empty() {
+        "no platform that has a name".to_owned()
+    } else {
+        has.join(", ")
+    };
+    registry.error(&format!(
+        "the sandbox image {version} is not for linux/{architecture}, on which its packages are built; it is for {has}"
+    ))
 }
 
 /// This machine's architecture in the words of images.
@@ -282,3 +297,7 @@ mod tests {
 #[cfg(test)]
 #[path = "push_tests.rs"]
 mod push_tests;
+
+#[cfg(test)]
+#[path = "base_tests.rs"]
+mod base_tests;

@@ -4,6 +4,11 @@ use serde_json::{Value, json};
 
 use super::layer::Layer;
 
+/// Platforms of an image that an error names.
+const PLATFORMS_TOLD: usize = 10;
+/// Longest name of a system or an architecture that it shows.
+const PLATFORM_WORD_MAX: usize = 32;
+
 /// An image by name and digest: `registry/repository@sha256:…`; a tag is taken too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
@@ -53,6 +58,28 @@ pub(super) fn of_platform<'a>(index: &'a Value, architecture: &str) -> Option<&'
         platform["os"] == "linux" && platform["architecture"] == architecture
     };
     manifests.iter().find(is_of)?.get("digest")?.as_str()
+}
+
+/// The platforms in an index, as `os/architecture`. Manifests that are no image, such as attestations, have the platform `unknown`.
+pub(super) fn platforms(index: &Value) -> Vec<String> {
+    let manifests = index.get("manifests").and_then(Value::as_array);
+    let platforms = manifests
+        .into_iter()
+        .flatten()
+        .take(PLATFORMS_TOLD)
+        .filter_map(|manifest| {
+            let of = |key: &str| platform_word(&manifest["platform"][key]).filter(|word| *word != "unknown");
+            Some(format!("{}/{}", of("os")?, of("architecture")?))
+        });
+    platforms.collect()
+}
+
+/// A word for a system or an architecture, which an error may show; a registry may send any text.
+pub(super) fn platform_word(value: &Value) -> Option<&str> {
+    let is_plain = |word: &&str| {
+        (1..=PLATFORM_WORD_MAX).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    value.as_str().filter(is_plain)
 }
 
 /// Whether a manifest lists manifests of several platforms.

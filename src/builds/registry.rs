@@ -324,7 +324,7 @@ impl Registry {
     }
 
     /// The error has no address or path, which may contain a secret.
-    fn error(&self, what: &str) -> RegistryError {
+    pub(super) fn error(&self, what: &str) -> RegistryError {
         RegistryError(format!("registry {}: {}", self.host, what.trim_end()))
     }
 

@@ -1,0 +1,110 @@
+//! Sandbox images of several architectures, and of one, in a registry on loopback.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use knack_trust::Roots;
+use serde_json::{Value, json};
+
+use super::Parts;
+use crate::builds::image::Reference;
+use crate::builds::{Credentials, Registry};
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// Documents by path, each with its media type.
+type Documents = BTreeMap<String, (&'static str, String)>;
+
+async fn answer(State(documents): State<Arc<Documents>>, request: Request) -> Response {
+    match documents.get(request.uri().path()) {
+        Some((kind, text)) => ([("content-type", *kind)], text.clone()).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Adds a document; gives its digest.
+fn add(documents: &mut Documents, folder: &str, kind: &'static str, document: &Value) -> String {
+    let text = document.to_string();
+    let digest = format!("sha256:{}", knack_skill::digest::sha256(&text));
+    documents.insert(format!("/v2/team/base/{folder}/{digest}"), (kind, text));
+    digest
+}
+
+/// Adds an image for an architecture; gives its entry in an index.
+fn image(documents: &mut Documents, architecture: &str) -> Value {
+    let config = json!({"os": "linux", "architecture": architecture, "rootfs": {"diff_ids": []}});
+    let config = add(documents, "blobs", "application/octet-stream", &config);
+    let manifest = json!({"config": {"digest": config}, "layers": []});
+    let digest = add(documents, "manifests", MANIFEST, &manifest);
+    json!({"mediaType": MANIFEST, "digest": digest, "platform": {"os": "linux", "architecture": architecture}})
+}
+
+/// Names a document by a tag.
+fn tag(documents: &mut Documents, name: &str, kind: &'static str, text: String) {
+    documents.insert(format!("/v2/team/base/manifests/{name}"), (kind, text));
+}
+
+#[tokio::test]
+async fn an_image_of_two_architectures_is_read_for_that_of_the_builder() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut documents = Documents::new();
+    // Builders of images put such entries beside the images.
+    let attestation = json!({"digest": "sha256:0", "platform": {"os": "unknown", "architecture": "unknown"}});
+    let windows = json!({"digest": "sha256:1", "platform": {"os": "windows", "architecture": "riscv64"}});
+    let (arm, amd) = (image(&mut documents, "arm64"), image(&mut documents, "amd64"));
+    let one = documents[&format!("/v2/team/base/manifests/{}", arm["digest"].as_str().unwrap())].clone();
+    tag(&mut documents, "one", MANIFEST, one.1);
+    let index = json!({"mediaType": INDEX, "manifests": [attestation, windows, arm, amd]});
+    tag(&mut documents, "two", INDEX, index.to_string());
+    let by_digest = add(&mut documents, "manifests", INDEX, &index);
+    let lying = json!({"digest": arm["digest"], "platform": {"os": "linux", "architecture": "amd64"}});
+    tag(
+        &mut documents,
+        "lying",
+        INDEX,
+        json!({"manifests": [lying]}).to_string(),
+    );
+    let long = json!({"os": "linux", "architecture": "x".repeat(5000)});
+    tag(
+        &mut documents,
+        "long",
+        INDEX,
+        json!({"manifests": vec![json!({"platform": long}); 500]}).to_string(),
+    );
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let server = Router::new().fallback(answer).with_state(Arc::new(documents));
+    let server = tokio::spawn(async move { axum::serve(listener, server).await });
+    let of = Reference::parse(&format!("{host}/team/base:two")).unwrap();
+    let registry = Registry::new(&of, &Credentials::default(), true, &Roots::default()).unwrap();
+
+    for (version, architecture) in [
+        ("two", "amd64"),
+        ("two", "arm64"),
+        (by_digest.as_str(), "amd64"),
+        (by_digest.as_str(), "arm64"),
+        ("one", "arm64"),
+    ] {
+        let parts = Parts::of(&registry, version, architecture).await.unwrap();
+        assert_eq!(parts.config["architecture"], architecture, "{version}");
+        assert_eq!(parts.kind, MANIFEST, "{version}");
+    }
+    for (version, architecture, has) in [
+        ("two", "s390x", "it is for windows/riscv64, linux/arm64, linux/amd64"),
+        ("two", "riscv64", "it is for windows/riscv64, linux/arm64, linux/amd64"),
+        ("one", "amd64", "it is for linux/arm64"),
+        ("lying", "amd64", "it is for linux/arm64"),
+        ("long", "amd64", "it is for no platform that has a name"),
+    ] {
+        let error = Parts::of(&registry, version, architecture).await.unwrap_err().0;
+        let named = format!("registry {host}: the sandbox image {version} is not for linux/{architecture}");
+        assert!(error.starts_with(&named) && error.ends_with(has), "{error}");
+    }
+    server.abort();
+}
