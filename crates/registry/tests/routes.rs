@@ -418,3 +418,19 @@ fn what_was_confirmed_is_there_after_a_restart_however_long_its_descriptions_are
             .unwrap();
     });
 }
+
+/// What the store would refuse is refused before anybody relies on a preview.
+#[test]
+fn a_dry_run_is_refused_where_the_store_would_keep_nothing() {
+    wait(async {
+        let asked = Asked::new();
+        asked.store.full.store(true, Ordering::SeqCst);
+        let mut body = json!({"name": "word", "version": "1.0.0", "description": "d", "schema": {}, "handlerCode": document("word", "d")});
+        let refused = asked.json("POST", "/api/skills/install", &body).await;
+        assert!(refused.0 >= 400, "{}", refused.1);
+        body["dryRun"] = true.into();
+        assert_eq!(asked.json("POST", "/api/skills/install", &body).await, refused);
+        asked.store.full.store(false, Ordering::SeqCst);
+        assert_eq!(asked.json("POST", "/api/skills/install", &body).await.0, 200);
+    });
+}
