@@ -76,7 +76,7 @@ pub(super) async fn watch(
         loop {
             // A run that wants a node wakes one task: the one above.
             let held = turn(&probes, is_urgent(), std::future::pending()).await;
-            let result = attempt(&launcher, &view.load_full(), &over).await;
+            let result = Box::pin(attempt(&launcher, &view.load_full(), &over)).await;
             drop(held);
             launcher.gate.set_runner_result(result);
             tokio::time::sleep(if result.is_some() { EVERY } else { AGAIN }).await;

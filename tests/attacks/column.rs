@@ -40,6 +40,8 @@ struct Column<'a> {
     executor: LocalExecutor,
     script: String,
     world: String,
+    /// The newest Landlock ABI of the kernel that it plays; `None`: that of this one.
+    abi: Option<u32>,
 }
 
 /// The settings of a column: its runner knows by its name which kernel it plays.
@@ -48,6 +50,12 @@ fn settings(column: &str, directory: &Path) -> LocalSettings {
         return LocalSettings::new(directory.join("knack-runner"));
     }
     LocalSettings::new(directory.join(format!("runner-{column}")))
+}
+
+/// The ABI in the name of a column.
+fn played_abi(column: &str) -> Option<u32> {
+    let (abi, _) = column.strip_prefix("abi-")?.split_once('-')?;
+    abi.parse().ok()
 }
 
 impl<'a> Column<'a> {
@@ -65,6 +73,7 @@ impl<'a> Column<'a> {
             executor,
             script: std::fs::read_to_string(directory.join("attacks.py")).unwrap(),
             world: std::fs::read_to_string(directory.join("world.json")).unwrap(),
+            abi: played_abi(name),
         }
     }
 
@@ -119,6 +128,12 @@ impl<'a> Column<'a> {
             .collect();
         let words = [&["--each"], &gentle[..]].concat();
         let result = self.run(&words, Duration::from_mins(2)).await.unwrap();
+        // A column that ran with another ABI would say nothing about its own.
+        assert!(
+            self.abi.is_none_or(|abi| abi == result.locks.landlock_abi),
+            "{:?}",
+            result.locks
+        );
         let text = result.stdout.text();
         let cells: BTreeMap<String, String> = table::each(&text);
         assert_eq!(

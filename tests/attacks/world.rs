@@ -30,10 +30,11 @@ const CONTROLS_AT_ONCE: usize = 3;
 
 /// Columns and whose knack runs them. Those of older kernels have no mounts of their own either, which would hide what
 /// Landlock and the syscall filter do: neither is there on every kernel that has Landlock.
-pub(crate) const COLUMNS: [(&str, u32); 8] = [
+pub(crate) const COLUMNS: [(&str, u32); 9] = [
     ("bare-host", UID),
     ("host-cgroup", 0),
     ("no-mounts", UID),
+    ("abi-6-no-mounts", UID),
     ("abi-5-no-mounts", UID),
     ("abi-4-no-mounts", UID),
     ("abi-3-no-mounts", UID),

@@ -28,13 +28,13 @@ const CALLS_PER_CHANGE: f64 = 40.0;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A user of the API server whose calls are counted; it may do everything.
-struct Counted {
+pub(crate) struct Counted {
     client: kube::Client,
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Counted {
-    async fn new(client: kube::Client, name: String) -> Self {
+    pub(crate) async fn new(client: kube::Client, name: String) -> Self {
         let user = json!({"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
         let binding = json!({
             "metadata": {"name": name}, "subjects": [user],
@@ -64,7 +64,7 @@ impl Counted {
     }
 
     /// Its calls so far.
-    async fn calls(&self) -> f64 {
+    pub(crate) async fn calls(&self) -> f64 {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
         let text = self.client.request_text(request).await.unwrap();
         let schema = format!("flow_schema=\"{}\"", self.name);
@@ -76,7 +76,7 @@ impl Counted {
             .sum()
     }
 
-    async fn remove(self) {
+    pub(crate) async fn remove(self) {
         let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
         bindings.delete(&self.name, &DeleteParams::default()).await.unwrap();
         let schemas: Api<FlowSchema> = Api::all(self.client.clone());

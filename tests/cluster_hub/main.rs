@@ -27,6 +27,7 @@ mod idle;
 mod judged;
 mod limited;
 mod limits;
+mod many;
 mod metrics;
 mod named_images;
 mod outage;

@@ -1,0 +1,106 @@
+//! One hub that takes many runtimes over at once, as the only replica does when it starts again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cluster_support::{progress, run};
+use k8s_openapi::api::coordination::v1::Lease;
+use knack_api::SkillRuntime;
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{ExecutionView, ProblemCode};
+use kube::Api;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use serde_json::json;
+
+use super::idle::Counted;
+use super::support::{Plan, SOON, World, fresh_id};
+
+const RUNTIMES: usize = 20;
+/// How long it may take from the start of the process until it serves the last of them. The Leases of a process that was killed last
+/// 15 s, and are looked at each 7.5 s; the rest is for a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Calls to the API server in this time, per runtime: by the Lease, by what recovery reads and by renewals of the Lease each 5 s.
+/// Some ten are made on a quiet machine.
+const CALLS_PER_RUNTIME: f64 = 25.0;
+/// How often something without a signal is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Who holds the Lease of each runtime.
+async fn holders(world: &World) -> BTreeMap<String, String> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), world.run.name());
+    let list = leases.list(&ListParams::default()).await.unwrap();
+    let held = list.items.into_iter().filter_map(|lease| {
+        let runtime = lease.metadata.name?.strip_prefix("knack-runtime-")?.to_owned();
+        Some((runtime, lease.spec?.holder_identity?))
+    });
+    held.collect()
+}
+
+/// Waits until the hub serves every runtime: only an owner that has recovered knows that it has no such execution.
+async fn all_serve(world: &World, client: &HubClient, names: &[String], within: Duration) {
+    let begun = Instant::now();
+    for (served, name) in names.iter().enumerate() {
+        let path = format!("/v1/executions/{}?runtime={}/{name}", fresh_id(), world.run.name());
+        loop {
+            match client.get::<ExecutionView>(&path).await {
+                Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotFound => break,
+                Err(HubError::Refused(_)) => {}
+                Err(error) if error.is_transient() => {}
+                other => panic!("{name}: {other:?}"),
+            }
+            assert!(begun.elapsed() < within, "{served} of {} serve", names.len());
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+    progress("every runtime is served");
+}
+
+#[test]
+fn many_runtimes_are_taken_over_at_once_within_a_bound() {
+    run("many_runtimes_are_taken_over_at_once_within_a_bound", async |cluster| {
+        let mut world = World::install(cluster, Plan::of(1, json!({}))).await;
+        let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+        let mut more = runtimes.get("default").await.unwrap();
+        more.metadata = ObjectMeta::default();
+        more.status = None;
+        let mut names = vec!["default".to_owned()];
+        for number in 1..RUNTIMES {
+            let name = format!("more-{number}");
+            more.metadata.name = Some(name.clone());
+            runtimes.create(&PostParams::default(), &more).await.unwrap();
+            names.push(name);
+        }
+        // The hub alone: the controller was started as somebody else.
+        let counted = Counted::new(world.client.clone(), format!("counted-{}", world.run.name())).await;
+        world.acts_as(&counted.name);
+        world.restart_hub().await;
+        let client = world.tenant(0).await;
+        all_serve(&world, &client, &names, SOON).await;
+        let old = holders(&world).await;
+        assert_eq!(old.len(), RUNTIMES, "{old:?}");
+
+        world.kill_hub();
+        let (before, begun) = (counted.calls().await, Instant::now());
+        world.restart_hub().await;
+        all_serve(&world, &client, &names, WITHIN).await;
+        let (took, calls) = (begun.elapsed(), counted.calls().await - before);
+        let each = calls / RUNTIMES as f64;
+        println!(
+            "{RUNTIMES} runtimes in {:.1} s, {each:.1} calls for each",
+            took.as_secs_f64()
+        );
+        assert!(took <= WITHIN, "{took:?}");
+        assert!(each > 1.0, "they are counted");
+        assert!(
+            each <= CALLS_PER_RUNTIME,
+            "{each:.1} calls for each of {RUNTIMES} runtimes"
+        );
+        let new = holders(&world).await;
+        assert!(
+            old.iter()
+                .all(|(name, holder)| new.get(name).is_some_and(|now| now != holder)),
+            "{old:?} {new:?}"
+        );
+        counted.remove().await;
+    });
+}
