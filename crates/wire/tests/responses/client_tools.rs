@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json as value};
 
+use super::previous::{go_on, stored};
 use super::support::settings;
-use super::{ASK, answer, call, go_on, message, play_with, response, stored};
+use super::{ASK, answer, call, message, play_with, response};
 
 /// Items of tools that the client runs itself, as Codex has them, with the client's answers.
 fn of_clients() -> Vec<(Value, Value)> {
