@@ -177,7 +177,7 @@ mod tests {
             (
                 "more files",
                 (0..40)
-                    .map(|part| piece("a", 80 << 20, part << 20, &[0; 1 << 20], false))
+                    .map(|part| piece("a", 80 << 20, part << 20, &vec![0; 1 << 20], false))
                     .collect(),
             ),
         ];
