@@ -23,12 +23,16 @@ const GONE_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two reads of the journal of a pod that is being ended.
 const BURN_LOOK: Duration = Duration::from_millis(200);
 
-/// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts.
-pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef) -> RunEnd {
+/// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts. Unless
+/// it `keeps_job`, the Job goes before the pod: to the owner after this one, a Job whose pod is gone had a run that nobody knows.
+pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef, keeps_job: bool) -> RunEnd {
     let watching = CancellationToken::new();
     let delete = async {
         // The journal is opened before the pod is deleted, or its end could be missed.
         let _ = tokio::time::timeout(OPEN_TIMEOUT, watching.cancelled()).await;
+        if !keeps_job {
+            launcher.cluster.delete_job(&pod.job).await;
+        }
         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
     };
     let watched = tokio::time::timeout(BURN_TIMEOUT, has_started(launcher, pod, &watching));

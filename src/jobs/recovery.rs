@@ -90,7 +90,7 @@ pub(super) async fn recover(
     pods.sort_by_key(|facts| facts.created);
     // What an earlier owner ran before the oldest Job that is kept is unknown, and its ids may have been ahead of the clock.
     records.raise_floor(now().saturating_sub(view.ttl));
-    remember_jobs(launcher, view, records, settings.max_finished).await;
+    remember_jobs(launcher, view, (records, &pods), settings.max_finished).await;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
     let mut found = futures::stream::iter(pods)
         .map(|facts| look(launcher, facts))
@@ -114,7 +114,7 @@ pub(super) async fn recover(
                 idle.push(facts);
             }
             JournalContent::Gone(facts) => {
-                let floor = past::floor_of_gone(&facts, now());
+                let floor = floor_of(launcher, &facts).await;
                 if !floor.is_zero() {
                     tracing::warn!(pod = %facts.name, "a pod is gone and its journal was not read; rejecting unknown execution ids");
                     records.raise_floor(floor);
@@ -165,6 +165,19 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
     JournalContent::Unreadable(facts)
 }
 
+/// Below what unknown ids may be of the run of a pod that went before it was read. An owner that ends a pod that has run nothing
+/// deletes its Job first; a pod that is lost with its node, or deleted by others, leaves its Job.
+async fn floor_of(launcher: &Launcher, gone: &PodFacts) -> Duration {
+    match call(launcher.cluster.jobs.get_metadata_opt(&gone.job)).await {
+        Ok(None) => Duration::ZERO,
+        Ok(Some(_)) => past::floor_of_gone(gone, now()),
+        Err(error) => {
+            tracing::warn!(job = %gone.job, %error, "the Job of a pod that is gone cannot be read");
+            past::floor_of_gone(gone, now())
+        }
+    }
+}
+
 fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalContent {
     let Some(started) = &journal.started else {
         return match journal.foreign_run.as_deref().map(str::parse) {
@@ -190,10 +203,16 @@ fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalConte
 }
 
 /// Refuses executions that only the Jobs of earlier owners record.
-async fn remember_jobs(launcher: &Launcher, view: &RuntimeView, records: &Arc<Records>, kept: usize) {
+/// `pods` were there before: a Job that was listed may have been deleted since, with its pod.
+async fn remember_jobs(
+    launcher: &Launcher,
+    view: &RuntimeView,
+    (records, pods): (&Arc<Records>, &[PodFacts]),
+    kept: usize,
+) {
     let past = match list_jobs(launcher, view).await {
         Ok(jobs) => {
-            let with_pod = launcher.index.all().into_iter().map(|facts| facts.job).collect();
+            let with_pod = pods.iter().map(|facts| facts.job.clone()).collect();
             Past::of(&jobs, &with_pod, kept, now())
         }
         Err(error) => {
@@ -325,7 +344,7 @@ async fn end_idle(adoption: &Adoption, facts: PodFacts) {
     let pod = PodRef::of(&facts, state.clone());
     if facts.node.is_some() && !facts.is_probe {
         // How the run ended says only whether a run began; the journal says which one, while it exists.
-        if let RunEnd::Failed(_) = end_unstarted(launcher, &pod).await {
+        if let RunEnd::Failed(_) = end_unstarted(launcher, &pod, false).await {
             match look(launcher, facts.clone()).await {
                 JournalContent::Run(run) => return adoption.adopt(*run),
                 JournalContent::Foreign(_, id) => records.refuse(id),

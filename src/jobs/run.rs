@@ -347,7 +347,7 @@ pub(super) async fn determine_end(
             return RunEnd::Failed(journal_unreadable());
         }
         if unstarted_since.is_some() && !has_started {
-            return end_unstarted(launcher, pod).await;
+            return end_unstarted(launcher, pod, true).await;
         }
         tokio::time::sleep(SETTLE_RETRY).await;
     }
