@@ -356,6 +356,7 @@ async fn end_idle(adoption: &Adoption, facts: PodFacts) {
             }
         }
     }
+    // For pods without a node and probes, and once more for the others: a Job that stays would refuse ids at the next owner.
     launcher.cluster.delete_job(&facts.job).await;
     let gone = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
     // A node that does not answer cannot confirm it; the Lease of the old owner has expired, so no owner claims the

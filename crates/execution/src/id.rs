@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// UUIDv7 whose time is the gateway request's start and whose random bits are a hash of (gateway request, round,
-/// call id) (docs/design/decisions.md#identity-and-at-most-once). The same call of the same request always has the same id.
+/// call id) (docs/design/decisions.md#identity-and-at-most-once). The same call of the same request has the
+/// same id; it gets another time only where an executor refused the first as ahead of its clock, and so never ran it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExecutionId(Uuid);
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Served;
 
-const SCRIPT: &str = r"
+pub(super) const SCRIPT: &str = r"
 turns:
   - user: plover
     rounds:

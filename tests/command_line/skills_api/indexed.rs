@@ -14,15 +14,8 @@ use knack_skill::model::SkillFile;
 use serde_json::{Value, json};
 
 use super::Served;
+use super::catalogs::SCRIPT;
 
-const SCRIPT: &str = r"
-turns:
-  - user: plover
-    rounds:
-      - when: {system: plover-120}
-        reply: {text: served}
-      - reply: {text: nothing}
-";
 const SCHEMA: &str = "https://schemas.agentskills.io/discovery/0.2.0/schema.json";
 const INSTALL: &str = "/api/skills/index/install";
 

@@ -208,8 +208,7 @@ impl HubClient {
     /// `POST` of a JSON value that is answered without a body.
     pub async fn post_report(&self, path_and_query: &str, body: &(impl Serialize + Sync)) -> Result<(), HubError> {
         let request = self.request(Method::POST, None, path_and_query).await?;
-        let request = request.body(to_json(body)?);
-        timed(async { check(self.send(request).await?).await.map(drop) }).await
+        self.done(request.body(to_json(body)?)).await
     }
 
     /// `POST` of a JSON body for a stream, to `at` (another replica's `https://host:port`) or to this hub.
@@ -237,7 +236,7 @@ impl HubClient {
         let request = self.request(Method::PUT, at, path_and_query).await?;
         let octets = HeaderValue::from_static("application/octet-stream");
         let request = request.headers([(header::CONTENT_TYPE, octets)].into_iter().collect());
-        timed(async { check(self.send(request.body(body)).await?).await.map(drop) }).await
+        self.done(request.body(body)).await
     }
 
     /// Another one's request, sent as this caller's: with its token and `headers`, to which the caller's own credential must
@@ -261,7 +260,7 @@ impl HubClient {
     /// `DELETE`, at `at` or at this hub.
     pub async fn delete(&self, at: Option<&str>, path_and_query: &str) -> Result<(), HubError> {
         let request = self.request(Method::DELETE, at, path_and_query).await?;
-        timed(async { check(self.send(request).await?).await.map(drop) }).await
+        self.done(request).await
     }
 
     /// `GET` of a JSON value at `at` or at this hub.
@@ -356,6 +355,11 @@ impl HubClient {
             Ok(response) => Ok(Lines::new(response?)),
             Err(_) => Err(no_answer(HEAD_TIMEOUT)),
         }
+    }
+
+    /// Sends what is answered without a body.
+    async fn done(&self, request: reqwest::RequestBuilder) -> Result<(), HubError> {
+        timed(async { check(self.send(request).await?).await.map(drop) }).await
     }
 
     async fn read_value<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, HubError> {
