@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     for path in [
-        "SKILL.md", "requirements.txt", "requirements.lock", "package.json", "package-lock.json", "scripts/a.py", "a.js",
+        "SKILL.md", "requirements.txt", "requirements.lock", "pylock.toml", "package.json", "package-lock.json", "scripts/a.py", "a.js",
     ] {
         let file = SkillFile { bytes: data.into(), executable: false };
         let files = BTreeMap::from([(path.to_owned(), file)]);

@@ -52,6 +52,7 @@ mod shown_runs;
 #[path = "../support/skip.rs"]
 mod skip;
 mod stored;
+mod stored_chat;
 mod support;
 mod talk;
 #[path = "../support/tls.rs"]

@@ -22,6 +22,10 @@ turns:
   - user: and then
     rounds:
       - reply: {text: "I remember."}
+  - user: look up
+    rounds:
+      - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {text: "It adds."}
   - user: break off
     rounds:
       - reply: {text: One moment., calls: [{tool: load_skill, arguments: {skill: listed}}]}
@@ -178,6 +182,24 @@ async fn what_is_read_by_id_is_what_was_shown() {
         assert!(knack.upstream()["input"].to_string().contains("load_skill"));
         let sent = ["please add", "?", "I look it up.", "The sum is 5.", "and then?"];
         client.is_as_shown(&whole, &sent).await;
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// Both answers have one place in the conversation, and each an id of its own.
+#[tokio::test]
+async fn an_answer_that_says_the_same_again_leaves_the_first_as_it_was() {
+    let knack = with_script(SCRIPT).await;
+    for stream in [false, true] {
+        let client = Keeping { knack: &knack, stream };
+        let first = client.ask(json!({"input": "please look up"})).await;
+        let again = client.ask(json!({"input": "please look up"})).await;
+        assert_ne!(first["id"], again["id"]);
+        for one in [&first, &again] {
+            client.is_as_shown(one, &["please look up"]).await;
+            let next = json!({"input": "and then?", "previous_response_id": one["id"]});
+            assert_eq!(client.ask(next).await["previous_response_id"], one["id"]);
+        }
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }

@@ -215,6 +215,28 @@ def test_a_broken_stream_is_an_error_and_no_end():
     equal(b'"error"' in data, True, "an error frame")
 
 
+def test_stored_completions_are_read_as_they_were_shown():
+    kept = client.chat.completions
+    made = create(asked("add two numbers"), store=True, metadata={"team": "a"})
+    # A page at a time: the rounds of the answer before it are no reason to stop.
+    for order in ("asc", "desc"):
+        listed = list(kept.list(limit=1, order=order))
+        equal([one.id for one in listed], [made.id], "each answer once")
+        for read in (listed[0], kept.retrieve(made.id)):
+            equal(read.choices[0].message.content, made.choices[0].message.content)
+            equal((read.choices[0].message.tool_calls, read.choices[0].finish_reason), (None, "stop"))
+            equal(read.usage.total_tokens, made.usage.total_tokens)
+            no_internals(read.model_dump_json())
+    sent = list(kept.messages.list(made.id, limit=1))
+    equal([(one.role, one.content) for one in sent], [("system", "Be brief."), ("user", "add two numbers")])
+    updated = kept.update(made.id, metadata={"team": "b"})
+    equal((updated.id, updated.metadata), (made.id, {"team": "b"}))
+    no_internals(updated.model_dump_json())
+    gone = kept.delete(made.id)
+    equal((gone.id, gone.deleted), (made.id, True))
+    equal(list(kept.list()), [])
+
+
 def test_a_model_that_never_stops_is_stopped():
     answer = create(asked("never stop"))
     equal(answer.choices[0].finish_reason, "length")

@@ -21,7 +21,10 @@ fn main() -> ExitCode {
     let matches = knack_gateway::command::forgiving(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // The MCP library logs each request three times; the request already has a line of its own.
-    knack_telemetry::begin_log("info,rmcp=warn");
+    let _log = match knack_telemetry::begin_log("info,rmcp=warn") {
+        Ok(log) => log,
+        Err(error) => return failed(&format!("the log cannot start: {error}")),
+    };
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime
             .block_on(knack_gateway::command::gateway(cli.args, knack_mcp::router))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::request::Parts;
-use knack_registry::{AdHoc, NotRun, OnProgress, Progress, Runs};
+use knack_registry::{AdHocRun, OnProgress, Progress, RunRefusal, Runs};
 use knack_skill::plan::{Action, Plan, plan_of_all};
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +62,7 @@ impl RunHistory for ProgressKeeper {
 #[async_trait]
 impl Runs for AdHocRuns<'_> {
     fn closed(&self) -> Option<String> {
-        if self.base.runtime.suspend {
+        if self.base.is_suspended() {
             let text = "Skills execution is disabled: the SkillRuntime says suspend: true.";
             return Some(text.to_owned());
         }
@@ -73,13 +73,16 @@ impl Runs for AdHocRuns<'_> {
         Some(format!("Skills execution is disabled: code is not run here: {missing}"))
     }
 
-    async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun> {
-        let gateway = self.gateway.as_ref().ok_or_else(|| NotRun::Closed(ENDS.to_owned()))?;
+    async fn run(&self, run: AdHocRun, on_progress: OnProgress) -> Result<Progress, RunRefusal> {
+        let gateway = self
+            .gateway
+            .as_ref()
+            .ok_or_else(|| RunRefusal::Closed(ENDS.to_owned()))?;
         let (served, snapshot) = gateway.served_to(self.parts).await;
         let plan = Arc::new(plan_of_all(&snapshot.catalog));
         let name = name_of(&plan, &run).ok_or_else(|| {
             let text = "its level of risk is above the runtime's maxRisk, it is hidden, or its skill is not served now";
-            NotRun::NotOffered(format!(
+            RunRefusal::NotOffered(format!(
                 "the tool {} of {} is not offered: {text}",
                 run.tool, run.skill.name
             ))
@@ -107,12 +110,12 @@ impl Runs for AdHocRuns<'_> {
         let (_, outcome) = direct.call(name, call, run.arguments, CancellationToken::new()).await;
         let last = keeper.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Nothing was run: the text says what is wrong with the arguments.
-        last.ok_or(NotRun::Arguments(outcome.text))
+        last.ok_or(RunRefusal::Arguments(outcome.text))
     }
 }
 
 /// The name of a declared tool in a plan.
-fn name_of(plan: &Plan, run: &AdHoc) -> Option<String> {
+fn name_of(plan: &Plan, run: &AdHocRun) -> Option<String> {
     let found = plan.tools.iter().find(|planned| match &planned.action {
         Action::Declared { skill, tool } => {
             skill.id == run.skill && skill.tools.get(*tool).is_some_and(|tool| tool.name == run.tool)

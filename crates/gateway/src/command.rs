@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::Router;
 use clap::{Args, Subcommand};
+use futures::FutureExt as _;
 use knack_execution::remote::RemoteExecutor;
 use knack_hub_api::RuntimeName;
 use knack_hub_api::client::HubClient;
@@ -86,6 +87,7 @@ pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCo
 }
 
 async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
+    let stop = knack_serving::signals::stop().shared();
     let SidecarSettings { follows, closed_by } = SidecarSettings::read();
     let runtime = args.runtime()?;
     let roots = or_ignored(
@@ -117,9 +119,9 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let probing = tokio::spawn(probe(&gateway, &started, probes_listener, ended.clone()));
     if let (Some(following), Some(linking)) = (&mut following, &mut linking) {
         following.restored().await;
-        let start_wait = Duration::from_secs(args.start_wait_seconds);
-        if !start_wait.is_zero() {
-            first_answers(start_wait, following, linking).await;
+        tokio::select! {
+            () = first_answers(Duration::from_secs(args.start_wait_seconds), following, linking) => {}
+            () = stop.clone() => {}
         }
     }
     tracing::info!(listen = %args.listen, %runtime, "the gateway serves");
@@ -137,7 +139,17 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         stopping: args.stopping(),
         ..server::Service::open(gateway)
     };
-    server::serve(service, listener, knack_serving::signals::stop()).await;
+    server::serve(service, listener, stop).await;
+    close(linking, use_reports, registry).await;
+    tracer.close().await;
+    ended.cancel();
+    let _ = probing.await;
+    drop((following, rekeying));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends what a gateway sends to others, once they have what is left.
+async fn close(linking: Option<Linking>, use_reports: Option<UseReports>, registry: RegistryLinks) {
     if let Some(linking) = linking {
         linking.close().await;
     }
@@ -145,11 +157,6 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         use_reports.close().await;
     }
     registry.close().await;
-    tracer.close().await;
-    ended.cancel();
-    let _ = probing.await;
-    drop((following, rekeying));
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The gateway with the tasks that keep it current.
@@ -216,7 +223,7 @@ fn assemble(
     });
     registry.run_by(&gateway);
     let counts = || Arc::clone(&gateway.metrics.skill_uses);
-    let use_reports = follows.then(|| UseReports::start(client.clone(), runtime.clone(), counts()));
+    let use_reports = follows.then(|| UseReports::start(client.clone(), runtime, counts()));
     Ok(Assembled {
         gateway,
         blobs,
@@ -279,8 +286,11 @@ fn client_auth(mode: ClientAuthMode, client: HubClient, runtime: &RuntimeName, b
     }
 }
 
-/// Waits for the hub's first answers; a hub that is away does not stop the start.
+/// Waits for the hub's first answers, unless it is to wait for nothing; a hub that is away does not stop the start.
 async fn first_answers(wait: Duration, following: &mut remote::Following, linking: &mut Linking) {
+    if wait.is_zero() {
+        return;
+    }
     if tokio::time::timeout(wait, following.first_snapshot()).await.is_err() {
         if following.age().is_saved() {
             tracing::warn!("the hub does not answer: requests get the skills of the saved catalog until it does");

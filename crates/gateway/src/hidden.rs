@@ -8,6 +8,7 @@ use knack_skill::call::{LoadRecord, OutputFile, Seen, SeenEnd};
 use knack_skill::plan::Plan;
 use knack_wire::history::{
     self, Caller, Chain, Expansion, FileNote, Hit, InjectionMode, Lookup, RecordKeys, ResultTexts, RunText, SeenRun,
+    TurnRecord,
 };
 use knack_wire::{Format, HiddenTurns, Request, StoredView};
 use tokio::time::Instant;
@@ -173,10 +174,11 @@ impl Hidden {
 
     /// Stores a finished loop under its keys. `files` are those that its runs made.
     pub fn remember(&self, gateway: &Gateway, request: &Request, mut answer: HiddenTurns, files: &[FileEntry]) {
-        if let Some(view) = &mut answer.stored {
+        // Only Responses lists what earlier answers hide with what a later one was asked.
+        if let Some(view) = answer.stored.as_mut().filter(|_| request.format() == Format::Responses) {
             view.go_on_from(&self.earlier);
         }
-        let RecordKeys { keys, opening } = if answer.entries.is_empty() {
+        let RecordKeys { turn, id, opening } = if answer.entries.is_empty() {
             history::response_keys(&self.caller, &answer)
         } else {
             let chain = self.chain.unwrap_or_else(|| history::scan(request).chain());
@@ -190,15 +192,31 @@ impl Hidden {
         let sealed = history::seal(request.format(), &answer, notes.collect(), &mut |reference| {
             self.render(reference)
         });
-        if let Some(record) = sealed {
-            let record = Arc::new(record);
-            if let Some(replicas) = &gateway.replicas {
-                replicas.keep_record(&self.caller, opening, &keys, &record);
-            }
-            gateway.records.put(self.bucket(), opening, keys, record);
-        } else {
-            tracing::info!("a hidden turn is too large to be remembered; the next request goes as the client sends it");
+        let Some(record) = sealed else {
+            return tracing::info!(
+                "a hidden turn is too large to be remembered; the next request goes as the client sends it"
+            );
+        };
+        // Only Chat has a list of what the provider keeps.
+        if request.format() == Format::Chat
+            && let Some((rounds, note)) = history::round_note(&self.caller, &answer.response_id, &record)
+        {
+            self.keep(gateway, opening, rounds, note);
         }
+        if let Some(id) = id {
+            self.keep(gateway, opening, vec![id], record.of_id());
+        }
+        if !turn.is_empty() {
+            self.keep(gateway, opening, turn, record);
+        }
+    }
+
+    fn keep(&self, gateway: &Gateway, opening: KeyedHash, keys: Vec<KeyedHash>, record: TurnRecord) {
+        let record = Arc::new(record);
+        if let Some(replicas) = &gateway.replicas {
+            replicas.keep_record(&self.caller, opening, &keys, &record);
+        }
+        gateway.records.put(self.bucket(), opening, keys, record);
     }
 
     fn render(&self, reference: &str) -> Option<String> {

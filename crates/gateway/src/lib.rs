@@ -57,6 +57,7 @@ pub mod run_history;
 pub mod run_lines;
 pub mod secret;
 pub mod server;
+pub mod skill_calls;
 pub mod skill_metrics;
 pub mod state;
 pub mod stored;

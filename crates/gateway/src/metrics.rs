@@ -221,95 +221,114 @@ pub struct Metrics {
     pub skill_uses: Arc<SkillMetrics>,
 }
 
-/// A gauge of the registry.
-fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
-    let gauge = Gauge::default();
-    registry.register(name, help, gauge.clone());
-    gauge
-}
-
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("knack");
         let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
         let run_seconds: fn() -> Histogram = || Histogram::new(RUN_SECONDS);
-        let requests = Family::default();
+        let start_seconds: fn() -> Histogram = || Histogram::new(START_SECONDS);
+        let mut registry = Registry::with_prefix("knack");
+        let metrics = Self {
+            registry: Mutex::default(),
+            requests: Family::default(),
+            duration: Family::new_with_constructor(seconds),
+            rounds: Family::default(),
+            added_tokens: Family::default(),
+            runs: Family::default(),
+            run_duration: Family::new_with_constructor(run_seconds),
+            starts: Family::new_with_constructor(start_seconds),
+            catalog: CatalogMetrics::default(),
+            skills: Gauge::default(),
+            broken_sources: Gauge::default(),
+            record_bytes: Gauge::default(),
+            memory_bytes: Gauge::default(),
+            history_dropped: Counter::default(),
+            connections: ConnectionMetrics::default(),
+            replicas: ReplicaMetrics::default(),
+            skill_uses: Arc::default(),
+        };
+        metrics.register_requests(&mut registry);
+        metrics.register_executions(&mut registry);
+        metrics.register_catalog(&mut registry);
+        metrics.register_process(&mut registry);
+        Self {
+            registry: Mutex::new(registry),
+            ..metrics
+        }
+    }
+}
+
+/// Their names and help texts.
+impl Metrics {
+    fn register_requests(&self, registry: &mut Registry) {
         registry.register(
             "gateway_requests",
             "Requests answered, by wire format and HTTP status",
-            requests.clone(),
+            self.requests.clone(),
         );
-        let duration = Family::new_with_constructor(seconds);
         registry.register(
             "gateway_request_duration_seconds",
             "From a request's head to its answer's end",
-            duration.clone(),
+            self.duration.clone(),
         );
-        let rounds = Family::default();
-        registry.register("gateway_upstream_rounds", "Requests sent to providers", rounds.clone());
-        let added_tokens = Family::default();
+        registry.register(
+            "gateway_upstream_rounds",
+            "Requests sent to providers",
+            self.rounds.clone(),
+        );
         registry.register(
             "gateway_added_tokens",
             "Estimated tokens (bytes / 4) that injection added",
-            added_tokens.clone(),
+            self.added_tokens.clone(),
         );
-        let runs = Family::default();
-        registry.register("executions", "Executions, by status and kind of start", runs.clone());
-        let run_duration = Family::new_with_constructor(run_seconds);
+    }
+
+    fn register_executions(&self, registry: &mut Registry) {
+        registry.register(
+            "executions",
+            "Executions, by status and kind of start",
+            self.runs.clone(),
+        );
         registry.register(
             "execution_duration_seconds",
             "From the request for an execution to its result",
-            run_duration.clone(),
+            self.run_duration.clone(),
         );
-        let start_seconds: fn() -> Histogram = || Histogram::new(START_SECONDS);
-        let starts = Family::new_with_constructor(start_seconds);
         registry.register(
             "execution_start_seconds",
             "Time of an execution without its wait for a slot and without its program: start of the sandbox, files, result",
-            starts.clone(),
+            self.starts.clone(),
         );
-        let catalog = CatalogMetrics::default();
-        catalog.register(&mut registry);
-        let skills = gauge(&mut registry, "catalog_skills", "Skills in service");
-        let broken_sources = gauge(&mut registry, "catalog_errors", "Errors reported about skill sources");
-        let record_bytes = gauge(
-            &mut registry,
+    }
+
+    fn register_catalog(&self, registry: &mut Registry) {
+        self.catalog.register(registry);
+        registry.register("catalog_skills", "Skills in service", self.skills.clone());
+        registry.register(
+            "catalog_errors",
+            "Errors reported about skill sources",
+            self.broken_sources.clone(),
+        );
+    }
+
+    fn register_process(&self, registry: &mut Registry) {
+        registry.register(
             "gateway_record_bytes",
             "Bytes of remembered hidden turns",
+            self.record_bytes.clone(),
         );
-        let memory_bytes = gauge(
-            &mut registry,
+        registry.register(
             "gateway_memory_bytes",
             "Bytes held of the process's memory budget: bodies, files, runs, skill content",
+            self.memory_bytes.clone(),
         );
-        let history_dropped = Counter::default();
-        let help = "Execution records that are missing in the history";
-        registry.register("executions_history_dropped", help, history_dropped.clone());
-        let connections = ConnectionMetrics::default();
-        connections.register(&mut registry, "gateway");
-        let replicas = ReplicaMetrics::default();
-        replicas.register(&mut registry);
-        let skill_uses = Arc::<SkillMetrics>::default();
-        skill_uses.register(&mut registry);
-        Self {
-            registry: Mutex::new(registry),
-            requests,
-            duration,
-            rounds,
-            added_tokens,
-            runs,
-            run_duration,
-            starts,
-            catalog,
-            skills,
-            broken_sources,
-            record_bytes,
-            memory_bytes,
-            history_dropped,
-            connections,
-            replicas,
-            skill_uses,
-        }
+        registry.register(
+            "executions_history_dropped",
+            "Execution records that are missing in the history",
+            self.history_dropped.clone(),
+        );
+        self.connections.register(registry, "gateway");
+        self.replicas.register(registry);
+        self.skill_uses.register(registry);
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use self::answer::{first, knack_header, refuse};
 use self::describe::{describe, new_log};
-use self::prepare::{Prepared, read_request, skills_header};
+use self::prepare::{Prepared, read_request};
 use super::answer_container::{self, AnswerContainer, ContainerContext};
 use super::budget::HeldBody;
 use super::caller;
@@ -43,8 +43,7 @@ use crate::catalog::Snapshot;
 pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
     let begun = Instant::now();
     let (format, kind) = (route.format, route.kind);
-    let log = new_log(format);
-    let (parts, body) = request.into_parts();
+    let (log, (parts, body)) = (new_log(format), request.into_parts());
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let (held, recording, mut named) = match accept(&gateway, &caller, &route, (&parts, body), &log.request_id).await {
@@ -53,9 +52,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     };
     let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
-    let size = held.bytes.len();
-    let asked = (held.bytes.clone(), named.runs_here);
-    let read = read_request(&gateway, &snapshot, route, asked, skills_header(&parts.headers)).await;
+    let read = read_request(&gateway, &snapshot, route, (&held, &named), &parts.headers).await;
     let Prepared {
         request,
         view,
@@ -70,45 +67,37 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let hidden = hidden(caller, (&gateway, &snapshot), (&plan, injecting), format);
     let mut target = target(&parts, format);
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
-    let mut settings = settings(&view, (&plan, &injection), &snapshot, kind);
-    settings.request_id = Some(log.request_id.clone());
-    let allowed = named.container.as_ref().and_then(named::memory_bytes);
-    let asked = (&view, &*plan, &injection);
-    let container = container(&gateway, asked, (format, kind), (&hidden, &log), named.container).await;
-    settings.container = container.as_ref().map(|container| container.shown.clone());
-    settings.array = array;
-    settings.run_tool.clone_from(&hidden.run_tool);
-    let tools = (!injection.tools().is_empty()).then(|| {
-        let asked = view.code_tool.as_ref().and_then(|tool| tool.memory_bytes);
-        let memory = asked.into_iter().chain(allowed).min();
-        let runner = tool_runner(&gateway, served.executor, (&snapshot, memory), &plan, &hidden, &log);
-        runner.stage_attachments_later(request.clone());
-        Arc::new(runner)
-    });
+    let memory = memory_of_runs(&view, named.container.as_ref());
+    let (asked, own) = ((&view, &*plan, &injection), (&hidden, &log));
+    let container = container(&gateway, asked, (format, kind), own, named.container).await;
+    let settings = settings(asked, (&snapshot, kind, array), container.as_ref(), own);
+    let runs = (!injection.tools().is_empty()).then_some(served.executor);
+    let tools = runs.map(|executor| tool_runner(&gateway, executor, (&snapshot, memory), &plan, own, &request));
     let knack_header = knack_header(&snapshot, &plan);
-    let drive = match aside(size, move || Drive::with_view(request, view, injection, settings)).await {
+    let driven = aside(held.bytes.len(), move || {
+        Drive::with_view(request, view, injection, settings)
+    })
+    .await;
+    let drive = match driven {
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     // The files take their share as they are staged.
     drop(named.holding.take());
-    let exchange = Exchange::start(
-        Arc::clone(&gateway),
-        ExchangeParts {
-            drive,
-            target,
-            tools,
-            hidden,
-            recording,
-            log,
-            trace,
-            begun,
-            held,
-            given: named.files,
-            container: container.and_then(|container| container.id),
-        },
-    )
-    .await;
+    let parts = ExchangeParts {
+        drive,
+        target,
+        tools,
+        hidden,
+        recording,
+        log,
+        trace,
+        begun,
+        held,
+        given: named.files,
+        container: container.and_then(|container| container.id),
+    };
+    let exchange = Exchange::start(Arc::clone(&gateway), parts).await;
     first(exchange, knack_header, format).await
 }
 
@@ -181,7 +170,12 @@ fn hidden(
     }
 }
 
-fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snapshot, kind: CallKind) -> DriveSettings {
+fn settings(
+    (view, plan, injection): (&View, &Plan, &Injection),
+    (snapshot, kind, array): (&Snapshot, CallKind, bool),
+    container: Option<&AnswerContainer>,
+    (hidden, log): (&Hidden, &RequestLog),
+) -> DriveSettings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
     let asks = view.code_execution || stands_in || (view.code_tool.is_some() && !injection.own_skills.is_empty());
@@ -195,12 +189,19 @@ fn settings(view: &View, (plan, injection): (&Plan, &Injection), snapshot: &Snap
         max_calls: CALLS_PER_TURN,
         calls_text: knack_skill::texts::too_many_calls(CALLS_PER_TURN),
         native,
-        run_tool: None,
-        container: None,
+        run_tool: hidden.run_tool.clone(),
+        container: container.map(|container| container.shown.clone()),
         litellm: plan.litellm,
-        array: false,
-        request_id: None,
+        array,
+        request_id: Some(log.request_id.clone()),
     }
+}
+
+/// The memory of each run of a request: the least of what its code tool asks for and its container has.
+fn memory_of_runs(view: &View, container: Option<&Container>) -> Option<u64> {
+    let asked = view.code_tool.as_ref().and_then(|tool| tool.memory_bytes);
+    let allowed = container.and_then(named::memory_bytes);
+    asked.into_iter().chain(allowed).min()
 }
 
 async fn container(
@@ -226,10 +227,10 @@ fn tool_runner(
     executor: Arc<dyn Executor>,
     (snapshot, max_memory_bytes): (&Arc<Snapshot>, Option<u64>),
     plan: &Arc<Plan>,
-    hidden: &Hidden,
-    log: &RequestLog,
-) -> ToolRunner {
-    ToolRunner {
+    (hidden, log): (&Hidden, &RequestLog),
+    request: &knack_wire::Request,
+) -> Arc<ToolRunner> {
+    let runner = ToolRunner {
         snapshot: Arc::clone(snapshot),
         max_memory_bytes,
         plan: Arc::clone(plan),
@@ -243,5 +244,7 @@ fn tool_runner(
         requests: gateway.requests.clone(),
         history: gateway.history.clone(),
         state: Mutex::new(LoopState::default()),
-    }
+    };
+    runner.stage_attachments_later(request.clone());
+    Arc::new(runner)
 }

@@ -24,6 +24,7 @@ use super::ad_hoc::AdHocRuns;
 use super::caller::{self, CallerSecret};
 use super::claims::ReportedClaims;
 use super::reports::Reports;
+use super::skill_calls::{SkillCalls, SkillPaces};
 use super::state::Gateway;
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::fault::RETRY_AFTER_SECONDS;
@@ -54,6 +55,8 @@ pub struct Relay {
     secret: Arc<CallerSecret>,
     /// Where runs are noted, if a history is kept.
     reports: Option<Arc<Reports>>,
+    /// For the registry all callers of this gateway are one: who of them asks how often is counted here.
+    calls: SkillCalls,
     /// The gateway that runs tools for programs; it owns this relay.
     gateway: OnceLock<Weak<Gateway>>,
 }
@@ -71,6 +74,7 @@ impl Relay {
             catalog,
             secret,
             reports,
+            calls: SkillCalls::new(SkillPaces::RELAYED),
             gateway: OnceLock::new(),
         }
     }
@@ -183,10 +187,17 @@ impl Uploads for Relay {
 
     fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, _: Arc<Snapshot>) -> BoxFuture<'a, Response<Body>> {
         async move {
-            match route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) {
-                Some(call @ ApiCall::OmniRoute(OmniRoute::Execute)) => self.execute(call, parts, body).await,
-                Some(call) => self.call(&call, parts, body).await,
-                None => Response::new(Body::empty()),
+            let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
+                return Response::new(Body::empty());
+            };
+            let admitted = self.calls.admit(&call, &parts.method, self.client_of(parts).as_str());
+            let _admitted = match admitted {
+                Ok(admitted) => admitted,
+                Err(refused) => return (*refused).map(Body::from),
+            };
+            match call {
+                ApiCall::OmniRoute(OmniRoute::Execute) => self.execute(call, parts, body).await,
+                call => self.call(&call, parts, body).await,
             }
         }
         .boxed()

@@ -1,10 +1,14 @@
-//! Responses that the provider keeps, asked for by the id that the client saw.
+//! Responses and Chat completions that the provider keeps, asked for by the id that the client saw.
 //!
 //! A loop is several responses of the provider and one of the client's: it shows the id of the first, and what the
 //! provider keeps of the whole is under the id of the last. What the client sent is with the first. The record of the
 //! answer has both ids, and what the client is to see. Without a record, which is lost with the cache, the id goes as it
 //! came: the provider has a response of that id, the loop's first round.
 
+mod chat;
+mod place;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +24,7 @@ use knack_trust::read_answer;
 use knack_wire::history::{Caller, Lookup, TurnRecord};
 use knack_wire::{Fault, Format, ItemPage, StoredView};
 
+use self::place::{Asked, Place};
 use super::caller;
 use super::exchange::{coding, compressed};
 use super::fault::fault;
@@ -28,145 +33,129 @@ use super::provider::Api;
 use super::proxy;
 use super::state::Gateway;
 
-/// Largest stored response, or page of its input, that is read to put it into the client's terms: as much as a turn of a
-/// loop may gather.
+/// Largest stored answer, or page of a list, that is read to put it into the client's terms: as much as a turn of a loop
+/// may gather.
 const MAX_BODY: usize = 8 << 20;
-/// Most pages of input items that are read for one page of the client's: more than all items that a view can hide.
+/// Most pages that are read for one page of the client's: more than all items that a view can hide.
 const MAX_PAGES: usize = 16;
-/// Items of such a page: the most that the API gives.
-const PAGE: usize = 100;
-/// Items of a page where the client names no limit.
-const DEFAULT_LIMIT: usize = 20;
-/// Most rounds that are deleted with a response: far more than a loop has by default.
+/// Records that other replicas are asked for at once: as many of the largest as one question reads.
+const RECORDS_AT_ONCE: usize = 16;
+/// Most rounds that are deleted with an answer: far more than a loop has by default.
 const MAX_DELETED: usize = 64;
 /// Rounds that are deleted at once.
 const DELETED_AT_ONCE: usize = 4;
-/// How long a client that deletes a response waits for the rounds behind it.
+/// How long a client that deletes an answer waits for the rounds behind it.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The parts of a path around the id of a response.
-#[derive(Debug, PartialEq, Eq)]
-struct Place {
-    before: String,
-    id: String,
-    behind: String,
-    query: String,
-}
-
-/// A request about a stored response whose record is known.
-struct Stored {
+/// Who asks, and whom.
+struct Asking {
     gateway: Arc<Gateway>,
     api: Api,
-    place: Place,
-    record: Arc<TurnRecord>,
+    caller: Caller,
     /// The client's headers as they go to the provider.
     headers: HeaderMap,
 }
 
-/// Passes a request that is no model call to its provider. What a stored response shows is what its client saw of it.
+/// A request about a stored answer whose record is known.
+struct Stored {
+    asking: Asking,
+    place: Place,
+    record: Arc<TurnRecord>,
+}
+
+/// Passes a request that is no model call to its provider. What a stored answer shows is what its client saw of it.
 pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
-    let known = match Place::of(request.uri()).filter(|_| api == Api::OpenAi) {
-        Some(place) => {
-            let caller = caller::identify(&gateway.secret.current(), request.headers(), request.uri());
-            let record = record(&gateway, &caller, &place.id).await;
-            record.map(|record| (place, record))
-        }
-        None => None,
-    };
-    let Some((place, record)) = known else {
+    let Some(asked) = Asked::of(request.method(), request.uri()).filter(|_| api == Api::OpenAi) else {
         return proxy::pass(gateway, api, request).await;
     };
-    let method = request.method().clone();
-    let headers = forward_request_headers(request.headers());
-    let stored = Stored {
+    let asking = Asking {
+        caller: caller::identify(&gateway.secret.current(), request.headers(), request.uri()),
+        headers: forward_request_headers(request.headers()),
         gateway,
         api,
-        place,
-        record,
-        headers,
     };
-    match (&method, stored.place.behind.trim_end_matches('/')) {
-        (&Method::GET, "") if stored.place.asks_for_stream() => stored.no_stream(),
-        (&Method::GET, "/input_items") => stored.items(request).await,
-        (&Method::DELETE, "") => stored.delete(request).await,
-        _ => stored.read(request).await,
+    if !asking.is_known() {
+        return asking.pass(request).await;
+    }
+    let place = match asked {
+        Asked::List => return chat::list(asking, request).await,
+        Asked::One(place) => place,
+    };
+    let mut found = asking.records(std::slice::from_ref(&place.id)).await;
+    // A round that the client was not shown is the provider's own.
+    let is_answer = |record: &Arc<TurnRecord>| record.stored.as_ref().is_none_or(|view| view.part_of.is_empty());
+    match found.remove(&place.id).filter(is_answer) {
+        Some(record) => Stored { asking, place, record }.answer(request).await,
+        None => asking.pass(request).await,
     }
 }
 
-/// The record of the response with this id, here or where other replicas keep theirs.
-async fn record(gateway: &Gateway, caller: &Caller, id: &str) -> Option<Arc<TurnRecord>> {
-    let key = caller.response_key(id);
-    match (gateway.records.get(&caller.bucket(), &key), &gateway.replicas) {
-        (None, Some(replicas)) => {
-            let lookup = Lookup {
-                turn: 0,
-                keys: vec![key],
-            };
-            replicas
-                .records(caller, &[lookup])
-                .await
-                .pop()
-                .map(|found| found.record)
+impl Asking {
+    async fn pass(&self, request: Request) -> Response {
+        proxy::pass(Arc::clone(&self.gateway), self.api, request).await
+    }
+
+    /// The head and the body of an answer that is to be changed. Errors: one that goes to the client as it is.
+    async fn pass_whole(&self, request: Request, format: Format) -> Result<(Parts, Bytes), Response> {
+        let answer = self.pass(request).await;
+        if !is_json(&answer) || !answer.status().is_success() {
+            return Err(answer);
         }
-        (here, _) => here,
-    }
-}
-
-impl Place {
-    /// `None`: the path names no response.
-    fn of(uri: &Uri) -> Option<Self> {
-        let path = uri.path();
-        let at = path.rfind("/responses/")? + "/responses/".len();
-        let (before, rest) = path.split_at(at);
-        let (id, behind) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        id.starts_with("resp_").then(|| Self {
-            before: before.to_owned(),
-            id: id.to_owned(),
-            behind: behind.to_owned(),
-            query: uri.query().unwrap_or_default().to_owned(),
-        })
+        whole(answer, format).await
     }
 
-    /// The same place of another response; `None` if its id is none for a path.
-    fn with(&self, id: &str, query: &str) -> Option<String> {
-        let mark = if query.is_empty() { "" } else { "?" };
-        is_plain(id).then(|| format!("{}{id}{}{mark}{query}", self.before, self.behind))
+    /// What else an answer to the client needs, of at most so many bytes; `None`: the provider did not give it.
+    async fn get(&self, path: &str, most: usize) -> Option<Bytes> {
+        let asked = self
+            .gateway
+            .upstreams
+            .request(self.api, Method::GET, path, self.headers.clone());
+        let mut answer = asked.send().await.ok().filter(|answer| answer.status().is_success())?;
+        read_answer(&mut answer, most).await.ok()
     }
 
-    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
-        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    /// Whether there is any record of this caller, here or where other replicas keep theirs.
+    fn is_known(&self) -> bool {
+        let (bucket, replicas) = (self.caller.bucket(), self.gateway.replicas.as_ref());
+        self.gateway.records.has_caller(&bucket) || replicas.is_some_and(|replicas| replicas.knows_client(&bucket))
     }
 
-    fn asks_for_stream(&self) -> bool {
-        self.pairs()
-            .any(|(name, value)| name == "stream" && !matches!(value.to_ascii_lowercase().as_str(), "" | "0" | "false"))
+    /// The records of the answers with these ids, here or where other replicas keep theirs.
+    async fn records(&self, ids: &[String]) -> HashMap<String, Arc<TurnRecord>> {
+        let (gateway, bucket) = (&self.gateway, self.caller.bucket());
+        let (mut found, mut missing) = (HashMap::new(), Vec::new());
+        for (turn, id) in ids.iter().enumerate() {
+            let key = self.caller.response_key(id);
+            match gateway.records.get(&bucket, &key) {
+                Some(record) => drop(found.insert(id.clone(), record)),
+                None => missing.push(Lookup { turn, keys: vec![key] }),
+            }
+        }
+        let Some(replicas) = &gateway.replicas else {
+            return found;
+        };
+        for lookups in missing.chunks(RECORDS_AT_ONCE) {
+            for one in replicas.records(&self.caller, lookups).await {
+                found.extend(ids.get(one.turn).map(|id| (id.clone(), Arc::clone(&one.record))));
+                gateway.records.put(bucket, one.opening, one.keys, one.record);
+            }
+        }
+        found
     }
-
-    /// Most items of a page that the client asks for, if it says so.
-    fn limit(&self) -> Option<usize> {
-        self.pairs()
-            .find(|(name, _)| *name == "limit")
-            .and_then(|(_, limit)| limit.parse().ok())
-    }
-
-    /// The query of the page behind an item.
-    fn page_after(&self, item: &str) -> Option<String> {
-        let kept = self.pairs().filter(|(name, _)| !matches!(*name, "after" | "limit"));
-        let kept: String = kept.map(|(name, value)| format!("{name}={value}&")).collect();
-        is_plain(item).then(|| format!("{kept}limit={PAGE}&after={item}"))
-    }
-}
-
-/// Whether an id is what it is in a URL, too.
-fn is_plain(id: &str) -> bool {
-    !id.is_empty()
-        && id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
 impl Stored {
+    async fn answer(self, request: Request) -> Response {
+        let method = request.method().clone();
+        match (&method, self.place.behind.trim_end_matches('/'), self.place.format) {
+            (&Method::GET, "", Format::Responses) if self.place.asks_for_stream() => self.no_stream(),
+            (&Method::GET, "/input_items", Format::Responses) => self.items(request).await,
+            (&Method::GET, "/messages", Format::Chat) => self.messages(request).await,
+            (&Method::DELETE, "", _) => self.delete(request).await,
+            _ => self.read(request).await,
+        }
+    }
+
     fn view(&self) -> &StoredView {
         static NOTHING: StoredView = StoredView::new();
         self.record.stored.as_ref().unwrap_or(&NOTHING)
@@ -190,24 +179,22 @@ impl Stored {
     /// The whole answer in the client's terms.
     async fn read(&self, mut request: Request) -> Response {
         if self.state() != self.place.id
-            && let Some(Ok(path)) = self
-                .place
-                .with(self.state(), &self.place.query)
-                .map(|path| path.parse())
+            && let Some(path) = self.place.with(self.state(), &self.place.query.text())
         {
-            let mut parts = request.uri().clone().into_parts();
-            parts.path_and_query = Some(path);
-            if let Ok(uri) = Uri::from_parts(parts) {
-                *request.uri_mut() = uri;
-            }
+            set_path(&mut request, &path);
         }
-        let answer = proxy::pass(Arc::clone(&self.gateway), self.api, request).await;
+        let answer = self.asking.pass(request).await;
         if !is_json(&answer) {
             return answer;
         }
-        match whole(answer).await {
+        match whole(answer, self.place.format).await {
             Ok((parts, body)) if parts.status.is_success() => {
-                Response::from_parts(parts, Body::from(self.view().response(&body, &self.place.id)))
+                let (view, id) = (self.view(), &self.place.id);
+                let shown = match self.place.format {
+                    Format::Chat => view.completion(&body, id),
+                    _ => view.response(&body, id),
+                };
+                Response::from_parts(parts, Body::from(shown))
             }
             Ok((parts, body)) => Response::from_parts(parts, Body::from(self.named(&body))),
             Err(refused) => refused,
@@ -221,45 +208,27 @@ impl Stored {
             .into_bytes()
     }
 
-    /// A page of what the client sent. A page of the provider's that has nothing of it is passed over: clients take one
-    /// without items for the last.
+    /// A page of what the client sent.
     async fn items(&self, request: Request) -> Response {
-        let answer = proxy::pass(Arc::clone(&self.gateway), self.api, request).await;
-        if !is_json(&answer) || !answer.status().is_success() {
-            return answer;
-        }
-        let (parts, body) = match whole(answer).await {
+        let (parts, body) = match self.asking.pass_whole(request, Format::Responses).await {
             Ok(answer) => answer,
-            Err(refused) => return refused,
+            Err(other) => return other,
         };
-        let Some(mut page) = self.view().page(&body, usize::MAX) else {
+        let Some(page) = self.view().page(&body, usize::MAX) else {
             return Response::from_parts(parts, Body::from(body));
         };
-        let mut pages = 1;
-        while let Some(after) = &page.next {
-            let next = if pages < MAX_PAGES {
-                self.page(after).await
-            } else {
-                None
-            };
-            let Some(next) = next else {
-                let text = "The provider did not give the next items of the response.";
-                return fault(&Fault::new(502, text), Format::Responses);
-            };
-            (page, pages) = (next, pages + 1);
-        }
+        let Some(page) = page_with_own(page, |after| async move { self.page(&after).await }).await else {
+            let text = "The provider did not give the next items of the response.";
+            return fault(&Fault::new(502, text), Format::Responses);
+        };
         Response::from_parts(parts, Body::from(page.body))
     }
 
     /// The page behind an item.
     async fn page(&self, after: &str) -> Option<ItemPage> {
-        let path = self.place.with(&self.place.id, &self.place.page_after(after)?)?;
-        let headers = self.headers.clone();
-        let asked = self.gateway.upstreams.request(self.api, Method::GET, &path, headers);
-        let mut answer = asked.send().await.ok().filter(|answer| answer.status().is_success())?;
-        let body = read_answer(&mut answer, MAX_BODY).await.ok()?;
-        self.view()
-            .page(&body, self.place.limit().unwrap_or(DEFAULT_LIMIT).max(1))
+        let path = self.place.with(&self.place.id, &self.place.query.page_after(after)?)?;
+        let body = self.asking.get(&path, MAX_BODY).await?;
+        self.view().page(&body, self.place.query.limit())
     }
 
     /// Deletes the whole answer, and then the rounds that only the provider knows of.
@@ -274,15 +243,17 @@ impl Stored {
     /// Deletes the other rounds, as far as the provider does it in time.
     async fn delete_rounds(&self) {
         let rounds = self.view().rounds.iter().take(MAX_DELETED);
-        let paths: Vec<String> = rounds.filter_map(|id| self.place.with(id, &self.place.query)).collect();
+        let paths: Vec<String> = rounds
+            .filter_map(|id| self.place.with(id, &self.place.query.text()))
+            .collect();
         let mut left = paths.len();
         let mut deleting = futures::stream::iter(paths)
             .map(|path| {
-                let headers = self.headers.clone();
-                self.gateway
-                    .upstreams
-                    .request(self.api, Method::DELETE, &path, headers)
-                    .send()
+                let Asking {
+                    gateway, api, headers, ..
+                } = &self.asking;
+                let asked = gateway.upstreams.request(*api, Method::DELETE, &path, headers.clone());
+                asked.send()
             })
             .buffer_unordered(DELETED_AT_ONCE);
         let all = async {
@@ -298,10 +269,26 @@ impl Stored {
             tracing::warn!(
                 left,
                 in_time,
-                "a response was deleted, and rounds of it are left with the provider"
+                "a stored answer was deleted, and rounds of it are left with the provider"
             );
         }
     }
+}
+
+/// The first page that has something of the client's, from this one on; the others are passed over, since clients take a page
+/// without elements for the last. `None`: `next`, which reads the page behind an element, did not give one, or there were
+/// [`MAX_PAGES`].
+async fn page_with_own<F>(mut page: ItemPage, next: impl Fn(String) -> F) -> Option<ItemPage>
+where
+    F: Future<Output = Option<ItemPage>>,
+{
+    for _ in 1..MAX_PAGES {
+        let Some(after) = page.next.take() else {
+            return Some(page);
+        };
+        page = next(after).await?;
+    }
+    page.next.is_none().then_some(page)
 }
 
 fn is_json(answer: &Response) -> bool {
@@ -310,67 +297,26 @@ fn is_json(answer: &Response) -> bool {
 }
 
 /// The head and the body of an answer that is to be changed. Errors: it cannot be read, which the client is told.
-async fn whole(answer: Response) -> Result<(Parts, Bytes), Response> {
+async fn whole(answer: Response, format: Format) -> Result<(Parts, Bytes), Response> {
     if let Some(coding) = coding(answer.headers()) {
-        return Err(fault(&Fault::new(502, compressed(&coding)), Format::Responses));
+        return Err(fault(&Fault::new(502, compressed(&coding)), format));
     }
     let (mut parts, body) = answer.into_parts();
     let Ok(body) = to_bytes(body, MAX_BODY).await else {
-        let text = format!("The stored response is larger than {MAX_BODY} bytes, or was interrupted.");
-        return Err(fault(&Fault::new(502, text), Format::Responses));
+        let text = format!("What the provider keeps is larger than {MAX_BODY} bytes, or was interrupted.");
+        return Err(fault(&Fault::new(502, text), format));
     };
     parts.headers.remove(CONTENT_LENGTH);
     Ok((parts, body))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn place(uri: &'static str) -> Option<Place> {
-        Place::of(&Uri::from_static(uri))
+/// Sends a request on to another path and query.
+fn set_path(request: &mut Request, path: &str) {
+    let mut parts = request.uri().clone().into_parts();
+    if let Ok(path) = path.parse() {
+        parts.path_and_query = Some(path);
     }
-
-    #[test]
-    fn a_path_names_a_response_or_none() {
-        let found = place("/gw/v1/responses/resp_1/input_items?limit=3").unwrap();
-        assert_eq!(
-            (&*found.before, &*found.id, &*found.behind),
-            ("/gw/v1/responses/", "resp_1", "/input_items")
-        );
-        assert_eq!(
-            found.with("resp_2", "").as_deref(),
-            Some("/gw/v1/responses/resp_2/input_items")
-        );
-        assert_eq!(found.with("resp_2/../x", ""), None);
-        assert_eq!(
-            place("/v1/responses/resp_1").unwrap().with("resp_2", "a=b").as_deref(),
-            Some("/v1/responses/resp_2?a=b")
-        );
-        for other in ["/v1/responses", "/v1/responses/compact", "/v1/models"] {
-            assert_eq!(place(other), None);
-        }
-    }
-
-    #[test]
-    fn the_next_page_keeps_the_order_and_what_else_was_asked() {
-        let found = place("/v1/responses/resp_1/input_items?order=asc&after=a&limit=2&include[]=x").unwrap();
-        assert_eq!(
-            found.page_after("item_9").as_deref(),
-            Some("order=asc&include[]=x&limit=100&after=item_9")
-        );
-        assert_eq!((found.limit(), found.page_after("a&b")), (Some(2), None));
-    }
-
-    #[test]
-    fn a_stream_is_asked_for_by_its_word() {
-        for (query, asked) in [
-            ("/v1/responses/resp_1?stream=true", true),
-            ("/v1/responses/resp_1?starting_after=4&stream=1", true),
-            ("/v1/responses/resp_1?stream=false", false),
-            ("/v1/responses/resp_1", false),
-        ] {
-            assert_eq!(place(query).unwrap().asks_for_stream(), asked, "{query}");
-        }
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
     }
 }

@@ -116,6 +116,9 @@ impl Exchange<'_> {
                 .stored
                 .keep(body, whole, &render::responses::body(&completion, body));
         }
+        if self.format == FormatName::Chat {
+            self.mock.completions.keep(body, &render::chat::body(&completion));
+        }
         if !received.stream {
             let body = match self.format {
                 FormatName::Chat => render::chat::body(&completion),

@@ -15,7 +15,7 @@ pub(super) fn format_of(route: Route, headers: &[(String, String)]) -> FormatNam
         Route::Models | Route::Unknown if headers.iter().any(|(name, _)| name == "anthropic-version") => {
             FormatName::Messages
         }
-        Route::Models | Route::Unknown => FormatName::Chat,
+        Route::StoredChat | Route::Models | Route::Unknown => FormatName::Chat,
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) enum Route {
     CountTokens(FormatName),
     /// A stored response (Responses): read, deleted or cancelled by its id.
     Stored,
+    /// Stored Chat completions: listed, read, updated or deleted.
+    StoredChat,
     /// The list of models, in the dialect of the caller.
     Models,
     /// Nothing that the mock serves.
@@ -32,6 +34,8 @@ pub(super) fn route(method: &str, path: &str) -> Route {
         Route::Complete(FormatName::Responses)
     } else if path.contains("/responses/") {
         return Route::Stored;
+    } else if path.contains("/chat/completions/") || (method == "GET" && path.ends_with("/chat/completions")) {
+        return Route::StoredChat;
     } else if path.ends_with("/chat/completions") {
         Route::Complete(FormatName::Chat)
     } else if path.ends_with("/messages/count_tokens") {
@@ -175,6 +179,9 @@ mod tests {
             ),
             ("POST", "/v1/responses", Route::Complete(FormatName::Responses)),
             ("GET", "/v1/responses/resp_1", Route::Stored),
+            ("GET", "/v1/chat/completions", Route::StoredChat),
+            ("POST", "/v1/chat/completions/chatcmpl-1", Route::StoredChat),
+            ("PUT", "/v1/chat/completions", Route::WrongMethod(FormatName::Chat)),
             (
                 "POST",
                 "/v1beta/models/m:streamGenerateContent",

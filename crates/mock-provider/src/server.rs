@@ -21,7 +21,7 @@ use super::route::{self, GeminiCall, Route};
 use super::rules::Refusal;
 use super::script::{FormatName, Script};
 use super::state::{Clock, Inner};
-use super::stored::ConversationStates;
+use super::stored::{Completions, ConversationStates};
 
 /// Largest request body in bytes, as the gateway's own limit.
 const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -55,6 +55,7 @@ impl Mock {
             answers: AtomicU64::new(0),
             failed: Mutex::new(HashMap::new()),
             stored: ConversationStates::default(),
+            completions: Completions::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -150,6 +151,8 @@ async fn answer(State(mock): State<Mock>, request: Request) -> Response {
         headers: headers.clone(),
         body: bytes.clone(),
     });
+    let query = parts.uri.query().unwrap_or_default();
+    let (method, path) = (parts.method.as_str(), parts.uri.path());
     let answered = match route {
         Route::Models => Ok(exchange.json(&route::models(
             &mock.inner.script.models,
@@ -164,11 +167,12 @@ async fn answer(State(mock): State<Mock>, request: Request) -> Response {
         Route::Stored => mock
             .inner
             .stored
-            .serve(
-                parts.method.as_str(),
-                parts.uri.path(),
-                parts.uri.query().unwrap_or_default(),
-            )
+            .serve(method, path, query)
+            .map(|body| exchange.json(&body)),
+        Route::StoredChat => mock
+            .inner
+            .completions
+            .serve(method, path, query, &bytes)
             .map(|body| exchange.json(&body)),
         Route::CountTokens(_) => exchange.count(&bytes, headers),
         Route::Complete(_) => exchange.complete(&bytes, headers).await,

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 
 use super::log::MockHandle;
 use super::script::Script;
-use super::stored::ConversationStates;
+use super::stored::{Completions, ConversationStates};
 
 /// Most keys of failures with `times` that are counted; a script with more restarts the counts.
 pub(super) const MAX_COUNTED_FAILURES: usize = 10_000;
@@ -24,4 +24,5 @@ pub(super) struct Inner {
     pub(super) answers: AtomicU64,
     pub(super) failed: Mutex<HashMap<(String, Bytes), usize>>,
     pub(super) stored: ConversationStates,
+    pub(super) completions: Completions,
 }

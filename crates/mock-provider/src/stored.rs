@@ -1,11 +1,15 @@
 //! Responses that the mock keeps, so that a client can go on from them by id, as with a real provider.
 
+mod chat;
+
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
 use super::rules::Refusal;
+
+pub(super) use chat::Completions;
 
 /// Most states that are kept; a mock that is asked for more forgets all of them.
 const MAX_STATES: usize = 1_000;
@@ -65,14 +69,17 @@ fn listed(response: &str, asked: &[Value]) -> Vec<Value> {
     asked.iter().enumerate().map(named).collect()
 }
 
-/// A page of a list: the latest first unless `order=asc`, from behind the item `after`, at most `limit`.
-fn page(items: &[Value], query: &str) -> Value {
-    let asked = |name: &str| {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.rev().find(|(key, _)| *key == name).map(|(_, value)| value)
-    };
+/// The value of a pair of a query.
+fn asked<'q>(query: &'q str, name: &str) -> Option<&'q str> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.rev().find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// A page of a list: from the latest on, unless the order is `asc`; from behind the item `after`, at most `limit`.
+fn page(items: &[Value], query: &str, order: &str) -> Value {
+    let asked = |name: &str| asked(query, name);
     let mut items = items.to_vec();
-    if asked("order") != Some("asc") {
+    if asked("order").unwrap_or(order) != "asc" {
         items.reverse();
     }
     let after = asked("after").and_then(|id| items.iter().position(|item| item["id"] == id));
@@ -145,7 +152,7 @@ impl ConversationStates {
         };
         match (method, verb) {
             ("GET", "") => Ok(state.response.clone()),
-            ("GET", "input_items") => Ok(page(&listed(id, &state.asked), query)),
+            ("GET", "input_items") => Ok(page(&listed(id, &state.asked), query, "desc")),
             ("POST", "cancel") => Err(Refusal::invalid("Cannot cancel a synchronous response.")),
             ("DELETE", "") => {
                 states.remove(id);

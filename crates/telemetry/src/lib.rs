@@ -10,6 +10,7 @@
 mod context;
 mod from_env;
 pub mod genai;
+mod lines;
 mod log;
 #[cfg(feature = "otel")]
 mod otlp;
@@ -18,6 +19,7 @@ mod span;
 mod tracer;
 
 pub use context::{TRACEPARENT, TRACESTATE, TraceContext};
+pub use lines::{Lines, LinesGuard};
 pub use log::begin_log;
 pub use scope::{Scope, SpanPosition};
 pub use span::{Attribute, Description, Span, SpanRole, Value};

@@ -4,21 +4,35 @@ use std::env::VarError;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::lines::{Lines, LinesGuard};
+
 /// Variables with the filter of the log; the first one that is set counts.
 const VARIABLES: [&str; 2] = ["KNACK_LOG", "RUST_LOG"];
 
 /// Begins the log. What is in it says `KNACK_LOG`, else `RUST_LOG`, else `default`, each a level or a filter such as
-/// `info,knack=debug`. One that is no filter is warned about by name, and has no effect.
-pub fn begin_log(default: &str) {
+/// `info,knack=debug`. One that is no filter is warned about by name, and has no effect. What the result holds back is written when
+/// it is dropped.
+///
+/// Errors: the system gives no thread for it.
+pub fn begin_log(default: &str) -> std::io::Result<LinesGuard> {
     let (filter, refused) = chosen(VARIABLES.map(|name| (name, std::env::var(name))), default);
+    let (lines, guard) = Lines::start(std::io::stderr(), left_out)?;
     tracing_subscriber::fmt()
         .json()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(move || lines.clone())
         .init();
     for text in refused {
         tracing::warn!("{text}");
     }
+    Ok(guard)
+}
+
+/// The line of the log in the place of others.
+fn left_out(count: u64) -> String {
+    format!(
+        r#"{{"level":"WARN","fields":{{"message":"lines of the log were left out, since it is not read as fast as it is written","count":{count}}},"target":"knack_telemetry::log"}}"#
+    )
 }
 
 /// The filter, and what is wrong with variables that are none.

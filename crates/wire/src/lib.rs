@@ -15,7 +15,7 @@ pub mod own_files;
 pub mod request;
 pub mod route;
 mod seen;
-mod stored;
+pub mod stored;
 mod turn;
 mod usage;
 

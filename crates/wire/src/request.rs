@@ -207,6 +207,7 @@ impl Request {
 
 /// The facts of a request that decisions about it depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 pub struct View {
     /// The model asked for.
     pub model: String,
@@ -216,6 +217,8 @@ pub struct View {
     pub max_tokens: Option<u64>,
     /// Number of answers asked for (`n`, `candidateCount`); 1 if absent.
     pub candidates: u64,
+    /// True if the client asks its provider to keep the answer for reading it by its id (Chat).
+    pub stored: bool,
     /// True if the answer must follow a format (`response_format` and its like), so text is held to the turn's end.
     pub structured: bool,
     /// Names of the client's own tools, in order.

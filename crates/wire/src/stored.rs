@@ -1,8 +1,10 @@
-//! What a client sees of a response that the upstream keeps, when it reads it by its id (Responses).
+//! What a client sees of an answer that the upstream keeps, when it reads it by its id (Responses, Chat).
 //!
 //! The upstream keeps what it was sent and what it said: texts and tools of skills, calls of ours, and several responses
 //! where the client has one. A [`StoredView`] is remembered with the answer and puts what is read later into the client's
 //! terms.
+
+mod chat;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, Edits, Span};
 use crate::seen::OWN_CALL;
+
+pub(crate) use chat::{FINISH, MESSAGE};
+pub use chat::{ListedCompletion, MessageChange, SentMessages, completions_page, list, list_elements, list_ids};
 
 /// Most bytes of the members of a view: what an application sends as its instructions and tools, and a long answer, fit.
 /// It is half of a record, whose messages must have room beside it.
@@ -32,9 +37,15 @@ pub struct StoredView {
     pub crowded: bool,
     /// The other responses of the same answer, by the ids under which the upstream keeps them.
     pub rounds: Vec<String>,
+    /// Where the messages of round 1 are not the client's (Chat). Views of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<SentMessages>,
+    /// This is the note of rounds that the client was not shown: the id of the answer that they are parts of (Chat).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub part_of: String,
 }
 
-/// A page of a response's input items.
+/// A page of a response's input items, or of completions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemPage {
     /// The list in the client's terms.
@@ -51,20 +62,30 @@ impl StoredView {
             hidden: Vec::new(),
             crowded: false,
             rounds: Vec::new(),
+            messages: None,
+            part_of: String::new(),
+        }
+    }
+
+    /// The note of rounds that are parts of an answer.
+    pub(crate) fn part(answer: String, rounds: Vec<String>) -> Self {
+        Self {
+            rounds,
+            part_of: answer,
+            ..Self::new()
         }
     }
 
     /// Bytes that it takes.
     pub fn size(&self) -> usize {
-        let ids = self.hidden.iter().chain(&self.rounds);
+        let ids = self.hidden.iter().chain(&self.rounds).chain([&self.part_of]);
         self.members_size() + ids.map(|id| size_of::<String>() + id.len()).sum::<usize>()
     }
 
     fn members_size(&self) -> usize {
         let members = self.members.iter();
-        members
-            .map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len())
-            .sum()
+        let members = members.map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len());
+        members.sum::<usize>() + self.messages.as_ref().map_or(0, SentMessages::size)
     }
 
     /// Hides what the answers before hide, too: an upstream may list their items with those of this request.
@@ -81,8 +102,12 @@ impl StoredView {
     pub(crate) fn bound(&mut self) {
         if self.members_size() > MAX_MEMBERS_BYTES {
             self.members.remove("output");
+            self.members.remove(MESSAGE);
         }
         if self.members_size() > MAX_MEMBERS_BYTES {
+            if let Some(messages) = &mut self.messages {
+                messages.forget();
+            }
             self.members.retain(|_, value| value.len() < SHORT);
             for (key, nothing) in [("instructions", "null"), ("tools", "[]")] {
                 self.members.entry(key.to_owned()).or_insert_with(|| nothing.to_owned());
@@ -99,15 +124,7 @@ impl StoredView {
         let Some(top) = object_of(body, "response") else {
             return body.to_vec();
         };
-        let mut edits = Edits::new();
-        if let Some(own) = json::get(body, top, "id") {
-            edits.replace(own, json::quoted(id));
-        }
-        for (key, value) in &self.members {
-            if let Some(own) = json::get(body, top, key) {
-                edits.replace(own, value.clone());
-            }
-        }
+        let mut edits = self.named(body, top, id);
         if !self.members.contains_key("output")
             && let Some(output) = json::get(body, top, "output")
             && let Ok(items) = json::elements(body, output)
@@ -117,45 +134,35 @@ impl StoredView {
         edits.apply(body)
     }
 
+    /// What puts the id that the client knows, and the members that it is to see, in place of an object's own.
+    fn named(&self, body: &[u8], top: Span, id: &str) -> Edits {
+        let mut edits = Edits::new();
+        if let Some(own) = json::get(body, top, "id") {
+            edits.replace(own, json::quoted(id));
+        }
+        // Those of a choice are not of the object.
+        let members = self
+            .members
+            .iter()
+            .filter(|(key, _)| !matches!(key.as_str(), MESSAGE | FINISH));
+        for (key, value) in members {
+            if let Some(own) = json::get(body, top, key) {
+                edits.replace(own, value.clone());
+            }
+        }
+        edits
+    }
+
     /// A page of input items without those that are not the client's, and at most `most` of them; `None`: it is no list.
     pub fn page(&self, body: &[u8], most: usize) -> Option<ItemPage> {
-        let top = object_of(body, "list")?;
-        let items = json::elements(body, json::get(body, top, "data")?).ok()?;
+        let (top, items) = listed(body)?;
         let gone: HashSet<usize> = self.hidden_of(body, &items).into_iter().collect();
         let own = (0..items.len()).filter(|at| !gone.contains(at));
         let mut kept: Vec<Span> = own.map(|at| items[at]).collect();
         let is_cut = kept.len() > most;
         kept.truncate(most);
-        let has_more = json::get(body, top, "has_more").is_some_and(|more| more.of(body) == b"true");
-        let next = items.last().filter(|_| kept.is_empty() && has_more);
-        let next = next.and_then(|item| json::get_text(body, *item, "id").map(std::borrow::Cow::into_owned));
-        let id_of = |item: Option<&Span>| {
-            let id = item.and_then(|item| json::get(body, *item, "id"));
-            id.map_or(&b"null"[..], |id| id.of(body)).to_vec()
-        };
-        let data = kept
-            .iter()
-            .map(|item| item.of(body))
-            .collect::<Vec<_>>()
-            .join(&b","[..]);
-        let mut members = vec![
-            ("data", [b"[", data.as_slice(), b"]"].concat()),
-            ("first_id", id_of(kept.first())),
-            ("last_id", id_of(kept.last())),
-        ];
-        if is_cut {
-            members.push(("has_more", b"true".to_vec()));
-        }
-        let mut edits = Edits::new();
-        for (key, value) in members {
-            if let Some(own) = json::get(body, top, key) {
-                edits.replace(own, value);
-            }
-        }
-        Some(ItemPage {
-            body: edits.apply(body),
-            next,
-        })
+        let kept: Vec<Vec<u8>> = kept.iter().map(|item| item.of(body).to_vec()).collect();
+        Some(list_of(body, top, &items, &kept, is_cut))
     }
 
     /// Places of the items that are not the client's.
@@ -173,6 +180,46 @@ impl StoredView {
         };
         (0..items.len()).filter(|at| is_hidden(items[*at])).collect()
     }
+}
+
+/// A list and its elements; `None`: it is no list.
+fn listed(body: &[u8]) -> Option<(Span, Vec<Span>)> {
+    let top = object_of(body, "list")?;
+    let items = json::elements(body, json::get(body, top, "data")?).ok()?;
+    Some((top, items))
+}
+
+/// A list with these elements in place of its own, which are `items`; `is_cut`: there are more behind them.
+fn list_of(body: &[u8], top: Span, items: &[Span], kept: &[Vec<u8>], is_cut: bool) -> ItemPage {
+    let id_of = |item: Option<&Vec<u8>>| {
+        let id = item.and_then(|item| Some((item, json::get(item, Span::new(0, item.len()), "id")?)));
+        id.map_or(&b"null"[..], |(item, id)| id.of(item)).to_vec()
+    };
+    let mut members = vec![
+        ("data", [b"[", kept.join(&b","[..]).as_slice(), b"]"].concat()),
+        ("first_id", id_of(kept.first())),
+        ("last_id", id_of(kept.last())),
+    ];
+    if is_cut {
+        members.push(("has_more", b"true".to_vec()));
+    }
+    let mut edits = Edits::new();
+    for (key, value) in members {
+        if let Some(own) = json::get(body, top, key) {
+            edits.replace(own, value);
+        }
+    }
+    ItemPage {
+        body: edits.apply(body),
+        next: next_of(body, top, items).filter(|_| kept.is_empty()),
+    }
+}
+
+/// The id of the last element of a list, if there are more behind it.
+fn next_of(body: &[u8], top: Span, items: &[Span]) -> Option<String> {
+    let has_more = json::get(body, top, "has_more").is_some_and(|more| more.of(body) == b"true");
+    let last = items.last().filter(|_| has_more)?;
+    json::get_text(body, *last, "id").map(std::borrow::Cow::into_owned)
 }
 
 /// Bytes below which a member stays beside ones that are too large: ids, times and usage.

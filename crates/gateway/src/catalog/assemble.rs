@@ -50,9 +50,15 @@ impl Snapshot {
         }
     }
 
+    /// Whether the runtime is switched off: requests pass as they are, nothing is offered, and nothing runs. Whoever serves from
+    /// this snapshot asks here; the answer itself comes with the settings.
+    pub fn is_suspended(&self) -> bool {
+        self.runtime.suspend
+    }
+
     /// The skills that are served: none of mode Never, and none at all while the runtime is suspended.
     pub fn served(&self) -> impl Iterator<Item = &CatalogEntry> {
-        let suspended = self.runtime.suspend;
+        let suspended = self.is_suspended();
         let entries = self.catalog.entries().iter();
         entries.filter(move |entry| !suspended && entry.mode != ActivationMode::Never)
     }

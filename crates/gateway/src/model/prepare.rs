@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use knack_serving::aside;
 use knack_skill::plan::{Note, Plan};
 use knack_vocabulary::HEADER_SKILLS;
 use knack_wire::{Fault, Format, Injection, ModelRoute, View};
 
+use crate::budget::HeldBody;
 use crate::catalog::Snapshot;
 use crate::state::Gateway;
+use crate::user_files::named::Named;
 use crate::{code_tools, inject};
 
 /// A request that was read, with the decision about it.
@@ -28,10 +29,12 @@ pub(super) async fn read_request(
     gateway: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     route: ModelRoute,
-    (bytes, names_files): (Bytes, bool),
-    header: Result<Option<String>, Fault>,
+    (held, named): (&HeldBody, &Named),
+    headers: &HeaderMap,
 ) -> Result<Prepared, Fault> {
+    let header = skills_header(headers);
     let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
+    let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
     aside(bytes.len(), move || {
         let request = knack_wire::Request::parse(route, bytes)?;
         prepare(request, header, &snapshot, (&gateway, names_files))
@@ -52,7 +55,7 @@ fn prepare(
     code_tools::unblock(&mut view, is_missing);
     let run_code = code_tools::run_code(&view, format, is_missing);
     let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
-    let (injection, injecting) = if snapshot.runtime.suspend {
+    let (injection, injecting) = if snapshot.is_suspended() {
         plan.off = true;
         plan.notes.push(Note {
             skill: None,
@@ -85,7 +88,7 @@ fn expands(view: &View, (plan, injection): (&Plan, &Injection), format: Format) 
 }
 
 /// All values of `x-knack-skills`, joined as one list.
-pub(super) fn skills_header(headers: &HeaderMap) -> Result<Option<String>, Fault> {
+fn skills_header(headers: &HeaderMap) -> Result<Option<String>, Fault> {
     let values: Result<Vec<&str>, _> = headers.get_all(HEADER_SKILLS).iter().map(HeaderValue::to_str).collect();
     let values = values.map_err(|_| {
         Fault::bad(

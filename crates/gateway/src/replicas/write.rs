@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use knack_hub_api::client::HubError;
-use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue};
+use knack_hub_api::{KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptKey, KeptValue};
 use knack_memory::MemoryShare;
 use knack_wire::history::{Caller, TurnRecord};
 use tokio::sync::mpsc;
@@ -65,8 +65,11 @@ impl Replicas {
     /// Lets other replicas find a record of hidden turns.
     pub fn keep_record(&self, caller: &Caller, opening: KeyedHash, keys: &[KeyedHash], record: &TurnRecord) {
         // Plain data: writing it cannot fail.
-        let json = serde_json::to_vec(record).unwrap_or_default();
-        self.enqueue(caller, keys, Some(opening), Plain::Record(json.into()));
+        let json = Bytes::from(serde_json::to_vec(record).unwrap_or_default());
+        // An answer that the provider stores may have more rounds than a value has keys.
+        for keys in keys.chunks(KEPT_MAX_KEYS) {
+            self.enqueue(caller, keys, Some(opening), Plain::Record(json.clone()));
+        }
     }
 
     /// Lets other replicas find the files of a response; of several with one name the last.

@@ -195,10 +195,13 @@ impl Drive {
         let from = out.len();
         let has_tools = !self.injection.tools().is_empty();
         self.may_answer_lost = calls.is_empty() && edits.is_empty() && has_tools && !self.transparent && self.goes_on();
-        if self.repeats_request() && !(self.injection.is_empty() && edits.is_empty()) {
+        if self.must_read() && !(self.injection.is_empty() && edits.is_empty()) {
             self.transparent = false;
         }
         self.body = self.request.apply(&self.injection, edits);
+        if !self.transparent {
+            self.codec.sent(&self.request, &self.body);
+        }
         if calls.is_empty() {
             self.send(Duration::ZERO, now, out);
         } else {
@@ -286,10 +289,16 @@ impl Drive {
         self.request.format() == Format::Responses && keys.iter().any(|key| self.request.present(key).is_some())
     }
 
-    /// True if the answer repeats members of the request, so that it has to be read where any of them was changed.
-    fn repeats_request(&self) -> bool {
+    /// True if the answer has to be read where anything of the request was changed: it repeats members of it, or a client
+    /// can read it later by its id, with what it was asked.
+    fn must_read(&self) -> bool {
         let is_answered = self.request.kind() == CallKind::Generate && self.view.closed.is_none();
-        is_answered && self.request.format() == Format::Responses
+        let reads = match self.request.format() {
+            Format::Responses => true,
+            Format::Chat => self.view.stored && self.view.candidates == 1,
+            Format::Messages | Format::Gemini => false,
+        };
+        is_answered && reads
     }
 
     fn keep_alive_due(&self) -> Option<Duration> {

@@ -201,12 +201,12 @@ pub struct HiddenTurns {
     pub client_calls: Vec<String>,
     /// The id of the response that the client sees.
     pub response_id: String,
-    /// The id under which the upstream keeps the state after the last round, if a client may go on from it by id
-    /// (Responses); else empty.
+    /// The id under which the upstream keeps the state after the last round, if a client may go on from it (Responses) or
+    /// read it (Chat) by an id; else empty.
     pub state: String,
     /// True if the calls of the last entry were refused at the limit of rounds and the answer can be resumed.
     pub paused: bool,
-    /// How the client is to see what the upstream keeps of the answer, if it keeps it (Responses). An answer without
+    /// How the client is to see what the upstream keeps of the answer, if it keeps it (Responses, Chat). An answer without
     /// entries is remembered for this alone.
     pub stored: Option<StoredView>,
 }

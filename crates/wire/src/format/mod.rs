@@ -197,6 +197,8 @@ pub(crate) struct Garbage(pub String);
 /// One response being rewritten: decodes what upstream sends, gathers each turn so that it can be echoed whole, and
 /// writes what the client gets. In body mode nothing is written before [`Codec::finish`].
 pub(crate) trait Codec: Debug + Send {
+    /// The body of round 1 is this one.
+    fn sent(&mut self, _request: &Request, _body: &Bytes) {}
     /// A new round begins: what was gathered of the turn is dropped, sums and shown ids stay.
     fn begin_round(&mut self);
     /// Takes in one event of a stream.
@@ -233,7 +235,8 @@ pub(crate) trait Codec: Debug + Send {
     fn visible(&self) -> Vec<Bytes>;
     /// The id of the response that the client sees.
     fn response_id(&self) -> &str;
-    /// The id under which the upstream keeps the state after the running round, if a client may go on from it by id.
+    /// The id under which the upstream keeps the state after the running round, if a client may go on from it or read it
+    /// by an id.
     fn state_id(&self) -> &str;
     /// How the client is to see what the upstream keeps of this answer; `None`: it keeps nothing that is read by an id.
     /// Without an ending the answer broke off.

@@ -60,9 +60,9 @@ pub struct TurnRecord {
     pub resumes: bool,
     /// Files that the answer's runs made.
     pub files: Vec<FileNote>,
-    /// The id under which the upstream keeps the state after the whole answer (Responses).
+    /// The id under which the upstream keeps the state after the whole answer (Responses, Chat).
     pub state: String,
-    /// What a client sees that reads the response by its id, where the upstream keeps it (Responses). Records of earlier
+    /// What a client sees that reads the answer by its id, where the upstream keeps it (Responses, Chat). Records of earlier
     /// versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredView>,
@@ -94,6 +94,21 @@ impl Segment {
 }
 
 impl TurnRecord {
+    /// What is needed of it by the id of its answer: the upstream has the messages.
+    #[must_use]
+    pub fn of_id(&self) -> Self {
+        Self {
+            messages: Vec::new(),
+            open_results: self.open_results.clone(),
+            client_calls: self.client_calls.clone(),
+            open_calls: self.open_calls.clone(),
+            resumes: self.resumes,
+            files: self.files.clone(),
+            state: self.state.clone(),
+            stored: self.stored.clone(),
+        }
+    }
+
     /// Bytes that it takes: those of its texts, and of the values around them.
     pub fn size(&self) -> usize {
         let pieces = self.messages.iter().chain(&self.open_results);

@@ -9,18 +9,25 @@ use crate::drive::{self, CallResult, HiddenEntry, OpenCall};
 use crate::format::dialect;
 use crate::json::{self, Span};
 use crate::route::Format;
+use crate::stored::StoredView;
 
-/// Where a record is put.
+/// Most rounds of an answer that are noted: more than a loop can have.
+const MAX_NOTED: usize = 128;
+
+/// Where the records of an answer are put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordKeys {
-    /// At most three: the record is found under each.
-    pub keys: Vec<RecordKey>,
+    /// Of its turn in the conversation: at most two, and the record is found under each. None if nothing of it is hidden.
+    pub turn: Vec<RecordKey>,
+    /// Of its id, if the upstream keeps it ([`TurnRecord::of_id`]). A place of its own: an answer that says the same once
+    /// more takes the keys of the turn.
+    pub id: Option<RecordKey>,
     /// That of the conversation's beginning, shared by all of its records ([`super::opening`]).
     pub opening: RecordKey,
 }
 
-/// The keys of an answer: the request's chain with the visible answer at its end, and the ids of the client's calls.
-/// The record is put under all of them before the end marker is sent. `request` is the chain of the body as the client
+/// The keys of an answer: the request's chain with the visible answer at its end, the ids of the client's calls, and its own
+/// id. The records are put under them before the end marker is sent. `request` is the chain of the body as the client
 /// sent it.
 pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> RecordKeys {
     let mut visible = vec![b'['];
@@ -40,12 +47,10 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> Re
     // An answer that reads as several turns cannot be put back in place of one (Responses, outputs of hosted tools).
     let chain = (turns.len() <= 1).then(|| caller.chain_key(&link));
     let is_kept = !answer.state.is_empty() || answer.stored.is_some();
-    let response = is_kept.then(|| caller.response_key(&answer.response_id));
-    let keys = chain
-        .into_iter()
-        .chain(caller.calls_key(request.format, &answer.client_calls));
+    let calls = caller.calls_key(request.format, &answer.client_calls);
     RecordKeys {
-        keys: keys.chain(response).collect(),
+        turn: chain.into_iter().chain(calls).collect(),
+        id: is_kept.then(|| caller.response_key(&answer.response_id)),
         opening: caller.opening_key(&opening),
     }
 }
@@ -54,16 +59,35 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> Re
 pub fn response_keys(caller: &Caller, answer: &drive::HiddenTurns) -> RecordKeys {
     let key = caller.response_key(&answer.response_id);
     RecordKeys {
-        keys: vec![key],
+        turn: Vec::new(),
+        id: Some(key),
         // No conversation begins so: requests are not searched for turns that nothing hides in.
         opening: key,
     }
 }
 
+/// The note that the other rounds of an answer are parts of it, and its keys: the upstream lists all of them (Chat). `None`:
+/// it has one round.
+pub fn round_note(caller: &Caller, id: &str, record: &TurnRecord) -> Option<(Vec<RecordKey>, TurnRecord)> {
+    let stored = record.stored.as_ref()?;
+    let rounds = [&record.state].into_iter().chain(&stored.rounds);
+    let keys: Vec<RecordKey> = rounds
+        .filter(|round| *round != id && !round.is_empty())
+        .take(MAX_NOTED)
+        .map(|round| caller.response_key(round))
+        .collect();
+    let note = TurnRecord {
+        state: record.state.clone(),
+        stored: Some(StoredView::part(id.to_owned(), Vec::new())),
+        ..TurnRecord::default()
+    };
+    (!keys.is_empty()).then_some((keys, note))
+}
+
 /// The record of a loop, or `None` if it is too large to be remembered ([`MAX_RECORD_BYTES`]). Where the upstream keeps the
-/// state (Responses), one that is too large is kept without its messages: a client that goes on by id needs the id of the
-/// last round and the results that are open, and no message. A client that sends the items gets a miss. If these results do
-/// not fit, what the client may read by the id of the answer is kept.
+/// state (Responses, Chat), one that is too large is kept without its messages: a client that goes on by id, or reads by it,
+/// needs the id of the last round and the results that are open, and no message. A client that sends the items gets a miss.
+/// If these results do not fit, what the client may read by the id of the answer is kept.
 ///
 /// `render` gives the text of a load result from its reference, as it will do when the record is used; a result whose
 /// text does not begin with it is kept whole. `files` are the files that the loop's runs made.
@@ -112,7 +136,7 @@ pub fn seal(
             }
         }
     }
-    if record.size() > MAX_RECORD_BYTES && format == Format::Responses && !record.state.is_empty() {
+    if record.size() > MAX_RECORD_BYTES && !record.state.is_empty() {
         record.messages.clear();
     }
     if record.size() > MAX_RECORD_BYTES && record.stored.is_some() {
@@ -182,4 +206,32 @@ fn cut_all(element: &str, results: &[CallResult], render: &mut dyn FnMut(&str) -
     }
     piece.push(Segment::Raw(rest));
     piece
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::HistorySecret;
+
+    #[test]
+    fn the_other_rounds_of_an_answer_are_noted_under_their_ids() {
+        let caller = Caller::new(&HistorySecret::new([7; 32]), b"Bearer k");
+        let note = |state: &str, rounds: &[&str]| {
+            let record = TurnRecord {
+                state: state.to_owned(),
+                stored: Some(StoredView {
+                    rounds: rounds.iter().map(|&id| id.to_owned()).collect(),
+                    ..StoredView::default()
+                }),
+                ..TurnRecord::default()
+            };
+            let (keys, note) = round_note(&caller, "c1", &record)?;
+            Some((keys, note.state, note.stored.unwrap_or_default().part_of))
+        };
+        let keys = |ids: &[&str]| ids.iter().map(|id| caller.response_key(id)).collect::<Vec<_>>();
+        let of_answer = |state: &str, ids: &[&str]| Some((keys(ids), state.to_owned(), "c1".to_owned()));
+        assert_eq!(note("c3", &["c1", "c2"]), of_answer("c3", &["c3", "c2"]));
+        assert_eq!(note("c1", &[]), None, "one round");
+        assert_eq!(note("", &["c2"]), of_answer("", &["c2"]), "one that was not shown");
+    }
 }

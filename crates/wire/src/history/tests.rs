@@ -4,10 +4,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::StoredView;
 use crate::drive::{self, OpenCall};
 use crate::request::Request;
 use crate::route::{CallKind, Format, ModelRoute};
+use crate::stored::{MessageChange, SentMessages, StoredView};
 
 fn request(format: Format, body: &str) -> Request {
     let route = ModelRoute {
@@ -183,7 +183,7 @@ fn an_answer_is_found_again_by_chain_and_by_call_ids() {
         client_calls: vec!["toolu_01abcdefgh".to_owned()],
         ..drive::HiddenTurns::default()
     };
-    let stored = keys(&caller(), &first.chain(), &answer).keys;
+    let stored = keys(&caller(), &first.chain(), &answer).turn;
     assert_eq!(stored.len(), 2);
     let next = scan(&request(Format::Messages, &body(&format!("{user},{assistant}"))));
     assert_eq!(
@@ -499,6 +499,15 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
             hidden: vec!["call_1".to_owned()],
             crowded: false,
             rounds: vec!["resp_1".to_owned()],
+            messages: Some(SentMessages {
+                count: 2,
+                changes: vec![MessageChange {
+                    at: 0,
+                    sent: 1,
+                    own: vec!["{}".to_owned()],
+                }],
+            }),
+            part_of: "resp_0".to_owned(),
         }),
     };
     let bytes = serde_json::to_vec(&record).unwrap();

@@ -183,7 +183,9 @@ impl Gateway {
         let record = Arc::new(history::seal(self.format, record, Vec::new(), &mut render).unwrap());
         self.openings.insert(keys.opening);
         self.store
-            .extend(keys.keys.into_iter().map(|key| (key, Arc::clone(&record))));
+            .extend(keys.turn.into_iter().map(|key| (key, Arc::clone(&record))));
+        let by_id = keys.id.map(|key| (key, Arc::new(record.of_id())));
+        self.store.extend(by_id);
     }
 
     fn run(&mut self, call: &ToolCall) -> CallOutcome {

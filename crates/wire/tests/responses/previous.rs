@@ -23,7 +23,7 @@ impl history::ResultTexts for Silent {
     }
 }
 
-/// One request of a client that goes on from a response by its id, with a store of one record.
+/// One request of a client that goes on from a response by its id, with a store of one answer.
 pub(super) fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history::TurnRecord>)]) -> String {
     let request = request(Format::Responses, body);
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
@@ -69,7 +69,8 @@ pub(super) fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey
     let record = played.record.as_ref().unwrap();
     let keys = history::keys(&caller, &scan.chain(), record);
     let sealed = history::seal(Format::Responses, record, Vec::new(), &mut |_| None).unwrap();
-    vec![(keys.keys, Arc::new(sealed))]
+    let by_id = Arc::new(sealed.of_id());
+    vec![(keys.turn, Arc::new(sealed)), (keys.id.into_iter().collect(), by_id)]
 }
 
 #[test]

@@ -236,17 +236,9 @@ impl Follower {
         }
     }
 
-    /// From the mirror to a snapshot.
-    async fn rebuild(&mut self) {
-        let Some(line) = self.mirror.settings().cloned() else {
-            return;
-        };
-        self.serving
-            .age
-            .set_limit(Duration::from_secs(line.max_snapshot_age_seconds));
-        let served = || self.mirror.served();
-        let created: Vec<(SkillRef, i64)> = served().map(|(id, line)| (id.clone(), line.created)).collect();
-        let digests = served().map(|(_, skill)| skill.digest.clone()).collect();
+    /// Fetches what the mirror serves, and keeps nothing else. Returns what could not be fetched; of those the sources before stay.
+    async fn read_sources(&mut self) -> Vec<SourceReport> {
+        let digests = self.mirror.served().map(|(_, skill)| skill.digest.clone()).collect();
         let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
         let pause = self
             .retry
@@ -267,9 +259,23 @@ impl Follower {
             };
             self.sources.extend(now.map(|now| (id.clone(), now)));
         }
-        let names = names::owners(created, self.client.client_namespace(), &self.runtime.namespace);
         let in_use: HashSet<&str> = self.mirror.served().map(|(_, skill)| skill.digest.as_str()).collect();
         self.content.retain(|digest| in_use.contains(digest));
+        reports
+    }
+
+    /// From the mirror to a snapshot.
+    async fn rebuild(&mut self) {
+        let Some(line) = self.mirror.settings().cloned() else {
+            return;
+        };
+        self.serving
+            .age
+            .set_limit(Duration::from_secs(line.max_snapshot_age_seconds));
+        let served = self.mirror.served();
+        let created: Vec<(SkillRef, i64)> = served.map(|(id, line)| (id.clone(), line.created)).collect();
+        let reports = self.read_sources().await;
+        let names = names::owners(created, self.client.client_namespace(), &self.runtime.namespace);
         let (settings, node) = settings_from_line(&self.runtime, &line);
         if let Err(error) = self.pay_for_catalog() {
             tracing::warn!(runtime = %self.runtime, client_namespace = self.client.client_namespace(), %error,

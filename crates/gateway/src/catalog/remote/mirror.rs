@@ -128,9 +128,14 @@ impl Mirror {
         self.runtime.as_ref()
     }
 
+    /// Whether the hub says that the runtime is switched off. So it is before the settings are known.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.runtime.as_ref().is_none_or(|runtime| runtime.suspend)
+    }
+
     /// The served lines, by identity. Empty while the runtime is suspended.
     pub fn served(&self) -> impl Iterator<Item = (&SkillRef, &SkillLine)> + Clone {
-        let suspended = self.runtime.as_ref().is_none_or(|runtime| runtime.suspend);
+        let suspended = self.is_suspended();
         self.skills.iter().filter(move |_| !suspended)
     }
 

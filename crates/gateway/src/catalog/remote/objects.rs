@@ -172,6 +172,29 @@ mod tests {
         }
     }
 
+    /// The object of the skill is at a version that this runtime does not serve, and stays in service with the one before, which
+    /// has an object of its own by now.
+    #[test]
+    fn a_held_revision_is_the_skill_and_none_of_its_versions_by_number() {
+        let rows = [
+            ("team", "word", "a-1", Some(("word", 0)), "1.2.0"),
+            ("team", "word-v1", "a-2", Some(("word", 1)), "1.2.0"),
+            ("team", "word-v3", "a-3", Some(("word", 3)), "1.3.0"),
+        ];
+        let snapshot = snapshot(&rows, None);
+        for (reference, expected) in [
+            ("word", Some("team/word")),
+            ("skill_knack_a1", Some("team/word")),
+            ("skill_knack_a1:1", Some("team/word-v1")),
+            ("skill_knack_a1:2", None),
+            ("word@~1.2", Some("team/word-v1")),
+            ("word@^1", Some("team/word-v3")),
+            ("word@2.0.0", None),
+        ] {
+            assert_eq!(named(&snapshot, reference).as_deref(), expected, "{reference}");
+        }
+    }
+
     #[test]
     fn no_skill_takes_the_id_of_another_object() {
         for id in ["skill_knack_a1", "skill_knack_a1:1"] {

@@ -72,7 +72,7 @@ pub async fn fetch_skill(
     let Some(settings) = mirror.settings() else {
         return Err(format!("the hub sent no data about SkillRuntime {runtime}").into());
     };
-    if settings.suspend {
+    if mirror.is_suspended() {
         return Err(format!("SkillRuntime {runtime} is suspended (spec.suspend)").into());
     }
     let Some((_, line)) = mirror.served().find(|(served, _)| *served == id) else {

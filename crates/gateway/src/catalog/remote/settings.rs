@@ -43,6 +43,7 @@ pub(super) fn settings_from_line(name: &RuntimeName, line: &RuntimeLine) -> (Run
                 },
                 mode: pin.mode.map(activation_from_name),
                 inputs: pin.inputs.clone(),
+                version: None,
             })
             .collect(),
         config: ConfigValues::AtHub,

@@ -10,6 +10,8 @@ use crate::drive::values::{
 };
 use crate::format::{Ending, dialect, splice};
 use crate::request::ToolChoice;
+use crate::route::Format;
+use crate::stored::StoredView;
 
 impl Drive {
     /// A turn is complete: hand it out, or run what is ours.
@@ -274,13 +276,23 @@ impl Drive {
     }
 
     /// What is to be remembered of an answer that ends here, although its loop does not: the client was shown the id of a
-    /// response that the upstream keeps, with what is ours in it.
+    /// response that the upstream keeps, with what is ours in it; or the upstream lists what it keeps (Chat), and the
+    /// client was shown no answer.
     pub fn broken(&self) -> Option<HiddenTurns> {
-        let is_shown = self.head_sent && self.stream == Some(true) && self.state != DriveState::Done;
-        let stored = is_shown.then(|| self.codec.stored(None)).flatten()?;
-        let id = self.codec.response_id().to_owned();
+        if self.state == DriveState::Done {
+            return None;
+        }
+        let is_shown = self.head_sent && self.stream == Some(true);
+        let (stored, id) = (self.codec.stored(None)?, self.codec.response_id().to_owned());
+        let (state, stored) = if is_shown {
+            (id.clone(), stored)
+        } else if self.request.format() == Format::Chat {
+            (String::new(), StoredView::part(id.clone(), stored.rounds))
+        } else {
+            return None;
+        };
         Some(HiddenTurns {
-            state: id.clone(),
+            state,
             response_id: id,
             stored: Some(stored),
             ..HiddenTurns::default()

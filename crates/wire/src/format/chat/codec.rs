@@ -1,6 +1,8 @@
 //! One Chat answer being rewritten: chunks and bodies in, chunks or one body out.
 
+mod kept;
 mod turn;
+mod view;
 mod whole;
 mod write;
 
@@ -8,12 +10,15 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use self::kept::KeptAnswer;
 use self::turn::{CallParts, ChatTurn};
 use super::layout::{ChatLayout, PartSource, blank};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, FramePart, Garbage, UnitKind};
 use crate::frame::SseEvent;
 use crate::json::{self, Span, ValueKind};
+use crate::request::Request;
+use crate::stored::StoredView;
 use crate::turn::Gathered;
 use crate::usage::UsageSum;
 
@@ -38,13 +43,16 @@ pub(super) struct ChatCodec {
     shown_ids: Vec<String>,
     next_index: u64,
     turn: ChatTurn,
+    /// The upstream keeps the answer, and what it got for it.
+    kept: Option<KeptAnswer>,
 }
 
 impl ChatCodec {
-    pub(super) fn new(wants_usage: bool, options: CodecOptions) -> Self {
+    pub(super) fn new(request: &Request, wants_usage: bool, options: CodecOptions) -> Self {
         Self {
             wants_usage,
             options,
+            kept: KeptAnswer::of(request),
             ..Self::default()
         }
     }
@@ -76,6 +84,11 @@ impl ChatCodec {
     }
 
     fn remember_identity(&mut self, raw: &[u8], layout: &ChatLayout) {
+        if let Some(kept) = self.kept.as_mut().filter(|kept| kept.id.is_empty())
+            && let Some(id) = layout.value(raw, "id").and_then(|span| json::text(raw, span))
+        {
+            kept.id = id.into_owned();
+        }
         for key in IDENTITY {
             if !self.first.iter().any(|(name, _)| *name == key)
                 && let Some(span) = layout.value(raw, key)
@@ -162,9 +175,18 @@ impl ChatCodec {
 }
 
 impl Codec for ChatCodec {
+    fn sent(&mut self, request: &Request, body: &Bytes) {
+        if let Some(kept) = &mut self.kept {
+            kept.sent(request, body);
+        }
+    }
+
     fn begin_round(&mut self) {
         self.shown_text = self.joined_text();
         self.usage.close_round();
+        if let Some(kept) = &mut self.kept {
+            kept.begin_round(&self.turn);
+        }
         self.turn = ChatTurn::default();
     }
 
@@ -371,8 +393,13 @@ impl Codec for ChatCodec {
         &self.id
     }
 
-    fn state_id(&self) -> &'static str {
-        ""
+    fn state_id(&self) -> &str {
+        self.kept.as_ref().map_or("", |kept| &kept.id)
+    }
+
+    fn stored(&self, ending: Option<Ending>) -> Option<StoredView> {
+        let kept = self.kept.as_ref().filter(|_| !self.id.is_empty())?;
+        Some(self.view(kept, ending))
     }
 
     fn shown_calls(&self) -> &[String] {

@@ -36,7 +36,11 @@ impl AnswerDialect for Chat {
     }
 
     fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec> {
-        Box::new(codec::ChatCodec::new(request::asks_for_usage(request), options))
+        Box::new(codec::ChatCodec::new(
+            request,
+            request::asks_for_usage(request),
+            options,
+        ))
     }
 
     fn error_body(&self, fault: &Fault) -> Vec<u8> {

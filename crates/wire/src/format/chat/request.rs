@@ -32,6 +32,7 @@ impl RequestDialect for super::Chat {
                 .is_some_and(|span| request.bytes(span) == b"true"),
             max_tokens: uint("max_completion_tokens").or_else(|| uint("max_tokens")),
             candidates: uint("n").unwrap_or(1),
+            stored: is_stored(request),
             structured,
             client_tools: client_tools(request),
             tool_choice: request
@@ -131,6 +132,13 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
         Some(kind @ ("function" | "custom")) => splice::named_tool(src, span, &[kind, "name"]),
         _ => ToolChoice::Auto,
     }
+}
+
+/// True if the upstream keeps the answer.
+pub(super) fn is_stored(request: &Request) -> bool {
+    request
+        .value("store")
+        .is_some_and(|span| request.bytes(span) == b"true")
 }
 
 /// True if the client asked for usage in its stream.

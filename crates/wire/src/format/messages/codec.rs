@@ -149,6 +149,33 @@ impl MessagesCodec {
         Ok(())
     }
 
+    /// An event of an open block: bytes, or its end. Errors: arguments that belong to no open call.
+    fn block_event(
+        &mut self,
+        raw: &Bytes,
+        delta: Option<Span>,
+        closes: bool,
+        layout: &mut MessagesLayout,
+    ) -> Result<FramePart, Garbage> {
+        let index = layout.index.and_then(|span| json::uint(raw, span));
+        let at = self.open_block_at(index);
+        self.input_has_call(raw, delta, at)?;
+        let Some(at) = at else {
+            return Ok(FramePart::Other);
+        };
+        layout.block = Some(at);
+        let block = &mut self.turn.blocks[at];
+        if closes {
+            block.closed = true;
+            return Ok(FramePart::UnitEnd { id: number(at) });
+        }
+        if let Some(delta) = delta {
+            self.turn.gathered += delta.len();
+            block.merge(raw, delta);
+        }
+        Ok(FramePart::UnitBytes { id: number(at) })
+    }
+
     /// Errors: arguments that belong to no open call.
     fn event(
         &mut self,
@@ -182,24 +209,8 @@ impl MessagesCodec {
             }
             "content_block_delta" | "content_block_stop" => {
                 layout.index = value("index");
-                let index = layout.index.and_then(|span| json::uint(raw, span));
-                let delta = value("delta");
-                let at = self.open_block_at(index);
-                self.input_has_call(raw, delta, at)?;
-                let Some(at) = at else {
-                    return Ok(vec![FramePart::Other]);
-                };
-                layout.block = Some(at);
-                let block = &mut self.turn.blocks[at];
-                if kind == "content_block_stop" {
-                    block.closed = true;
-                    return Ok(vec![FramePart::UnitEnd { id: number(at) }]);
-                }
-                if let Some(delta) = delta {
-                    self.turn.gathered += delta.len();
-                    block.merge(raw, delta);
-                }
-                vec![FramePart::UnitBytes { id: number(at) }]
+                let closes = kind == "content_block_stop";
+                vec![self.block_event(raw, value("delta"), closes, layout)?]
             }
             "message_delta" => {
                 self.report_usage(raw, whole);

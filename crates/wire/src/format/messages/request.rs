@@ -44,6 +44,7 @@ impl RequestDialect for super::Messages {
             container_skills: container::skills(request),
             code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),
             code_tool: code_tool(request, &tools),
+            stored: false,
         })
     }
 

@@ -1,0 +1,176 @@
+//! Lines that a process writes about its work, written by a thread of their own.
+//!
+//! A write to a terminal that is stopped (Ctrl-S), or to a pipe whose reader is slow, blocks for as long as that lasts. On a thread of
+//! the async runtime it would stop requests that have nothing to do with it.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+/// Lines that wait for a reader: some thousands, which is how many a busy gateway writes in a second. What comes while they wait is
+/// left out.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+/// How long the end of a process waits for a reader.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// A stream of lines. Writing to it never blocks; clones write to the same stream.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    sender: Sender<Message>,
+    state: Arc<State>,
+}
+
+/// Writes what still waits when it is dropped, for a second at most. The process holds it until its end.
+#[derive(Debug)]
+#[must_use = "lines that wait are lost without it"]
+pub struct LinesGuard(Sender<Message>);
+
+#[derive(Debug)]
+enum Message {
+    Line(Vec<u8>),
+    /// Dropped once everything before it is written.
+    End(SyncSender<()>),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting_bytes: AtomicUsize,
+    left_out: AtomicU64,
+}
+
+impl Lines {
+    /// Starts the thread that writes to `out`. `notice`: the line in the place of so many that were left out.
+    ///
+    /// Errors: the system gives no thread.
+    pub fn start(
+        out: impl Write + Send + 'static,
+        notice: impl Fn(u64) -> String + Send + 'static,
+    ) -> std::io::Result<(Self, LinesGuard)> {
+        let (sender, receiver) = channel();
+        let state = Arc::<State>::default();
+        let lines = Self {
+            sender: sender.clone(),
+            state: Arc::clone(&state),
+        };
+        std::thread::Builder::new()
+            .name("lines".to_owned())
+            .spawn(move || write_all(&receiver, &state, out, notice))?;
+        Ok((lines, LinesGuard(sender)))
+    }
+
+    /// Writes a line, with its line feed, or leaves it out if too much waits already.
+    pub fn send(&self, line: Vec<u8>) {
+        let bytes = line.len();
+        let waiting = self.state.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if waiting + bytes > WAITING_BYTES_MAX {
+            self.state.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.state.left_out.fetch_add(1, Ordering::Relaxed);
+        } else {
+            // The thread ends after the last sender.
+            let _ = self.sender.send(Message::Line(line));
+        }
+    }
+}
+
+/// Each write is one line, as the writers of logs do it.
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.send(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LinesGuard {
+    fn drop(&mut self) {
+        let (done, end) = sync_channel(0);
+        if self.0.send(Message::End(done)).is_ok() {
+            // It ends by being dropped.
+            let _ = end.recv_timeout(END_WITHIN);
+        }
+    }
+}
+
+fn write_all(messages: &Receiver<Message>, state: &State, mut out: impl Write, notice: impl Fn(u64) -> String) {
+    // A stream that is closed takes nothing: what the lines are about goes on.
+    for message in messages {
+        let left_out = state.left_out.swap(0, Ordering::Relaxed);
+        if left_out > 0 {
+            let _ = writeln!(out, "{}", notice(left_out));
+        }
+        match message {
+            Message::Line(line) => {
+                let _ = out.write_all(&line);
+                state.waiting_bytes.fetch_sub(line.len(), Ordering::Relaxed);
+            }
+            Message::End(done) => {
+                let _ = out.flush();
+                drop(done);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    /// A stream whose reader reads when it is let.
+    #[derive(Clone, Default)]
+    struct Stopped {
+        written: Arc<Mutex<Vec<u8>>>,
+        reader: Arc<Mutex<()>>,
+    }
+
+    impl Write for Stopped {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _reads = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stops_blocks_nobody_and_is_told_what_it_missed() {
+        let out = Stopped::default();
+        let stopped = out.reader.lock().unwrap();
+        let (mut lines, guard) = Lines::start(out.clone(), |count| format!("({count} left out)")).unwrap();
+        let line = format!("{}\n", "x".repeat(1023));
+        let sent = 3 * WAITING_BYTES_MAX / line.len();
+        for _ in 0..sent {
+            lines.write_all(line.as_bytes()).unwrap();
+        }
+        assert_eq!(lines.state.waiting_bytes.load(Ordering::Relaxed), WAITING_BYTES_MAX);
+        drop(stopped);
+        drop(guard);
+        let written = String::from_utf8(out.written.lock().unwrap().clone()).unwrap();
+        let missed = sent - WAITING_BYTES_MAX / line.len();
+        assert!(written.contains(&format!("({missed} left out)\n")), "{missed}");
+        assert_eq!(written.matches(&line).count(), sent - missed);
+        assert_eq!(lines.state.waiting_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn lines_are_written_in_order_before_the_process_ends() {
+        let out = Stopped::default();
+        let (lines, guard) = Lines::start(out.clone(), |_| String::new()).unwrap();
+        for number in 0..100 {
+            lines.send(format!("{number}\n").into_bytes());
+        }
+        drop(guard);
+        let expected: String = (0..100).map(|number| format!("{number}\n")).collect();
+        assert_eq!(*out.written.lock().unwrap(), expected.as_bytes());
+    }
+}

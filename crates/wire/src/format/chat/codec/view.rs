@@ -1,0 +1,90 @@
+//! How a client is to see an answer that the upstream keeps.
+
+use super::ChatCodec;
+use super::kept::KeptAnswer;
+use super::turn::ChatTurn;
+use crate::format::chat::layout::Choice;
+use crate::format::{self, Decoded, Ending};
+use crate::json;
+use crate::stored::{FINISH, MESSAGE, StoredView};
+use crate::turn::Gathered;
+
+impl ChatCodec {
+    pub(super) fn view(&self, kept: &KeptAnswer, ending: Option<Ending>) -> StoredView {
+        let mut view = kept.begun(&self.turn);
+        match ending {
+            // What can be read is round 1.
+            None => {
+                view.rounds.push(kept.id.clone());
+                view.rounds.retain(|id| !id.is_empty() && *id != self.id);
+            }
+            Some(ending) if !view.hidden.is_empty() || !view.rounds.is_empty() => self.answer(ending, &mut view),
+            Some(_) => {}
+        }
+        view
+    }
+
+    /// Members of which a loop has others than its last round.
+    fn answer(&self, ending: Ending, view: &mut StoredView) {
+        let mut set = |key: &str, value: Vec<u8>| {
+            let value = String::from_utf8_lossy(&value).into_owned();
+            view.members.insert(key.to_owned(), value);
+        };
+        set(MESSAGE, self.shown_message());
+        let reason = match ending {
+            Ending::AsCame => self.turn.reason().map(|reason| json::quoted(&reason)),
+            Ending::ClientCalls => Some(b"\"tool_calls\"".to_vec()),
+            Ending::Limit => Some(b"\"length\"".to_vec()),
+        };
+        let created = self.first.iter().find(|(key, _)| *key == "created");
+        let created = created.map(|(_, value)| value.clone());
+        for (key, value) in [(FINISH, reason), ("usage", self.usage.total()), ("created", created)] {
+            if let Some(value) = value {
+                set(key, value);
+            }
+        }
+    }
+
+    /// The message of the whole answer: members of the last turn, the text of all.
+    fn shown_message(&self) -> Vec<u8> {
+        let mut message = match self.turn.body.as_ref().and_then(message_of) {
+            Some((raw, choice)) => {
+                let mut own = Gathered::default();
+                let members = choice.members.iter().map(|member| (member.key.of(raw), member.value));
+                for (key, value) in members.filter(|(key, _)| *key != b"tool_calls") {
+                    own.set(&String::from_utf8_lossy(key), Gathered::new(raw, value));
+                }
+                own
+            }
+            None => self.turn.message.clone(),
+        };
+        let text = self.joined_text();
+        let text = if text.is_empty() {
+            Gathered::Raw(b"null".to_vec())
+        } else {
+            Gathered::Text(text)
+        };
+        message.set("content", text);
+        self.message(&message, |call| call.shown.is_some())
+    }
+}
+
+impl ChatTurn {
+    /// Why it ended, in the upstream's word.
+    fn reason(&self) -> Option<String> {
+        let last = self.body.as_ref().or(self.stop.as_ref())?;
+        let format::Layout::Chat(layout) = &last.layout else {
+            return None;
+        };
+        layout.reason(&last.raw).map(std::borrow::Cow::into_owned)
+    }
+}
+
+/// The message of a body that has one in its choices.
+fn message_of(body: &Decoded) -> Option<(&[u8], &Choice)> {
+    let format::Layout::Chat(layout) = &body.layout else {
+        return None;
+    };
+    let choice = layout.choice.as_ref().filter(|choice| !choice.at_root)?;
+    Some((&body.raw[..], choice))
+}

@@ -1,0 +1,138 @@
+//! Chat completions that the upstream keeps: what is remembered of an answer, so that it is read by its id as it was shown
+//! (docs/design/wire-formats.md#stored-completions).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+#[path = "support/chat.rs"]
+mod bodies;
+mod support;
+
+use bodies::*;
+use knack_wire::{Format, HiddenTurns, Injection, StoredView};
+use serde_json::{Value, json as value};
+use support::*;
+
+const ASK: &str = r#"{"model":"gpt-x","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"2+3?"}],"store":true}"#;
+
+/// What is remembered of an exchange, and how its answer is read.
+fn remembered(ask: &str, injection: Injection, answers: &[Answer]) -> (HiddenTurns, StoredView) {
+    let played = play_pieces(request(Format::Chat, ask), injection, settings(), answers, 9);
+    let record = played.record.expect("an answer that is kept is remembered");
+    let view = record.stored.clone().expect("with what is shown of it");
+    (record, view)
+}
+
+/// A stored completion as its client reads it.
+fn read(view: &StoredView, body: &str) -> Value {
+    let mut body: Value = serde_json::from_str(body).unwrap();
+    body["tools"] = value!([{"type": "function", "function": {"name": "skill_run"}}]);
+    serde_json::from_slice(&view.completion(body.to_string().as_bytes(), "c1")).unwrap()
+}
+
+fn own_call() -> String {
+    call("call_s", "skill_run", r#"{"command":"sum"}"#)
+}
+
+/// The chunks of a round with this text that ends so.
+fn streamed(id: &str, text: &str, calls: &[String], finish: &str) -> Answer {
+    let mut chunks = vec![chunk(
+        id,
+        &format!(r#"{{"role":"assistant","content":"{text}"}}"#),
+        "null",
+    )];
+    for (at, call) in calls.iter().enumerate() {
+        let call = call.replacen('{', &format!(r#"{{"index":{at},"#), 1);
+        chunks.push(chunk(id, &format!(r#"{{"tool_calls":[{call}]}}"#), "null"));
+    }
+    chunks.push(chunk(id, "{}", &format!("\"{finish}\"")));
+    chunks.push(usage_chunk(id, 1));
+    stream(&chunks)
+}
+
+/// The same round whole.
+fn whole(id: &str, text: &str, calls: &[String], finish: &str) -> Answer {
+    json(&completion(id, &format!("\"{text}\""), calls, finish, 1))
+}
+
+/// The text of a skill alone changes the request, too.
+#[test]
+fn an_answer_of_one_round_is_remembered_for_its_id_alone() {
+    let text = Injection::new("# Skills".to_owned(), Vec::new());
+    for round in [whole, streamed] {
+        for injection in [injection(), text.clone()] {
+            let (record, view) = remembered(ASK, injection, &[round("c1", "5", &[], "stop")]);
+            assert!(record.entries.is_empty());
+            assert_eq!((&*record.response_id, &*record.state), ("c1", "c1"));
+            assert!(view.rounds.is_empty() && view.hidden.is_empty());
+            assert_eq!(view.messages.as_ref().unwrap().changes[0].at, 0);
+            let shown = read(&view, &completion("c1", "\"5\"", &[], "stop", 1));
+            assert_eq!(shown["tools"], value!(null));
+            assert_eq!(shown["choices"][0]["message"]["content"], "5");
+        }
+        // Nothing is kept, or nothing was added.
+        for (ask, injection) in [
+            (ASK.replace("true", "false"), injection()),
+            (ASK.to_owned(), Injection::default()),
+        ] {
+            let answers = [round("c1", "5", &[], "stop")];
+            let played = play_pieces(request(Format::Chat, &ask), injection, settings(), &answers, 9);
+            assert!(played.record.is_none());
+        }
+    }
+}
+
+#[test]
+fn a_loop_is_read_under_its_first_id_as_it_was_shown() {
+    for round in [whole, streamed] {
+        let answers = [
+            round("c1", "Let me see.", &[own_call()], "tool_calls"),
+            round("c2", "5", &[], "stop"),
+        ];
+        let (record, view) = remembered(ASK, injection(), &answers);
+        assert_eq!((&*record.response_id, &*record.state), ("c1", "c2"));
+        assert_eq!(
+            (&*view.rounds, &*view.hidden),
+            (&["c1".to_owned()][..], &["call_s".to_owned()][..])
+        );
+        let shown = read(&view, &completion("c2", "\"5\"", &[], "stop", 7));
+        assert_eq!((&shown["id"], &shown["created"]), (&value!("c1"), &value!(1)));
+        assert_eq!(shown["usage"]["total_tokens"], 2);
+        assert_eq!(shown["choices"][0]["message"]["content"], "Let me see.\n\n5");
+        assert_eq!(shown["choices"][0]["finish_reason"], "stop");
+    }
+}
+
+#[test]
+fn a_turn_of_both_is_read_with_the_clients_call_only() {
+    for round in [whole, streamed] {
+        let weather = call("call_w", "get_weather", "{}");
+        let both = [own_call(), weather.clone()];
+        let (record, view) = remembered(ASK, injection(), &[round("c1", "Both.", &both, "tool_calls")]);
+        assert_eq!((&*record.state, &*view.hidden), ("c1", &["call_s".to_owned()][..]));
+        let kept = completion("c1", "\"Both.\"", &both, "tool_calls", 1);
+        let shown = read(&view, &kept)["choices"][0].clone();
+        let weather: Value = serde_json::from_str(&weather).unwrap();
+        assert_eq!(shown["message"]["tool_calls"], value!([weather]));
+        assert_eq!(shown["finish_reason"], "tool_calls");
+    }
+}
+
+/// The second round is refused. A stream has shown the id of the first; of an answer that was not shown nothing is the
+/// client's.
+#[test]
+fn an_answer_that_breaks_off_is_its_first_round_or_none() {
+    let refused = error(400, r#"{"error":{"message":"no more"}}"#);
+    let first = |round: fn(&str, &str, &[String], &str) -> Answer| {
+        let answers = [round("c1", "One moment.", &[own_call()], "tool_calls"), refused.clone()];
+        remembered(ASK, injection(), &answers)
+    };
+    let (record, view) = first(streamed);
+    assert_eq!((&*record.response_id, &*record.state, &*view.part_of), ("c1", "c1", ""));
+    let kept = completion("c1", "\"One moment.\"", &[own_call()], "tool_calls", 1);
+    let shown = read(&view, &kept)["choices"][0].clone();
+    assert_eq!(shown["message"]["tool_calls"], value!(null));
+    assert_eq!(shown["finish_reason"], "length");
+
+    let (record, view) = first(whole);
+    assert_eq!((&*record.response_id, &*record.state, &*view.part_of), ("c1", "", "c1"));
+}
