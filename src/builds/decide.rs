@@ -75,37 +75,15 @@ pub(super) fn decide(
             }
             continue;
         }
+        // Only what is due and has no Job is chosen.
+        let starts = chosen.contains(key.as_str());
+        if starts {
+            decision.start.push(key.clone());
+        }
         let record = match (before, builds.get(key)) {
-            // It was made again and that failed: nodes that have the image run it, and the next try is after a while.
-            (Some(record), Some(Build::Ended(outcome)))
-                if record.state == State::Ready && outcome.state != State::Ready =>
-            {
-                EnvironmentRecord {
-                    since: now,
-                    ..record.clone()
-                }
-            }
-            (_, Some(Build::Ended(outcome))) => of(outcome, now),
-            // An earlier failure stays in the record until there is a new result.
-            (Some(record), Some(Build::Running)) if !record.state.is_pending() => record.clone(),
-            (before, Some(Build::Running)) => pending(before, State::Building, "the packages are being installed", now),
+            (before, Some(build)) => of_build(before, build, now),
             (Some(record), None) if !is_due(record) => record.clone(),
-            (before, None) => {
-                let is_chosen = chosen.contains(key.as_str());
-                if is_chosen {
-                    decision.start.push(key.clone());
-                }
-                match before {
-                    Some(record) if !record.state.is_pending() => record.clone(),
-                    _ if is_chosen => pending(before, State::Building, "the packages are being installed", now),
-                    _ => pending(
-                        before,
-                        State::Resolving,
-                        "other environments are being built first",
-                        now,
-                    ),
-                }
-            }
+            (before, None) => of_turn(before, starts, now),
         };
         decision.records.0.insert(key.clone(), used(record, now));
     }
@@ -114,6 +92,40 @@ pub(super) fn decide(
     decision.start.retain(|key| kept.get(key).is_some());
     decision
 }
+
+/// The record of an environment whose Job is there.
+fn of_build(before: Option<&EnvironmentRecord>, build: &Build, now: i64) -> EnvironmentRecord {
+    match (before, build) {
+        // It was made again and that failed: nodes that have the image run it, and the next try is after a while.
+        (Some(record), Build::Ended(outcome)) if record.state == State::Ready && outcome.state != State::Ready => {
+            EnvironmentRecord {
+                since: now,
+                ..record.clone()
+            }
+        }
+        (_, Build::Ended(outcome)) => of(outcome, now),
+        // An earlier failure stays in the record until there is a new result.
+        (Some(record), Build::Running) if !record.state.is_pending() => record.clone(),
+        (before, Build::Running) => pending(before, State::Building, INSTALLING, now),
+    }
+}
+
+/// The record of an environment that is due: its build `starts` now, or waits for others.
+fn of_turn(before: Option<&EnvironmentRecord>, starts: bool, now: i64) -> EnvironmentRecord {
+    match before {
+        Some(record) if !record.state.is_pending() => record.clone(),
+        _ if starts => pending(before, State::Building, INSTALLING, now),
+        _ => pending(
+            before,
+            State::Resolving,
+            "other environments are being built first",
+            now,
+        ),
+    }
+}
+
+/// What a record says while its Job runs.
+const INSTALLING: &str = "the packages are being installed";
 
 /// The builds to start now. The namespace with the fewest comes first, so that one that asks for hundreds keeps nobody waiting for
 /// longer than a build.

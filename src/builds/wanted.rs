@@ -6,7 +6,10 @@ use knack_api::{Skill, SkillRuntime};
 use knack_skill::model::SkillRef;
 use kube::ResourceExt as _;
 
-use crate::selection::{Caller, EnvironmentRequest, Reason, Revision, Scope, asked, counted, select};
+use crate::selection::{
+    Caller, EnvironmentRequest, Reason, Revision, Scope, Selected, asked, counted, newest_version, select,
+    version_matches,
+};
 
 /// A needed environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,12 +43,12 @@ pub(super) fn wanted<'a>(
             .copied()
             .filter(|skill| gives || skill.status.as_ref().is_some_and(|status| status.packages.is_some()));
         for item in select(runtime, &scope, Caller::All, packaged) {
-            let is_served = item.accepted.as_ref().map_or_else(
-                |refused| matches!(refused.reason, Reason::PackagesBuilding | Reason::PackagesFailed),
-                |_| true,
-            );
+            let is_wanted = is_wanted(&item);
             let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-            for (revision, artifact, is_earlier) in revisions(item.skill).filter(|_| is_served) {
+            let revisions = revisions(item.skill);
+            // Nothing is built of a revision that the pin does not take.
+            let taken = revisions.filter(|(_, version, ..)| is_wanted && version_matches(item.pin, *version));
+            for (revision, _, artifact, is_earlier) in taken {
                 let wanted = asked(runtime, revision, &scope).and_then(|asked| {
                     let skill = SkillRef {
                         namespace: item.skill.namespace().unwrap_or_default(),
@@ -76,13 +79,35 @@ pub(super) fn wanted<'a>(
     all
 }
 
-/// The revisions of a skill with the digest of the content of each, and whether it is an earlier one.
-fn revisions(skill: &Skill) -> impl Iterator<Item = (Revision<'_>, &str, bool)> {
+/// Whether a runtime serves some revision of a skill, or would with its packages.
+fn is_wanted(item: &Selected<'_>) -> bool {
+    let Err(refused) = &item.accepted else {
+        return true;
+    };
+    matches!(
+        refused.reason,
+        Reason::VersionNotMatched | Reason::PackagesBuilding | Reason::PackagesFailed
+    )
+}
+
+/// The revisions of a skill with version and digest of the content of each, and whether it is an earlier one.
+fn revisions(skill: &Skill) -> impl Iterator<Item = (Revision<'_>, Option<&str>, &str, bool)> {
     let status = skill.status.iter();
     let newest = status.clone().filter_map(|status| status.artifact.as_ref());
-    let newest = newest.map(|artifact| (Revision::newest(skill), artifact.digest.as_str(), false));
-    let earlier = status.flat_map(|status| &status.earlier);
-    newest.chain(earlier.map(|earlier| (Revision::earlier(skill, earlier), earlier.digest.as_str(), true)))
+    let newest = newest.map(|artifact| {
+        let digest = artifact.digest.as_str();
+        (Revision::newest(skill), newest_version(skill), digest, false)
+    });
+    let earlier = status.flat_map(|status| &status.earlier).map(|earlier| {
+        let digest = earlier.digest.as_str();
+        (
+            Revision::earlier(skill, earlier),
+            earlier.version.as_deref(),
+            digest,
+            true,
+        )
+    });
+    newest.chain(earlier)
 }
 
 /// Adds a needed environment. Equal ones are one, which is built if one of them is no earlier revision.
@@ -209,5 +234,39 @@ mod tests {
         assert!(wanted([(&runtimes[0], scope(Some(&records)))], &bare).is_empty());
         let off = wanted(runtimes.iter().map(|runtime| (runtime, scope(None))), &skills);
         assert!(off.is_empty(), "nothing builds");
+    }
+
+    #[test]
+    fn nothing_is_built_of_a_revision_that_a_pin_does_not_take() {
+        let declares = |digest: &str| json!({"source": "requirements.txt", "python": ["six"], "digest": digest});
+        let mut held = skill("a", &declares("d2"), &json!({}));
+        let status = held.status.as_mut().unwrap();
+        status.version = Some("2.0.0".to_owned());
+        let before = json!([{"revision": "r0", "digest": "a", "version": "1.0.0", "packages": declares("d1")}]);
+        status.earlier = serde_json::from_value(before).unwrap();
+        let (none, records) = (NamespaceLabels::new(), Records::default());
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: Some("r.io/base@sha256:0"),
+            allow_image_tags: false,
+            environments: Some(&records),
+        };
+        for (wanted_version, expected) in [
+            ("^1", vec![("d1", true)]),
+            ("^2", vec![("d2", false)]),
+            ("^3", vec![]),
+            (">=1", vec![("d1", true), ("d2", false)]),
+        ] {
+            let pin = json!({"skillSelector": {"skills": [{"name": "a", "version": wanted_version}]}});
+            let runtime = runtime("holds", &pin);
+            let all = wanted([(&runtime, scope)], &[&held]);
+            let mut actual: Vec<(&str, bool)> = all
+                .values()
+                .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
+                .collect();
+            actual.sort_unstable();
+            assert_eq!(actual, expected, "{wanted_version}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use knack_execution::environments::Environment;
+use knack_packages::given::forbidden;
 use knack_packages::key::Key;
 use knack_packages::node::NodeLock;
 use knack_packages::{Declaration, Finding, Lock, Rules, State};
@@ -118,11 +119,9 @@ impl Builder {
             return Err(BuildError::new(State::Refused, Finding::to_string(finding)));
         }
         let python = Some(self.base.version.as_str());
-        let broken = declared
-            .versions()
-            .and_then(|versions| self.rules.violation(versions, python));
-        if let Some(broken) = broken {
-            return Err(BuildError::new(broken.state, broken.text));
+        let of_versions = || self.rules.violation(declared.versions()?, python);
+        if let Some(broken) = forbidden(&self.rules, declared).or_else(of_versions) {
+            return Err(BuildError::new(broken.state(), broken.text));
         }
         declared
             .python_refused(&self.base.version)

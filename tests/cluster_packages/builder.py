@@ -1,16 +1,20 @@
 """`knack packages build` on this machine: a loopback index, a real registry, and what ends up in it."""
 
+import functools
 import gzip
 import hashlib
+import http.server
 import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 import zipfile
 
-from parts import Guard, Index, layer, node_lock, node_package, pulled, push, registry, wheel
+from parts import ROOT, Guard, Index, layer, node_lock, node_package, pulled, push, registry, wheel
 
 ADDRESS = "127.0.0.1:5017"
 REPOSITORY = ADDRESS + "/team/environments"
@@ -287,6 +291,36 @@ def passwords(base, folder):
     guard.close()
 
 
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """`python3 -m http.server` without its log."""
+
+    def log_message(self, *_):
+        pass
+
+
+def of_a_folder(base, folder):
+    """A folder with the pages that docs/packages.md makes, behind a plain web server, is an index for both languages."""
+    both = push(ADDRESS, "sandbox-both", "sandbox-node", labels={"dev.knack.python": PYTHON["name"]})
+    with open(os.path.join(ROOT, "docs", "packages.md"), encoding="utf-8") as page:
+        program = page.read().split("```python\n# static_index.py", 1)[1].split("```", 1)[0]
+    mirror = os.path.join(folder, "mirror")
+    files = {"files/" + name: data for name, data in WHEELS}
+    files.update({"npm/%s/-/%s-%s.tgz" % (name, name.split("/")[-1], version): data for name, version, data in NODE_PACKAGES})
+    for name, data in files.items():
+        os.makedirs(os.path.dirname(os.path.join(mirror, name)), exist_ok=True)
+        with open(os.path.join(mirror, name), "wb") as file:
+            file.write(data)
+    subprocess.run([sys.executable, "-c", "#" + program], cwd=folder, check=True)
+    handler = functools.partial(Quiet, directory=mirror)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = "http://127.0.0.1:%d/simple" % server.server_port
+        expect(build(asked("greeter>=1\n", base), index, folder), "Ready", "greeter 1.0, helper 2.1")
+        expect(build(asked("helper\n", both, node=node_lock(NODE_PACKAGES)), index, folder), "Ready", "@s/helper 2.1.0, greeter 1.0.0")
+        expect(build(asked("nosuch\n", base), index, folder), "PackageNotFound", "nosuch")
+        server.shutdown()
+
+
 def tests(report):
     with registry(ADDRESS), tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         os.chmod(folder, 0o755)
@@ -296,6 +330,7 @@ def tests(report):
         index = Index("127.0.0.1", WHEELS)
         report.check("an environment becomes an image", lambda: whole(base, index, folder))
         report.check("packages of Node stand where node looks", lambda: of_node(base, folder))
+        report.check("a folder behind a web server is an index", lambda: of_a_folder(base, folder))
         report.check("what cannot be built says why", lambda: refusals(base, index, folder))
         report.check("wheels that want out stay inside", lambda: hostile(base, folder))
         report.check("a wheel that unpacks without end is stopped", lambda: too_large(base, folder))

@@ -65,6 +65,16 @@ def node_lock(packages, data=None):
     return json.dumps({"lockfileVersion": 3, "packages": entries})
 
 
+def wheels_in(folder):
+    """Name and content of every wheel in a folder, by name."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".whl"):
+            with open(os.path.join(folder, name), "rb") as file:
+                found.append((name, file.read()))
+    return found
+
+
 class Index:
     """PEP 503 pages of these wheels, and files of these packages of Node, with the requests that came."""
 

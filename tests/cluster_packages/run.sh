@@ -12,12 +12,12 @@ HELM=${HELM:-$(tests/cluster/binaries/build.sh helm)/helm}
 export KNACK_REGISTRY KNACK_UV HELM
 export KNACK_IMAGES=${KNACK_IMAGES:-$PWD/target/images}
 
-# The files of the standard environment, fetched once from the index that pip is configured for: there is none in the bed. By the
-# Python of the images, which is the distribution's: which versions the lock has depends on it.
-standard_wheels() {
-  local lock=crates/packages/src/data/standard.lock folder pip
+# The files of a lock, fetched once from the index that pip is configured for: there is none in the bed. By the Python of the images,
+# which is the distribution's: which versions the lock has depends on it.
+wheels_of() { # name, lock
+  local lock=$2 folder pip
   pip=$("$(dirname "$(tools/uv.sh)")/python" -c 'import os, pip; print(os.path.dirname(os.path.dirname(pip.__file__)))')
-  folder=${XDG_CACHE_HOME:-$HOME/.cache}/knack/standard-$({ /usr/bin/python3 --version && cat "$lock"; } | sha256sum | cut -c1-16)
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/knack/$1-$({ /usr/bin/python3 --version && cat "$lock"; } | sha256sum | cut -c1-16)
   if [ ! -e "$folder/ready" ]; then
     mkdir -p "$folder"
     PYTHONPATH=$pip /usr/bin/python3 -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
@@ -34,8 +34,13 @@ if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ "$*" != builder ]; then
   KNACK_BED_DIR=$(eval "$(tests/cluster/bed env)" && echo "$KNACK_BED_DIR")
   export KNACK_BED_DIR
   case " $* " in *" standard "*)
-    KNACK_STANDARD_WHEELS=$(standard_wheels)
+    KNACK_STANDARD_WHEELS=$(wheels_of standard crates/packages/src/data/standard.lock)
     export KNACK_STANDARD_WHEELS
+    ;;
+  esac
+  case " ${*:-cluster} " in *" cluster "*)
+    KNACK_EXAMPLE_WHEELS=$(wheels_of example examples/packages/spreadsheet/requirements.lock)
+    export KNACK_EXAMPLE_WHEELS
     ;;
   esac
 fi

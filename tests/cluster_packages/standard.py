@@ -8,6 +8,7 @@ import time
 from bed import apply, get, wait_until
 from harness import assert_equal, kubectl
 from installed import NAMESPACE, SANDBOXES, SKILLS, STATE, install, on_a_release, run_whole, until, verdict
+from parts import wheels_in
 
 SKILL = """
 apiVersion: knack.dev/v1alpha1
@@ -109,12 +110,8 @@ def environments():
 
 def wheels():
     """The files of the standard environment, of the index that this machine installs from (run.sh)."""
-    folder, found = os.environ["KNACK_STANDARD_WHEELS"], []
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".whl"):
-            with open(os.path.join(folder, name), "rb") as file:
-                found.append((name, file.read()))
-    assert_equal(len(found), len(MODULES), "wheels in %s" % folder)
+    found = wheels_in(os.environ["KNACK_STANDARD_WHEELS"])
+    assert_equal(len(found), len(MODULES), "wheels of the lock")
     return found
 
 

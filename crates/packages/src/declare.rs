@@ -1,7 +1,7 @@
 //! The packages that a skill declares, from the first declaration of this list that is present.
 //!
 //! ```text
-//! requirements.lock ─ wins over the versions of what is declared
+//! requirements.lock, pylock.toml ─ wins over the versions of what is declared
 //! package-lock.json ─ fixes packages of Node, which are declared beside those of Python (`node`)
 //! `spec.packages` (a list, or the standard environment) ▶ frontmatter `packages` ▶ requirements.txt, scripts/requirements.txt ▶ script blocks (PEP 723) ▶ the standard environment, by imports
 //! ```
@@ -19,6 +19,7 @@ use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::{LOCK_FILE, Lock};
 use crate::marker::allows;
 use crate::node::{self, NODE_SPEC_FIELD, NodeDeclaration};
+use crate::pylock::{self, PYTHON_LOCK_FILE};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, help_of};
 use crate::rules::Versions;
@@ -27,8 +28,11 @@ use crate::{MAX_PACKAGES, script, standard};
 /// Files of pip requirements that are read.
 const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"];
 
+/// Files with locks, the first of which counts.
+const LOCKS: [&str; 2] = [LOCK_FILE, PYTHON_LOCK_FILE];
+
 /// Locks of other tools, which are not read.
-const OTHER_LOCKS: [&str; 3] = ["pylock.toml", "uv.lock", "poetry.lock"];
+const OTHER_LOCKS: [&str; 2] = ["uv.lock", "poetry.lock"];
 
 /// The standard environment in messages.
 const STANDARD_SHOWN: &str = "standard environment";
@@ -50,8 +54,8 @@ pub enum Source {
     Requirements(String),
     /// Blocks of these scripts.
     Scripts(Vec<String>),
-    /// A lock alone.
-    Lock,
+    /// This lock alone.
+    Lock(&'static str),
     /// The standard environment, by `spec.packages.standard` of the manifest or `packages.standard` in the frontmatter.
     Standard,
     /// The standard environment, for the imports of the scripts.
@@ -71,7 +75,7 @@ impl Source {
             Self::Frontmatter => "packages in SKILL.md".to_owned(),
             Self::Requirements(file) => file.clone(),
             Self::Scripts(files) => format!("script blocks of {}", files.join(", ")),
-            Self::Lock => LOCK_FILE.to_owned(),
+            Self::Lock(file) => (*file).to_owned(),
             Self::Standard => STANDARD_SHOWN.to_owned(),
             Self::OfRuntime => format!("{STANDARD_SHOWN}, by the runtime"),
             Self::Inferred => "inferred from imports: the standard environment".to_owned(),
@@ -169,7 +173,7 @@ impl Declaration {
             (Source::Standard | Source::Inferred | Source::OfRuntime, _) => {
                 standard::names().map(str::to_owned).collect()
             }
-            (Source::Lock, Some(lock)) => lock.packages().iter().map(|(name, _)| name.clone()).collect(),
+            (Source::Lock(_), Some(lock)) => lock.packages().iter().map(|(name, _)| name.clone()).collect(),
             _ => self.python.iter().map(|requirement| requirement.name.clone()).collect(),
         };
         names.sort();
@@ -364,38 +368,49 @@ fn exclude_each_other(one: &Requirement, other: &Requirement) -> bool {
 }
 
 fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
+    let mut there = LOCKS.into_iter().filter_map(|name| Some((name, files.get(name)?)));
     if declared.source == Source::Standard {
         declared.lock = standard::lock().cloned();
-        if files.contains_key(LOCK_FILE) {
+        for (name, _) in there {
             let text = "it has no effect: the standard environment has a lock of its own";
             let help = "declare the packages instead of packages.standard, or remove the lock";
             declared
                 .findings
-                .push(Finding::new(FindingKind::NotInstalled, LOCK_FILE, 0, text, help));
+                .push(Finding::new(FindingKind::NotInstalled, name, 0, text, help));
         }
         return;
     }
-    let Some(file) = files.get(LOCK_FILE) else { return };
-    match Lock::read(LOCK_FILE, &file.bytes) {
-        Err(refused) => declared.findings.extend(refused),
-        Ok(lock) => {
-            for requirement in declared
-                .python
-                .iter()
-                .filter(|requirement| !lock.has(&requirement.name))
-            {
-                let text = format!("{} is declared but not in the lock", requirement.name);
-                let help = "regenerate the lock with knack skill lock";
-                declared
-                    .findings
-                    .push(Finding::new(FindingKind::Lock, LOCK_FILE, 0, text, help));
-            }
-            if declared.source == Source::Nothing {
-                declared.source = Source::Lock;
-            }
-            declared.lock = Some(lock);
-        }
+    let Some((name, file)) = there.next() else { return };
+    let lock = match read_lock(name, &file.bytes, declared) {
+        Ok(lock) => lock,
+        Err(refused) => return declared.findings.extend(refused),
+    };
+    for requirement in declared
+        .python
+        .iter()
+        .filter(|requirement| !lock.has(&requirement.name))
+    {
+        let text = format!("{} is declared but not in the lock", requirement.name);
+        let help = "regenerate the lock with knack skill lock";
+        declared
+            .findings
+            .push(Finding::new(FindingKind::Lock, name, 0, text, help));
     }
+    if declared.source == Source::Nothing {
+        declared.source = Source::Lock(name);
+    }
+    declared.lock = Some(lock);
+}
+
+fn read_lock(name: &str, bytes: &[u8], declared: &mut Declaration) -> Result<Lock, Vec<Finding>> {
+    if name == LOCK_FILE {
+        return Lock::read(name, bytes);
+    }
+    let read = pylock::read(bytes)?;
+    if !read.requires_python.is_empty() {
+        declared.requires_python.push((name.to_owned(), read.requires_python));
+    }
+    Ok(read.lock)
 }
 
 /// The standard environment, if a script imports one of its packages.
@@ -430,9 +445,16 @@ fn imports_of(files: &BTreeMap<String, SkillFile>) -> BTreeMap<String, Vec<Impor
 }
 
 fn report_other_locks(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
-    for file in OTHER_LOCKS.into_iter().filter(|file| files.contains_key(*file)) {
+    // `pylock.<name>.toml`.
+    let is_named = |file: &str| {
+        let name = file.strip_prefix("pylock.");
+        name.and_then(|rest| rest.strip_suffix(".toml")).is_some()
+    };
+    let is_second = |file: &str| file == PYTHON_LOCK_FILE && files.contains_key(LOCK_FILE);
+    let is_other = |file: &str| OTHER_LOCKS.contains(&file) || is_named(file) || is_second(file);
+    for file in files.keys().filter(|file| is_other(file)) {
         let text = "this lock file is not used";
-        let help = "write requirements.lock with knack skill lock";
+        let help = "requirements.lock counts, else pylock.toml; knack skill lock writes the former";
         findings.push(Finding::new(FindingKind::NotInstalled, file, 0, text, help));
     }
 }

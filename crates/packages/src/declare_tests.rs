@@ -51,7 +51,7 @@ fn the_first_declaration_counts_alone() {
         ),
         (
             &[("SKILL.md", plain), ("requirements.lock", &lock)],
-            Source::Lock,
+            Source::Lock(LOCK_FILE),
             &["numpy", "pillow", "six"],
         ),
         (&[("SKILL.md", plain), ("a.py", "import os")], Source::Nothing, &[]),

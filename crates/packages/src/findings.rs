@@ -136,7 +136,7 @@ fn help(declared: &Declaration, package: &str) -> String {
             "add \"{package}\" to dependencies in the script block of {}",
             files.first().map_or("the script", String::as_str)
         ),
-        Source::Lock => {
+        Source::Lock(_) => {
             format!("create requirements.txt with {package} in it, then regenerate the lock with knack skill lock")
         }
         Source::Nothing | Source::OfRuntime => format!("create requirements.txt with the line {package}"),

@@ -1,7 +1,7 @@
 //! The standard environment for skills that declare nothing, where a runtime gives it.
 
 use crate::declare::{Declaration, Source};
-use crate::rules::Rules;
+use crate::rules::{RuleViolation, Rules};
 use crate::standard;
 
 /// The declaration of such a skill, equal for all of them. `None` never happens, as for its lock.
@@ -13,8 +13,17 @@ pub fn standard_environment() -> Option<Declaration> {
     })
 }
 
-/// The declaration of a skill under a runtime's rules: its own, else the standard environment if the rules give it.
+/// The declaration of a skill under a runtime's rules: its own, else the standard environment if the rules give it. What is inferred
+/// from imports is dropped where the rules forbid it.
 pub fn applied(rules: &Rules, declared: Declaration) -> Declaration {
+    // Nothing is declared, so nothing is refused: the skill is served without what its imports ask for.
+    if declared.source == Source::Inferred && forbidden(rules, &declared).is_some() {
+        return Declaration {
+            source: Source::Nothing,
+            lock: None,
+            ..declared
+        };
+    }
     if !rules.gives_standard() || declared.is_refused() || declared.wants_environment() {
         return declared;
     }
@@ -28,13 +37,26 @@ pub fn applied(rules: &Rules, declared: Declaration) -> Declaration {
     }
 }
 
+/// Why a skill may not have the packages of its declaration under a runtime's rules; `None`: it may, or it declares none.
+pub fn forbidden(rules: &Rules, declared: &Declaration) -> Option<RuleViolation> {
+    if declared.names().is_empty() && declared.node.is_none() {
+        return None;
+    }
+    let is_standard = matches!(declared.source, Source::Standard | Source::Inferred | Source::OfRuntime);
+    rules.forbidden(is_standard && declared.node.is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use knack_skill::model::AskedPackages;
+    use serde_json::json;
 
     use super::*;
+    use crate::State;
     use crate::declare::declare;
     use crate::fixture::files;
+    use crate::lock::LOCK_FILE;
+    use crate::rules::Allowed;
 
     #[test]
     fn a_skill_without_declarations_has_it_and_no_other_skill() {
@@ -47,7 +69,11 @@ mod tests {
             (&[("SKILL.md", "x"), ("a.py", "import numpy")], None, Source::Inferred),
             (&[("SKILL.md", "x")], Some(AskedPackages::default()), Source::Spec),
             (&[("SKILL.md", front)], None, Source::Frontmatter),
-            (&[("SKILL.md", "x"), ("requirements.lock", &lock)], None, Source::Lock),
+            (
+                &[("SKILL.md", "x"), ("requirements.lock", &lock)],
+                None,
+                Source::Lock(LOCK_FILE),
+            ),
         ] {
             let declared = declare(&files(list), spec.as_ref());
             let had = applied(&rules, declared.clone());
@@ -55,6 +81,49 @@ mod tests {
             // It may be missing, as before.
             assert_eq!(had.is_declared(), declared.is_declared(), "{list:?}");
             assert_eq!(applied(&Rules::default(), declared.clone()), declared);
+            let none = applied(&Rules::default().allowing(Allowed::Nothing), declared.clone());
+            let is_dropped = declared.source == Source::Inferred;
+            assert_eq!(
+                none.wants_environment(),
+                declared.wants_environment() && !is_dropped,
+                "{list:?}"
+            );
         }
+    }
+
+    #[test]
+    fn packages_are_those_that_the_runtime_allows() {
+        let integrity = format!("sha512-{}==", "A".repeat(86));
+        let package = json!({"version": "1.0.0", "resolved": "https://r.example/c.tgz", "integrity": integrity});
+        let lock =
+            json!({"lockfileVersion": 3, "packages": {"": {"dependencies": {"c": "1"}}, "node_modules/c": package}});
+        let lock = lock.to_string();
+        let node = ("package-lock.json", lock.as_str());
+        let lists = [
+            &[("SKILL.md", "x")][..],
+            &[("requirements.txt", "# none\n")],
+            &[("SKILL.md", "---\nname: x\npackages: {standard: true}\n---\n")],
+            &[("a.py", "import numpy")],
+            &[("a.py", "import numpy"), node],
+            &[("requirements.txt", "six")],
+            &[("SKILL.md", "x"), node],
+        ];
+        for (allowed, expected) in [
+            (Allowed::Declared, [false, false, false, false, false, false, false]),
+            (Allowed::Standard, [false, false, false, false, true, true, true]),
+            (Allowed::Nothing, [false, false, true, true, true, true, true]),
+        ] {
+            let rules = Rules::default().allowing(allowed);
+            let found = lists.map(|list| super::forbidden(&rules, &declare(&files(list), None)).is_some());
+            assert_eq!(found, expected, "{allowed:?}");
+        }
+        assert_eq!(
+            Rules::default()
+                .allowing(Allowed::Nothing)
+                .forbidden(true)
+                .unwrap()
+                .state(),
+            State::Refused
+        );
     }
 }

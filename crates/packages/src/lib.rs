@@ -23,7 +23,7 @@ pub mod marker;
 pub mod name;
 pub mod node;
 pub mod programs;
-
+pub mod pylock;
 pub mod requirement;
 pub mod requirements_txt;
 pub mod rules;

@@ -68,7 +68,8 @@ impl Lock {
         }
     }
 
-    fn of(lines: &[Line]) -> Self {
+    /// The lock of lines that have each an exact version and a hash.
+    pub(crate) fn of(lines: &[Line]) -> Self {
         let mut by_text: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut packages = Vec::new();
         for line in lines {

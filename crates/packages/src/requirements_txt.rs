@@ -7,7 +7,7 @@ use crate::requirement::Requirement;
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// Most findings of one file; a person mends the first ones first.
-const MAX_FINDINGS: usize = 20;
+pub(crate) const MAX_FINDINGS: usize = 20;
 
 /// One requirement of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,7 +207,7 @@ pub(crate) fn help_of(kind: FindingKind) -> &'static str {
 }
 
 /// SHA-256 and stronger, in hex.
-fn is_hash(text: &str) -> bool {
+pub(crate) fn is_hash(text: &str) -> bool {
     let length = match text.split_once(':') {
         Some(("sha256", _)) => 64,
         Some(("sha384", _)) => 96,

@@ -15,6 +15,30 @@ pub struct Rules {
     require_lock: bool,
     /// Skills that declare nothing have the standard environment.
     standard: bool,
+    allowed: Allowed,
+}
+
+/// The packages that skills may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Allowed {
+    /// Those that they declare.
+    #[default]
+    Declared,
+    /// The standard environment and nothing else.
+    Standard,
+    /// None.
+    Nothing,
+}
+
+/// The kinds of rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokenRule {
+    /// Skills may not have these packages.
+    Allowed,
+    /// A lock is missing.
+    Lock,
+    /// A constraint, or one that cannot be read.
+    Constraint,
 }
 
 /// The part of a declaration that rules apply to.
@@ -29,10 +53,20 @@ pub enum Versions<'a> {
 /// A rule that a declaration breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleViolation {
-    /// `Refused` without a lock, `Conflict` with a constraint.
-    pub state: State,
+    /// The rule.
+    pub rule: BrokenRule,
     /// The problem and what to do.
     pub text: String,
+}
+
+impl RuleViolation {
+    /// The state of the packages.
+    pub const fn state(&self) -> State {
+        match self.rule {
+            BrokenRule::Allowed | BrokenRule::Lock => State::Refused,
+            BrokenRule::Constraint => State::Conflict,
+        }
+    }
 }
 
 impl fmt::Display for RuleViolation {
@@ -59,6 +93,32 @@ impl Rules {
             constraints: read,
             require_lock,
             standard: false,
+            allowed: Allowed::default(),
+        })
+    }
+
+    /// The same rules, under which skills may have these packages.
+    #[must_use]
+    pub fn allowing(mut self, allowed: Allowed) -> Self {
+        self.allowed = allowed;
+        self
+    }
+
+    /// The violation of a skill that declares packages which it may not have; `is_standard`: they are the standard environment.
+    pub fn forbidden(&self, is_standard: bool) -> Option<RuleViolation> {
+        let text = match self.allowed {
+            Allowed::Declared => return None,
+            Allowed::Standard if is_standard => return None,
+            Allowed::Standard => {
+                "spec.packages.allowed of the runtime is Standard: a skill may have no packages but the standard environment; declare packages.standard, or use another runtime"
+            }
+            Allowed::Nothing => {
+                "spec.packages.allowed of the runtime is None: a skill may not have packages; use another runtime"
+            }
+        };
+        Some(RuleViolation {
+            rule: BrokenRule::Allowed,
+            text: text.to_owned(),
         })
     }
 
@@ -87,9 +147,9 @@ impl Rules {
     pub fn violation(&self, versions: Versions<'_>, python: Option<&str>) -> Option<RuleViolation> {
         match versions {
             Versions::Open(_) if self.require_lock => Some(RuleViolation {
-                state: State::Refused,
+                rule: BrokenRule::Lock,
                 text:
-                    "packages are declared without a lock, but spec.packages.requireLock of the runtime requires one; write requirements.lock with knack skill lock"
+                    "packages are declared without a lock, but spec.packages.requireLock of the runtime requires one; write requirements.lock with knack skill lock, or pylock.toml"
                         .to_owned(),
             }),
             Versions::Open(requirements) => requirements
@@ -127,7 +187,7 @@ impl Rules {
             constraint.name == name && constraint.marker.is_none() && !allows(&constraint.clauses, version)
         })?;
         Some(RuleViolation {
-            state: State::Conflict,
+            rule: BrokenRule::Constraint,
             text: format!(
                 "{name}=={version} is pinned, but spec.packages.constraints of the runtime has {constraint}; declare or \
                  lock another version, or change the constraint"
@@ -201,7 +261,7 @@ mod tests {
             match (found, broken) {
                 (None, None) => {}
                 (Some(found), Some((state, part))) => {
-                    assert!(found.state == state && found.text.contains(part), "{found:?}");
+                    assert!(found.state() == state && found.text.contains(part), "{found:?}");
                 }
                 (found, broken) => panic!("{constraints:?} {declared:?}: {found:?}, {broken:?}"),
             }

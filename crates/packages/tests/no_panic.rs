@@ -48,7 +48,8 @@ proptest! {
         let _ = imports::of_source(&two);
         let files: BTreeMap<String, SkillFile> = [
             ("SKILL.md", format!("---\npackages: {{python: [{one:?}]}}\n---\n{two}")),
-            ("requirements.lock", one),
+            ("requirements.lock", one.clone()),
+            ("pylock.toml", one),
             ("package.json", two.clone()),
             ("a.py", block),
             ("b.py", two),

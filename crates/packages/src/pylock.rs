@@ -1,0 +1,192 @@
+//! Locks in the standard format of Python (PEP 751), which uv, pip, PDM and Poetry write: read to the same value as a lock in pip's format.
+//!
+//! Names, versions, markers and the hashes of wheels count. Where files are does not: they come from the index that the
+//! installation names, as those of every lock.
+
+use toml::{Table, Value};
+
+use crate::finding::{Finding, FindingKind, shown};
+use crate::lock::Lock;
+use crate::marker::Marker;
+use crate::requirement::{Requirement, version_clauses};
+use crate::requirements_txt::{Line, MAX_FINDINGS, is_hash, text_of};
+
+/// The one name that is read; `pylock.<name>.toml` are further locks of one project.
+pub const PYTHON_LOCK_FILE: &str = "pylock.toml";
+
+/// The version of the format. Later ones of its major number only add keys.
+const MAJOR_VERSION: &str = "1.";
+
+const HELP: &str = "lock versions that have wheels for Linux, or write requirements.lock with knack skill lock";
+
+/// The content of a lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PythonLock {
+    /// Its packages.
+    pub(crate) lock: Lock,
+    /// `requires-python`: operator and version.
+    pub(crate) requires_python: Vec<(String, String)>,
+}
+
+/// Reads a lock. Errors: packages that a sandbox needs and that have no wheel with a hash from an index. No input panics.
+pub(crate) fn read(bytes: &[u8]) -> Result<PythonLock, Vec<Finding>> {
+    let text = text_of(PYTHON_LOCK_FILE, bytes).map_err(|found| vec![found])?;
+    let table: Table = toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(0, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+        let text = format!("it is not valid TOML: {}", error.message());
+        vec![Finding::new(FindingKind::Lock, PYTHON_LOCK_FILE, line, text, HELP)]
+    })?;
+    let requires_python = head(&table).map_err(|why| vec![wrong(why)])?;
+    let packages = match table.get("packages") {
+        None => &Vec::new(),
+        Some(Value::Array(packages)) => packages,
+        Some(_) => return Err(vec![wrong("packages must be an array of tables".to_owned())]),
+    };
+    let (mut lines, mut findings) = (Vec::new(), Vec::new());
+    for (index, package) in packages.iter().enumerate() {
+        match line(index, package) {
+            Ok(line) => lines.extend(line),
+            Err(why) if findings.len() < MAX_FINDINGS => findings.push(wrong(why)),
+            Err(_) => {}
+        }
+    }
+    if lines.len() > crate::MAX_PACKAGES {
+        let text = format!("{} packages, more than {}", lines.len(), crate::MAX_PACKAGES);
+        let help = "declare what the scripts import, not all that it needs";
+        findings.push(Finding::new(FindingKind::TooMany, PYTHON_LOCK_FILE, 0, text, help));
+    } else if lines.is_empty() && findings.is_empty() {
+        findings.push(wrong("the lock has no packages for Linux".to_owned()));
+    }
+    if findings.is_empty() {
+        let lock = Lock::of(&lines);
+        Ok(PythonLock { lock, requires_python })
+    } else {
+        Err(findings)
+    }
+}
+
+fn wrong(text: String) -> Finding {
+    Finding::new(FindingKind::Lock, PYTHON_LOCK_FILE, 0, text, HELP)
+}
+
+/// Version, environments and `requires-python` of the whole lock. Errors: one that no sandbox can use.
+fn head(table: &Table) -> Result<Vec<(String, String)>, String> {
+    match table.get("lock-version") {
+        Some(Value::String(version)) if version.starts_with(MAJOR_VERSION) => {}
+        Some(Value::String(version)) => return Err(format!("lock-version {} is not 1.x", shown(version))),
+        _ => return Err("lock-version is missing".to_owned()),
+    }
+    if let Some(environments) = table.get("environments") {
+        let texts = environments
+            .as_array()
+            .ok_or("environments must be a list of markers")?;
+        let mut may_hold = texts.is_empty();
+        for text in texts {
+            let marker = marker_of(text).map_err(|why| format!("environments: {why}"))?;
+            may_hold |= marker.holds(None) != Some(false);
+        }
+        if !may_hold {
+            return Err("environments has none for Linux and CPython".to_owned());
+        }
+    }
+    match table.get("requires-python") {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) => version_clauses(text).map_err(|why| format!("requires-python: {why}")),
+        Some(_) => Err("requires-python must be text".to_owned()),
+    }
+}
+
+fn marker_of(value: &Value) -> Result<Marker, String> {
+    let text = value.as_str().ok_or("a marker must be text")?;
+    Marker::parse(text).map_err(|why| {
+        match ["extras", "dependency_groups"]
+            .iter()
+            .find(|word| text.contains(**word))
+        {
+            Some(word) => format!(
+                "the marker {} selects by {word}, of which a skill names none",
+                shown(text)
+            ),
+            None => format!("the marker {} cannot be read: {why}", shown(text)),
+        }
+    })
+}
+
+/// One package; `None`: it is for other systems.
+fn line(index: usize, package: &Value) -> Result<Option<Line>, String> {
+    let package = package.as_table().ok_or("packages must be an array of tables")?;
+    let text_at = |key: &str| package.get(key).and_then(Value::as_str);
+    let name = text_at("name").ok_or_else(|| format!("packages[{index}] has no name"))?;
+    let told = shown(name);
+    let marker = package.get("marker").map(marker_of).transpose();
+    let marker = marker.map_err(|why| format!("{told}: {why}"))?;
+    if marker.as_ref().is_some_and(|marker| marker.holds(None) == Some(false)) {
+        return Ok(None);
+    }
+    for (key, what) in [
+        ("vcs", "comes from version control"),
+        ("directory", "is a folder"),
+        ("archive", "is an archive at a URL or path"),
+    ] {
+        if package.contains_key(key) {
+            return Err(format!(
+                "{told} {what} ({key}); packages are installed from the index, as wheels"
+            ));
+        }
+    }
+    let wheels = package
+        .get("wheels")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    if wheels.is_empty() {
+        return Err(if package.contains_key("sdist") {
+            format!("{told} has source code alone (sdist); nothing is built, packages are installed from wheels")
+        } else {
+            format!("{told} has no wheels")
+        });
+    }
+    let version = text_at("version").ok_or_else(|| format!("{told} has no version"))?;
+    let mut requirement = Requirement::parse(&format!("{name}=={version}"))
+        .ok()
+        .filter(|read| read.pinned() == Some(version) && read.extras.is_empty() && read.marker.is_none())
+        .ok_or_else(|| format!("{told} {} is no name and version", shown(version)))?;
+    requirement.marker = marker;
+    let mut hashes = Vec::new();
+    for wheel in wheels {
+        hashes.extend(hashes_of(wheel).map_err(|why| format!("{told}: {why}"))?);
+    }
+    // Findings of it are about the lock as a whole, so no line is kept.
+    let number = 0;
+    Ok(Some(Line {
+        requirement,
+        hashes,
+        number,
+    }))
+}
+
+/// The hashes of one wheel, as pip writes them. Errors: it has none that counts, or is no file of an index.
+fn hashes_of(wheel: &Value) -> Result<Vec<String>, String> {
+    let text_at = |key: &str| wheel.get(key).and_then(Value::as_str);
+    let place = text_at("name").or_else(|| text_at("url")).or_else(|| text_at("path"));
+    let place = place.and_then(|place| place.rsplit('/').next()).unwrap_or_default();
+    if wheel.get("path").is_some() && wheel.get("url").is_none() {
+        let place = shown(place);
+        return Err(format!(
+            "the wheel {place} is a file beside the lock (path); packages are installed from the index"
+        ));
+    }
+    let listed = wheel.get("hashes").and_then(Value::as_table).into_iter().flatten();
+    let hashes = listed.filter_map(|(algorithm, value)| Some(format!("{algorithm}:{}", value.as_str()?)));
+    let hashes: Vec<String> = hashes.filter(|hash| is_hash(hash)).collect();
+    if hashes.is_empty() {
+        let place = shown(place);
+        return Err(format!("the wheel {place} has no hash of SHA-256 or stronger"));
+    }
+    Ok(hashes)
+}
+
+#[cfg(test)]
+#[path = "pylock_tests.rs"]
+mod tests;

@@ -1,0 +1,238 @@
+use super::*;
+use crate::declare::{Source, declare};
+use crate::fixture::files;
+use crate::lock::LOCK_FILE;
+
+const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+fn wheel(name: &str, hash: &str) -> String {
+    format!("{{url = \"https://elsewhere.example/{name}\", hashes = {{sha256 = \"{hash}\"}}}}")
+}
+
+fn package(name: &str, more: &str) -> String {
+    format!("[[packages]]\nname = \"{name}\"\n{more}\n")
+}
+
+fn good(name: &str) -> String {
+    let wheels = wheel("x.whl", A);
+    package(name, &format!("version = \"1.0\"\nwheels = [{wheels}]"))
+}
+
+fn lock(packages: &[String]) -> String {
+    format!("lock-version = \"1.0\"\ncreated-by = \"uv\"\n{}", packages.concat())
+}
+
+fn texts(text: &str) -> Vec<String> {
+    read(text.as_bytes())
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn versions_markers_and_hashes_of_wheels_are_those_of_a_lock_in_pips_format() {
+    let text = lock(&[
+        package(
+            "NumPy",
+            &format!(
+                "version = \"2.0\"\nmarker = \"python_version < '3.12'\"\nindex = \"https://elsewhere.example/simple\"\nwheels = [\n  {},\n  {},\n]\n[packages.sdist]\nurl = \"https://elsewhere.example/numpy.tar.gz\"\nhashes = {{sha256 = \"{A}\"}}",
+                wheel("one.whl", B),
+                wheel("two.whl", A)
+            ),
+        ),
+        package(
+            "numpy",
+            &format!(
+                "version = \"2.5\"\nmarker = \"python_version >= '3.12'\"\nwheels = [{}]",
+                wheel("x.whl", A)
+            ),
+        ),
+        // Others install it by a folder.
+        package(
+            "pywin32",
+            "marker = \"sys_platform == 'win32'\"\ndirectory = {path = \"x\"}",
+        ),
+        good("et_xmlfile"),
+    ]);
+    let pip = format!(
+        "et-xmlfile==1.0 --hash=sha256:{A}\nnumpy==2.0 ; python_version < \"3.12\" --hash=sha256:{A} --hash=sha256:{B}\nnumpy==2.5 ; python_version >= \"3.12\" --hash=sha256:{A}\n"
+    );
+    let read = read(text.as_bytes()).unwrap();
+    assert_eq!(read.lock, Lock::read(LOCK_FILE, pip.as_bytes()).unwrap());
+    assert_eq!(read.requires_python, []);
+}
+
+#[test]
+fn what_a_sandbox_cannot_install_is_named() {
+    let sdist = format!(
+        "version = \"1\"\n[packages.sdist]\nurl = \"https://x.example/a.tar.gz\"\nhashes = {{sha256 = \"{A}\"}}"
+    );
+    let hash = format!("hashes = {{sha256 = \"{A}\"}}");
+    for (more, why) in [
+        (sdist.as_str(), "\"a\" has source code alone (sdist)"),
+        ("version = \"1\"", "\"a\" has no wheels"),
+        (
+            "vcs = {type = \"git\", url = \"https://x.example/a\", commit-id = \"1\"}",
+            "comes from version control (vcs)",
+        ),
+        ("directory = {path = \".\"}", "is a folder (directory)"),
+        (
+            &format!("archive = {{url = \"https://x.example/a.zip\", {hash}}}"),
+            "is an archive at a URL or path (archive)",
+        ),
+        (
+            &format!("wheels = [{{url = \"https://x.example/a.whl\", {hash}}}]"),
+            "\"a\" has no version",
+        ),
+        (
+            &format!("version = \"1\"\nwheels = [{{path = \"files/a.whl\", {hash}}}]"),
+            "the wheel \"a.whl\" is a file beside the lock",
+        ),
+        (
+            "version = \"1\"\nwheels = [{url = \"https://x.example/a.whl\"}]",
+            "the wheel \"a.whl\" has no hash",
+        ),
+        (
+            "version = \"1\"\nwheels = [{url = \"https://x.example/a.whl\", hashes = {md5 = \"00\"}}]",
+            "the wheel \"a.whl\" has no hash",
+        ),
+        (
+            "version = \"1\"\nwheels = [{name = \"a.whl\", hashes = {sha256 = \"00\"}}]",
+            "the wheel \"a.whl\" has no hash",
+        ),
+        (
+            "version = \"1\"\nmarker = \"'dev' in dependency_groups\"",
+            "selects by dependency_groups",
+        ),
+        ("version = \"1\"\nmarker = \"'x' in extras\"", "selects by extras"),
+        ("version = \"1\"\nmarker = \"shell == 'x'\"", "cannot be read"),
+        ("version = \"1\"\nmarker = 1", "a marker must be text"),
+        (
+            &format!("version = \"1.*\"\nwheels = [{{name = \"a.whl\", {hash}}}]"),
+            "is no name and version",
+        ),
+        (
+            &format!("version = \"1,<2\"\nwheels = [{{name = \"a.whl\", {hash}}}]"),
+            "is no name and version",
+        ),
+        (
+            &format!("version = \"1 ; os_name == 'x'\"\nwheels = [{{name = \"a.whl\", {hash}}}]"),
+            "is no name and version",
+        ),
+    ] {
+        let told = texts(&lock(&[good("b"), package("a", more)]));
+        assert_eq!(told.len(), 1, "{more}: {told:?}");
+        assert!(
+            told[0].starts_with("pylock.toml: ") && told[0].contains(why),
+            "{more}: {told:?}"
+        );
+    }
+}
+
+#[test]
+fn a_lock_that_no_sandbox_can_use_says_why() {
+    let good = good("a");
+    let many: Vec<String> = (0..=crate::MAX_PACKAGES)
+        .map(|number| self::good(&format!("a{number}")))
+        .collect();
+    for (text, why) in [
+        (String::new(), "lock-version is missing"),
+        (
+            format!("lock-version = \"2.0\"\n{good}"),
+            "lock-version \"2.0\" is not 1.x",
+        ),
+        (
+            "lock-version = \"1.0\"\npackages = 1".to_owned(),
+            "packages must be an array of tables",
+        ),
+        (
+            "lock-version = \"1.0\"\npackages = [1]".to_owned(),
+            "packages must be an array of tables",
+        ),
+        (
+            "lock-version = \"1.0\"\n[[packages]]\nversion = \"1\"".to_owned(),
+            "packages[0] has no name",
+        ),
+        (
+            "lock-version = \"1.0\"\npackages = []".to_owned(),
+            "no packages for Linux",
+        ),
+        (
+            format!("lock-version = \"1.0\"\nenvironments = [\"sys_platform == 'win32'\"]\n{good}"),
+            "none for Linux",
+        ),
+        (
+            format!("lock-version = \"1.0\"\nrequires-python = \"any\"\n{good}"),
+            "requires-python",
+        ),
+        (
+            "lock-version = \"1.0\"\n[[packages".to_owned(),
+            "pylock.toml:2: it is not valid TOML",
+        ),
+        (lock(&many), "201 packages, more than 200"),
+        ("x".repeat(5 << 20), "more than 4194304"),
+        (format!("a = {}", "[".repeat(100_000)), "it is not valid TOML"),
+    ] {
+        let told = texts(&text);
+        assert!(told[0].contains(why), "{told:?}");
+    }
+    let later = format!(
+        "lock-version = \"1.1\"\nrequires-python = \">=3.10\"\nenvironments = [\"os_name == 'nt'\", \"os_name == 'posix'\"]\n{good}"
+    );
+    let read = read(later.as_bytes()).unwrap();
+    assert_eq!(read.requires_python, [(">=".to_owned(), "3.10".to_owned())]);
+}
+
+#[test]
+fn a_skill_declares_by_it_as_by_a_lock_in_pips_format() {
+    let pylock = format!("lock-version = \"1.0\"\nrequires-python = \">=3.12\"\n{}", good("six"));
+    let other = format!("rich==1 --hash=sha256:{A}\n");
+    let found = |list: &[(&str, &str)]| {
+        let declared = declare(&files(list), None);
+        let told: Vec<String> = declared.findings.iter().map(ToString::to_string).collect();
+        (declared, told.join("\n"))
+    };
+    let (alone, told) = found(&[("SKILL.md", "x"), ("pylock.toml", &pylock)]);
+    assert_eq!(
+        (alone.source.clone(), alone.names(), told.as_str()),
+        (Source::Lock(PYTHON_LOCK_FILE), vec!["six".to_owned()], "")
+    );
+    assert_eq!(alone.source.shown(), "pylock.toml");
+    assert_eq!(
+        alone.python_refused("3.11.2").unwrap(),
+        "pylock.toml requires Python >=3.12, and 3.11.2 is here"
+    );
+    let (beside, told) = found(&[("requirements.txt", "six"), ("pylock.toml", &pylock)]);
+    assert_eq!((beside.lock.is_some(), told.as_str()), (true, ""));
+    let (refused, told) = found(&[("requirements.txt", "rich"), ("pylock.toml", &pylock)]);
+    assert!(
+        refused.is_refused() && told.starts_with("pylock.toml: rich is declared but not in the lock"),
+        "{told}"
+    );
+    let (both, told) = found(&[
+        ("pylock.toml", &pylock),
+        ("requirements.lock", &other),
+        ("pylock.dev.toml", ""),
+    ]);
+    assert_eq!(
+        (both.names(), both.requires_python.clone()),
+        (vec!["rich".to_owned()], vec![])
+    );
+    assert_eq!(
+        told.lines().map(|line| &line[..36]).collect::<Vec<_>>(),
+        [
+            "pylock.dev.toml: this lock file is n",
+            "pylock.toml: this lock file is not u"
+        ]
+    );
+    let (standard, told) = found(&[
+        ("SKILL.md", "---\nname: x\npackages: {standard: true}\n---\n"),
+        ("pylock.toml", &pylock),
+    ]);
+    assert_eq!(
+        (standard.source, told.contains("pylock.toml: it has no effect")),
+        (Source::Standard, true)
+    );
+}
