@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use knack_gateway::catalog::SkillSource;
-use knack_registry::{Difference, Seen};
+use knack_registry::{Difference, ModelView};
 use knack_skill::problem::Profile;
 use knack_trust::{CaArgs, Roots};
 
@@ -47,7 +47,7 @@ pub async fn diff(args: DiffArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The one skill of a path or an address.
-async fn read(shown: &str, wanted: Option<&String>, roots: &Roots) -> anyhow::Result<Seen> {
+async fn read(shown: &str, wanted: Option<&String>, roots: &Roots) -> anyhow::Result<ModelView> {
     let mut skills = match import_url::address(shown) {
         Some(url) => {
             let found = import_url::fetch(&url?, wanted.map_or(&[], std::slice::from_ref), None, roots).await?;
@@ -80,11 +80,11 @@ async fn on_disk(shown: &str, roots: &Roots) -> anyhow::Result<Vec<SkillSource>>
 }
 
 /// What a model gets of a skill.
-pub(super) fn seen(source: &SkillSource) -> anyhow::Result<Seen> {
+pub(super) fn seen(source: &SkillSource) -> anyhow::Result<ModelView> {
     let judged = source.load(Profile::Load);
     let Some(skill) = judged.skill else {
         let problems: Vec<String> = judged.problems.iter().map(ToString::to_string).collect();
         bail!("it would not be served: {}", problems.join("; "));
     };
-    Ok(Seen::of(skill)?)
+    Ok(ModelView::of(skill)?)
 }

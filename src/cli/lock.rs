@@ -10,6 +10,7 @@ use knack_execution::interpreter::Reach;
 use knack_gateway::catalog::SkillSource;
 use knack_packages::lock::LOCK_FILE;
 use knack_packages::node::{self, NODE_LOCK_FILE};
+use knack_packages::pylock::PYTHON_LOCK_FILE;
 use knack_packages::{Declaration, Finding, Rules, Source, declare};
 use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
@@ -140,7 +141,9 @@ async fn read(args: &LockArgs) -> anyhow::Result<(SkillSource, Rules)> {
 /// The declaration of Python packages without the skill's old lock; `None`: it declares none, but something else was locked.
 fn packages(args: &LockArgs, source: &SkillSource, has_other: bool) -> anyhow::Result<Option<Declaration>> {
     let mut files = source.files.clone();
-    files.remove(LOCK_FILE);
+    for old in [LOCK_FILE, PYTHON_LOCK_FILE] {
+        files.remove(old);
+    }
     // It was written just now, or fits no declaration.
     files.remove(NODE_LOCK_FILE);
     let declared = declare(&files, source.overrides.packages.as_ref());

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use knack_gateway::catalog::SkillSource;
-use knack_registry::{Difference, Seen};
+use knack_registry::{Difference, ModelView};
 use knack_skill::problem::Profile;
 
 use super::diff::seen;
@@ -92,11 +92,11 @@ async fn preview(api: &SkillsApi, source: &SkillSource) -> anyhow::Result<String
     let name = &source.id.name;
     let after = seen(source)?;
     let (head, before) = match api.named(name).await? {
-        None => (format!("{name} would be new"), Seen::default()),
+        None => (format!("{name} would be new"), ModelView::default()),
         Some(skill) => match &skill.default_version {
             None => (
                 format!("{name} {} would have its first version", skill.id),
-                Seen::default(),
+                ModelView::default(),
             ),
             Some(version) => {
                 let zip = api.content(&skill).await?;

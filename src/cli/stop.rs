@@ -6,9 +6,9 @@ use tokio_util::sync::CancellationToken;
 /// A token that SIGTERM or SIGINT cancels. Must be called inside a tokio runtime.
 pub(super) fn stop_on_signal() -> CancellationToken {
     let stop = CancellationToken::new();
-    let signal = stop.clone();
+    let (signal, caught) = (stop.clone(), signals::stop());
     tokio::spawn(async move {
-        signals::stop().await;
+        caught.await;
         tracing::info!("stopping");
         signal.cancel();
     });

@@ -5,13 +5,33 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
 
 use knack_gateway::observe::Console;
+use knack_telemetry::{Lines, LinesGuard};
+
+/// Standard output of a process that serves: written by a thread of its own, so that no request waits for a terminal that is stopped.
+static SERVED: OnceLock<Lines> = OnceLock::new();
+
+/// From now on [`line`] waits for no reader. What is not written yet is written when the result is dropped.
+///
+/// Errors: the system gives no thread for it.
+pub fn serve_lines() -> std::io::Result<LinesGuard> {
+    let left_out = |count| format!("({count} lines were left out: they were not read as fast as they came)");
+    let (lines, guard) = Lines::start(std::io::stdout(), left_out)?;
+    // A second call changes nothing.
+    let _ = SERVED.set(lines);
+    Ok(guard)
+}
 
 /// A line for the person or program that asked: standard output.
 pub fn line(text: &str) {
-    // A closed pipe (`knack … | head`) ends nothing that matters.
-    let _ = writeln!(std::io::stdout().lock(), "{}", visible(text, true));
+    let text = visible(text, true);
+    match SERVED.get() {
+        Some(lines) => lines.send(format!("{text}\n").into_bytes()),
+        // A closed pipe (`knack … | head`) ends nothing that matters.
+        None => drop(writeln!(std::io::stdout().lock(), "{text}")),
+    }
 }
 
 /// The output of a program: standard output, byte for byte unless a person reads it.

@@ -44,7 +44,7 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     let profile = if args.strict { Profile::Strict } else { Profile::Load };
     let config = config_values(&found.runtimes);
     let judge = |source| judge(source, profile, &config);
-    let judged: Vec<ValidatedSkill> = found.skills.iter().map(judge).collect();
+    let judged: Vec<SkillReport> = found.skills.iter().map(judge).collect();
     let failed = judged.iter().filter(|skill| !skill.valid).count() + found.errors().count();
     match args.output {
         Output::Text => print_text(&found, &judged, failed),
@@ -57,7 +57,7 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-struct ValidatedSkill {
+struct SkillReport {
     name: String,
     origin: String,
     valid: bool,
@@ -69,7 +69,7 @@ struct ValidatedSkill {
     summary: Option<Value>,
 }
 
-fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> ValidatedSkill {
+fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> SkillReport {
     let loaded = source.load(profile);
     let declared = knack_packages::declare(&source.files, source.overrides.packages.as_ref());
     let mut packages = knack_packages::findings(&source.files, source.overrides.packages.as_ref(), &declared);
@@ -90,7 +90,7 @@ fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> Vali
         .skill
         .as_ref()
         .and_then(|skill| secret_in_plain_text(skill, config));
-    ValidatedSkill {
+    SkillReport {
         config: config.into_iter().collect(),
         name: format!("{}/{}", source.id.namespace, source.id.name),
         origin: source.origin.clone(),
@@ -116,7 +116,7 @@ fn secret_in_plain_text(skill: &Skill, config: &[SkillConfig]) -> Option<String>
     (!names.is_empty()).then(|| Clash::ConfigPlain { skill, names }.to_string())
 }
 
-fn print_text(found: &Discovered, judged: &[ValidatedSkill], failed: usize) {
+fn print_text(found: &Discovered, judged: &[SkillReport], failed: usize) {
     for report in &found.reports {
         terminal::line(&report.to_string());
     }
@@ -143,7 +143,7 @@ fn print_text(found: &Discovered, judged: &[ValidatedSkill], failed: usize) {
     terminal::line(&format!("{} skills, {failed} with errors", judged.len()));
 }
 
-fn print_json(found: &Discovered, judged: &[ValidatedSkill], failed: usize) {
+fn print_json(found: &Discovered, judged: &[SkillReport], failed: usize) {
     let report = |report: &SourceReport| json!({"level": if report.level == ReportLevel::Error { "error" } else { "warning" }, "origin": report.origin, "message": report.text});
     let skills: Vec<Value> = judged
         .iter()

@@ -8,9 +8,10 @@ use knack_gateway::catalog::{
 use knack_packages::stated;
 use knack_skill::catalog::{ConfigValues, Node};
 use knack_skill::model::SkillRef;
+use knack_skill::problem::Profile;
 
 use super::discover::Discovered;
-use super::runtime;
+use super::runtime::{self, version_refused};
 
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snapshot {
@@ -35,17 +36,15 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
             continue;
         }
         first.insert(&source.id, &source.origin);
-        match runtime::accepts(&settings, source) {
-            Ok(()) => match packages_refused_now(source, last) {
-                None => sources.push(source),
-                Some(why) => {
-                    let text = format!("skill {}: {why}", source.id.name);
-                    reports.push(SourceReport::error(source.origin.clone(), text));
-                    failed.push(source.origin.clone());
-                    refused.push(&source.id);
-                }
-            },
-            Err(reason) => {
+        match verdict(&settings, source, last) {
+            Verdict::Served => sources.push(source),
+            Verdict::LastServed(why) => {
+                let text = format!("skill {}: {why}", source.id.name);
+                reports.push(SourceReport::error(source.origin.clone(), text));
+                failed.push(source.origin.clone());
+                refused.push(&source.id);
+            }
+            Verdict::NotServed(reason) => {
                 let text = format!("skill {} is not served: {reason}", source.id.name);
                 reports.push(SourceReport::warning(source.origin.clone(), text));
             }
@@ -60,6 +59,48 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
         },
     };
     catalog::assemble(&selected, settings, node, last, reports)
+}
+
+/// What is served of a source.
+enum Verdict {
+    /// The source as it is.
+    Served,
+    /// The revision that was served last, and why.
+    LastServed(String),
+    /// Nothing, and why.
+    NotServed(String),
+}
+
+fn verdict(settings: &RuntimeSettings, source: &SkillSource, last: &LastGood) -> Verdict {
+    if let Err(reason) = runtime::accepts(settings, source) {
+        return Verdict::NotServed(reason);
+    }
+    if let Some(why) = other_version(settings, source, last) {
+        // As on a cluster: the last revision that the pin takes goes on.
+        let before = last.skill(&source.id);
+        let is_taken =
+            before.is_some_and(|skill| version_refused(settings, &source.id, skill.version.as_deref()).is_none());
+        return if is_taken {
+            Verdict::LastServed(why)
+        } else {
+            Verdict::NotServed(why)
+        };
+    }
+    packages_refused_now(source, last).map_or(Verdict::Served, Verdict::LastServed)
+}
+
+/// Why the pin of a skill does not take the version of its source, or of the revision that is served while the source is broken.
+fn other_version(settings: &RuntimeSettings, source: &SkillSource, last: &LastGood) -> Option<String> {
+    // Only what a pin asks about is read here: each source is read once more when it is judged.
+    version_refused(settings, &source.id, None)?;
+    let loaded = source.load(Profile::Load).skill;
+    let version = match (&loaded, last.skill(&source.id)) {
+        (Some(skill), _) => skill.version.as_deref(),
+        (None, Some(kept)) => kept.version.as_deref(),
+        // Its errors are reported when it is judged.
+        (None, None) => return None,
+    };
+    version_refused(settings, &source.id, version)
 }
 
 /// Why a skill cannot have the packages that it declares now, if the revision that was served last could: that one goes
@@ -80,4 +121,77 @@ fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<SourceR
         Some(last) if !found.failed.is_empty() => last.clone(),
         _ => RuntimeSettings::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::discover::discover_text;
+    use super::*;
+
+    const GOOD: &str = "---\\nname: word\\ndescription: d\\n---\\nx\\n";
+    const BROKEN: &str = "---\\nbroken";
+
+    fn manifests(document: &str, version: &str, wanted: &str) -> String {
+        format!(
+            "apiVersion: knack.dev/v1alpha1
+kind: SkillRuntime
+metadata: {{name: main}}
+spec: {{skillSelector: {{skills: [{{name: word, version: \"{wanted}\"}}]}}}}
+---
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {{name: word}}
+spec:
+  version: \"{version}\"
+  source: {{inline: {{files: {{SKILL.md: \"{document}\"}}}}}}
+"
+        )
+    }
+
+    #[test]
+    fn a_pin_holds_a_skill_at_the_versions_that_it_takes() {
+        let mut last = LastGood::default();
+        let other = "its version is 2.0.0, and the pin of the SkillRuntime requires";
+        for (document, version, wanted, serves, said) in [
+            (GOOD, "1.0.0", "^1", Some("1.0.0"), None),
+            (
+                GOOD,
+                "2.0.0",
+                "^1",
+                Some("1.0.0"),
+                Some(format!("skill word: {other} ^1")),
+            ),
+            (BROKEN, "2.0.0", "^1", Some("1.0.0"), Some("skill word: ".to_owned())),
+            (
+                GOOD,
+                "2.0.0",
+                "^3",
+                None,
+                Some(format!("skill word is not served: {other} ^3")),
+            ),
+            (GOOD, "2.0.0", "^2", Some("2.0.0"), None),
+            // Of a broken source the last good revision is what a pin is asked about.
+            (
+                BROKEN,
+                "1.0.0",
+                "^1",
+                None,
+                Some(format!("skill word is not served: {other} ^1")),
+            ),
+        ] {
+            let found = discover_text("all.yaml", &manifests(document, version, wanted));
+            let snapshot = assemble(found, Node::Absent, &mut last);
+            let versions: Vec<Option<&str>> = snapshot.skills.iter().map(|skill| skill.version.as_deref()).collect();
+            assert_eq!(
+                versions,
+                serves.map(Some).into_iter().collect::<Vec<_>>(),
+                "{version} {wanted}"
+            );
+            let texts: Vec<&str> = snapshot.reports.iter().map(|report| report.text.as_str()).collect();
+            match said {
+                Some(said) => assert!(texts.iter().any(|text| text.starts_with(&said)), "{said}: {texts:?}"),
+                None => assert!(texts.is_empty(), "{texts:?}"),
+            }
+        }
+    }
 }

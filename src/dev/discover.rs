@@ -391,7 +391,7 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
         },
         origin: origin.to_owned(),
         labels: Some(manifest.metadata.labels.clone()),
-        suspend: spec.suspend,
+        suspend: spec.is_suspended(),
         files: files.map_err(|error| error.message)?,
         overrides: spec.overrides().to_load(),
         packages: no_packages,

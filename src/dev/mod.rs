@@ -150,6 +150,7 @@ fn user_files(args: &DevArgs) -> anyhow::Result<Option<Arc<UserFiles>>> {
 
 /// Serves until Ctrl-C or SIGTERM.
 pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
+    let _lines = terminal::serve_lines().context("cannot write to standard output")?;
     let roots = args.ca.roots()?;
     let listener = listen(args.listen).await?;
     let address = listener.local_addr()?;
@@ -161,18 +162,13 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let capabilities = executor.capabilities();
     let (search, packages) = packages(search, &capabilities, environments, rules, roots.clone());
     let mock = args.upstream.start_mock().await?;
-    let mock_url = mock.as_ref().map(|mock| mock.url.clone());
-    let upstreams = upstreams(&args, &runtime, mock_url, &roots)?;
+    let upstreams = upstreams(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()), &roots)?;
     let metrics = Metrics::default();
     let tracer = Tracer::from_env("knack-dev", &roots).map_err(anyhow::Error::msg)?;
     let (changed, changes) = tokio::sync::watch::channel(0);
     let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
     let uploads = uploads(&args, &search, judged, &roots)?;
-    // The user of runs is the one of uploads, also after a restart.
-    let secret = uploads
-        .as_ref()
-        .map_or_else(knack_gateway::secret::random_secret, |uploads| uploads.secret());
     let _building = packages.map(|packages| packages.follow(changes));
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let recorder = recorder(&args)?;
@@ -190,7 +186,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         user_files: user_files(&args)?,
         files_folder: files_folder.clone(),
         records: RecordStore::new(args.record_store_mib << 20),
-        secret: Arc::new(secret.into()),
+        secret: Arc::new(secret(uploads.as_deref()).into()),
         replicas: None,
         requests: Requests::new(&MemoryBudget::of_process(), BodyTimes::default()),
         metrics,
@@ -209,14 +205,24 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     announce(&capabilities, files_folder.as_deref());
     greet(address, mock.is_some());
     print_port(&args, address).await?;
+    serve(gateway, listener).await;
+    write_out(recorder.as_ref(), uploads.as_deref(), &tracer).await;
+    terminal::line("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The key of callers. The user of runs is the one of uploads, also after a restart.
+fn secret(uploads: Option<&DevUploads>) -> knack_wire::history::HistorySecret {
+    uploads.map_or_else(knack_gateway::secret::random_secret, DevUploads::secret)
+}
+
+/// Serves the APIs of models and MCP until Ctrl-C or SIGTERM.
+async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let service = server::Service {
         routes: knack_mcp::router(Arc::clone(&gateway)),
         ..server::Service::open(gateway)
     };
     server::serve(service, listener, stop_signal()).await;
-    write_out(recorder.as_ref(), uploads.as_deref(), &tracer).await;
-    terminal::line("stopped");
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The providers, asked with the keys of the user.
@@ -433,7 +439,10 @@ async fn executor(args: &DevArgs, runtime: &RuntimeSettings, environments: &Envi
     local::executor(runtime, environments).await
 }
 
-async fn stop_signal() {
-    knack_serving::signals::stop().await;
-    terminal::line("stopping; running answers are finished first");
+fn stop_signal() -> impl Future<Output = ()> + Send {
+    let caught = knack_serving::signals::stop();
+    async {
+        caught.await;
+        terminal::line("stopping; running answers are finished first");
+    }
 }

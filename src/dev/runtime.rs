@@ -8,6 +8,7 @@ use knack_packages::Rules;
 use knack_skill::catalog::{ConfigValues, ModelCode, Pin};
 use knack_skill::config::SkillConfig;
 use knack_skill::model::SkillRef;
+use knack_skill::semver::satisfies;
 
 use crate::selection::rules;
 
@@ -24,6 +25,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
         },
         mode: pin.mode.map(Into::into),
         inputs: pin.inputs.clone(),
+        version: pin.version.clone(),
     });
     let config = selector.skills.iter().filter_map(|pin| pin.config_values(&namespace));
     let config = ConfigValues::Here(config.collect());
@@ -35,7 +37,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
             namespace,
             name: manifest.metadata.name.clone(),
         },
-        suspend: spec.suspend,
+        suspend: spec.is_suspended(),
         max_activation: spec.max_activation(),
         match_labels: selector.match_labels,
         model_code: match spec.sandbox.model_code {
@@ -111,6 +113,22 @@ pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> (Option<Runtim
         reports.push(SourceReport::warning(origin.clone(), text));
     }
     (Some(from_manifest(manifest)), reports)
+}
+
+/// Why a pin does not take a skill of this version; `None`: no pin requires another one.
+pub(super) fn version_refused(runtime: &RuntimeSettings, skill: &SkillRef, version: Option<&str>) -> Option<String> {
+    let pin = runtime.pins.iter().find(|pin| pin.skill == *skill)?;
+    let wanted = pin.version.as_deref()?;
+    if version.is_some_and(|version| satisfies(version, wanted)) {
+        return None;
+    }
+    let found = version.map_or_else(
+        || "it has no version".to_owned(),
+        |version| format!("its version is {version}"),
+    );
+    Some(format!(
+        "{found}, and the pin of the SkillRuntime requires {wanted} (spec.skillSelector.skills[].version)"
+    ))
 }
 
 /// Whether this runtime serves a skill; the reason if not. Pins win over labels.

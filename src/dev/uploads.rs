@@ -9,12 +9,13 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, Response, Uri};
 use knack_gateway::Gateway;
 use knack_gateway::ad_hoc::AdHocRuns;
 use knack_gateway::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_gateway::run_history::RunHistory;
+use knack_gateway::skill_calls::{SkillCalls, SkillPaces};
 use knack_gateway::uploads::Uploads;
 use knack_registry::{
     ApiCall, ApiRequest, Catalogs, FolderHistory, FolderStore, HistorySettings, Mode, OmniRoute, Owner, Reader, Record,
@@ -37,6 +38,7 @@ pub(super) struct DevUploads {
     store: Arc<FolderStore>,
     registry: Registry,
     history: Option<Arc<FolderHistory>>,
+    calls: SkillCalls,
     /// The gateway that runs tools for programs; it owns this.
     gateway: OnceLock<Weak<Gateway>>,
     secret: [u8; 32],
@@ -89,6 +91,7 @@ impl DevUploads {
             },
             store,
             history,
+            calls: SkillCalls::new(SkillPaces::FOLDER),
             gateway: OnceLock::new(),
             secret: opened.secret,
             packages,
@@ -125,6 +128,33 @@ impl DevUploads {
     fn owner(&self, parts: &Parts) -> Option<Owner> {
         caller::has_credential(&parts.headers, &parts.uri)
             .then(|| Owner::from(caller::identify(&self.secret(), &parts.headers, &parts.uri).bucket()))
+    }
+
+    async fn respond(&self, call: ApiCall, parts: &Parts, body: Bytes, base: &Arc<Snapshot>) -> Response<Bytes> {
+        let owner = self.owner(parts);
+        // Without one the answer is 401, which costs nothing.
+        let admitted = owner
+            .as_ref()
+            .map(|owner| self.calls.admit(&call, &parts.method, owner.as_str()));
+        let _admitted = match admitted.transpose() {
+            Ok(admitted) => admitted,
+            Err(refused) => return *refused,
+        };
+        let asked = ApiRequest {
+            call,
+            query: parts.uri.query().map(str::to_owned),
+            headers: parts.headers.clone(),
+            body,
+        };
+        if asked.call == ApiCall::OmniRoute(OmniRoute::Execute) {
+            let runs = AdHocRuns {
+                gateway: self.gateway.get().and_then(Weak::upgrade),
+                parts,
+                base,
+            };
+            return self.registry.execute(owner.as_ref(), asked, &base.skills, &runs).await;
+        }
+        self.registry.answer(owner.as_ref(), asked, &base.skills).await
     }
 
     pub(super) async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
@@ -235,28 +265,12 @@ impl Uploads for DevUploads {
         true
     }
 
-    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, base: Arc<Snapshot>) -> BoxFuture<'a, http::Response<Body>> {
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, base: Arc<Snapshot>) -> BoxFuture<'a, Response<Body>> {
         async move {
             let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
-                return http::Response::new(Body::empty());
+                return Response::new(Body::empty());
             };
-            let asked = ApiRequest {
-                call,
-                query: parts.uri.query().map(str::to_owned),
-                headers: parts.headers.clone(),
-                body,
-            };
-            let owner = self.owner(parts);
-            let response = if asked.call == ApiCall::OmniRoute(OmniRoute::Execute) {
-                let runs = AdHocRuns {
-                    gateway: self.gateway.get().and_then(Weak::upgrade),
-                    parts,
-                    base: &base,
-                };
-                self.registry.execute(owner.as_ref(), asked, &base.skills, &runs).await
-            } else {
-                self.registry.answer(owner.as_ref(), asked, &base.skills).await
-            };
+            let response = self.respond(call, parts, body, &base).await;
             terminal::line(&format!(
                 "{} skills api | {} {}",
                 response.status().as_u16(),

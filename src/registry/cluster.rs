@@ -20,9 +20,9 @@ use super::content::{Contents, config_maps};
 use super::failure::{is_conflict, is_missing, store_error};
 use super::fate::{Fate, is_gone};
 use super::index::SkillIndex;
-use super::known::{Is, Known};
+use super::known::{ObjectKind, RegistryObject};
 use super::managed::manager;
-use super::objects::Uploaded;
+use super::objects::UploadedSkill;
 use super::skills::Skills;
 
 /// Times that a change is tried when another writer was faster.
@@ -76,20 +76,20 @@ impl Cluster {
 
     /// Notes what the API server answered to a write, so that it is read from now on.
     pub(super) fn note(&self, skill: &Skill) {
-        if let Some(known) = Known::of(skill) {
+        if let Some(known) = RegistryObject::of(skill) {
             self.write(|index| index.put(known));
         }
     }
 
     /// Notes that an object was deleted.
     pub(super) fn note_gone(&self, skill: &Skill) {
-        if let Some(known) = Known::of(skill) {
+        if let Some(known) = RegistryObject::of(skill) {
             self.write(|index| index.forget(&known, Instant::now()));
         }
     }
 
     /// A skill by id.
-    pub(super) fn get(&self, namespace: &str, id: &str) -> Result<Arc<Known>, StoreError> {
+    pub(super) fn get(&self, namespace: &str, id: &str) -> Result<Arc<RegistryObject>, StoreError> {
         let found = self.read(|index| index.by_id(namespace, id).cloned());
         found.ok_or(StoreError::NotFound)
     }
@@ -188,7 +188,7 @@ impl Cluster {
         let record = Record::new(owner, title, &draft, &Stamp::of_now());
         let version = record.latest().ok_or(StoreError::NotFound)?;
         let made = built(namespace, &record, draft.files).await?;
-        let uploaded = Uploaded {
+        let uploaded = UploadedSkill {
             shards: [(version.number, made.len())].into(),
             record: record.clone(),
         };
@@ -293,7 +293,7 @@ impl Cluster {
     async fn change_now(
         &self,
         (namespace, by): (&str, &str),
-        (known, id): (&Known, &str),
+        (known, id): (&RegistryObject, &str),
         change: &Change<'_>,
         files: Option<Files>,
     ) -> Result<Record, StoreError> {
@@ -315,7 +315,7 @@ impl Cluster {
             };
             self.note(&written);
             // What another writer has made of it meanwhile is that one's to tidy.
-            if Uploaded::of(&written).as_ref() == Some(&after) {
+            if UploadedSkill::of(&written).as_ref() == Some(&after) {
                 self.tidy(&written, (&before, &after)).await;
             }
             return Ok(after.record);
@@ -328,7 +328,7 @@ impl Cluster {
     async fn commit(
         &self,
         (main, by): (&Skill, &str),
-        (before, after): (&Uploaded, &Uploaded),
+        (before, after): (&UploadedSkill, &UploadedSkill),
         made: &[ConfigMap],
     ) -> Result<Option<Skill>, StoreError> {
         let (name, namespace) = (&after.record.name, main.metadata.namespace.clone().unwrap_or_default());
@@ -369,7 +369,7 @@ impl Cluster {
     }
 
     /// The object of a skill as it is now, if the registry may write it.
-    async fn owned(&self, skills: &Skills, name: &str, id: &str) -> Result<(Skill, Uploaded), StoreError> {
+    async fn owned(&self, skills: &Skills, name: &str, id: &str) -> Result<(Skill, UploadedSkill), StoreError> {
         let main = skills.get(name).await.map_err(|error| {
             if is_missing(&error) {
                 StoreError::NotFound
@@ -377,15 +377,15 @@ impl Cluster {
                 store_error(&error)
             }
         })?;
-        let known = Known::of(&main).ok_or(StoreError::NotFound)?;
+        let known = RegistryObject::of(&main).ok_or(StoreError::NotFound)?;
         if known.record().is_none_or(|record| record.id != id) {
             return Err(StoreError::NotFound);
         }
-        let by = match &known.is {
-            Is::Applied(applied) => Some(applied.by.clone()),
-            Is::Uploaded(_) | Is::Version(..) => manager(&main.metadata),
+        let by = match &known.kind {
+            ObjectKind::Applied(applied) => Some(applied.by.clone()),
+            ObjectKind::Uploaded(_) | ObjectKind::Version(..) => manager(&main.metadata),
         };
-        match (Uploaded::of(&main), by) {
+        match (UploadedSkill::of(&main), by) {
             (Some(uploaded), None) => Ok((main, uploaded)),
             (_, by) => Err(StoreError::Managed {
                 name: name.to_owned(),
@@ -395,7 +395,7 @@ impl Cluster {
     }
 
     /// What a change leaves beside the skill. What fails here is done by the sweep.
-    async fn tidy(&self, main: &Skill, (before, after): (&Uploaded, &Uploaded)) {
+    async fn tidy(&self, main: &Skill, (before, after): (&UploadedSkill, &UploadedSkill)) {
         let namespace = main.metadata.namespace.clone().unwrap_or_default();
         let (contents, skills) = (
             Contents::of(&self.client, &namespace),
@@ -463,10 +463,12 @@ async fn within<T>(name: &str, work: impl Future<Output = Result<T, StoreError>>
     })
 }
 
-fn taken(there: &Known) -> StoreError {
-    let id = match &there.is {
-        Is::Version(of) => format!("it is version {} of \"{}\"", of.number, of.main),
-        Is::Uploaded(_) | Is::Applied(_) => there.record().map(|record| record.id.clone()).unwrap_or_default(),
+fn taken(there: &RegistryObject) -> StoreError {
+    let id = match &there.kind {
+        ObjectKind::Version(of) => format!("it is version {} of \"{}\"", of.number, of.main),
+        ObjectKind::Uploaded(_) | ObjectKind::Applied(_) => {
+            there.record().map(|record| record.id.clone()).unwrap_or_default()
+        }
     };
     StoreError::NameTaken {
         name: there.name.clone(),

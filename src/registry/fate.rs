@@ -5,8 +5,8 @@ use knack_api::Skill;
 use kube::ResourceExt as _;
 
 use super::failure::{is_missing, is_refusal};
-use super::known::Known;
-use super::objects::Uploaded;
+use super::known::RegistryObject;
+use super::objects::UploadedSkill;
 use super::skills::Skills;
 use crate::api_call::CallError;
 
@@ -15,7 +15,7 @@ pub(super) enum Fate {
     /// It was done; the object as it is now.
     Done(Box<Skill>),
     /// It was refused, and the object, if there is one, does not show it: what was made for it can be deleted.
-    Refused(CallError, Option<Box<Known>>),
+    Refused(CallError, Option<Box<RegistryObject>>),
     /// It may still be done: what was made for it must stay. The sweep deletes it if no record comes to name it.
     Unknown(CallError),
 }
@@ -26,7 +26,7 @@ impl Fate {
         skills: &Skills,
         name: &str,
         error: CallError,
-        is_mine: impl FnOnce(&Uploaded) -> bool,
+        is_mine: impl FnOnce(&UploadedSkill) -> bool,
     ) -> Self {
         let there = match skills.get(name).await {
             Ok(there) => Some(there),
@@ -37,10 +37,12 @@ impl Fate {
             }
         };
         match there {
-            Some(there) if Uploaded::of(&there).is_some_and(|uploaded| is_mine(&uploaded)) => {
+            Some(there) if UploadedSkill::of(&there).is_some_and(|uploaded| is_mine(&uploaded)) => {
                 Self::Done(Box::new(there))
             }
-            there if is_refusal(&error) => Self::Refused(error, there.as_ref().and_then(Known::of).map(Box::new)),
+            there if is_refusal(&error) => {
+                Self::Refused(error, there.as_ref().and_then(RegistryObject::of).map(Box::new))
+            }
             _ => Self::Unknown(error),
         }
     }

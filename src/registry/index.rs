@@ -10,7 +10,7 @@ use knack_registry::{ID_PREFIX, Page, Paged, Record};
 use kube::runtime::watcher::Event;
 use uuid::Uuid;
 
-use super::known::{Is, Known};
+use super::known::{ObjectKind, RegistryObject};
 
 /// How long a deleted object counts as deleted even if a watch still reports it: a watch may lag.
 const GONE_FOR: Duration = Duration::from_mins(10);
@@ -33,7 +33,7 @@ pub(super) struct SkillIndex {
 /// The Skills of a namespace.
 #[derive(Debug, Default)]
 struct Space {
-    objects: BTreeMap<String, Arc<Known>>,
+    objects: BTreeMap<String, Arc<RegistryObject>>,
     /// Names of skills, versions left out, in the order of their making.
     order: BTreeMap<SkillPlace, String>,
     /// Their places by id.
@@ -56,7 +56,7 @@ impl SkillIndex {
                 self.pending.insert(scope, BTreeSet::new());
             }
             Event::InitApply(skill) => {
-                if let Some(known) = Known::of(&skill) {
+                if let Some(known) = RegistryObject::of(&skill) {
                     let key = (known.namespace.clone(), known.name.clone());
                     self.pending.entry(scope).or_default().insert(key);
                     self.put(known);
@@ -77,12 +77,12 @@ impl SkillIndex {
                 self.complete.insert(scope);
             }
             Event::Apply(skill) => {
-                if let Some(known) = Known::of(&skill) {
+                if let Some(known) = RegistryObject::of(&skill) {
                     self.put(known);
                 }
             }
             Event::Delete(skill) => {
-                if let Some(known) = Known::of(&skill) {
+                if let Some(known) = RegistryObject::of(&skill) {
                     self.drop_object(&known.namespace, &known.name, &known.uid);
                     self.gone.remove(&known.uid);
                 }
@@ -92,19 +92,19 @@ impl SkillIndex {
     }
 
     /// Keeps an object, unless a newer state of it is known, or it was deleted here.
-    pub(super) fn put(&mut self, known: Known) {
+    pub(super) fn put(&mut self, known: RegistryObject) {
         if self.gone.contains_key(&known.uid) {
             return;
         }
         let space = self.namespaces.entry(known.namespace.clone()).or_default();
-        let newer = |there: &Arc<Known>| there.resource_version > known.resource_version;
+        let newer = |there: &Arc<RegistryObject>| there.resource_version > known.resource_version;
         if !space.objects.get(&known.name).is_some_and(newer) {
             space.put(known);
         }
     }
 
     /// Forgets an object that was deleted here.
-    pub(super) fn forget(&mut self, known: &Known, now: Instant) {
+    pub(super) fn forget(&mut self, known: &RegistryObject, now: Instant) {
         self.drop_object(&known.namespace, &known.name, &known.uid);
         self.gone.insert(known.uid.clone(), now);
     }
@@ -122,12 +122,12 @@ impl SkillIndex {
     }
 
     /// An object by name.
-    pub(super) fn named(&self, namespace: &str, name: &str) -> Option<&Arc<Known>> {
+    pub(super) fn named(&self, namespace: &str, name: &str) -> Option<&Arc<RegistryObject>> {
         self.namespaces.get(namespace)?.objects.get(name)
     }
 
     /// A skill by id.
-    pub(super) fn by_id(&self, namespace: &str, id: &str) -> Option<&Arc<Known>> {
+    pub(super) fn by_id(&self, namespace: &str, id: &str) -> Option<&Arc<RegistryObject>> {
         let space = self.namespaces.get(namespace)?;
         space.objects.get(space.order.get(space.places.get(id)?)?)
     }
@@ -177,13 +177,13 @@ impl SkillIndex {
     }
 
     /// Every object.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<RegistryObject>> {
         self.namespaces.values().flat_map(|space| space.objects.values())
     }
 }
 
 impl Space {
-    fn put(&mut self, known: Known) {
+    fn put(&mut self, known: RegistryObject) {
         self.remove(&known.name);
         if let Some(record) = known.record() {
             let place = place(record);
@@ -207,10 +207,10 @@ impl Space {
     }
 }
 
-fn bytes(known: &Known) -> u64 {
-    match &known.is {
-        Is::Uploaded(uploaded) => uploaded.record.bytes(),
-        Is::Applied(_) | Is::Version(..) => 0,
+fn bytes(known: &RegistryObject) -> u64 {
+    match &known.kind {
+        ObjectKind::Uploaded(uploaded) => uploaded.record.bytes(),
+        ObjectKind::Applied(_) | ObjectKind::Version(..) => 0,
     }
 }
 
@@ -254,13 +254,13 @@ mod tests {
     fn what_was_written_is_read_whatever_a_lagging_watch_reports() {
         let (mut index, now) = (SkillIndex::default(), Instant::now());
         let first = skill("a", 5);
-        index.put(Known::of(&first).unwrap());
+        index.put(RegistryObject::of(&first).unwrap());
         let mut second = first.clone();
         second.metadata.resource_version = Some("7".to_owned());
-        index.put(Known::of(&second).unwrap());
+        index.put(RegistryObject::of(&second).unwrap());
         index.apply(None, Event::Apply(first.clone()), now);
         assert_eq!(index.named("team", "a").unwrap().resource_version, 7);
-        let known = Known::of(&second).unwrap();
+        let known = RegistryObject::of(&second).unwrap();
         index.forget(&known, now);
         index.apply(None, Event::Apply(second.clone()), now);
         assert!(index.named("team", "a").is_none(), "deleted here");
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_list_replaces_what_is_not_in_it() {
         let (mut index, now) = (SkillIndex::default(), Instant::now());
-        index.put(Known::of(&skill("old", 1)).unwrap());
+        index.put(RegistryObject::of(&skill("old", 1)).unwrap());
         for event in [Event::Init, Event::InitApply(skill("new", 2)), Event::InitDone] {
             index.apply(None, event, now);
         }
@@ -291,7 +291,7 @@ mod tests {
         for (millisecond, name) in ["c", "a", "b"].into_iter().enumerate() {
             let mut uploaded = uploaded(name, &[1], Some(1));
             uploaded.record.id = format!("skill_knack_0199a7c4a3c{millisecond}7d53a0f6f0c1f9a2b3c4");
-            let known = Known::of(&object(&uploaded)).unwrap();
+            let known = RegistryObject::of(&object(&uploaded)).unwrap();
             ids.push(known.record().unwrap().id.clone());
             index.put(known);
         }
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(names(&index, None, 2, true), (list(&["b", "a"]), true));
         assert_eq!(names(&index, Some(ids[1].clone()), 2, true), (list(&["c"]), false));
         assert_eq!(names(&index, None, 9, false), (list(&["c", "a", "b"]), false));
-        let known = Known::clone(index.by_id("team", &ids[1]).unwrap());
+        let known = RegistryObject::clone(index.by_id("team", &ids[1]).unwrap());
         index.forget(&known, Instant::now());
         assert_eq!(names(&index, Some(ids[1].clone()), 2, true), (list(&["c"]), false));
         assert_eq!(names(&index, Some(ids[1].clone()), 2, false), (list(&["b"]), false));

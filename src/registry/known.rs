@@ -8,11 +8,11 @@ use kube::ResourceExt as _;
 use uuid::Uuid;
 
 use super::managed::manager;
-use super::objects::{Uploaded, version_of};
+use super::objects::{UploadedSkill, version_of};
 
 /// A Skill object as the registry knows it.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct RegistryObject {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
@@ -20,23 +20,23 @@ pub(super) struct Known {
     pub(super) resource_version: u64,
     /// When it was made, Unix time in microseconds.
     pub(super) created: i64,
-    pub(super) is: Is,
+    pub(super) kind: ObjectKind,
 }
 
 /// What an object is to the registry.
 #[derive(Debug, Clone)]
-pub(super) enum Is {
+pub(super) enum ObjectKind {
     /// A skill that was uploaded.
-    Uploaded(Arc<Uploaded>),
+    Uploaded(Arc<UploadedSkill>),
     /// One that others apply.
-    Applied(Arc<Applied>),
+    Applied(Arc<AppliedSkill>),
     /// A version of an uploaded one.
-    Version(Arc<OfAnother>),
+    Version(Arc<SkillVersion>),
 }
 
 /// An object that is a version of a skill.
 #[derive(Debug)]
-pub(super) struct OfAnother {
+pub(super) struct SkillVersion {
     /// The name of the skill.
     pub(super) main: String,
     /// The uid of the object that it goes with.
@@ -47,7 +47,7 @@ pub(super) struct OfAnother {
 
 /// A skill that others apply.
 #[derive(Debug, Clone)]
-pub(super) struct Applied {
+pub(super) struct AppliedSkill {
     /// It as a record of one version, or of none while it is not ready.
     pub(super) record: Record,
     /// The ConfigMaps that the controller made of its content, in order.
@@ -56,18 +56,18 @@ pub(super) struct Applied {
     pub(super) by: String,
 }
 
-impl Known {
+impl RegistryObject {
     /// What is kept of an object. One without uid or version of its own never came from an API server.
     pub(super) fn of(skill: &Skill) -> Option<Self> {
-        let is = match (Uploaded::of(skill), version_of(&skill.metadata)) {
-            (Some(uploaded), _) => Is::Uploaded(Arc::new(uploaded)),
-            (None, Some((main, number))) => Is::Version(Arc::new(OfAnother {
+        let kind = match (UploadedSkill::of(skill), version_of(&skill.metadata)) {
+            (Some(uploaded), _) => ObjectKind::Uploaded(Arc::new(uploaded)),
+            (None, Some((main, number))) => ObjectKind::Version(Arc::new(SkillVersion {
                 main,
                 owner: skill.owner_references().first().map(|owner| owner.uid.clone()),
                 number,
                 spec: skill.spec.clone(),
             })),
-            (None, None) => Is::Applied(Arc::new(Applied::of(skill)?)),
+            (None, None) => ObjectKind::Applied(Arc::new(AppliedSkill::of(skill)?)),
         };
         Some(Self {
             namespace: skill.namespace()?,
@@ -75,28 +75,28 @@ impl Known {
             uid: skill.uid()?,
             resource_version: skill.resource_version()?.parse().ok()?,
             created: created(skill),
-            is,
+            kind,
         })
     }
 
     /// The skill that callers see; `None` for a version of another.
     pub(super) fn record(&self) -> Option<&Record> {
-        match &self.is {
-            Is::Uploaded(uploaded) => Some(&uploaded.record),
-            Is::Applied(applied) => Some(&applied.record),
-            Is::Version(..) => None,
+        match &self.kind {
+            ObjectKind::Uploaded(uploaded) => Some(&uploaded.record),
+            ObjectKind::Applied(applied) => Some(&applied.record),
+            ObjectKind::Version(..) => None,
         }
     }
 
     /// The ConfigMaps with the content of a version, in order.
     pub(super) fn config_maps(&self, number: u32) -> Vec<String> {
-        match &self.is {
-            Is::Uploaded(uploaded) => {
+        match &self.kind {
+            ObjectKind::Uploaded(uploaded) => {
                 let version = uploaded.record.version(number);
                 version.map(|version| uploaded.config_maps(version)).unwrap_or_default()
             }
-            Is::Applied(applied) => applied.config_maps.clone(),
-            Is::Version(..) => Vec::new(),
+            ObjectKind::Applied(applied) => applied.config_maps.clone(),
+            ObjectKind::Version(..) => Vec::new(),
         }
     }
 }
@@ -106,7 +106,7 @@ fn created(skill: &Skill) -> i64 {
     created.map_or(0, |time| time.0.as_microsecond())
 }
 
-impl Applied {
+impl AppliedSkill {
     fn of(skill: &Skill) -> Option<Self> {
         let uid = skill.uid()?;
         let bare = Uuid::try_parse(&uid).map_or(uid, |uuid| uuid.simple().to_string());
@@ -177,7 +177,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let ready = Known::of(&applied(json!({
+        let ready = RegistryObject::of(&applied(json!({
             "description": "Draws.", "version": "1.0.0", "activation": "Auto",
             "artifact": {"revision": "r", "digest": "d", "size": 12, "fileCount": 1},
             "configMaps": [{"name": "draw-r", "digest": "x"}],
@@ -196,11 +196,11 @@ mod tests {
             ("Draws.", Some(Mode::Auto), 12)
         );
         assert_eq!(ready.config_maps(1), ["draw-r"]);
-        let Is::Applied(applied_by) = &ready.is else {
+        let ObjectKind::Applied(applied_by) = &ready.kind else {
             panic!("{ready:?}")
         };
         assert_eq!(applied_by.by, "field manager \"kubectl-create\"");
-        let waiting = Known::of(&applied(json!({}))).unwrap();
+        let waiting = RegistryObject::of(&applied(json!({}))).unwrap();
         assert!(
             waiting.record().unwrap().versions.is_empty(),
             "until the controller has read it"

@@ -15,18 +15,18 @@ use prometheus_client::registry::Registry;
 const SECONDS: [f64; 9] = [0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 120.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
+struct RequestLabels {
     api: &'static str,
     status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reported {
+struct ReportLabels {
     outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct RefusalLabels {
     reason: &'static str,
 }
 
@@ -34,13 +34,13 @@ struct Refused {
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Mutex<Registry>,
-    requests: Family<Request, Counter>,
+    requests: Family<RequestLabels, Counter>,
     duration: Histogram,
     /// Leftovers of ended changes that were removed.
     pub(super) swept: Counter,
     /// Sweeps that failed.
     pub(super) sweep_failures: Counter,
-    reported: Family<Reported, Counter>,
+    reported: Family<ReportLabels, Counter>,
     dropped: Counter,
     files: FileMetrics,
     /// Connections of the listener.
@@ -55,7 +55,7 @@ struct FileMetrics {
     bytes: Gauge,
     uploads: Gauge,
     containers: Gauge,
-    refused: Family<Refused, Counter>,
+    refused: Family<RefusalLabels, Counter>,
 }
 
 impl FileMetrics {
@@ -126,14 +126,14 @@ impl Default for Metrics {
 impl Metrics {
     /// Counts an answer.
     pub(super) fn answered(&self, api: &'static str, status: u16, seconds: f64) {
-        self.requests.get_or_create(&Request { api, status }).inc();
+        self.requests.get_or_create(&RequestLabels { api, status }).inc();
         self.duration.observe(seconds);
     }
 
     /// Counts a note of an execution.
     pub(super) fn reported(&self, is_taken: bool) {
         let outcome = if is_taken { "taken" } else { "refused" };
-        self.reported.get_or_create(&Reported { outcome }).inc();
+        self.reported.get_or_create(&ReportLabels { outcome }).inc();
     }
 
     /// Sets how many notes were dropped since the start.
@@ -154,7 +154,7 @@ impl Metrics {
 
     /// Counts a call about files that was refused.
     pub(super) fn files_refused(&self, reason: &'static str) {
-        self.files.refused.get_or_create(&Refused { reason }).inc();
+        self.files.refused.get_or_create(&RefusalLabels { reason }).inc();
     }
 
     /// Sets what is held of the memory budget.

@@ -29,7 +29,7 @@ pub(super) const NAMES_TRIED: usize = 5;
 /// An uploaded skill as its object keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Uploaded {
+pub(super) struct UploadedSkill {
     /// The skill and its versions.
     pub(super) record: Record,
     /// How many ConfigMaps hold a version, by its number.
@@ -49,7 +49,7 @@ pub(super) struct Objects {
     pub(super) versions: BTreeMap<u32, SkillSpec>,
 }
 
-impl Uploaded {
+impl UploadedSkill {
     /// The record of an object; `None`: it was not uploaded, or its annotation was not written for this object.
     pub(super) fn of(skill: &Skill) -> Option<Self> {
         let text = skill.annotations().get(ANNOTATION_UPLOAD)?;
@@ -275,9 +275,9 @@ pub(super) mod tests {
     }
 
     /// A record with these versions, of which one is the default.
-    pub(in crate::registry) fn uploaded(name: &str, numbers: &[u32], default: Option<u32>) -> Uploaded {
+    pub(in crate::registry) fn uploaded(name: &str, numbers: &[u32], default: Option<u32>) -> UploadedSkill {
         let stamp = Stamp::of_now();
-        Uploaded {
+        UploadedSkill {
             record: Record {
                 id: format!("skill_knack_{}", stamp.skill),
                 owner: Owner::namespace("team"),
@@ -295,7 +295,7 @@ pub(super) mod tests {
     }
 
     /// The object of a record.
-    pub(in crate::registry) fn object(uploaded: &Uploaded) -> Skill {
+    pub(in crate::registry) fn object(uploaded: &UploadedSkill) -> Skill {
         let objects = uploaded.objects().unwrap();
         let mut skill = Skill::new(&uploaded.record.name, objects.main);
         skill.metadata.namespace = Some("team".to_owned());
@@ -337,18 +337,18 @@ pub(super) mod tests {
     fn a_record_is_read_from_its_own_object_alone() {
         let uploaded = uploaded("draw", &[1, 2], Some(2));
         let skill = object(&uploaded);
-        assert_eq!(Uploaded::of(&skill), Some(uploaded));
+        assert_eq!(UploadedSkill::of(&skill), Some(uploaded));
         let mut copied = skill.clone();
         copied.metadata.name = Some("other".to_owned());
-        assert_eq!(Uploaded::of(&copied), None);
+        assert_eq!(UploadedSkill::of(&copied), None);
         let mut broken = skill.clone();
         broken
             .annotations_mut()
             .insert(ANNOTATION_UPLOAD.to_owned(), "{}".to_owned());
-        assert_eq!(Uploaded::of(&broken), None);
+        assert_eq!(UploadedSkill::of(&broken), None);
         let mut bare = skill;
         bare.metadata.annotations = None;
-        assert_eq!(Uploaded::of(&bare), None);
+        assert_eq!(UploadedSkill::of(&bare), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use knack_registry::{ApiCall, Denial, deny};
 /// When to repeat a request that came too soon after others, seconds.
 const RATE_RETRY_SECONDS: u64 = 2;
 
-/// 429: one namespace asks too often.
+/// 429: a namespace, or an account, asks too often.
 pub(super) fn too_many(text: String) -> Problem {
     Problem::new(ProblemCode::TooManyRequests, text).retry_after(RATE_RETRY_SECONDS)
 }

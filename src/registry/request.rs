@@ -29,6 +29,13 @@ pub(super) const CHANGES: Pace = Pace {
     burst: 30,
     refill: Duration::from_secs(1),
 };
+/// Reads by one ServiceAccount: 100 a second, 1,000 of them in a row, 64 at once. Each may be a question to the API server. A gateway's
+/// account reads for all of its callers, of which it lets none have more than half of that.
+pub(super) const READS: Pace = Pace {
+    at_once: 64,
+    burst: 1000,
+    refill: Duration::from_millis(10),
+};
 /// The begin of an address that names a namespace.
 const NAMESPACES: &str = "/namespaces/";
 
@@ -98,6 +105,7 @@ async fn offer_to(
         .unwrap_or_default();
     let namespace = named.unwrap_or_else(|| caller.namespace.clone());
     demand_served(state, &namespace).map_err(of_problem)?;
+    let _turn = turn_of_read(state, &caller).map_err(of_problem)?;
     let path = parts.uri.path().strip_prefix(&*before).unwrap_or_default();
     let (store, owner) = (
         CallerStore::new(Arc::clone(&state.shared), caller),
@@ -141,7 +149,10 @@ async fn answer_caller(
     demand_ready(state)?;
     let namespace = named.unwrap_or_else(|| caller.namespace.clone());
     demand_served(state, &namespace)?;
-    let turn = turn_of_change(state, &parts.method, caller)?;
+    let turn = match parts.method {
+        Method::GET | Method::HEAD => turn_of_read(state, caller)?,
+        _ => turn_of_change(state, caller)?,
+    };
     let held = state.bodies.read(&caller.key(), &parts.headers, body).await;
     let held = held.map_err(too_many_bytes)?;
     let owner = owner(call, &namespace, caller, &parts.headers)?;
@@ -177,17 +188,25 @@ fn demand_ready(state: &RegistryState) -> Result<(), Problem> {
     }
 }
 
-/// The right to one change, by the caller's namespace: no namespace uses up the turns of others. `None`: the request reads.
-/// Error: 429.
-fn turn_of_change(state: &RegistryState, method: &Method, caller: &Caller) -> Result<Option<Turn>, Problem> {
-    if matches!(*method, Method::GET | Method::HEAD) {
-        return Ok(None);
-    }
+/// The right to one change, by the caller's namespace: no namespace uses up the turns of others. Error: 429.
+fn turn_of_change(state: &RegistryState, caller: &Caller) -> Result<Turn, Problem> {
     let turn = state.changes.take(&caller.namespace, tokio::time::Instant::now());
-    turn.map(Some).ok_or_else(|| {
+    turn.ok_or_else(|| {
         too_many(format!(
             "ServiceAccounts of namespace {} make too many changes to skills: the limit is {} at once and one per second",
             caller.namespace, CHANGES.at_once
+        ))
+    })
+}
+
+/// The right to one read, by the account: a namespace's programs do not use up those of its gateway. Error: 429.
+fn turn_of_read(state: &RegistryState, caller: &Caller) -> Result<Turn, Problem> {
+    let turn = state.reads.take(&caller.key(), tokio::time::Instant::now());
+    turn.ok_or_else(|| {
+        too_many(format!(
+            "ServiceAccount {} sends too many requests: the limit is {} at once and 100 per second",
+            caller.name(),
+            READS.at_once
         ))
     })
 }

@@ -36,7 +36,7 @@ use super::files::ClusterFiles;
 use super::history::ClusterHistory;
 use super::metrics::Metrics;
 use super::refusal::status_of;
-use super::request::{CHANGES, answer};
+use super::request::{CHANGES, READS, answer};
 use super::state::{RegistrySettings, RegistryState};
 use super::sweep::{self, sweep};
 use crate::hub::auth::{Authenticator, Caller, Rights};
@@ -87,6 +87,7 @@ impl Registry {
             callers: Authenticator::new(client.clone(), TOKEN_AUDIENCE),
             bodies: Bodies::of(&memory),
             changes: Arc::new(Sources::new(CHANGES)),
+            reads: Arc::new(Sources::new(READS)),
             memory,
             metrics: Metrics::default(),
             history,

@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::content::post;
 use super::failure::{is_conflict, is_missing};
-use super::objects::{NAMES_TRIED, Objects, Uploaded, label, owner, version_name, version_object, version_of};
+use super::objects::{NAMES_TRIED, Objects, UploadedSkill, label, owner, version_name, version_object, version_of};
 use crate::api_call::{CallError, call};
 
 /// The Skills of a namespace.
@@ -89,7 +89,7 @@ impl Skills {
     pub(super) async fn bring_before(
         &self,
         main: &Skill,
-        before: &Uploaded,
+        before: &UploadedSkill,
         objects: &Objects,
         beside: &[Skill],
     ) -> Result<(), CallError> {
@@ -107,7 +107,7 @@ impl Skills {
     pub(super) async fn bring(
         &self,
         main: &Skill,
-        uploaded: &Uploaded,
+        uploaded: &UploadedSkill,
         is_over: impl Fn(&Skill, Option<u32>) -> bool,
     ) -> Result<(), CallError> {
         // One that is too large was never written.

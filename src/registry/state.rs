@@ -52,6 +52,7 @@ pub(super) struct RegistryState {
     pub(super) callers: Authenticator,
     pub(super) bodies: Bodies,
     pub(super) changes: Arc<Sources>,
+    pub(super) reads: Arc<Sources>,
     pub(super) memory: MemoryBudget,
     pub(super) metrics: Metrics,
     pub(super) history: Option<ClusterHistory>,

@@ -13,8 +13,8 @@ use super::cluster::Cluster;
 use super::content::Contents;
 use super::failure::{is_conflict, is_missing};
 use super::index::SkillIndex;
-use super::known::Is;
-use super::objects::{Uploaded, version_of};
+use super::known::ObjectKind;
+use super::objects::{UploadedSkill, version_of};
 use super::skills::Skills;
 use crate::api_call::{CallError, call};
 use crate::hub::watch;
@@ -28,7 +28,7 @@ const PAGE: u32 = 500;
 
 /// A ConfigMap of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+struct UploadMap {
     namespace: String,
     name: String,
     /// The skill of its label.
@@ -43,22 +43,22 @@ struct Found {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Work {
     /// ConfigMaps that a skill names and does not own.
-    give: Vec<Found>,
+    give: Vec<UploadMap>,
     /// ConfigMaps without a reference.
-    delete: Vec<Found>,
+    delete: Vec<UploadMap>,
     /// Skills, by namespace and name, whose other objects differ from their record.
     bring: Vec<(String, String)>,
 }
 
 /// What is to do, by what is known.
-fn decide(index: &SkillIndex, found: Vec<Found>, now: i64) -> Work {
+fn decide(index: &SkillIndex, found: Vec<UploadMap>, now: i64) -> Work {
     let mut work = Work::default();
     for one in found {
         let is_named = index
             .named(&one.namespace, &one.skill)
-            .is_some_and(|known| match &known.is {
-                Is::Uploaded(uploaded) => uploaded.all_config_maps().any(|name| name == one.name),
-                Is::Applied(_) | Is::Version(..) => false,
+            .is_some_and(|known| match &known.kind {
+                ObjectKind::Uploaded(uploaded) => uploaded.all_config_maps().any(|name| name == one.name),
+                ObjectKind::Applied(_) | ObjectKind::Version(..) => false,
             });
         if is_named && !one.has_owner {
             work.give.push(one);
@@ -66,9 +66,9 @@ fn decide(index: &SkillIndex, found: Vec<Found>, now: i64) -> Work {
             work.delete.push(one);
         }
     }
-    let mut beside: Beside<'_> = Beside::new();
+    let mut beside: VersionsBySkill<'_> = VersionsBySkill::new();
     for known in index.all() {
-        if let Is::Version(of) = &known.is {
+        if let ObjectKind::Version(of) = &known.kind {
             let all = beside.entry((&known.namespace, &of.main)).or_default();
             all.push((
                 of.number,
@@ -79,7 +79,9 @@ fn decide(index: &SkillIndex, found: Vec<Found>, now: i64) -> Work {
         }
     }
     for known in index.all() {
-        let Is::Uploaded(uploaded) = &known.is else { continue };
+        let ObjectKind::Uploaded(uploaded) = &known.kind else {
+            continue;
+        };
         let there = beside.remove(&(&known.namespace, &known.name)).unwrap_or_default();
         if !matches_record(uploaded, &known.uid, &there) {
             work.bring.push((known.namespace.clone(), known.name.clone()));
@@ -89,11 +91,15 @@ fn decide(index: &SkillIndex, found: Vec<Found>, now: i64) -> Work {
 }
 
 /// Objects of versions by namespace and name of their skill: number, uid of the owner, spec, and whether it is old.
-type Beside<'a> =
+type VersionsBySkill<'a> =
     std::collections::BTreeMap<(&'a String, &'a String), Vec<(u32, Option<&'a str>, &'a knack_api::SkillSpec, bool)>>;
 
 /// Whether the objects of a skill are those of its record, without older ones.
-fn matches_record(uploaded: &Uploaded, uid: &str, there: &[(u32, Option<&str>, &knack_api::SkillSpec, bool)]) -> bool {
+fn matches_record(
+    uploaded: &UploadedSkill,
+    uid: &str,
+    there: &[(u32, Option<&str>, &knack_api::SkillSpec, bool)],
+) -> bool {
     let Ok(objects) = uploaded.objects() else { return true };
     let own = || there.iter().filter(|(_, owner, ..)| *owner == Some(uid));
     let all_there = objects
@@ -156,9 +162,9 @@ pub(super) async fn sweep(cluster: &Cluster, scopes: &[Option<String>], now: i64
 }
 
 /// An uploaded skill as it is now; `None`: there is none of that name.
-async fn named(skills: &Skills, name: &str) -> Result<Option<(knack_api::Skill, Uploaded)>, CallError> {
+async fn named(skills: &Skills, name: &str) -> Result<Option<(knack_api::Skill, UploadedSkill)>, CallError> {
     match skills.get(name).await {
-        Ok(main) => Ok(Uploaded::of(&main).map(|uploaded| (main, uploaded))),
+        Ok(main) => Ok(UploadedSkill::of(&main).map(|uploaded| (main, uploaded))),
         Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(error),
     }
@@ -172,7 +178,7 @@ fn unless_gone(done: Result<(), CallError>) -> Result<(), CallError> {
     }
 }
 
-async fn list(cluster: &Cluster, scope: Option<&str>) -> Result<Vec<Found>, CallError> {
+async fn list(cluster: &Cluster, scope: Option<&str>) -> Result<Vec<UploadMap>, CallError> {
     let api: Api<ConfigMap> = watch::api(&cluster.client, scope);
     let mut params = ListParams::default().labels(LABEL_UPLOAD).limit(PAGE);
     let mut found = Vec::new();
@@ -186,8 +192,8 @@ async fn list(cluster: &Cluster, scope: Option<&str>) -> Result<Vec<Found>, Call
     }
 }
 
-fn found_of(meta: &PartialObjectMeta<ConfigMap>) -> Option<Found> {
-    Some(Found {
+fn found_of(meta: &PartialObjectMeta<ConfigMap>) -> Option<UploadMap> {
+    Some(UploadMap {
         namespace: meta.namespace()?,
         name: meta.name_any(),
         skill: meta.labels().get(LABEL_UPLOAD)?.clone(),
@@ -210,8 +216,8 @@ mod tests {
 
     const NOW: i64 = 2 * LEFT_AFTER_MICROS;
 
-    fn found(name: &str, skill: &str, has_owner: bool, created: i64) -> Found {
-        Found {
+    fn found(name: &str, skill: &str, has_owner: bool, created: i64) -> UploadMap {
+        UploadMap {
             namespace: "team".to_owned(),
             name: name.to_owned(),
             skill: skill.to_owned(),

@@ -19,7 +19,7 @@ use fake::Fake;
 use super::caller_store::{CallerStore, Shared};
 use super::cluster::{Cluster, SKILLS_MAX};
 use super::objects::tests::{object, uploaded};
-use super::objects::{Uploaded, version_of};
+use super::objects::{UploadedSkill, version_of};
 use super::sweep::sweep;
 use crate::hub::auth::{Caller, Rights};
 
@@ -81,7 +81,7 @@ fn assert_nothing_is_left(fake: &Fake) {
     let skills = skills(fake);
     let (mut maps, mut versions) = (BTreeSet::new(), BTreeSet::new());
     for skill in &skills {
-        if let Some(uploaded) = Uploaded::of(skill) {
+        if let Some(uploaded) = UploadedSkill::of(skill) {
             maps.extend(uploaded.all_config_maps());
             let objects = uploaded.objects().unwrap();
             assert_eq!(skill.spec, objects.main);

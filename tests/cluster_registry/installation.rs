@@ -140,7 +140,11 @@ impl Installation {
     }
 
     async fn accounts(&self) {
-        for (namespace, name) in [(&self.team, "stranger"), (&self.other, "reader")] {
+        for (namespace, name) in [
+            (&self.team, "stranger"),
+            (&self.other, "reader"),
+            (&self.other, "lister"),
+        ] {
             let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
             let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
             api.create(&PostParams::default(), &account).await.unwrap();
@@ -149,6 +153,7 @@ impl Installation {
         for (name, verbs, account) in [
             ("all", "get,list,create,update,delete", format!("{team}:default")),
             ("read", "get,list", format!("{}:reader", &*self.other)),
+            ("list", "list", format!("{}:lister", &*self.other)),
         ] {
             self.cluster.kubectl(&[
                 "create",

@@ -12,6 +12,7 @@ mod files;
 mod installation;
 mod large;
 mod litellm;
+mod offered;
 #[path = "../support/port.rs"]
 mod port;
 mod requests;

@@ -193,6 +193,9 @@ async fn a_gateway_of_a_deployment_waits_for_its_first_catalog() {
         status == 503 && text.contains("waiting for the first catalog"),
         "{status} {text}"
     );
+    // As the first process of its container it would hear nothing that it does not catch.
+    gateway.terminate();
+    gateway.ended(SOON).await;
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ mod stub_hub;
 #[path = "../support/tls.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod tls;
+mod unread_output;
 mod versions;
 
 use std::process::Output;

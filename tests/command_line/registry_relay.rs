@@ -149,3 +149,42 @@ async fn a_registry_that_is_away_or_refuses_the_gateway_is_reported_in_the_shape
         }
     }
 }
+
+#[tokio::test]
+async fn a_caller_that_floods_the_registry_through_a_gateway_leaves_the_others_their_part() {
+    let folder = folder(&[("token", "the gateway's own")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    hub.start();
+    let gateway = relaying(folder.path(), &model, &hub).await;
+    let base = gateway.url.trim_end_matches("/v1").to_owned();
+    // Without a catalog of another revision a change is answered after a while only, so all are sent at once.
+    let send = async |key: &str| {
+        let request = client().post(format!("{base}/api/v1/skills")).bearer_auth(key);
+        request.send().await.unwrap()
+    };
+    let flood = futures::future::join_all((0..20).map(|_| send("flood"))).await;
+    let (refused, taken): (Vec<_>, Vec<_>) = flood.into_iter().partition(|answer| answer.status() == 429);
+    assert!(!taken.is_empty() && taken.iter().all(|answer| answer.status() == 200));
+    assert!(
+        !refused.is_empty(),
+        "one caller sends all that the registry takes of its gateway"
+    );
+    assert_eq!(hub.asked.take().len(), taken.len(), "nothing of the others was sent on");
+    for answer in refused {
+        assert!(
+            answer.headers()["retry-after"]
+                .to_str()
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+                > 0
+        );
+        let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        let message = body["detail"]["message"].as_str().unwrap();
+        assert!(message.starts_with("Too many changes by this caller"), "{body}");
+    }
+    assert_eq!(send("another").await.status(), 200);
+}

@@ -3,6 +3,7 @@
 mod catalogs;
 mod deleted;
 mod executions;
+mod floods;
 mod indexed;
 mod litellm;
 mod omniroute;

@@ -75,7 +75,7 @@ impl Offers {
 
 impl Offer {
     fn new(snapshot: Arc<Snapshot>) -> Self {
-        let plan = if snapshot.runtime.suspend {
+        let plan = if snapshot.is_suspended() {
             Plan::default()
         } else {
             plan_of_all(&snapshot.catalog)

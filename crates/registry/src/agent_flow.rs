@@ -1,9 +1,7 @@
 //! Agent Flow's `/api/v1/skills`: skills of one SKILL.md, by name.
 
-use std::collections::BTreeMap;
-
 use http::Method;
-use knack_skill::agent_flow::{self, AgentFlowSkill, ApiError, Existing, Status};
+use knack_skill::agent_flow::{self, AgentFlowSkill, ApiError, Status};
 use knack_skill::model::{Input, InputKind, SkillFile};
 use knack_skill::problem::Profile;
 use knack_skill::tree::DOCUMENT_NAMES;
@@ -55,9 +53,7 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
             let body = parsed(body)?;
             let (name, content) = agent_flow::parse_create_body(&body)?;
             let taken = find(store, owner, &name.to_lowercase()).await?;
-            let existing: BTreeMap<String, Existing> =
-                taken.map(|record| (record.name, Existing::Skill)).into_iter().collect();
-            agent_flow::create(name, content, None, &existing)?;
+            agent_flow::create(name, content, None, taken.as_ref().map(|record| &*record.name))?;
             let draft = draft(name, Files::new(), content)?;
             let created = store.create(owner, None, draft).await;
             let record = created.map_err(|error| Refusal::of(error, name))?;

@@ -108,7 +108,7 @@ impl Catalogs {
     }
 
     /// The address of a skill's SKILL.md. Errors name the member that is wrong.
-    pub fn skill_md(&self, source: &str, skill_id: &str) -> Result<String, (&'static str, &'static str)> {
+    pub(crate) fn skill_md(&self, source: &str, skill_id: &str) -> Result<String, (&'static str, &'static str)> {
         let parts: Vec<&str> = source.split('/').collect();
         if parts.len() != 2 || !parts.iter().all(|part| is_segment(part)) {
             return Err(("source", "must be a repository: owner/name"));

@@ -25,7 +25,7 @@ const CONTEXT_LINES: usize = 3;
 
 /// A version of a skill, as it reaches a model.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ModelView {
     files: Files,
     /// When it reaches the model; `None`: no model gets it.
     activation: Option<ActivationMode>,
@@ -39,7 +39,7 @@ pub struct Seen {
     loaded: String,
 }
 
-impl Seen {
+impl ModelView {
     /// A skill at a runtime that says nothing of its own, in a request that names no skill.
     pub fn of(skill: Skill) -> Result<Self, PlanError> {
         let skill = Arc::new(skill);
@@ -149,7 +149,7 @@ pub(crate) enum FileChange {
 
 impl Difference {
     /// Compares two versions.
-    pub fn between(before: &Seen, after: &Seen) -> Self {
+    pub fn between(before: &ModelView, after: &ModelView) -> Self {
         let of = |text: &str| tokens(text.len());
         let texts = [
             (

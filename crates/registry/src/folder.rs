@@ -60,7 +60,7 @@ struct Inner {
 
 /// A store that was opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedFolder {
     /// The store.
     pub store: FolderStore,
     /// For hashes of callers.
@@ -71,12 +71,12 @@ pub struct Opened {
 
 impl FolderStore {
     /// Opens a folder, which is made if it is not there. Errors: another process uses it, or the disk fails.
-    pub fn open(root: &Path) -> io::Result<Opened> {
+    pub fn open(root: &Path) -> io::Result<OpenedFolder> {
         Self::open_on(root, Box::new(RealDisk))
     }
 
     /// As [`Self::open`], on a disk that may fail.
-    pub fn open_on(root: &Path, disk: Box<dyn Disk>) -> io::Result<Opened> {
+    pub fn open_on(root: &Path, disk: Box<dyn Disk>) -> io::Result<OpenedFolder> {
         fs::create_dir_all(root)?;
         let lock = fs::OpenOptions::new()
             .write(true)
@@ -105,7 +105,7 @@ impl FolderStore {
                 _lock: lock,
             }),
         };
-        Ok(Opened { store, secret, broken })
+        Ok(OpenedFolder { store, secret, broken })
     }
 
     /// How often anything has changed. Read it before [`FolderStore::skills_of`] to know later whether that is out of date.

@@ -18,6 +18,7 @@ mod check;
 mod difference;
 mod disk;
 mod draft;
+mod empty_store;
 mod error;
 mod folder;
 mod history;
@@ -25,7 +26,6 @@ pub mod index;
 mod litellm;
 mod mode;
 mod model;
-mod nothing;
 mod omniroute;
 mod openai;
 mod page;
@@ -41,11 +41,11 @@ mod upload;
 pub use agent_flow::AgentFlow;
 pub use catalogs::{CATALOG_FETCH_MAX_BYTES, CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 pub use check::load_stored;
-pub use difference::{Difference, Seen};
+pub use difference::{Difference, ModelView};
 pub use disk::{Disk, RealDisk, lock_alone};
 pub use draft::Draft;
 pub use error::StoreError;
-pub use folder::{FolderStore, Opened};
+pub use folder::{FolderStore, OpenedFolder};
 pub use history::{
     ClaimFailure, ClaimOutcome, ExecutedSkill, Execution, ExecutionPage, ExecutionQuery, FolderHistory, History,
     HistorySettings, OpenedHistory, Status, StoredHistory, read_folder,
@@ -54,8 +54,8 @@ pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;
 pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
 pub use omniroute::{
-    AdHoc, ClaimError, Claims, Identity, NotRun, OmniRoute, OnProgress, Progress, REPEAT_HEADER, Row, Runs, resolve,
-    search_limit, visible,
+    AdHocRun, ClaimError, Claims, Identity, OmniRoute, OnProgress, Progress, REPEAT_HEADER, Row, RunRefusal, Runs,
+    visible,
 };
 pub use page::{Page, Paged};
 pub use query::parameters;

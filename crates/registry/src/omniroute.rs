@@ -20,13 +20,12 @@ use knack_skill::model::Skill;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-pub use catalogs::search_limit;
-pub use executions::{AdHoc, Identity, NotRun, OnProgress, Progress, Runs};
+pub use executions::{AdHocRun, Identity, OnProgress, Progress, RunRefusal, Runs};
 pub use repeats::{ClaimError, Claims, REPEAT_HEADER};
-pub use rows::{Row, resolve, visible};
+pub use rows::{Row, visible};
 
-pub(crate) use executions::Ran;
-pub(crate) use repeats::{InProgress, Repeats, repeat_key};
+pub(crate) use executions::ExecutionContext;
+pub(crate) use repeats::{Repeats, RunsInProgress, repeat_key};
 
 use crate::answer::{Answer, Refusal, RefusalKind};
 use crate::catalogs::{Catalog, Catalogs};
@@ -37,7 +36,7 @@ use crate::reader::Reader;
 use crate::store::{Store, all};
 use dry_run::{InstallBody, preview};
 use install::Installation;
-use rows::{Item, LOCAL, SYSTEM, Shared, detail, missing, of_record, of_shared, refused, shown};
+use rows::{FileSkills, Item, LOCAL, SYSTEM, detail, missing, of_record, of_shared, refused, resolve, shown};
 
 /// Rows of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -113,10 +112,10 @@ impl OmniRoute {
 /// Answers a call of `owner`, beside whose skills the shared ones are.
 pub(crate) async fn call(
     (store, reader, catalogs): (&dyn Store, &Reader, Option<&Catalogs>),
-    (owner, shared): (&Owner, &Shared),
+    (owner, shared): (&Owner, &FileSkills),
     call: OmniRoute,
     (query, body): (Option<&str>, &[u8]),
-    ran: Ran<'_>,
+    ran: ExecutionContext<'_>,
 ) -> Result<Answer, Refusal> {
     let done = match call {
         OmniRoute::List => list(store, (owner, shared), query).await?,
@@ -232,7 +231,7 @@ fn demand_new_version(record: &Record, new: &Installation) -> Result<(), Refusal
 }
 
 /// The parameters of a list.
-struct Wanted {
+struct ListQuery {
     text: String,
     mode: Option<Mode>,
     enabled: Option<bool>,
@@ -243,7 +242,7 @@ struct Wanted {
     limit: usize,
 }
 
-impl Wanted {
+impl ListQuery {
     fn read(query: Option<&str>, owner: &Owner) -> Result<Self, Refusal> {
         let mut wanted = Self {
             text: String::new(),
@@ -300,8 +299,12 @@ impl Wanted {
     }
 }
 
-async fn list(store: &dyn Store, (owner, shared): (&Owner, &Shared), query: Option<&str>) -> Result<Value, Refusal> {
-    let wanted = Wanted::read(query, owner)?;
+async fn list(
+    store: &dyn Store,
+    (owner, shared): (&Owner, &FileSkills),
+    query: Option<&str>,
+) -> Result<Value, Refusal> {
+    let wanted = ListQuery::read(query, owner)?;
     let records = all(store, owner).await.map_err(|error| refused(error, ""))?;
     let own = records.into_iter().filter_map(|record| {
         let number = record.default?;
@@ -322,13 +325,17 @@ async fn list(store: &dyn Store, (owner, shared): (&Owner, &Shared), query: Opti
     }))
 }
 
-async fn get(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: &str) -> Result<Value, Refusal> {
+async fn get(store: &dyn Store, (owner, shared): (&Owner, &FileSkills), identifier: &str) -> Result<Value, Refusal> {
     let row = find(store, (owner, shared), identifier).await?;
     detail(store, owner, &row).await
 }
 
 /// The row that an id, a name, `name@version` or `name@constraint` names.
-async fn find(store: &dyn Store, (owner, shared): (&Owner, &Shared), identifier: &str) -> Result<Row<Item>, Refusal> {
+async fn find(
+    store: &dyn Store,
+    (owner, shared): (&Owner, &FileSkills),
+    identifier: &str,
+) -> Result<Row<Item>, Refusal> {
     if identifier.starts_with(ID_PREFIX) {
         // Of a cluster: the object of an upload carries its id, and there may be no record beside it.
         let carries = |skill: &Skill| {
@@ -375,7 +382,7 @@ fn of_written(rows: &[Row<Item>], identifier: &str) -> Option<String> {
 }
 
 /// The caller's skill of an id.
-async fn own(store: &dyn Store, (owner, shared): (&Owner, &Shared), id: &str) -> Result<Record, Refusal> {
+async fn own(store: &dyn Store, (owner, shared): (&Owner, &FileSkills), id: &str) -> Result<Record, Refusal> {
     if of_shared(shared).any(|row| row.item.id() == id) {
         let text = format!("{id} is served from files; change activation in its SKILL.md, or remove its folder");
         return Err(Refusal::new(RefusalKind::Forbidden, "id", text));
@@ -436,13 +443,13 @@ mod tests {
             "source=elsewhere",
             "apiKeyId=another",
         ] {
-            assert!(Wanted::read(Some(query), &owner).is_err(), "{query}");
+            assert!(ListQuery::read(Some(query), &owner).is_err(), "{query}");
         }
         let query = "q=Two+w%C3%B6rds&mode=off&source=skillsmp&page=3&limit=5&other=x&apiKeyId=system";
-        let wanted = Wanted::read(Some(query), &owner).unwrap();
+        let wanted = ListQuery::read(Some(query), &owner).unwrap();
         assert_eq!(wanted.is_own, Some(false));
         let own = format!("apiKeyId={}", owner.shown());
-        assert_eq!(Wanted::read(Some(&own), &owner).unwrap().is_own, Some(true));
+        assert_eq!(ListQuery::read(Some(&own), &owner).unwrap().is_own, Some(true));
         assert_eq!((wanted.text.as_str(), wanted.mode), ("two wörds", Some(Mode::Off)));
         assert_eq!(
             (wanted.source.as_deref(), wanted.page, wanted.limit),

@@ -10,12 +10,12 @@ use knack_skill::problem::Profile;
 use crate::answer::{ApiOutcome, Refusal, RefusalKind};
 use crate::catalogs::Catalogs;
 use crate::draft::Draft;
+use crate::empty_store::EmptyStore;
 use crate::error::StoreError;
 use crate::history::History;
 use crate::litellm::PROVIDER;
 use crate::model::{Owner, Record, Version};
-use crate::nothing::Nothing;
-use crate::omniroute::{Claims, InProgress, Ran, Repeats, Runs, repeat_key};
+use crate::omniroute::{Claims, ExecutionContext, Repeats, Runs, RunsInProgress, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
 use crate::response::{respond, respond_json};
@@ -31,7 +31,7 @@ pub struct Registry {
     reader: Arc<Reader>,
     catalogs: Option<Catalogs>,
     history: Option<Arc<dyn History>>,
-    runs: InProgress,
+    runs: RunsInProgress,
 }
 
 /// A request to an API.
@@ -55,7 +55,7 @@ impl Registry {
             reader: Arc::clone(reader),
             catalogs: None,
             history: None,
-            runs: InProgress::default(),
+            runs: RunsInProgress::default(),
         }
     }
 
@@ -75,8 +75,8 @@ impl Registry {
         self
     }
 
-    const fn ran(&self) -> Ran<'_> {
-        Ran {
+    const fn ran(&self) -> ExecutionContext<'_> {
+        ExecutionContext {
             history: self.history.as_ref(),
             repeats: Repeats::Here(&self.runs),
         }
@@ -204,6 +204,22 @@ impl Registry {
         Ok(ApiOutcome::Version(record, made))
     }
 
+    async fn list(&self, owner: &Owner, dialect: Dialect, query: Option<&str>) -> Result<ApiOutcome, Refusal> {
+        let page = dialect.page(query, "")?;
+        let listed = self.store.list(owner, &page).await;
+        listed.map(ApiOutcome::Skills).map_err(|error| match error {
+            StoreError::NotFound => dialect.no_such_place(),
+            other => Refusal::of(other, ""),
+        })
+    }
+
+    async fn set_default(&self, owner: &Owner, id: &str, body: &Bytes) -> Result<ApiOutcome, Refusal> {
+        let record = self.skill(owner, id).await?;
+        let number = version(&record, &openai::default_version(body)?)?.number;
+        let set = self.store.set_default(owner, id, number).await;
+        set.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, id))
+    }
+
     async fn call(
         &self,
         owner: &Owner,
@@ -217,21 +233,9 @@ impl Registry {
         let query = query.as_deref();
         match operation {
             Operation::Create => self.create(owner, dialect, form).await,
-            Operation::List => {
-                let page = dialect.page(query, "")?;
-                let listed = self.store.list(owner, &page).await;
-                listed.map(ApiOutcome::Skills).map_err(|error| match error {
-                    StoreError::NotFound => dialect.no_such_place(),
-                    other => Refusal::of(other, ""),
-                })
-            }
+            Operation::List => self.list(owner, dialect, query).await,
             Operation::Get(id) => self.skill(owner, &id).await.map(ApiOutcome::Skill),
-            Operation::SetDefault(id) => {
-                let record = self.skill(owner, &id).await?;
-                let number = version(&record, &openai::default_version(&body)?)?.number;
-                let set = self.store.set_default(owner, &id, number).await;
-                set.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, &id))
-            }
+            Operation::SetDefault(id) => self.set_default(owner, &id, &body).await,
             Operation::Delete(id) => {
                 dialect.may_delete(&self.skill(owner, &id).await?)?;
                 let deleted = self.store.delete(owner, &id).await;
@@ -300,15 +304,15 @@ pub async fn execute_shared(
     shared: &[Arc<Skill>],
     runs: &dyn Runs,
 ) -> Response<Bytes> {
-    let ran = Ran {
+    let ran = ExecutionContext {
         history,
         repeats: claims.map_or(Repeats::Nobody, Repeats::Cluster),
     };
-    run(ran, (&Nothing, owner, shared), asked, runs).await
+    run(ran, (&EmptyStore, owner, shared), asked, runs).await
 }
 
 async fn run(
-    ran: Ran<'_>,
+    ran: ExecutionContext<'_>,
     from: (&dyn Store, &Owner, &[Arc<Skill>]),
     asked: &ApiRequest,
     runs: &dyn Runs,

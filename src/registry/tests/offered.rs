@@ -1,4 +1,4 @@
-//! The index for installers, by the registry as it answers requests.
+//! The index for installers, and how often an account may read, by the registry as it answers requests.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -7,11 +7,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, StatusCode, header};
 use knack_registry::index::{SkillFileKind, entries};
 use knack_serving::probes::Probes as _;
+use knack_serving::sources::Turn;
 use knack_skill::digest::sha256;
 use reqwest::Url;
 
 use super::*;
-use crate::registry::request::answer;
+use crate::registry::request::{READS, answer};
 use crate::registry::state::RegistryState;
 use crate::registry::{Registry, RegistrySettings};
 
@@ -194,4 +195,32 @@ async fn the_index_needs_a_token_and_the_right_to_list() {
     let before = running.fake.0.lock().unwrap().writes;
     running.get(INDEX).await;
     assert_eq!(running.fake.0.lock().unwrap().writes, before, "it only reads");
+}
+
+#[tokio::test]
+async fn an_account_that_reads_too_much_is_refused_and_no_other() {
+    let running = Running::start().await;
+    let take = || running.state.reads.take("team/app/app", tokio::time::Instant::now());
+    let under_way: Vec<Turn> = std::iter::from_fn(take).collect();
+    assert_eq!(under_way.len(), READS.at_once);
+    for path in ["/v1/skills", "/api/skills", INDEX] {
+        let refused = running.get(path).await;
+        let text = String::from_utf8_lossy(&refused.body);
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{path}: {text}");
+        assert!(refused.headers.contains_key(header::RETRY_AFTER), "{path}");
+        assert!(
+            text.contains("ServiceAccount team/app sends too many"),
+            "{path}: {text}"
+        );
+        let other = running.send("GET", path, ("reader", "")).await;
+        assert_eq!(other.status, StatusCode::OK, "{path}");
+    }
+    let change = running.send("DELETE", "/api/skills/unknown", ("app", "")).await;
+    assert_eq!(
+        change.status,
+        StatusCode::NOT_FOUND,
+        "changes are counted by themselves"
+    );
+    drop(under_way);
+    assert_eq!(running.get("/v1/skills").await.status, StatusCode::OK);
 }

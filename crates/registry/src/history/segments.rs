@@ -34,7 +34,7 @@ pub(super) struct Segments {
 }
 
 /// The content of the disk.
-pub(super) struct Read {
+pub(super) struct StoredLines {
     pub(super) segments: Segments,
     /// With the number of their file, oldest first.
     pub(super) lines: Vec<(u32, Line)>,
@@ -43,8 +43,8 @@ pub(super) struct Read {
 
 impl Segments {
     /// Reads all files; one that ends within a line is cut to whole lines.
-    pub(super) fn read(folder: &Path, settings: HistorySettings, disk: &dyn Disk) -> io::Result<Read> {
-        let mut read = Read {
+    pub(super) fn read(folder: &Path, settings: HistorySettings, disk: &dyn Disk) -> io::Result<StoredLines> {
+        let mut read = StoredLines {
             segments: Self {
                 folder: folder.to_owned(),
                 settings,

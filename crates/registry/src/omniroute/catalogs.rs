@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::indexed;
-use super::install::{Installation, Installed};
+use super::install::{CatalogSkill, Installation};
 use super::unreachable::unreachable;
 use crate::answer::{Refusal, RefusalKind};
 use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
@@ -25,7 +25,7 @@ const LIMIT_MAX: usize = 100;
 const TEXT_MAX: usize = 256;
 
 /// How many skills a search of skills.sh has: 1 to 100; 20 where it says nothing, 0, or no number.
-pub fn search_limit(query: Option<&str>) -> usize {
+pub(super) fn search_limit(query: Option<&str>) -> usize {
     let limit = parameters(query).find(|(key, _)| key == "limit");
     let number = limit.and_then(|(_, value)| match value.parse::<i64>() {
         Ok(number) => Some(number),
@@ -163,7 +163,7 @@ pub(super) async fn installation(
             (name, description, version, document)
         }
     };
-    Installation::of_document(Installed {
+    Installation::of_document(CatalogSkill {
         name,
         description,
         version,

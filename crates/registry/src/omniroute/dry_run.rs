@@ -9,7 +9,7 @@ use super::rows::refused;
 use crate::Files;
 use crate::answer::{Refusal, RefusalKind};
 use crate::check::load_stored;
-use crate::difference::{Difference, FileChange, Seen};
+use crate::difference::{Difference, FileChange, ModelView};
 use crate::mode::Mode;
 use crate::model::{Owner, Record, Stamp, Version};
 use crate::reader::Reader;
@@ -89,39 +89,42 @@ pub(super) async fn preview(
 }
 
 /// A skill in a version.
-type Stored = (Record, Version);
+type StoredVersion = (Record, Version);
 
 /// What a model gets before and after, and what differs.
-struct Compared {
-    before: Seen,
-    after: Seen,
+struct Comparison {
+    before: ModelView,
+    after: ModelView,
     difference: Difference,
 }
 
-fn compared(old: Option<(&Stored, Files)>, (new, files): (&Stored, Files)) -> Result<Compared, Refusal> {
+fn compared(
+    old: Option<(&StoredVersion, Files)>,
+    (new, files): (&StoredVersion, Files),
+) -> Result<Comparison, Refusal> {
     let failed = |why: String| Refusal::new(RefusalKind::Failed, "", why);
     let before = match old {
-        None => Seen::default(),
-        Some(((record, version), files)) => match load_stored(record, version, files.clone()).map(Seen::of) {
+        None => ModelView::default(),
+        Some(((record, version), files)) => match load_stored(record, version, files.clone()).map(ModelView::of) {
             Ok(Ok(seen)) => seen,
             // Of an earlier build, which this one does not serve.
-            Ok(Err(_)) | Err(_) => Seen::unserved(files),
+            Ok(Err(_)) | Err(_) => ModelView::unserved(files),
         },
     };
     let (record, version) = new;
     let after = load_stored(record, version, files).map_err(failed)?;
-    let after = Seen::of(after).map_err(|error| failed(error.to_string()))?;
+    let after = ModelView::of(after).map_err(|error| failed(error.to_string()))?;
     let difference = Difference::between(&before, &after);
-    Ok(Compared {
+    Ok(Comparison {
         before,
         after,
         difference,
     })
 }
 
-fn shown(old: Option<&Stored>, new: &Stored, compared: &Compared) -> Value {
-    let both = |of: &dyn Fn(&Stored) -> Value| json!({"from": old.map(of), "to": of(new)});
-    let mode = |(record, version): &Stored| json!(record.mode_of(version).unwrap_or(Mode::Auto));
+fn shown(old: Option<&StoredVersion>, new: &StoredVersion, compared: &Comparison) -> Value {
+    let both = |of: &dyn Fn(&StoredVersion) -> Value| json!({"from": old.map(of), "to": of(new)});
+    let mode = |(record, version): &StoredVersion| json!(record.mode_of(version).unwrap_or(Mode::Auto));
     let [before, after] = [compared.before.tokens(), compared.after.tokens()];
     let tokens = |at: usize| json!({"from": before[at], "to": after[at]});
     let paths = |is_of: &dyn Fn(&FileChange) -> bool| -> Vec<&str> {

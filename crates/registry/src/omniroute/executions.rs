@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::find;
 use super::repeats::{RepeatDecision, Repeats, RunObserver, no_history};
-use super::rows::{Item, Row, Shared, refused, skill_of};
+use super::rows::{FileSkills, Item, Row, refused, skill_of};
 use crate::answer::{Refusal, RefusalKind};
 use crate::history::{ExecutedSkill, Execution, ExecutionQuery, History, Status, id_of};
 use crate::mode::Mode;
@@ -28,7 +28,7 @@ const MEMBERS: [&str; 7] = ["skillName", "skillId", "id", "tool", "input", "sess
 
 /// A run that a program asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdHoc {
+pub struct AdHocRun {
     /// The skill, in the version that is meant.
     pub skill: SkillRef,
     /// The tool, as the skill declares it.
@@ -65,7 +65,7 @@ pub struct Progress {
 
 /// Why nothing was run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotRun {
+pub enum RunRefusal {
     /// Nothing is run here at this time: 503.
     Closed(String),
     /// The arguments are not those of the tool: 400.
@@ -83,17 +83,17 @@ pub trait Runs: Send + Sync {
     /// Why nothing is run here at this time.
     fn closed(&self) -> Option<String>;
     /// Runs a tool once; `on_progress` is called with each step, and with the last, which is the answer.
-    async fn run(&self, run: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun>;
+    async fn run(&self, run: AdHocRun, on_progress: OnProgress) -> Result<Progress, RunRefusal>;
 }
 
 /// The state for the calls of this file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ran<'a> {
+pub(crate) struct ExecutionContext<'a> {
     pub(crate) history: Option<&'a Arc<dyn History>>,
     pub(crate) repeats: Repeats<'a>,
 }
 
-impl<'a> Ran<'a> {
+impl<'a> ExecutionContext<'a> {
     fn history(self) -> Result<&'a Arc<dyn History>, Refusal> {
         self.history.ok_or_else(no_history)
     }
@@ -121,14 +121,14 @@ impl<'a> Ran<'a> {
     /// Runs a tool of a skill.
     pub(crate) async fn run(
         self,
-        (store, owner, shared): (&dyn Store, &Owner, &Shared),
+        (store, owner, shared): (&dyn Store, &Owner, &FileSkills),
         (body, repeat): (&[u8], Option<&str>),
         runs: &dyn Runs,
     ) -> Result<Value, Refusal> {
         if let Some(why) = runs.closed() {
             return Err(closed(why));
         }
-        let wanted = Wanted::read(body, owner)?;
+        let wanted = RunBody::read(body, owner)?;
         let row = find(store, (owner, shared), &wanted.skill).await?;
         let shown = shown_name(&row);
         if row.item.mode() == Mode::Off {
@@ -156,7 +156,7 @@ impl<'a> Ran<'a> {
 
 /// Runs it, now that it is its turn.
 async fn begun(
-    wanted: &Wanted,
+    wanted: &RunBody,
     (first, arguments): (Execution, String),
     (skill, shown): (&Skill, &str),
     runs: &dyn Runs,
@@ -177,7 +177,7 @@ async fn begun(
     };
     let (note, begun) = (observer.note(), first.clone());
     let on_progress: OnProgress = Arc::new(move |progress| note(with(begun.clone(), &progress)));
-    let run = AdHoc {
+    let run = AdHocRun {
         skill: skill.id.clone(),
         tool,
         arguments,
@@ -188,9 +188,9 @@ async fn begun(
         },
     };
     let progress = runs.run(run, on_progress).await.map_err(|why| match why {
-        NotRun::Closed(why) => closed(why),
-        NotRun::Arguments(why) => Refusal::invalid("input", why),
-        NotRun::NotOffered(why) => Refusal::new(RefusalKind::Forbidden, "tool", why),
+        RunRefusal::Closed(why) => closed(why),
+        RunRefusal::Arguments(why) => Refusal::invalid("input", why),
+        RunRefusal::NotOffered(why) => Refusal::new(RefusalKind::Forbidden, "tool", why),
     })?;
     Ok(with(first, &progress))
 }
@@ -231,14 +231,14 @@ fn shown_name(row: &Row<Item>) -> String {
 }
 
 /// The request of a body.
-struct Wanted {
+struct RunBody {
     skill: String,
     tool: Option<String>,
     input: Map<String, Value>,
     session: Option<String>,
 }
 
-impl Wanted {
+impl RunBody {
     fn read(body: &[u8], owner: &Owner) -> Result<Self, Refusal> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
@@ -411,7 +411,7 @@ mod tests {
             (r#"{"skillName": "a", "apiKeyId": "somebody"}"#, "apiKeyId"),
             (r#"{"skillName": "a", "handler": "x"}"#, "handler"),
         ] {
-            let refused = Wanted::read(body.as_bytes(), &owner()).err().unwrap();
+            let refused = RunBody::read(body.as_bytes(), &owner()).err().unwrap();
             assert_eq!(
                 (refused.kind, refused.field.as_str()),
                 (RefusalKind::Invalid, field),

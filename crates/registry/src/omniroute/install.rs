@@ -38,7 +38,7 @@ const MEMBERS: [&str; 6] = ["name", "version", "description", SCHEMA, CODE, "api
 
 /// A skill that is installed from a catalog.
 #[derive(Debug)]
-pub(super) struct Installed {
+pub(super) struct CatalogSkill {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) version: Option<String>,
@@ -94,8 +94,8 @@ impl Installation {
     }
 
     /// A SKILL.md of a catalog.
-    pub(super) fn of_document(installed: Installed) -> Result<Self, Refusal> {
-        let Installed {
+    pub(super) fn of_document(installed: CatalogSkill) -> Result<Self, Refusal> {
+        let CatalogSkill {
             name,
             description,
             version,

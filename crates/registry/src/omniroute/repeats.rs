@@ -45,7 +45,7 @@ pub enum ClaimError {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Repeats<'a> {
     /// This process.
-    Here(&'a InProgress),
+    Here(&'a RunsInProgress),
     /// The registry of the cluster.
     Cluster(&'a Arc<dyn Claims>),
     /// No run.
@@ -54,12 +54,12 @@ pub(crate) enum Repeats<'a> {
 
 /// Runs with a key of repeats that this process has started.
 #[derive(Debug, Default)]
-pub(crate) struct InProgress(Mutex<HashSet<String>>);
+pub(crate) struct RunsInProgress(Mutex<HashSet<String>>);
 
 /// Given back when the run has ended.
-pub(crate) struct OwnRun<'a>(&'a InProgress, String);
+pub(crate) struct OwnRun<'a>(&'a RunsInProgress, String);
 
-impl InProgress {
+impl RunsInProgress {
     fn take(&self, id: &str) -> Option<OwnRun<'_>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         taken.insert(id.to_owned()).then(|| OwnRun(self, id.to_owned()))

@@ -28,7 +28,7 @@ pub(super) const SYSTEM: &str = "system";
 pub(super) const LOCAL: &str = "local";
 
 /// The skills from files.
-pub(crate) type Shared = [Arc<Skill>];
+pub(crate) type FileSkills = [Arc<Skill>];
 
 /// One version of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn visible<T>(rows: Vec<Row<T>>, caller: &str) -> Vec<Row<T>> {
 }
 
 /// The row that `name`, `name@version` or `name@constraint` names. A name alone is its highest version.
-pub fn resolve<'a, T>(visible: &'a [Row<T>], identifier: &str) -> Option<&'a Row<T>> {
+pub(super) fn resolve<'a, T>(visible: &'a [Row<T>], identifier: &str) -> Option<&'a Row<T>> {
     let (name, wanted) = ids::with_version(identifier).unwrap_or((identifier, "latest"));
     let named: Vec<&Row<T>> = visible.iter().filter(|row| row.name == name).collect();
     let versions: Vec<&str> = named
@@ -135,7 +135,7 @@ pub(super) fn of_record(record: Arc<Record>, number: u32) -> Option<Row<Item>> {
 }
 
 /// The rows of the skills from files.
-pub(super) fn of_shared(shared: &Shared) -> impl Iterator<Item = Row<Item>> {
+pub(super) fn of_shared(shared: &FileSkills) -> impl Iterator<Item = Row<Item>> {
     shared.iter().map(|skill| Row {
         owner: SYSTEM.to_owned(),
         name: skill.id.name.clone(),

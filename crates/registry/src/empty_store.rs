@@ -12,13 +12,13 @@ use crate::store::Store;
 
 /// A store without skills, for a process that runs tools of skills that are stored elsewhere.
 #[derive(Debug)]
-pub(crate) struct Nothing;
+pub(crate) struct EmptyStore;
 
 /// The message to requests that would change it.
 const KEPT_ELSEWHERE: StoreError = StoreError::NotFound;
 
 #[async_trait]
-impl Store for Nothing {
+impl Store for EmptyStore {
     async fn create(&self, _: &Owner, _: Option<String>, _: Draft) -> Result<Record, StoreError> {
         Err(KEPT_ELSEWHERE)
     }

@@ -1,0 +1,52 @@
+//! Whoever should read the output of a process and does not, such as a terminal that is stopped, keeps no request waiting.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::gateway::Gateway;
+use super::program::{Program, folder};
+use super::saved_catalog::{Model, chat, until};
+use super::stub_hub::Hub;
+
+/// Longest wait for one answer.
+const SOON: Duration = Duration::from_mins(1);
+/// Lines of requests that no pipe holds (64 KiB), and that wait in memory.
+const REQUESTS: usize = 1200;
+
+#[tokio::test]
+async fn a_terminal_that_is_stopped_keeps_no_request_waiting() {
+    let folder = folder(&[("skills/a/SKILL.md", "---\nname: a\ndescription: A skill.\n---\nText.\n")]);
+    let mut program = Program::start(folder, &["--upstream", "mock", "--no-local-executor"], &[]).await;
+    let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]});
+    for number in 0..REQUESTS {
+        let answer = tokio::time::timeout(SOON, program.post("/v1/chat/completions", &body, &[])).await;
+        let text = answer.unwrap_or_else(|_| panic!("request {number} is not answered"));
+        assert!(text.contains("chat.completion"), "{text}");
+    }
+    let mut of_requests = 0;
+    while of_requests < REQUESTS {
+        let line = program.line().await;
+        assert!(!line.contains("left out"), "{line}");
+        of_requests += usize::from(line.contains("gpt-x"));
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_not_read_keeps_no_request_waiting() {
+    let folder = folder(&[("token", "a token")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    hub.start();
+    let more = [("KNACK_LOG", "info")];
+    let mut gateway = Gateway::logging(folder.path(), &model.url, &hub.url, &more, Stdio::piped());
+    gateway.healthy().await;
+    until("requests are taken", async || gateway.ready().await.0 == 200).await;
+    for number in 0..REQUESTS {
+        let answer = tokio::time::timeout(SOON, chat(&gateway)).await;
+        answer.unwrap_or_else(|_| panic!("request {number} is not answered"));
+    }
+}
