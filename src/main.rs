@@ -14,7 +14,13 @@ fn main() -> ExitCode {
     }
     let matches = Cli::command().mut_subcommand("gateway", forgiving).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    knack_telemetry::begin_log(cli.default_log());
+    let _log = match knack_telemetry::begin_log(cli.default_log()) {
+        Ok(log) => log,
+        Err(error) => {
+            knack::cli::terminal::error(&format!("the log cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime {
         Ok(runtime) => runtime.block_on(knack::cli::run(cli)),

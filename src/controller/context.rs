@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use knack_api::{Skill, SkillRuntime};
+use knack_api::SkillRuntime;
 use knack_packages::Records;
 use knack_vocabulary::{
     ANNOTATION_REQUESTED_AT, CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED,
     FIELD_MANAGER,
 };
+use kube::core::ObjectMeta;
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt as _};
@@ -195,24 +196,19 @@ impl Memory {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
-    /// The failure of this object, if it failed at this generation and reconcile request: a retry would fail in the
+    /// The failure of the object of this metadata, if it failed at this generation and reconcile request: a retry would fail in the
     /// same way.
-    pub(super) fn stalled(&self, skill: &Skill) -> Option<Verdict> {
+    pub(super) fn stalled(&self, meta: &ObjectMeta) -> Option<Verdict> {
         let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        let (generation, requested, verdict) = stalled.get(skill.metadata.uid.as_deref()?)?;
-        let requested_now = skill.annotations().get(ANNOTATION_REQUESTED_AT);
-        (*generation == skill.metadata.generation && requested.as_ref() == requested_now).then(|| verdict.clone())
+        let (generation, requested, verdict) = stalled.get(meta.uid.as_deref()?)?;
+        (*generation == meta.generation && requested.as_ref() == request_of(meta)).then(|| verdict.clone())
     }
 
     /// Remembers a failure.
-    pub(super) fn remember_stalled(&self, skill: &Skill, verdict: &Verdict) {
-        let requested = skill.annotations().get(ANNOTATION_REQUESTED_AT).cloned();
-        if let Some(uid) = skill.metadata.uid.clone() {
-            remember(
-                &self.stalled,
-                uid,
-                (skill.metadata.generation, requested, verdict.clone()),
-            );
+    pub(super) fn remember_stalled(&self, meta: &ObjectMeta, verdict: &Verdict) {
+        if let Some(uid) = meta.uid.clone() {
+            let requested = request_of(meta).cloned();
+            remember(&self.stalled, uid, (meta.generation, requested, verdict.clone()));
         }
     }
 
@@ -329,6 +325,11 @@ impl Fence {
     fn is_of(&self, runtime: &SkillRuntime) -> bool {
         self.uid == runtime.metadata.uid && self.generation == runtime.metadata.generation
     }
+}
+
+/// The reconcile request of an object.
+fn request_of(meta: &ObjectMeta) -> Option<&String> {
+    meta.annotations.as_ref()?.get(ANNOTATION_REQUESTED_AT)
 }
 
 fn name_of(runtime: &SkillRuntime) -> Name {

@@ -1,6 +1,6 @@
 //! Events on transitions, best effort: a lost event loses no state.
 
-use kube::Resource;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 use tracing::warn;
 
@@ -8,7 +8,7 @@ use super::conditions::{Verdict, VerdictState, cut};
 use crate::events::NOTE_MAX_CHARS;
 
 /// Publishes how an object fares now.
-pub(super) async fn publish<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &K, verdict: &Verdict) {
+pub(super) async fn publish(recorder: &Recorder, object: &ObjectReference, verdict: &Verdict) {
     let event = Event {
         type_: match verdict.state {
             VerdictState::Ready | VerdictState::Progressing => EventType::Normal,
@@ -19,7 +19,7 @@ pub(super) async fn publish<K: Resource<DynamicType = ()>>(recorder: &Recorder, 
         action: "Reconcile".to_owned(),
         secondary: None,
     };
-    if let Err(error) = recorder.publish(&event, &object.object_ref(&())).await {
+    if let Err(error) = recorder.publish(&event, object).await {
         warn!(%error, "event");
     }
 }

@@ -85,53 +85,60 @@ impl Default for Metrics {
             leader: Gauge::default(),
             registry: Mutex::default(),
         };
-        registry.register(
-            "reconciles",
-            "Reconciles by kind and outcome",
-            metrics.reconciles.clone(),
-        );
-        registry.register("reconcile_seconds", "Time of a reconcile", metrics.seconds.clone());
-        registry.register(
-            "writes",
-            "Writes to the API server by kind of object",
-            metrics.writes.clone(),
-        );
-        registry.register(
-            "webhook_reviews",
-            "Reviews of pods by the webhook that injects sidecars, by outcome",
-            metrics.reviews.clone(),
-        );
-        registry.register(
-            "objects",
-            "Skills and SkillRuntimes by state: ready, stalled (needs a change by a person) or reconciling",
-            metrics.objects.clone(),
-        );
-        registry.register(
-            "runtimes_not_isolated",
-            "SkillRuntimes whose sandboxes can reach the network, according to the last probe",
-            metrics.not_isolated.clone(),
-        );
-        registry.register(
-            "certificate_expiry_timestamp_seconds",
-            "Expiry time of the serving certificate, by Secret; only of those that the controller creates",
-            metrics.certificates.clone(),
-        );
-        registry.register(
-            "sidecar_pods",
-            "Pods that ask for the sidecar: injected, stale (another image than this installation's), partly (an API does not go through it), refused (by the hub) or without; each counts once, as the worst",
-            metrics.sidecars.clone(),
-        );
-        registry.register(
-            "stale_sidecars",
-            "Pods with a sidecar of another image than this installation's, in namespaces with the label knack.dev/roll: enabled; 0 without injection.rollStale",
-            metrics.stale_sidecars.clone(),
-        );
-        metrics.webhook_connections.register(&mut registry, "webhook");
-        registry.register("leader", "1 while this process leads", metrics.leader.clone());
+        metrics.register_reconciles(&mut registry);
+        metrics.register_objects(&mut registry);
         Self {
             registry: Mutex::new(registry),
             ..metrics
         }
+    }
+}
+
+/// Their names and help texts.
+impl Metrics {
+    fn register_reconciles(&self, registry: &mut Registry) {
+        registry.register("reconciles", "Reconciles by kind and outcome", self.reconciles.clone());
+        registry.register("reconcile_seconds", "Time of a reconcile", self.seconds.clone());
+        registry.register(
+            "writes",
+            "Writes to the API server by kind of object",
+            self.writes.clone(),
+        );
+        registry.register(
+            "webhook_reviews",
+            "Reviews of pods by the webhook that injects sidecars, by outcome",
+            self.reviews.clone(),
+        );
+    }
+
+    fn register_objects(&self, registry: &mut Registry) {
+        registry.register(
+            "objects",
+            "Skills and SkillRuntimes by state: ready, stalled (needs a change by a person) or reconciling",
+            self.objects.clone(),
+        );
+        registry.register(
+            "runtimes_not_isolated",
+            "SkillRuntimes whose sandboxes can reach the network, according to the last probe",
+            self.not_isolated.clone(),
+        );
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "Expiry time of the serving certificate, by Secret; only of those that the controller creates",
+            self.certificates.clone(),
+        );
+        registry.register(
+            "sidecar_pods",
+            "Pods that ask for the sidecar: injected, stale (another image than this installation's), partly (an API does not go through it), refused (by the hub) or without; each counts once, as the worst",
+            self.sidecars.clone(),
+        );
+        registry.register(
+            "stale_sidecars",
+            "Pods with a sidecar of another image than this installation's, in namespaces with the label knack.dev/roll: enabled; 0 without injection.rollStale",
+            self.stale_sidecars.clone(),
+        );
+        self.webhook_connections.register(registry, "webhook");
+        registry.register("leader", "1 while this process leads", self.leader.clone());
     }
 }
 

@@ -64,6 +64,16 @@ pub(super) fn verdict_word(item: &Selected<'_>) -> &'static str {
     }
 }
 
+/// What a Skill's status has of a runtime's verdict: whether it is accepted, the word for it, and the revision that is served
+/// instead of the newest.
+pub(super) type VerdictParts<'a> = (bool, &'a str, Option<&'a str>);
+
+/// These parts of a verdict.
+pub(super) fn verdict_parts<'a>(item: &Selected<'a>) -> VerdictParts<'a> {
+    let serves = item.earlier.map(|earlier| earlier.revision.as_str());
+    (item.accepted.is_ok(), verdict_word(item), serves)
+}
+
 impl Reason {
     /// The word.
     pub(super) fn as_str(self) -> &'static str {

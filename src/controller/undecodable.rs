@@ -71,7 +71,7 @@ where
         Ok(_) => {}
         Err(error) if error.status() == Some(422) => {
             warn!(kind = %K::kind(&()), namespace, name, message = %verdict.message, %error, "no status can be written");
-            events::publish(&context.recorder, object, &verdict).await;
+            events::publish(&context.recorder, &object.object_ref(&()), &verdict).await;
         }
         Err(error) => return Err(error),
     }

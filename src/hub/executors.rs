@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::judged::{RuntimeState, runtime_state};
+use super::judged::{RuntimeState, Stop, runtime_state};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::watch::Shared;
@@ -95,16 +95,16 @@ impl Executors {
     }
 
     /// The executor that runs code of a runtime as it is written now, or why none does.
-    pub fn serving(&self, runtime: &SkillRuntime) -> Result<Arc<JobExecutor>, String> {
+    pub(super) fn serving(&self, runtime: &SkillRuntime) -> Result<Arc<JobExecutor>, Stop> {
         let name = name_of(runtime);
         let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let uid = runtime.uid().unwrap_or_default();
         let entry = running.get_mut(&name).filter(|entry| entry.uid == uid);
         let Some(entry) = entry else {
             return Err(match runtime_state(runtime, None) {
-                RuntimeState::Stops(why) => why,
+                RuntimeState::Stops(stop) => stop,
                 RuntimeState::Serves | RuntimeState::GoesOn => {
-                    format!("SkillRuntime {name} is not served yet; try again")
+                    Stop::for_now(format!("SkillRuntime {name} is not served yet; try again"))
                 }
             });
         };
@@ -159,8 +159,8 @@ impl Executors {
             for (name, runtime) in wanted {
                 match running.get_mut(&name) {
                     Some(entry) => {
-                        if let Err(why) = self.judge(entry, runtime) {
-                            tracing::debug!(runtime = %name, %why, "a runtime is not served now");
+                        if let Err(stop) = self.judge(entry, runtime) {
+                            tracing::debug!(runtime = %name, why = %stop.why, "a runtime is not served now");
                         }
                     }
                     None if runtime_state(runtime, None) != RuntimeState::Serves => {}
@@ -186,7 +186,7 @@ impl Executors {
     }
 
     /// Applies the state of a runtime to its executor. Errors: why no code runs.
-    fn judge(&self, entry: &mut Running, runtime: &SkillRuntime) -> Result<(), String> {
+    fn judge(&self, entry: &mut Running, runtime: &SkillRuntime) -> Result<(), Stop> {
         let view = entry.executor.view();
         match runtime_state(runtime, Some(&entry.spec)) {
             RuntimeState::Serves => {
@@ -204,14 +204,9 @@ impl Executors {
                 }
                 Ok(())
             }
-            RuntimeState::Stops(why) => {
+            RuntimeState::Stops(stop) => {
                 // A request that was let in a moment before is told the same.
-                let remedy = if runtime.spec.suspend {
-                    "set spec.suspend to false"
-                } else {
-                    "try again once it is Ready"
-                };
-                let stopped = Some(Missing::new(why.clone(), remedy));
+                let stopped = Some(Missing::new(stop.why.clone(), stop.remedy()));
                 if view.stopped != stopped {
                     let view = RuntimeView {
                         stopped,
@@ -219,7 +214,7 @@ impl Executors {
                     };
                     entry.executor.update(view);
                 }
-                Err(why)
+                Err(stop)
             }
         }
     }

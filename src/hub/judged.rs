@@ -21,8 +21,36 @@ pub(super) enum RuntimeState {
     Serves,
     /// An edit waits; code runs by the spec that was judged last.
     GoesOn,
-    /// No code runs, for this reason.
-    Stops(String),
+    /// No code runs.
+    Stops(Stop),
+}
+
+/// Why no code runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stop {
+    /// A clause for the caller.
+    pub(super) why: String,
+    /// Whether the runtime is switched off, so that only a person changes it. Otherwise the controller does, soon.
+    pub(super) is_suspended: bool,
+}
+
+impl Stop {
+    /// Until the controller has judged the runtime.
+    pub(super) fn for_now(why: String) -> Self {
+        Self {
+            why,
+            is_suspended: false,
+        }
+    }
+
+    /// What to do about it, one clause.
+    pub(super) fn remedy(&self) -> &'static str {
+        if self.is_suspended {
+            "set spec.suspend to false"
+        } else {
+            "try again once it is Ready"
+        }
+    }
 }
 
 /// Decides. `served` is the spec of the last generation that this replica has seen Ready.
@@ -32,28 +60,32 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
         runtime.namespace().unwrap_or_default(),
         runtime.name_any()
     );
-    if runtime.spec.suspend {
-        return RuntimeState::Stops(format!("{name} is suspended (spec.suspend); no code runs"));
+    if runtime.spec.is_suspended() {
+        return RuntimeState::Stops(Stop {
+            why: format!("{name} is suspended (spec.suspend); no code runs"),
+            is_suspended: true,
+        });
     }
+    let stops = |why| RuntimeState::Stops(Stop::for_now(why));
     let status = runtime.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|found| found.type_ == CONDITION_READY));
     // -1 is what the definition writes before anybody has looked.
     let observed = status.and_then(|status| status.observed_generation).unwrap_or(-1);
     let Some(ready) = ready.filter(|_| observed >= 0) else {
-        return RuntimeState::Stops(format!("{name} waits for the controller, which has not seen it yet"));
+        return stops(format!("{name} waits for the controller, which has not seen it yet"));
     };
     if ready.status != "True" {
-        return RuntimeState::Stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
+        return stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
     }
     if runtime.metadata.generation == Some(observed) {
         return RuntimeState::Serves;
     }
     match served.map(|served| narrows(served, &runtime.spec)) {
         Some(None) => RuntimeState::GoesOn,
-        Some(Some(field)) => RuntimeState::Stops(format!(
+        Some(Some(field)) => stops(format!(
             "{name} was edited and allows less than before ({field}); no code runs until the controller has judged it"
         )),
-        None => RuntimeState::Stops(format!(
+        None => stops(format!(
             "{name} was edited; this replica has just started and waits until the controller has judged it"
         )),
     }
@@ -67,26 +99,34 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
 /// until the controller has judged the edit, or each update of an image would stop code for a moment.
 fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'static str> {
     let (old, new) = (&before.sandbox, &after.sandbox);
+    let checks = grants(before, after).into_iter().chain(isolation(old, new));
+    let mut checks = checks.chain(pods(old, new));
+    let narrower = checks.find(|(_, is_narrower)| *is_narrower);
+    narrower.map(|(field, _)| field)
+}
+
+/// A field, and whether it allows less than before.
+type Check = (&'static str, bool);
+
+/// The values that runs are given.
+fn grants(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> [Check; 2] {
     let keeps_grant = |grant: &EnvGrant| {
         let same = |other: &&EnvGrant| other.name == grant.name && other.value_from == grant.value_from;
         let found = after.env.iter().find(same);
         found.is_some_and(|found| grant.skills.iter().all(|skill| found.skills.contains(skill)))
     };
-    let keeps_toleration = |toleration: &Toleration| new.tolerations.contains(toleration);
-    let longest = |sandbox: &RuntimeSandbox| {
-        sandbox
-            .max_timeout_seconds
-            .unwrap_or(knack_vocabulary::defaults::MAX_TIMEOUT_SECONDS)
-    };
-    let keeps_secret = |secret: &LocalObjectRef| new.image_pull_secrets.contains(secret);
-    let keeps = |old: &Labels, new: &Labels| old.iter().all(|(key, value)| new.get(key) == Some(value));
-    let (old_metadata, new_metadata) = (&old.pod_metadata, &new.pod_metadata);
-    let checks = [
+    [
         ("spec.env", !before.env.iter().all(keeps_grant)),
         (
             "spec.skillSelector.skills[].config",
             !config_secrets(before).all(|held| config_secrets(after).any(|kept| kept == held)),
         ),
+    ]
+}
+
+/// What stands around a run, and who reads its output.
+fn isolation(old: &RuntimeSandbox, new: &RuntimeSandbox) -> [Check; 5] {
+    [
         (
             "spec.sandbox.runtimeClassName",
             new.runtime_class_name.is_some() && new.runtime_class_name != old.runtime_class_name,
@@ -107,6 +147,21 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
             "spec.sandbox.logs",
             old.logs == Some(LogsMode::Plain) && new.logs != Some(LogsMode::Plain),
         ),
+    ]
+}
+
+/// Where pods run, for how long, with what, and as whom.
+fn pods(old: &RuntimeSandbox, new: &RuntimeSandbox) -> [Check; 7] {
+    let keeps_toleration = |toleration: &Toleration| new.tolerations.contains(toleration);
+    let longest = |sandbox: &RuntimeSandbox| {
+        sandbox
+            .max_timeout_seconds
+            .unwrap_or(knack_vocabulary::defaults::MAX_TIMEOUT_SECONDS)
+    };
+    let keeps_secret = |secret: &LocalObjectRef| new.image_pull_secrets.contains(secret);
+    let keeps = |old: &Labels, new: &Labels| old.iter().all(|(key, value)| new.get(key) == Some(value));
+    let (old_metadata, new_metadata) = (&old.pod_metadata, &new.pod_metadata);
+    [
         (
             "spec.sandbox.nodeSelector",
             !keeps(&new.node_selector, &old.node_selector),
@@ -133,11 +188,7 @@ fn narrows(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> Option<&'stat
             "spec.sandbox.runAsUserRange",
             new.run_as_user_range.is_some() && new.run_as_user_range != old.run_as_user_range,
         ),
-    ];
-    checks
-        .into_iter()
-        .find(|(_, narrower)| *narrower)
-        .map(|(field, _)| field)
+    ]
 }
 
 /// The Secrets of the configuration of functions: of which skill, for which value.
@@ -245,7 +296,7 @@ mod tests {
             let state = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {
                 RuntimeState::Serves => "serves".to_owned(),
                 RuntimeState::GoesOn => "goes on".to_owned(),
-                RuntimeState::Stops(why) => why,
+                RuntimeState::Stops(stop) => stop.why,
             };
             assert!(state.contains(expected), "{now} {observed} {ready} {served:?}: {state}");
         }

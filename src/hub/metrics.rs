@@ -72,95 +72,101 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("knack_hub");
-        let refusals = Family::default();
-        registry.register("refusals", "Requests refused, by route and code", refusals.clone());
-        let executions = Family::default();
+        let metrics = Self {
+            registry: Mutex::default(),
+            refusals: Family::default(),
+            executions: Family::default(),
+            duration: Histogram::new(SECONDS),
+            warm: Family::default(),
+            wanted: Family::default(),
+            running: Family::default(),
+            queued: Family::default(),
+            skill_uses: SkillUses::default(),
+            streams: Gauge::default(),
+            views: ViewCounts::default(),
+            listener: ConnectionMetrics::default(),
+            kept_evicted: Counter::default(),
+            kept_values: Gauge::default(),
+            kept_bytes: Gauge::default(),
+            memory_held: Gauge::default(),
+            memory_total: Gauge::default(),
+        };
+        metrics.register_executions(&mut registry);
+        metrics.register_catalogs(&mut registry);
+        metrics.register_memory(&mut registry);
+        Self {
+            registry: Mutex::new(registry),
+            ..metrics
+        }
+    }
+}
+
+/// Their names and help texts.
+impl Metrics {
+    fn register_executions(&self, registry: &mut Registry) {
+        registry.register("refusals", "Requests refused, by route and code", self.refusals.clone());
         registry.register(
             "executions",
             "Executions ended, by runtime and status",
-            executions.clone(),
+            self.executions.clone(),
         );
-        let duration = Histogram::new(SECONDS);
         registry.register(
             "execution_duration_seconds",
             "From the POST to the end of the run",
-            duration.clone(),
+            self.duration.clone(),
         );
-        let warm = Family::default();
-        registry.register("warm_pods", "Warm pods that are ready, by runtime", warm.clone());
-        let wanted = Family::default();
+        registry.register("warm_pods", "Warm pods that are ready, by runtime", self.warm.clone());
         registry.register(
             "warm_pods_wanted",
             "Warm pods that should be ready at this moment, by runtime",
-            wanted.clone(),
+            self.wanted.clone(),
         );
-        let running = Family::default();
-        registry.register("running", "Executions that run, by runtime", running.clone());
-        let queued = Family::default();
-        registry.register("queued", "Executions that wait for a slot, by runtime", queued.clone());
-        let skill_uses = SkillUses::default();
-        skill_uses.register(&mut registry);
-        let streams = Gauge::default();
-        registry.register("catalog_streams", "Open catalog streams", streams.clone());
-        let views = ViewCounts::default();
-        let (built, patched) = (views.built.clone(), views.patched.clone());
-        registry.register("views_built", "Views made from all skills", built);
+        registry.register("running", "Executions that run, by runtime", self.running.clone());
+        registry.register(
+            "queued",
+            "Executions that wait for a slot, by runtime",
+            self.queued.clone(),
+        );
+    }
+
+    fn register_catalogs(&self, registry: &mut Registry) {
+        self.skill_uses.register(registry);
+        registry.register("catalog_streams", "Open catalog streams", self.streams.clone());
+        registry.register("views_built", "Views made from all skills", self.views.built.clone());
         registry.register(
             "views_patched",
             "Views made from an earlier view and the changes since",
-            patched,
+            self.views.patched.clone(),
         );
-        let listener = ConnectionMetrics::default();
-        listener.register(&mut registry, "listener");
-        let kept_evicted = Counter::default();
+        self.listener.register(registry, "listener");
+    }
+
+    fn register_memory(&self, registry: &mut Registry) {
         registry.register(
             "kept_evicted",
             "Hidden turns and files of gateways that were evicted for newer ones",
-            kept_evicted.clone(),
+            self.kept_evicted.clone(),
         );
-        let kept_values = Gauge::default();
         registry.register(
             "kept_values",
             "Hidden turns and files that replicas of gateways store here for each other",
-            kept_values.clone(),
+            self.kept_values.clone(),
         );
-        let kept_bytes = Gauge::default();
         registry.register(
             "kept_bytes",
             "Bytes of hidden turns and files that are stored for replicas of gateways",
-            kept_bytes.clone(),
+            self.kept_bytes.clone(),
         );
-        let memory_held = Gauge::default();
         registry.register(
             "memory_held_bytes",
             "Bytes held for others: bodies, waiting runs, results, content of skills",
-            memory_held.clone(),
+            self.memory_held.clone(),
         );
-        let memory_total = Gauge::default();
         registry.register(
             "memory_budget_bytes",
             "Bytes that may be held for others, by the memory limit",
-            memory_total.clone(),
+            self.memory_total.clone(),
         );
-        Self {
-            registry: Mutex::new(registry),
-            refusals,
-            executions,
-            duration,
-            warm,
-            wanted,
-            running,
-            queued,
-            skill_uses,
-            streams,
-            views,
-            listener,
-            kept_evicted,
-            kept_values,
-            kept_bytes,
-            memory_held,
-            memory_total,
-        }
     }
 }
 

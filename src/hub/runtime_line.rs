@@ -19,7 +19,7 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
     RuntimeLine {
         uid: runtime.uid().unwrap_or_default(),
         resource_version: runtime.resource_version().unwrap_or_default(),
-        suspend: spec.suspend,
+        suspend: spec.is_suspended(),
         max_activation: activation_to_name(spec.max_activation()),
         model_code: spec.sandbox.model_code == ModelCode::Allow,
         max_risk: Some(risk_to_name(spec.max_risk())),

@@ -104,14 +104,7 @@ impl Hub {
         let peers = channel::Sender::<Peers>::default();
         job_settings.peers = peers.subscribe();
         let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared), clients.events.clone(), &memory);
-        let on_skill = {
-            let artifacts = artifacts.clone();
-            move |skill: &knack_api::Skill| artifacts.want(skill)
-        };
-        let mut watches = watch::spawn(client, &watching, &shared, on_skill);
-        let (start, first_reading) =
-            start::begin(&shared, artifacts.clone(), watch::lists(&watching), watching.packages);
-        watches.spawn(first_reading);
+        let (mut watches, start) = follow(client, &watching, &shared, &artifacts);
         watches.spawn(peers::follow(client.clone(), settings.namespace.clone(), peers.clone()));
         let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
         watches.spawn(prune_regularly(artifacts.clone(), Arc::clone(&kept)));
@@ -160,6 +153,23 @@ impl Hub {
     pub fn probes(&self) -> Arc<HubProbes> {
         Arc::clone(&self.probes)
     }
+}
+
+/// Starts the watches, and to read what their first lists name.
+fn follow(
+    client: &Client,
+    watching: &watch::Watching,
+    shared: &Arc<Shared>,
+    artifacts: &Artifacts,
+) -> (tokio::task::JoinSet<()>, Start) {
+    let on_skill = {
+        let artifacts = artifacts.clone();
+        move |skill: &knack_api::Skill| artifacts.want(skill)
+    };
+    let mut watches = watch::spawn(client, watching, shared, on_skill);
+    let (start, first_reading) = start::begin(shared, artifacts.clone(), watch::lists(watching), watching.packages);
+    watches.spawn(first_reading);
+    (watches, start)
 }
 
 /// Removes artifacts of deleted skills and expired values of gateways. Never returns.

@@ -32,6 +32,9 @@ pub struct View {
 /// Skills in which a digest is looked for first: as many as change while gateways fetch what changed before.
 const LATEST: usize = 64;
 
+/// The number of no version: the registry begins at 1.
+const NO_NUMBER: u32 = 0;
+
 impl View {
     fn new(runtime: RuntimeLine, skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>) -> Self {
         Self {
@@ -113,7 +116,7 @@ fn lines<'a>(
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> BTreeMap<Arc<SkillRef>, Arc<SkillLine>> {
     let mut served = BTreeMap::new();
-    if !runtime.spec.suspend {
+    if !runtime.spec.is_suspended() {
         for item in select(runtime, scope, caller, skills) {
             if item.accepted.is_err() || item.mode == ActivationMode::Never {
                 continue;
@@ -122,7 +125,10 @@ fn lines<'a>(
             if let Some(summary) = summary(item.skill, item.earlier) {
                 let entries = item.pin.and_then(|pin| pin.config_values(&id.namespace));
                 let entries = entries.map(|config| config.entries).unwrap_or_default();
-                let line = line(item.skill, &id, &summary, &entries);
+                let mut line = line(item.skill, &id, &summary, &entries);
+                if item.earlier.is_some() {
+                    rename_earlier(&mut line);
+                }
                 served.insert(Arc::new(id), Arc::new(line));
             }
         }
@@ -149,6 +155,17 @@ fn line(skill: &Skill, id: &SkillRef, summary: &Summary, given: &[ConfigEntry]) 
         overrides: summary.overrides.clone(),
         upload: upload(skill.labels()),
         withheld_tools: withheld.map(|(tool, _)| tool.clone()).collect(),
+    }
+}
+
+/// An earlier revision of an uploaded skill is not the version that its object says it is now, and the ids of the version that it
+/// was name an object of its own. It keeps those of the skill.
+fn rename_earlier(line: &mut SkillLine) {
+    if let Some(upload) = &mut line.upload {
+        upload.number = NO_NUMBER;
+        if let Some(ids) = &mut line.overrides.ids {
+            ids.retain(|id| !id.contains(':'));
+        }
     }
 }
 
@@ -340,6 +357,24 @@ mod tests {
         );
         for labels in [vec![], vec![of], vec![of, ("knack.dev/upload-version", "two")]] {
             assert_eq!(labelled(&labels), None, "{labels:?}");
+        }
+    }
+
+    #[test]
+    fn an_earlier_revision_takes_no_id_of_a_version() {
+        let ids = ["skill_knack_7", "skill_knack_7:1", "skill_knack_7:latest"].map(str::to_owned);
+        let upload = UploadLine {
+            of: "x".to_owned(),
+            number: 2,
+        };
+        for (upload, number, expected) in [(Some(upload), Some(NO_NUMBER), &ids[..1]), (None, None, &ids[..])] {
+            let view = view(&[("x", "1", "d")], false);
+            let mut line = SkillLine::clone(view.skills.values().next().unwrap());
+            line.overrides.ids = Some(ids.to_vec());
+            line.upload = upload;
+            rename_earlier(&mut line);
+            assert_eq!(line.overrides.ids.as_deref(), Some(expected));
+            assert_eq!(line.upload.map(|upload| upload.number), number);
         }
     }
 

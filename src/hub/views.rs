@@ -20,7 +20,7 @@ use super::view::{View, build, patch};
 use super::watch::Shared;
 use super::world::World;
 use crate::jobs::languages;
-use crate::selection::{Caller, NamespaceLabels, Rejection, Revision, Scope, environment};
+use crate::selection::{Caller, NamespaceLabels, Rejection, Revision, Scope, environment, pin_of, version_refusal};
 
 /// Views kept: one for each runtime and each namespace that has a view of its own. Those without a stream are dropped
 /// first.
@@ -136,6 +136,14 @@ impl Views {
             };
             let scope = self.scope(runtime, &world.namespaces, &world.environments);
             environment(found, revision, &scope).map(Option::<&EnvironmentImage>::cloned)
+        })
+    }
+
+    /// Why a pin of a runtime takes no revision of this version of a skill.
+    pub fn version_refusal(&self, runtime: &RuntimeName, skill: &SkillRef, version: Option<&str>) -> Option<Rejection> {
+        self.shared.read(|world| {
+            let runtime = world.runtime(runtime)?;
+            version_refusal(pin_of(runtime, &skill.namespace, &skill.name), version)
         })
     }
 

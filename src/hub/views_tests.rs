@@ -452,3 +452,61 @@ async fn a_hub_that_starts_reads_every_revision_that_a_status_names() {
     }
     assert!(known().is_some(), "it was forgotten while it serves");
 }
+
+#[tokio::test]
+async fn a_pin_holds_a_skill_at_the_versions_that_it_takes() {
+    let cluster = Cluster::start().await;
+    let pin = json!({"name": "s", "namespace": "a", "version": "^1"});
+    let runtime =
+        json!({"metadata": {"namespace": "run", "name": "default"}, "spec": {"skillSelector": {"skills": [pin]}}});
+    let runtime = serde_json::from_value(runtime).unwrap();
+    cluster
+        .shared
+        .write(|world| world.runtimes.apply(None, Event::Apply(runtime)));
+    let before = cluster.deliver("a", "one", &json!({"status": {"version": "1.0.0"}}));
+    let status = before.status.clone().unwrap();
+    let artifact = status.artifact.unwrap();
+    let earlier = json!({
+        "revision": artifact.revision, "digest": artifact.digest, "configMaps": status.config_maps, "version": status.version,
+    });
+    let newest = json!({"status": {"version": "2.0.0", "earlier": [earlier]}});
+    let edited = cluster.deliver("a", "two", &newest);
+    cluster.take(Event::Apply(edited.clone()));
+    let known = || {
+        let earlier = &edited.status.as_ref().unwrap().earlier[0];
+        cluster.artifacts.summary(&edited, Some(earlier)).is_some()
+    };
+    let mut changes = cluster.shared.changes();
+    let read = changes.wait_for(|_| known());
+    let read = tokio::time::timeout(std::time::Duration::from_secs(20), read)
+        .await
+        .is_ok();
+    assert!(read, "the earlier revision is not read");
+    let digests = |view: &View| view.skills.values().map(|line| line.digest.clone()).collect::<Vec<_>>();
+    assert_eq!(digests(&cluster.view(Some("a"))), [artifact.digest]);
+    // Whoever asks for another revision by its digest is told why it is not run; without a pin it is.
+    let id = reference(&edited);
+    for (runtime, version, expected) in [
+        ("default", Some("1.4.0"), None),
+        (
+            "default",
+            Some("2.0.0"),
+            Some("its version is 2.0.0, and the pin requires ^1"),
+        ),
+        ("default", None, Some("it has no version")),
+        ("other", Some("2.0.0"), None),
+    ] {
+        let refused = cluster
+            .views
+            .version_refusal(&RuntimeName::new("run", runtime), &id, version);
+        let message = refused.map(|refused| refused.message);
+        assert_eq!(
+            message.is_some(),
+            expected.is_some(),
+            "{runtime} {version:?}: {message:?}"
+        );
+        if let Some((message, expected)) = message.zip(expected) {
+            assert!(message.starts_with(expected), "{message}");
+        }
+    }
+}

@@ -28,7 +28,7 @@ pub trait ServedObject: ResourceExt {
 }
 
 impl ServedObject for Skill {
-    /// Conditions, verdicts of runtimes and versions are left out: [`trim`] has dropped them.
+    /// Conditions, verdicts of runtimes and the resource version are left out: [`trim`] has dropped the former.
     fn differs(&self, other: &Self) -> bool {
         self.metadata.uid != other.metadata.uid
             || self.metadata.labels != other.metadata.labels
@@ -279,6 +279,7 @@ pub fn trim(mut skill: Skill) -> Skill {
         earlier: status.earlier,
         inputs: status.inputs,
         packages: status.packages,
+        version: status.version,
         ..SkillStatus::default()
     });
     skill

@@ -1,7 +1,7 @@
 //! The executor's view of a pod: a value taken from the watch, so that every decision about it is a pure function.
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use knack_vocabulary::LABEL_POOL;
 
 use super::names::{CONTAINER, LABEL_PROBE};
@@ -91,14 +91,29 @@ pub(super) enum ContainerFacts {
     },
 }
 
+impl Phase {
+    fn of(word: Option<&str>) -> Self {
+        match word {
+            Some("Running") => Self::Running,
+            Some("Succeeded") => Self::Succeeded,
+            Some("Failed") => Self::Failed,
+            Some("Unknown") => Self::Unknown,
+            _ => Self::Pending,
+        }
+    }
+}
+
+/// The Job that controls a pod.
+fn job_of(pod: &Pod) -> Option<&OwnerReference> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true) && owner.kind == "Job" && owner.api_version == "batch/v1")
+}
+
 impl PodFacts {
     /// Takes the facts of a pod of ours; `None` if it belongs to no Job.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
-        let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-        let job = owners
-            .iter()
-            .find(|owner| owner.controller == Some(true) && owner.kind == "Job" && owner.api_version == "batch/v1")?;
+        let job = job_of(pod)?;
         let status = pod.status.clone().unwrap_or_default();
         let spec = pod.spec.as_ref();
         let conditions = status.conditions.unwrap_or_default();
@@ -140,13 +155,7 @@ impl PodFacts {
                 .creation_timestamp
                 .as_ref()
                 .map_or(0, |time| time.0.as_second()),
-            phase: match status.phase.as_deref() {
-                Some("Running") => Phase::Running,
-                Some("Succeeded") => Phase::Succeeded,
-                Some("Failed") => Phase::Failed,
-                Some("Unknown") => Phase::Unknown,
-                _ => Phase::Pending,
-            },
+            phase: Phase::of(status.phase.as_deref()),
             reason: status.reason,
             message: status.message,
             unscheduled: condition("PodScheduled", "False"),

@@ -9,6 +9,7 @@ use super::cluster::Cluster;
 use super::keys::Keys;
 use super::launch::Launcher;
 use super::pods::PodIndex;
+use super::record::Unwritten;
 use super::settings::{JobClients, JobSettings};
 use super::view::RuntimeView;
 
@@ -16,13 +17,19 @@ use super::view::RuntimeView;
 pub(super) struct Foundation {
     pub(super) launcher: Launcher,
     pub(super) records: Arc<Records>,
+    pub(super) unwritten: Unwritten,
     /// The watch of the pods.
     pub(super) watch: AbortOnDropHandle<()>,
 }
 
 impl Foundation {
     /// Starts the watch of the pods and waits for the first list.
-    pub(super) async fn start(clients: &JobClients, view: &RuntimeView, settings: &JobSettings) -> Self {
+    pub(super) async fn start(
+        clients: &JobClients,
+        view: &RuntimeView,
+        settings: &JobSettings,
+        unwritten: Unwritten,
+    ) -> Self {
         let cluster = Cluster::new(clients, &view.namespace);
         let (index, watch) = PodIndex::start(cluster.pods.clone(), &view.name);
         index.wait_until_synced().await;
@@ -43,6 +50,7 @@ impl Foundation {
                 },
                 settings.memory.as_ref().map(|memory| memory.kept.clone()),
             ),
+            unwritten,
             watch,
         }
     }

@@ -79,12 +79,7 @@ impl RuntimeView {
             max_timeout: Duration::from_secs(max_timeout),
             ttl: seconds(sandbox.ttl_seconds_after_finished, defaults::TTL_SECONDS_AFTER_FINISHED),
             admission: seconds(spec.gateway.injection.deadline_seconds, 0).max(RecordSettings::ADMISSION),
-            uids: sandbox
-                .run_as_user_range
-                .map_or_else(UidRange::default, |range| UidRange {
-                    first: u32::try_from(range.min).unwrap_or(u32::MAX),
-                    last: u32::try_from(range.max).unwrap_or(u32::MAX),
-                }),
+            uids: uids(sandbox),
             runtime_class: sandbox.runtime_class_name.clone(),
             node_selector: sandbox.node_selector.clone(),
             tolerations: sandbox.tolerations.iter().map(toleration).collect(),
@@ -117,10 +112,19 @@ impl RuntimeView {
             labels: sandbox.pod_metadata.labels.clone(),
             annotations: sandbox.pod_metadata.annotations.clone(),
             has_environments: defaults.environments,
-            stopped: spec.suspend.then(|| suspended(runtime)),
+            stopped: spec.is_suspended().then(|| suspended(runtime)),
             namespace,
         }
     }
+}
+
+fn uids(sandbox: &RuntimeSandbox) -> UidRange {
+    let uid = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    let range = sandbox.run_as_user_range;
+    range.map_or_else(UidRange::default, |range| UidRange {
+        first: uid(range.min),
+        last: uid(range.max),
+    })
 }
 
 /// Interpreters of the image in use: those that the runtime declares, else those of the installation's image if that is
@@ -230,7 +234,8 @@ fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {
     spec.skill_selector.iter().flat_map(|selector| &selector.skills)
 }
 
-/// Why a suspended runtime runs nothing.
+/// Why a suspended runtime runs nothing. The hub says so first (`src/hub/judged.rs`); an executor that it did not ask for says it by
+/// itself.
 fn suspended(runtime: &SkillRuntime) -> Missing {
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     Missing::new(

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::foundation::Foundation;
 use super::handover::{HandoverDecision, OwnerState, decide};
+use super::record::Unwritten;
 use super::recovery::recover;
 use super::settings::{JobClients, JobSettings};
 use super::state::ServingState;
@@ -126,8 +127,9 @@ impl Ownership {
         let over = CancellationToken::new();
         let _ended = over.clone().drop_guard();
         let view = self.view.load_full();
+        let unwritten = Unwritten::default();
         let begin = async {
-            let foundation = Foundation::start(&self.clients, &view, &self.settings).await;
+            let foundation = Foundation::start(&self.clients, &view, &self.settings, unwritten.clone()).await;
             recover(&foundation, &view, &self.settings, &over).await;
             Term::begin(
                 foundation,
@@ -140,8 +142,14 @@ impl Ownership {
         let term = tokio::select! {
             term = begin => term,
             () = LeaseClaim::lost(claim.clone()) => return TermEnd::Lost,
-            () = self.shutdown.cancelled() => return TermEnd::Lost,
-            () = self.leaving() => return TermEnd::GivenUp(None),
+            () = self.shutdown.cancelled() => {
+                break_off(&unwritten, &over).await;
+                return TermEnd::Lost;
+            }
+            () = self.leaving() => {
+                break_off(&unwritten, &over).await;
+                return TermEnd::GivenUp(None);
+            }
         };
         tracing::info!(runtime = %view.reference(), "owns the runtime");
         self.state.send_replace(ServingState::Serving(Arc::clone(&term)));
@@ -155,11 +163,11 @@ impl Ownership {
             }
             turn = self.time_to_give_up(&term, given_at) => {
                 tracing::info!(runtime = %view.reference(), "handing the runtime over to another replica");
-                self.let_go(&term, &over).await;
+                self.let_go(&term, &unwritten, &over).await;
                 TermEnd::GivenUp(turn)
             }
             () = self.shutdown.cancelled() => {
-                self.let_go(&term, &over).await;
+                self.let_go(&term, &unwritten, &over).await;
                 if self.retired.load(Ordering::Relaxed) {
                     term.end_pods().await;
                 }
@@ -168,11 +176,12 @@ impl Ownership {
         }
     }
 
-    /// Accepts no new runs, deletes idle pods, and leaves running executions to the next owner.
-    async fn let_go(&self, term: &Term, over: &CancellationToken) {
+    /// Accepts no new runs, deletes idle pods, writes what there is to say of runs that have ended, and leaves running executions to
+    /// the next owner.
+    async fn let_go(&self, term: &Term, unwritten: &Unwritten, over: &CancellationToken) {
         self.state.send_replace(ServingState::Standby { owner: None });
         over.cancel();
-        term.pool.close().await;
+        tokio::join!(term.pool.close(), unwritten.written());
     }
 
     /// Returns when this replica ends.
@@ -224,3 +233,13 @@ impl Ownership {
         }
     }
 }
+
+/// The end of a takeover that is not over yet: runs that it has found ended are recorded.
+async fn break_off(unwritten: &Unwritten, over: &CancellationToken) {
+    over.cancel();
+    unwritten.written().await;
+}
+
+#[cfg(test)]
+#[path = "ownership_tests.rs"]
+mod tests;

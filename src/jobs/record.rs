@@ -1,6 +1,7 @@
 //! The traces of an execution in the cluster: labels and a summary on its Job, an Event if it failed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use knack_execution::records::Outcome;
@@ -10,6 +11,7 @@ use knack_vocabulary::{
     LABEL_SKILL_NAMESPACE,
 };
 use serde::Serialize;
+use tokio_util::task::TaskTracker;
 
 use super::cluster::Cluster;
 use super::request::JobRequest;
@@ -19,6 +21,9 @@ use super::view::RuntimeView;
 const LABEL_BYTES: usize = 63;
 /// Hex digits of the hash that ends a shortened value.
 const HASH_DIGITS: usize = 10;
+/// How long the end of a term waits for what is still to be written of its runs. An API server that answers takes milliseconds;
+/// meanwhile the runtime has no owner, and a hub that ends has 20 s for all of its handover.
+const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The caller that a Job ran for.
 #[derive(Debug, Clone)]
@@ -105,6 +110,30 @@ impl Summary {
     }
 }
 
+/// What is still to be written of the runs of a term: records, and Events of failures.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unwritten(TaskTracker);
+
+impl Unwritten {
+    /// Spawns a task that writes, now or once a run has ended. It ends soon after its term.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(task);
+    }
+
+    /// Waits until all of it is written, in bounded time: a process that ends takes along what is not, and the next owner finds
+    /// Jobs that do not say what they ran. Called once the term is over.
+    pub(super) async fn written(&self) {
+        self.0.close();
+        if tokio::time::timeout(WRITE_PATIENCE, self.0.wait()).await.is_err() {
+            tracing::warn!(
+                left = self.0.len(),
+                "records of runs could not be written within {} s",
+                WRITE_PATIENCE.as_secs()
+            );
+        }
+    }
+}
+
 /// Writes the record of an ended run: one patch of its Job.
 pub(super) async fn write(cluster: &Cluster, job: &str, subject: &Subject, summary: &Summary) {
     let summary = serde_json::to_string(summary).unwrap_or_default();
@@ -170,9 +199,24 @@ fn label_value(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use tokio::time::Instant;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_term_waits_for_its_records_and_not_for_ever() {
+        let unwritten = Unwritten::default();
+        let begun = Instant::now();
+        unwritten.written().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO, "there is nothing to write");
+        let takes = Duration::from_secs(2);
+        unwritten.spawn(tokio::time::sleep(takes));
+        unwritten.written().await;
+        assert_eq!(begun.elapsed(), takes);
+        unwritten.spawn(std::future::pending());
+        unwritten.written().await;
+        assert_eq!(begun.elapsed(), takes + WRITE_PATIENCE);
+    }
 
     #[test]
     fn every_text_becomes_a_label_value_and_short_names_stay() {

@@ -33,7 +33,7 @@ use super::launch::Launcher;
 use super::leave_later::leave_later;
 use super::past::{self, Past};
 use super::pods::PodRef;
-use super::record;
+use super::record::{self, Unwritten};
 use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
@@ -69,6 +69,17 @@ struct EarlierRun {
     end: Option<(RunResult, Collected)>,
 }
 
+/// The pods of earlier owners, by what is to be done with them.
+#[derive(Default)]
+struct Takeover {
+    /// The Jobs of runs that are known again.
+    adopted: BTreeSet<String>,
+    /// Pods to be ended.
+    idle: Vec<PodFacts>,
+    known: usize,
+    unknown: usize,
+}
+
 /// Recovers; see the module. Returns when all idle pods are gone. Running executions continue in tasks that end with
 /// `over`.
 pub(super) async fn recover(
@@ -81,6 +92,7 @@ pub(super) async fn recover(
     let adoption = Adoption {
         launcher: launcher.clone(),
         records: Arc::clone(records),
+        unwritten: foundation.unwritten.clone(),
         orphan_grace: settings.orphan_grace,
         over: over.clone(),
         again: Arc::new(Semaphore::new(1)),
@@ -95,42 +107,16 @@ pub(super) async fn recover(
     let mut found = futures::stream::iter(pods)
         .map(|facts| look(launcher, facts))
         .buffer_unordered(READERS);
-    let mut adopted = BTreeSet::new();
-    let mut idle = Vec::new();
-    let (mut known, mut unknown) = (0, 0);
+    let mut takeover = Takeover::default();
     while let Some(found) = found.next().await {
-        match found {
-            JournalContent::Run(run) => {
-                known += 1;
-                adopted.insert(run.facts.job.clone());
-                adoption.adopt(*run);
-            }
-            JournalContent::Idle(facts) if facts.is_over() => {}
-            JournalContent::Idle(facts) => idle.push(facts),
-            JournalContent::Foreign(facts, id) => {
-                tracing::warn!(%id, pod = %facts.name, "a run of a hub with another journal key: its result is lost");
-                records.refuse(id);
-                unknown += 1;
-                idle.push(facts);
-            }
-            JournalContent::Gone(facts) => {
-                let floor = floor_of(launcher, &facts).await;
-                if !floor.is_zero() {
-                    tracing::warn!(pod = %facts.name, "a pod is gone and its journal was not read; rejecting unknown execution ids");
-                    records.raise_floor(floor);
-                }
-                unknown += 1;
-            }
-            JournalContent::Unreadable(facts) => {
-                // It is unknown which execution it was: one that was requested before now is refused rather than run
-                // twice.
-                tracing::error!(pod = %facts.name, "a journal cannot be read; rejecting unknown execution ids");
-                records.raise_floor(now());
-                unknown += 1;
-                idle.push(facts);
-            }
-        }
+        takeover.take(&adoption, found).await;
     }
+    let Takeover {
+        adopted,
+        idle,
+        known,
+        unknown,
+    } = takeover;
     tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took over the runtime");
     let ended = idle.into_iter().map(|facts| end_idle(&adoption, facts));
     futures::stream::iter(ended)
@@ -138,6 +124,44 @@ pub(super) async fn recover(
         .collect::<()>()
         .await;
     delete_leftover_jobs(launcher, view, &adopted).await;
+}
+
+impl Takeover {
+    /// Takes a pod with the content of its journal; a run is adopted, what may have run and is not known is refused.
+    async fn take(&mut self, adoption: &Adoption, content: JournalContent) {
+        let records = &adoption.records;
+        match content {
+            JournalContent::Run(run) => {
+                self.known += 1;
+                self.adopted.insert(run.facts.job.clone());
+                adoption.adopt(*run);
+            }
+            JournalContent::Idle(facts) if facts.is_over() => {}
+            JournalContent::Idle(facts) => self.idle.push(facts),
+            JournalContent::Foreign(facts, id) => {
+                tracing::warn!(%id, pod = %facts.name, "a run of a hub with another journal key: its result is lost");
+                records.refuse(id);
+                self.unknown += 1;
+                self.idle.push(facts);
+            }
+            JournalContent::Gone(facts) => {
+                let floor = floor_of(&adoption.launcher, &facts).await;
+                if !floor.is_zero() {
+                    tracing::warn!(pod = %facts.name, "a pod is gone and its journal was not read; rejecting unknown execution ids");
+                    records.raise_floor(floor);
+                }
+                self.unknown += 1;
+            }
+            JournalContent::Unreadable(facts) => {
+                // It is unknown which execution it was: one that was requested before now is refused rather than run
+                // twice.
+                tracing::error!(pod = %facts.name, "a journal cannot be read; rejecting unknown execution ids");
+                records.raise_floor(now());
+                self.unknown += 1;
+                self.idle.push(facts);
+            }
+        }
+    }
 }
 
 /// Reads the journal of a pod.
@@ -242,6 +266,7 @@ async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<
 struct Adoption {
     launcher: Launcher,
     records: Arc<Records>,
+    unwritten: Unwritten,
     orphan_grace: Duration,
     over: CancellationToken,
     /// The turn of a journal that is read once more because there was no memory for it beside others.
@@ -262,7 +287,7 @@ impl Adoption {
         };
         run.start();
         tokio::spawn(leave_later(waiter, self.orphan_grace.max(Duration::from_secs(1))));
-        tokio::spawn(finish(self.clone(), run, known));
+        self.unwritten.spawn(finish(self.clone(), run, known));
     }
 }
 

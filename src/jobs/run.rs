@@ -91,37 +91,25 @@ pub(super) async fn run(
     let mut events = EventWriter::new(Arc::clone(spool));
     let mut collected = Collected::within(&execution.limits, launcher.results.as_ref());
     let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
-    let mut state = pod.state.clone();
-    let received = AtomicUsize::new(0);
-    let mut observe = |frame: &FromRunner| {
-        received.fetch_add(1, Ordering::Relaxed);
-        events.frame(frame);
-    };
-    let talk = tokio::select! {
-        biased;
-        () = bounds.lost.cancelled() => ConversationEnd::Lost,
-        () = bounds.cancel.cancelled() => ConversationEnd::Cancelled,
-        end = converse(&mut sandbox, execution.id, frames, &mut collected, &mut observe) => end,
-        () = in_trouble(&mut state, &received) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
-        () = tokio::time::sleep_until(deadline) => ConversationEnd::Broken(ExecutionError::Internal("no result in time".into())),
-    };
-    match talk {
+    let talk = converse_within(
+        (bounds, deadline),
+        &mut sandbox,
+        execution.id,
+        frames,
+        &mut collected,
+        &mut events,
+    );
+    match talk.await {
         ConversationEnd::Result(RunResult {
             exit: WireExit::Survivors { count },
             ..
-        }) => {
-            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-            RunEnd::Failed(processes_left(&format!("{count} of them")))
-        }
+        }) => fail_with_pod(launcher, &pod, processes_left(&format!("{count} of them"))).await,
         ConversationEnd::Result(result) => {
             // Later: the answer does not wait for the runner's exit.
             tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
             run_end(subject, &result, collected, start)
         }
-        ConversationEnd::Over(error) => {
-            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-            RunEnd::Failed(error)
-        }
+        ConversationEnd::Over(error) => fail_with_pod(launcher, &pod, error).await,
         ConversationEnd::Lost => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
         ConversationEnd::Cancelled => {
             end_cancelled(launcher, pod, sandbox).await;
@@ -132,20 +120,57 @@ pub(super) async fn run(
             // The journal has all of it again.
             let has_started = collected.started;
             drop(collected);
+            tracing::info!(pod = %pod.pod, %error, "the stream of a run was interrupted; reading its journal");
             // On the heap: few runs need it, and each would carry its state.
             let determine = determine_end(launcher, &pod, (subject, has_started), start, deadline, &mut events);
-            let determine = Box::pin(determine);
-            tracing::info!(pod = %pod.pod, %error, "the stream of a run was interrupted; reading its journal");
-            tokio::select! {
-                () = bounds.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
-                () = bounds.cancel.cancelled() => {
-                    launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-                    RunEnd::Failed(ExecutionError::Cancelled)
-                }
-                end = determine => end,
-            }
+            unless_given_up(launcher, &pod, bounds, Box::pin(determine)).await
         }
     }
+}
+
+/// The conversation, until it ends, the pod is in trouble, or the run is given up on.
+async fn converse_within(
+    (bounds, deadline): (&Bounds, Instant),
+    sandbox: &mut Sandbox,
+    id: ExecutionId,
+    frames: Vec<Vec<u8>>,
+    collected: &mut Collected,
+    events: &mut EventWriter,
+) -> ConversationEnd {
+    let mut state = sandbox.pod_ref().state;
+    let received = AtomicUsize::new(0);
+    let mut observe = |frame: &FromRunner| {
+        received.fetch_add(1, Ordering::Relaxed);
+        events.frame(frame);
+    };
+    tokio::select! {
+        biased;
+        () = bounds.lost.cancelled() => ConversationEnd::Lost,
+        () = bounds.cancel.cancelled() => ConversationEnd::Cancelled,
+        end = converse(sandbox, id, frames, collected, &mut observe) => end,
+        () = in_trouble(&mut state, &received) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
+        () = tokio::time::sleep_until(deadline) => ConversationEnd::Broken(ExecutionError::Internal("no result in time".into())),
+    }
+}
+
+/// What is determined of a run, unless it is given up on first.
+async fn unless_given_up(
+    launcher: &Launcher,
+    pod: &PodRef,
+    bounds: &Bounds,
+    determine: impl Future<Output = RunEnd>,
+) -> RunEnd {
+    tokio::select! {
+        () = bounds.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
+        () = bounds.cancel.cancelled() => fail_with_pod(launcher, pod, ExecutionError::Cancelled).await,
+        end = determine => end,
+    }
+}
+
+/// The run has failed, and its pod must not continue.
+async fn fail_with_pod(launcher: &Launcher, pod: &PodRef, error: ExecutionError) -> RunEnd {
+    launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+    RunEnd::Failed(error)
 }
 
 /// All frames for the runner, in order, cut so that a small request is one write.
@@ -308,25 +333,9 @@ pub(super) async fn determine_end(
         match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, events)).await {
             Ok(Ok(journal)) => {
                 has_started |= journal.may_have_started();
-                if let Some(result) = &journal.result {
-                    if !is_over {
-                        tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
-                    }
-                    return run_end(subject, result, journal.collected, start);
-                }
-                if let Some(error) = journal.over {
-                    if !is_over {
-                        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-                    }
-                    return RunEnd::Failed(error);
-                }
-                if is_over {
-                    let facts = pod.state.borrow().facts.clone();
-                    let by_memory = facts.and_then(|facts| out_of_memory::end(&facts, journal, subject, start));
-                    return match by_memory {
-                        Some(end) => end,
-                        None => over(launcher, pod, has_started).await,
-                    };
+                let known = (subject, has_started);
+                if let Some(end) = end_by_journal(launcher, pod, journal, known, start, is_over).await {
+                    return end;
                 }
             }
             Ok(Err(error)) => {
@@ -342,15 +351,47 @@ pub(super) async fn determine_end(
             Err(_) => {}
         }
         if Instant::now() >= give_up {
-            // Long past the runner's own deadline: the pod must not continue.
-            launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-            return RunEnd::Failed(journal_unreadable());
+            // Long past the runner's own deadline.
+            return fail_with_pod(launcher, pod, journal_unreadable()).await;
         }
         if unstarted_since.is_some() && !has_started {
             return end_unstarted(launcher, pod, true).await;
         }
         tokio::time::sleep(SETTLE_RETRY).await;
     }
+}
+
+/// The end that a journal shows, which was read whole where the pod `is_over`. `None`: none yet.
+async fn end_by_journal(
+    launcher: &Launcher,
+    pod: &PodRef,
+    journal: Journal,
+    (subject, has_started): (Subject, bool),
+    start: StartKind,
+    is_over: bool,
+) -> Option<RunEnd> {
+    if let Some(result) = &journal.result {
+        if !is_over {
+            tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
+        }
+        return Some(run_end(subject, result, journal.collected, start));
+    }
+    if let Some(error) = journal.over {
+        return Some(if is_over {
+            RunEnd::Failed(error)
+        } else {
+            fail_with_pod(launcher, pod, error).await
+        });
+    }
+    if !is_over {
+        return None;
+    }
+    let facts = pod.state.borrow().facts.clone();
+    let by_memory = facts.and_then(|facts| out_of_memory::end(&facts, journal, subject, start));
+    Some(match by_memory {
+        Some(end) => end,
+        None => over(launcher, pod, has_started).await,
+    })
 }
 
 /// Whether the pod is deleted, or its container is over.

@@ -25,7 +25,7 @@ use super::launch::{Launcher, Sandbox};
 use super::leave_later::LeaveLater;
 use super::plan::{PodPlan, Requester};
 use super::pool::Pool;
-use super::record;
+use super::record::{self, Unwritten};
 use super::request::{JobRequest, PoolCounts};
 use super::run::{self, Bounds};
 use super::settings::JobSettings;
@@ -38,7 +38,7 @@ use crate::lease::LeaseClaim;
 const MAX_PODS: u32 = 3;
 
 /// When the record of a run is written: after the next call of a chain, so that the Job controller's work does not take
-/// its CPU.
+/// its CPU; at once if the term ends.
 const RECORD_DELAY: Duration = Duration::from_millis(400);
 
 /// The term; see the module.
@@ -47,6 +47,7 @@ pub(super) struct Term {
     pub(super) view: Arc<ArcSwap<RuntimeView>>,
     pub(super) launcher: Launcher,
     pub(super) records: Arc<Records>,
+    unwritten: Unwritten,
     pub(super) pool: Arc<Pool>,
     queue: ArcSwap<Queue>,
     spools: Mutex<HashMap<(String, ExecutionId), Arc<Spool>>>,
@@ -98,6 +99,7 @@ impl Term {
             view,
             launcher: foundation.launcher,
             records: foundation.records,
+            unwritten: foundation.unwritten,
             pool,
             queue,
             spools: Mutex::default(),
@@ -168,7 +170,9 @@ impl Term {
                 let spool = Spool::new(self.launcher.results.clone());
                 run.shared_by(&request.sharer);
                 self.lock().insert(key.clone(), Arc::clone(&spool));
-                tokio::spawn(Arc::clone(self).drive(run, request, Arc::clone(&spool)));
+                // From its begin on: the record of a run that ends as the term does is waited for, too.
+                self.unwritten
+                    .spawn(Arc::clone(self).drive(run, request, Arc::clone(&spool)));
                 (waiter, Some(spool))
             }
         };
@@ -270,10 +274,7 @@ impl Term {
                 None
             };
             let start = warm.as_ref().map_or(StartKind::Cold, |_| StartKind::Warm);
-            spool.push(Event::Placed {
-                start,
-                note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
-            });
+            spool.push(placed(start, is_of_pool));
             let sandbox = match warm {
                 Some(sandbox) => sandbox,
                 None => match self.launch(&view, &plan, &bounds, spool).await {
@@ -364,7 +365,7 @@ impl Term {
         }
     }
 
-    /// Writes the record of a run, later.
+    /// Writes the record of a run, after [`RECORD_DELAY`].
     pub(super) fn record(self: &Arc<Self>, job: String, request: &JobRequest, outcome: &Outcome) {
         if matches!(outcome, Err(ExecutionError::NotOwner { .. })) {
             return;
@@ -373,16 +374,17 @@ impl Term {
             self.publish(error.clone());
         }
         let (cluster, subject) = (self.launcher.cluster.clone(), record::Subject::of(request));
-        let summary = record::Summary::of(outcome);
-        tokio::spawn(async move {
-            tokio::time::sleep(RECORD_DELAY).await;
+        let (summary, over) = (record::Summary::of(outcome), self.over.clone());
+        self.unwritten.spawn(async move {
+            let _ = tokio::time::timeout(RECORD_DELAY, over.cancelled()).await;
             record::write(&cluster, &job, &subject, &summary).await;
         });
     }
 
     fn publish(&self, error: ExecutionError) {
         let (cluster, view) = (self.launcher.cluster.clone(), self.view.load_full());
-        tokio::spawn(async move { record::publish_failure(&cluster, &view, &error).await });
+        self.unwritten
+            .spawn(async move { record::publish_failure(&cluster, &view, &error).await });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, ExecutionId), Arc<Spool>>> {
@@ -405,6 +407,13 @@ fn plan(view: &RuntimeView, request: &JobRequest) -> PodPlan {
         resources: request.resources.clone().unwrap_or_else(|| view.resources.clone()),
         env: view.grants_of(request.execution.tool.as_deref()),
         language: language.filter(|language: &Language| *language == Language::Python || *language == Language::Node),
+    }
+}
+
+fn placed(start: StartKind, is_of_pool: bool) -> Event {
+    Event::Placed {
+        start,
+        note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
     }
 }
 

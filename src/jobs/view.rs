@@ -86,7 +86,7 @@ pub struct RuntimeView {
     pub requires_isolation: bool,
     /// Whether its skills may have environments of packages, in images of their own: the installation's.
     pub has_environments: bool,
-    /// Why no code runs, if none does: the master switch (`suspend`), or what its status says.
+    /// Why no code runs, if none does: the runtime is suspended, or what the hub says of its status (`src/hub/judged.rs`).
     pub stopped: Option<Missing>,
 }
 

@@ -1,10 +1,13 @@
-//! Earlier revisions: while the packages of the newest one are not there, a runtime serves the last one whose packages are.
+//! Earlier revisions: while the packages of the newest one are not there, or its version is not what the pin requires, a runtime
+//! serves the last one that has both.
 
+use knack_api::skill_runtime::SkillPin;
 use knack_api::skill_status::{EarlierRevision, STATUS_EARLIER_MAX};
 use knack_api::{Skill, SkillRuntime, SkillStatus};
 
 use super::packages::{Revision, refusal};
-use super::types::{Reason, Rejection, Scope};
+use super::types::{Reason, Rejection, Scope, Selected};
+use super::version::version_matches;
 
 /// What a revision that is not the newest one is to a runtime. The greatest over all runtimes counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,12 +20,18 @@ pub enum EarlierState {
     Serves,
 }
 
-/// The revision that a runtime serves while it refuses the newest one because of packages: the newest that it can.
-pub(super) fn serving<'a>(runtime: &SkillRuntime, skill: &'a Skill, scope: &Scope<'_>) -> Option<&'a EarlierRevision> {
+/// The revision that a runtime serves while it refuses the newest one: the newest that it can.
+pub(super) fn serving<'a>(
+    runtime: &SkillRuntime,
+    skill: &'a Skill,
+    pin: Option<&SkillPin>,
+    scope: &Scope<'_>,
+) -> Option<&'a EarlierRevision> {
     let earlier = &skill.status.as_ref()?.earlier;
-    earlier
-        .iter()
-        .find(|earlier| refusal(runtime, Revision::earlier(skill, earlier), scope).is_none())
+    earlier.iter().find(|earlier| {
+        version_matches(pin, earlier.version.as_deref())
+            && refusal(runtime, Revision::earlier(skill, earlier), scope).is_none()
+    })
 }
 
 /// What status says where an earlier revision is served.
@@ -36,23 +45,25 @@ pub(super) fn reservation(earlier: &EarlierRevision, refused: &Rejection) -> Rej
     }
 }
 
-/// The state of an earlier revision at a runtime that selects the skill. `serves`: the one that is in service there instead of
-/// the newest; `refused`: why neither is.
+/// The state of an earlier revision at a runtime that selects the skill.
 pub fn earlier_state(
     runtime: &SkillRuntime,
-    revision: Revision<'_>,
+    item: &Selected<'_>,
+    earlier: &EarlierRevision,
     scope: &Scope<'_>,
-    is_in_service: bool,
-    refused: Option<Reason>,
 ) -> EarlierState {
-    if is_in_service {
+    if item.earlier.is_some_and(|served| served.revision == earlier.revision) {
         return EarlierState::Serves;
     }
-    // The newest one is served, or is not for another reason: an earlier one has nothing to wait for.
-    if !refused.is_some_and(Reason::is_of_packages) {
+    // Where the newest one is served, or a newer one of the earlier revisions, this one is not needed. Where none is for another
+    // reason, or the pin does not take it, it has nothing to wait for.
+    let refused = item.accepted.as_ref().err();
+    if !refused.is_some_and(|refused| refused.reason.is_of_revision())
+        || !version_matches(item.pin, earlier.version.as_deref())
+    {
         return EarlierState::Useless;
     }
-    match refusal(runtime, revision, scope) {
+    match refusal(runtime, Revision::earlier(item.skill, earlier), scope) {
         Some(rejection) if rejection.reason != Reason::PackagesBuilding => EarlierState::Useless,
         _ => EarlierState::Possible,
     }
@@ -65,6 +76,7 @@ pub fn candidates(before: &SkillStatus, now: &SkillStatus) -> Vec<EarlierRevisio
         revision: artifact.revision.clone(),
         digest: artifact.digest.clone(),
         config_maps: before.config_maps.clone(),
+        version: before.version.clone(),
         activation: before.activation,
         packages: before.packages.clone(),
     });

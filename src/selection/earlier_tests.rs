@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use knack_api::skill_runtime::SkillPin;
+use knack_api::skill_status::EarlierRevision;
 use knack_packages::environment::{EnvironmentImage, key};
 use knack_packages::{EnvironmentRecord, Records, Rules, State};
+use knack_skill::model::ActivationMode;
 use serde_json::{Value, json};
 
 use super::tests::{runtime, skill, told};
@@ -148,14 +151,13 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn an_earlier_revision_is_kept_while_it_serves_or_may() {
     let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
-    let packages = serde_json::from_value(declared).unwrap();
-    let revision = Revision {
-        packages: Some(&packages),
-        image: None,
-        image_name: None,
-    };
+    let earlier: EarlierRevision =
+        serde_json::from_value(json!({"revision": "one", "digest": "d", "version": "1.0.0", "packages": declared}))
+            .unwrap();
+    let skill = skill("blue", "pdf", json!({}), json!({}));
     let key = key("d1", false, &Rules::default(), "r.io/default@sha256:00");
     let record = |state| EnvironmentRecord {
         state,
@@ -165,14 +167,22 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
         since: 0,
         used: 0,
     };
-    for (what, known, is_in_service, refused, expected) in [
-        ("it serves", Some(State::NoWheel), true, None, EarlierState::Serves),
-        ("the newest one serves", None, false, None, EarlierState::Useless),
+    for (what, known, is_in_service, refused, wanted, expected) in [
+        (
+            "it serves",
+            Some(State::NoWheel),
+            true,
+            None,
+            None,
+            EarlierState::Serves,
+        ),
+        ("the newest one serves", None, false, None, None, EarlierState::Useless),
         (
             "the newest one is not allowed",
             None,
             false,
             Some(Reason::ImageNotAllowed),
+            None,
             EarlierState::Useless,
         ),
         (
@@ -180,6 +190,7 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
             None,
             false,
             Some(Reason::PackagesBuilding),
+            None,
             EarlierState::Possible,
         ),
         (
@@ -187,6 +198,7 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
             Some(State::Building),
             false,
             Some(Reason::PackagesFailed),
+            None,
             EarlierState::Possible,
         ),
         (
@@ -194,6 +206,39 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
             Some(State::NoWheel),
             false,
             Some(Reason::PackagesFailed),
+            None,
+            EarlierState::Useless,
+        ),
+        (
+            "it has the version that the newest one has not, and nothing else is known of it",
+            None,
+            false,
+            Some(Reason::VersionNotMatched),
+            Some("^1"),
+            EarlierState::Possible,
+        ),
+        (
+            "it has the version, and cannot be made",
+            Some(State::NoWheel),
+            false,
+            Some(Reason::VersionNotMatched),
+            Some("^1"),
+            EarlierState::Useless,
+        ),
+        (
+            "neither has the version",
+            None,
+            false,
+            Some(Reason::VersionNotMatched),
+            Some("^2"),
+            EarlierState::Useless,
+        ),
+        (
+            "the newest one has the version and waits, and this one has another",
+            None,
+            false,
+            Some(Reason::PackagesBuilding),
+            Some("^2"),
             EarlierState::Useless,
         ),
     ] {
@@ -205,8 +250,23 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
             allow_image_tags: true,
             environments: Some(&records),
         };
-        let runtime = runtime("blue", json!({}));
-        let found = earlier_state(&runtime, revision, &scope, is_in_service, refused);
+        let pin = SkillPin {
+            version: wanted.map(str::to_owned),
+            ..SkillPin::default()
+        };
+        let item = Selected {
+            skill: &skill,
+            pin: Some(&pin),
+            earlier: is_in_service.then_some(&earlier),
+            mode: ActivationMode::Listed,
+            accepted: refused.map_or(Ok(None), |reason| {
+                Err(Rejection {
+                    reason,
+                    message: String::new(),
+                })
+            }),
+        };
+        let found = earlier_state(&runtime("blue", json!({})), &item, &earlier, &scope);
         assert_eq!(found, expected, "{what}");
     }
 }

@@ -16,10 +16,14 @@ mod select;
 #[cfg(test)]
 mod tests;
 mod types;
+mod version;
+#[cfg(test)]
+mod version_tests;
 
 pub use declared::declared_packages;
 pub use earlier::{EarlierState, candidates, earlier_state, retained};
 pub use limits::{asked_image, resources_allowed};
 pub use packages::{EnvironmentRequest, PackagesVerdict, Revision, asked, counted, environment, packages, rules};
-pub use select::{created, is_shared, namespaces_reached, reaches, select};
+pub use select::{created, is_shared, namespaces_reached, pin_of, reaches, select};
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};
+pub use version::{newest_version, version_matches, version_refusal};

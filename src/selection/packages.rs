@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use knack_api::skill_runtime::RuntimePackages;
+use knack_api::skill_runtime::{AllowedPackages, RuntimePackages};
 use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_api::{Skill, SkillRuntime};
 use knack_packages::environment::{EnvironmentImage, key};
-use knack_packages::rules::{RuleViolation, Versions};
+use knack_packages::rules::{Allowed, BrokenRule, RuleViolation, Versions};
 use knack_packages::{EnvironmentRecord, Requirement, Rules, State};
 
 use super::declared::packages_status;
@@ -122,8 +122,8 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
     if let Some(why) = &declared.refused {
         return verdict(State::Refused, why.clone());
     }
-    if let Some(broken) = broken(runtime, declared) {
-        return verdict(broken.state, broken.text);
+    if let Some(broken) = broken(runtime, revision, declared) {
+        return verdict(broken.state(), broken.text);
     }
     if is_none(declared) {
         return None;
@@ -198,7 +198,7 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
     if revision.image.is_some()
         || declared.refused.is_some()
         || is_none(declared)
-        || broken(runtime, declared).is_some()
+        || broken(runtime, revision, declared).is_some()
     {
         return None;
     }
@@ -240,10 +240,11 @@ pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Sc
     if declared.refused.is_some() {
         return None;
     }
-    if let Some(broken) = broken(runtime, declared) {
-        let reason = match broken.state {
-            State::Conflict => Reason::PackagesConflict,
-            _ => Reason::LockRequired,
+    if let Some(broken) = broken(runtime, revision, declared) {
+        let reason = match broken.rule {
+            BrokenRule::Allowed => Reason::PackagesNotAllowed,
+            BrokenRule::Lock => Reason::LockRequired,
+            BrokenRule::Constraint => Reason::PackagesConflict,
         };
         return Some(Rejection {
             reason,
@@ -293,17 +294,25 @@ fn image<'a>(runtime: &'a SkillRuntime, revision: Revision<'a>) -> Option<&'a st
     }
 }
 
-fn broken(runtime: &SkillRuntime, declared: &PackagesStatus) -> Option<RuleViolation> {
+fn broken(runtime: &SkillRuntime, revision: Revision<'_>, declared: &PackagesStatus) -> Option<RuleViolation> {
     let rules = match rules(runtime.spec.packages.as_ref()?) {
         Ok(rules) => rules,
         // The definition refuses most of them; nothing is served by a rule that cannot be read.
         Err(text) => {
             return Some(RuleViolation {
-                state: State::Conflict,
+                rule: BrokenRule::Constraint,
                 text,
             });
         }
     };
+    // To an image that the skill names nothing is added, so what it declares is only what the image is taken to have.
+    let is_installed = !is_none(declared) && revision.image.is_none();
+    let is_standard = STANDARD
+        .as_ref()
+        .is_some_and(|standard| standard.digest == declared.digest);
+    if let Some(forbidden) = rules.forbidden(is_standard).filter(|_| is_installed) {
+        return Some(forbidden);
+    }
     let read = requirements(declared);
     let versions = match declared.locked {
         true => Versions::Locked(&read),
@@ -323,5 +332,11 @@ fn requirements(declared: &PackagesStatus) -> Vec<Requirement> {
 
 /// The rules of a manifest. The error names the field.
 pub fn rules(spec: &RuntimePackages) -> Result<Rules, String> {
-    Rules::read(&spec.constraints, spec.require_lock).map(|rules| rules.with_standard(spec.standard))
+    let allowed = match spec.allowed {
+        AllowedPackages::Declared => Allowed::Declared,
+        AllowedPackages::Standard => Allowed::Standard,
+        AllowedPackages::None => Allowed::Nothing,
+    };
+    let rules = Rules::read(&spec.constraints, spec.require_lock)?;
+    Ok(rules.with_standard(spec.standard).allowing(allowed))
 }

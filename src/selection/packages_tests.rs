@@ -388,6 +388,26 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
             (asks.clone(), json!({}), Some(State::Ready), "served", Some("Ready")),
         ),
         (
+            "the skill asks for it, and the runtime allows nothing else",
+            (
+                asks.clone(),
+                json!({"packages": {"allowed": "Standard"}}),
+                Some(State::Ready),
+                "served",
+                Some("Ready"),
+            ),
+        ),
+        (
+            "the skill asks for it, and the runtime allows nothing",
+            (
+                asks.clone(),
+                json!({"packages": {"allowed": "None"}}),
+                Some(State::Ready),
+                "refused PackagesNotAllowed",
+                Some("Refused"),
+            ),
+        ),
+        (
             "the skill asks for it, and it is not there",
             (
                 asks,

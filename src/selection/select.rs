@@ -16,10 +16,12 @@ use super::limits;
 use super::packages::{self, Revision};
 use super::risk;
 use super::types::{Caller, Reason, Rejection, Scope, Selected};
+use super::version::{newest_version, version_refusal};
 
 /// The skills that a runtime selects, seen by a caller, sorted by namespace and name.
 ///
 /// * A pin selects its skill whatever labels and namespaces say; the skill's consent (`allowedRuntimes`) is asked all the same.
+/// * A pin may require a version: a condition on the skill's own, so that no verdict depends on another skill.
 /// * Without pin: the skill's namespace must match `namespaceSelector` (absent: the runtime's own; at the cluster default: all)
 ///   and its labels `matchLabels` and `matchExpressions`.
 /// * At the cluster default a caller sees the skills of its own namespace, and those whose `from` is `All` or a `Selector`
@@ -45,7 +47,7 @@ pub fn select<'a>(
     let mut wanted: Vec<(&'a Skill, Option<&'a SkillPin>)> = skills
         .into_iter()
         .filter_map(|skill| {
-            let pin = selector.and_then(|selector| pin_of(selector, runtime, skill));
+            let pin = pin_of(runtime, namespace_of(skill), name_of(skill));
             let wanted = pin.is_some() || is_selected(skill);
             (wanted && is_visible(runtime, scope, caller, skill)).then_some((skill, pin))
         })
@@ -70,12 +72,12 @@ fn name_of(skill: &Skill) -> &str {
     skill.metadata.name.as_deref().unwrap_or_default()
 }
 
-fn pin_of<'a>(selector: &'a SkillSelector, runtime: &SkillRuntime, skill: &Skill) -> Option<&'a SkillPin> {
+/// The pin of a runtime that names a skill.
+pub fn pin_of<'a>(runtime: &'a SkillRuntime, namespace: &str, name: &str) -> Option<&'a SkillPin> {
     let own = own_namespace(runtime);
-    selector
-        .skills
-        .iter()
-        .find(|pin| pin.name == name_of(skill) && pin.namespace.as_deref().unwrap_or(own) == namespace_of(skill))
+    let pins = &runtime.spec.skill_selector.as_ref()?.skills;
+    pins.iter()
+        .find(|pin| pin.name == name && pin.namespace.as_deref().unwrap_or(own) == namespace)
 }
 
 /// Whether a runtime can select a skill of a namespace at all: what changes elsewhere is none of its business.
@@ -145,11 +147,11 @@ fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, ski
 
 fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: Option<&'a SkillPin>) -> Selected<'a> {
     let cap = runtime.spec.max_activation();
-    let refused = refusal(runtime, scope, skill);
+    let refused = refusal(runtime, scope, skill, pin);
     let earlier = refused
         .as_ref()
-        .filter(|rejection| rejection.reason.is_of_packages())
-        .and_then(|_| earlier::serving(runtime, skill, scope));
+        .filter(|rejection| rejection.reason.is_of_revision())
+        .and_then(|_| earlier::serving(runtime, skill, pin, scope));
     let asked = asked_mode(skill, earlier);
     let mode = pin
         .and_then(|pin| pin.mode)
@@ -189,10 +191,10 @@ fn asked_mode(skill: &Skill, earlier: Option<&EarlierRevision>) -> ActivationMod
     served.or(written).map(ActivationMode::from).unwrap_or_default()
 }
 
-fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<Rejection> {
+fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejection> {
     not_allowed(runtime, scope, skill)
         .or_else(|| {
-            skill.spec.suspend.then(|| Rejection {
+            skill.spec.is_suspended().then(|| Rejection {
                 reason: Reason::Suspended,
                 message: "spec.suspend is true".to_owned(),
             })
@@ -205,6 +207,7 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<R
             })
         })
         .or_else(|| limits::check(runtime, skill.spec.sandbox.as_ref()?, scope))
+        .or_else(|| version_refusal(pin, newest_version(skill)))
         .or_else(|| packages::refusal(runtime, Revision::newest(skill), scope))
 }
 

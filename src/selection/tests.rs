@@ -404,6 +404,43 @@ fn packaged(declared: &Value, skill_spec: Value, rules: Value) -> (String, Optio
 }
 
 #[test]
+fn a_runtime_says_which_packages_its_skills_may_have() {
+    let locked = json!({"source": "requirements.txt", "locked": true, "python": ["mcp==2.1"]});
+    let open = json!({"source": "requirements.txt", "python": ["mcp>=1"]});
+    let empty = json!({"source": "requirements.txt"});
+    let rules = |packages: Value| json!({"packages": packages});
+    for (declared, skill_spec, spec, said, state) in [
+        (&empty, json!({}), rules(json!({"allowed": "None"})), "served", None),
+        (
+            &locked,
+            json!({}),
+            rules(json!({"allowed": "None"})),
+            "refused PackagesNotAllowed: spec.packages.allowed of the runtime is None",
+            Some("Refused"),
+        ),
+        (
+            &locked,
+            json!({}),
+            rules(json!({"allowed": "Standard"})),
+            "refused PackagesNotAllowed: spec.packages.allowed of the runtime is Standard",
+            Some("Refused"),
+        ),
+        // Nothing is installed for it anyway.
+        (
+            &open,
+            json!({"sandbox": {"image": "r.io/office"}}),
+            json!({"sandbox": {"allowedImages": ["r.io/office"]}, "packages": {"allowed": "None"}}),
+            "served",
+            Some("PackagesOff"),
+        ),
+    ] {
+        let (told, found) = packaged(declared, skill_spec, spec.clone());
+        assert!(told.starts_with(said), "{declared} {spec}: {told}");
+        assert_eq!(found.as_deref(), state, "{declared} {spec}");
+    }
+}
+
+#[test]
 fn packages_are_judged_by_the_rules_of_the_runtime() {
     let open = json!({"source": "requirements.txt", "python": ["mcp>=1"]});
     let locked = json!({"source": "requirements.txt", "locked": true, "python": ["mcp==2.1"]});

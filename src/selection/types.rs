@@ -75,6 +75,8 @@ pub enum Reason {
     Suspended,
     /// No artifact is in service yet.
     NotReady,
+    /// It has another version than its pin requires.
+    VersionNotMatched,
     /// It asks for more time than `maxTimeoutSeconds`.
     TimeoutOverCeiling,
     /// It asks for more resources than `maxResources`.
@@ -85,6 +87,8 @@ pub enum Reason {
     ImageNotPinned,
     /// The runtime has no image of the name that it asks for.
     ImageUnknown,
+    /// It declares packages that the runtime does not allow.
+    PackagesNotAllowed,
     /// It declares packages without a lock, and the runtime demands one.
     LockRequired,
     /// It fixes a version of a package that the runtime's constraints exclude.
@@ -93,7 +97,7 @@ pub enum Reason {
     PackagesBuilding,
     /// The environment of its packages cannot be made.
     PackagesFailed,
-    /// Served in an earlier revision: the packages of the newest one are not there.
+    /// Served in an earlier revision: the packages of the newest one are not there, or its version is not what the pin requires.
     EarlierRevision,
     /// Served, at the runtime's `maxActivation`.
     ServedAtCap,
@@ -116,11 +120,16 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether packages are the reason: another revision may be served meanwhile.
-    pub fn is_of_packages(self) -> bool {
+    /// Whether the newest revision is the reason, and not the skill: an earlier one may be served meanwhile.
+    pub fn is_of_revision(self) -> bool {
         matches!(
             self,
-            Self::LockRequired | Self::PackagesConflict | Self::PackagesBuilding | Self::PackagesFailed
+            Self::VersionNotMatched
+                | Self::PackagesNotAllowed
+                | Self::LockRequired
+                | Self::PackagesConflict
+                | Self::PackagesBuilding
+                | Self::PackagesFailed
         )
     }
 
@@ -147,11 +156,13 @@ impl Reason {
             Self::NotAllowedBySkill => "NotAllowedBySkill",
             Self::Suspended => "Suspended",
             Self::NotReady => "NotReady",
+            Self::VersionNotMatched => "VersionNotMatched",
             Self::TimeoutOverCeiling => "TimeoutOverCeiling",
             Self::ResourcesOverCeiling => "ResourcesOverCeiling",
             Self::ImageNotAllowed => "ImageNotAllowed",
             Self::ImageNotPinned => "ImageNotPinned",
             Self::ImageUnknown => "ImageUnknown",
+            Self::PackagesNotAllowed => "PackagesNotAllowed",
             Self::LockRequired => "LockRequired",
             Self::PackagesConflict => "PackagesConflict",
             Self::PackagesBuilding => "PackagesBuilding",

@@ -1,7 +1,7 @@
 //! Executions as a gateway asks for them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use knack_execution::remote::RemoteExecutor;
 use knack_execution::{
@@ -12,10 +12,12 @@ use knack_hub_api::client::HubClient;
 use knack_skill::model::SkillRef;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{World, fresh_id};
+use super::support::{SOON, World, fresh_id};
 
 /// The skill that calls belong to.
 const SKILL: &str = "steady";
+/// How often the hub is asked for it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A gateway's side of one hub.
 #[derive(Clone)]
@@ -35,7 +37,15 @@ impl Calls {
             namespace: namespace.to_owned(),
             name: SKILL.to_owned(),
         };
-        let (skill, _) = fetch_skill(&client, &world.runtime(), &id).await.unwrap();
+        // A replica behind the same address may see the skill later than the one that was asked before.
+        let begun = Instant::now();
+        let skill = loop {
+            match fetch_skill(&client, &world.runtime(), &id).await {
+                Ok((skill, _)) => break skill,
+                Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        };
         Self {
             executor: RemoteExecutor::new(client, world.runtime()),
             mount: Arc::new(SkillMount {

@@ -16,9 +16,9 @@ use super::journals::Journals;
 use super::replicas::{Replicas, install};
 
 /// Executions, of 2 to 8 s.
-const EXECUTIONS: usize = 200;
+const EXECUTIONS: usize = 120;
 /// Replicas killed; every other one is the owner.
-const KILLS: usize = 10;
+const KILLS: usize = 6;
 /// Executions answered from one kill to the next.
 const ANSWERED_BETWEEN: usize = 12;
 /// Executions in flight at any kill, at least.

@@ -29,8 +29,12 @@ const KILLS: usize = 4;
 const ENDED_BETWEEN: usize = 8;
 /// Programs at once.
 const PROGRAMS: usize = 10;
-/// Runs under way at any kill, at least.
+/// Runs under way at a kill. On a machine so busy that they end as fast as they start there are never so many.
 const IN_FLIGHT: usize = 3;
+/// Runs that have ended beyond [`ENDED_BETWEEN`] while it was waited for so many: then [`SOME_IN_FLIGHT`] do.
+const ENDED_LATE: usize = 3;
+/// One, and the probe of the owner, which counts as a run under way for good.
+const SOME_IN_FLIGHT: usize = 2;
 
 /// The hub as the chart installs it, with the program of this build: two pods behind the Service.
 fn hub(world: &World) -> Value {
@@ -126,6 +130,14 @@ async fn holder(world: &World) -> Option<String> {
     lease.spec?.holder_identity
 }
 
+/// How often the runtime's Lease has passed to another owner.
+async fn transitions(world: &World) -> usize {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+    let lease = leases.get("knack-runtime-default").await.unwrap();
+    let count = lease.spec.and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    usize::try_from(count).unwrap()
+}
+
 /// The executions that Jobs of the skill say they have run, once there are as many as runs; each Job says it at its end.
 async fn recorded(world: &World) -> BTreeSet<String> {
     let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.run);
@@ -208,6 +220,30 @@ fn words(world: &World, index: usize) -> Vec<String> {
     .to_vec()
 }
 
+/// Whether enough runs have ended and are under way for this kill.
+fn is_due(kill_index: usize, done: usize, under_way: usize) -> bool {
+    let due = kill_index * ENDED_BETWEEN;
+    let enough = if done < due + ENDED_LATE {
+        IN_FLIGHT
+    } else {
+        SOME_IN_FLIGHT
+    };
+    done >= due && under_way >= enough
+}
+
+/// Waits for all runs, each of which must have printed its line once. How many had to ask again.
+async fn asked_again(mut running: JoinSet<(usize, (bool, String, String))>) -> usize {
+    let mut again = 0;
+    while let Some(joined) = running.join_next().await {
+        let (index, (success, stdout, stderr)) = joined.unwrap();
+        assert!(success, "run {index}: {stderr}");
+        let lines = stdout.matches(&format!("done {index}\n")).count();
+        assert_eq!(lines, 1, "run {index}: {stdout} {stderr}");
+        again += usize::from(stderr.contains("retrying: "));
+    }
+    again
+}
+
 #[test]
 fn skill_runs_of_the_command_line_outlive_killed_hubs() {
     beside("skill_runs_of_the_command_line_outlive_killed_hubs", async |cluster| {
@@ -251,10 +287,12 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
             let victim = loop {
                 journals.look();
                 let done = ended.load(Ordering::Relaxed);
-                assert!(done < RUNS, "all have ended before kill {kill_index}");
+                if done == RUNS {
+                    let outcomes = running.join_all().await;
+                    panic!("all have ended before kill {kill_index}: {outcomes:?}");
+                }
                 let under_way = journals.started().count().saturating_sub(done);
-                if done >= kill_index * ENDED_BETWEEN
-                    && under_way >= IN_FLIGHT
+                if is_due(kill_index, done, under_way)
                     && let Some(holder) = holder(&world).await
                     && killed.as_ref() != Some(&holder)
                 {
@@ -272,17 +310,7 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
             // The next one is another process, also where the same pod has the Lease again.
             ready(&pods).await;
         }
-        let mut again = 0;
-        while let Some(joined) = running.join_next().await {
-            let (index, (success, stdout, stderr)) = joined.unwrap();
-            assert!(success, "run {index}: {stderr}");
-            assert_eq!(
-                stdout.matches(&format!("done {index}\n")).count(),
-                1,
-                "run {index}: {stdout} {stderr}"
-            );
-            again += usize::from(stderr.contains("retrying: "));
-        }
+        let again = asked_again(running).await;
         let starts = journals.starts();
         println!(
             "{RUNS} runs, {KILLS} kills, {again} asked again, all ended after {:?}",
@@ -290,8 +318,10 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
         );
         let ids = recorded(&world).await;
         assert!(ids.iter().all(|id| starts.get(id) == Some(&1)), "{ids:?} {starts:?}");
-        // An owner tries once, at its beginning, whether a run could open a socket.
-        assert!(starts.len() <= RUNS + 1 + KILLS, "{starts:?}");
+        // An owner tries once, at its beginning, whether a run could open a socket. One that gets no processor time loses its Lease
+        // without being killed.
+        let owners = 1 + transitions(&world).await;
+        assert!(starts.len() <= RUNS + owners, "{owners} owners: {starts:?}");
         assert!(again > 0, "no run has met a kill");
     });
 }

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cluster_support::{progress, run};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use knack_hub_api::CatalogLine;
-use kube::Api;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::answer::{printed, until_it_prints};
@@ -43,7 +45,7 @@ async fn status_of(process: &mut Process) -> std::process::ExitStatus {
 }
 
 /// After SIGTERM: not ready, and serving on; the run under way ends on the stream where it began; the catalog ends so that
-/// its reader goes elsewhere; the Lease is free at once, and the process ends well.
+/// its reader goes elsewhere; the Jobs say what they ran, the Lease is free at once, and the process ends well.
 #[test]
 fn a_hub_that_ends_cuts_no_stream() {
     run("a_hub_that_ends_cuts_no_stream", async |cluster| {
@@ -119,5 +121,11 @@ fn a_hub_that_ends_cuts_no_stream() {
             None,
             "the next owner need not wait"
         );
+        let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.run);
+        let of_runs = ListParams::default().labels("knack.dev/execution");
+        let of_runs = jobs.list(&of_runs).await.unwrap();
+        let has_result = |job: &&Job| job.annotations().contains_key("knack.dev/result");
+        let recorded = of_runs.items.iter().filter(has_result).count();
+        assert_eq!(recorded, 2, "the records of both runs are written: {recorded} of 2");
     });
 }

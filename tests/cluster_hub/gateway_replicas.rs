@@ -62,7 +62,7 @@ async fn metric(port: u16, name: &str) -> u64 {
 }
 
 /// Waits until a metric of a gateway has grown to a value.
-async fn until(port: u16, name: &str, at_least: u64) {
+pub(crate) async fn until(port: u16, name: &str, at_least: u64) {
     let waiting = async {
         while metric(port, name).await < at_least {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
@@ -74,7 +74,7 @@ async fn until(port: u16, name: &str, at_least: u64) {
     );
 }
 
-const KNOWN: &str = "knack_gateway_kept_known";
+pub(crate) const KNOWN: &str = "knack_gateway_kept_known";
 const LINKED: &str = "knack_gateway_kept_linked";
 const RECORDS_FOUND: &str = r#"knack_gateway_kept_reads_total{what="record",outcome="found"}"#;
 
@@ -85,7 +85,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    async fn start(world: &World, mock: &MockServer, name: &str, tenant: usize) -> Self {
+    pub(crate) async fn start(world: &World, mock: &MockServer, name: &str, tenant: usize) -> Self {
         Self::start_at(world, &world.url(), mock, (name, tenant), &[]).await
     }
 
@@ -118,7 +118,7 @@ impl Replica {
         Self { process, port }
     }
 
-    async fn get(&self, path: &str, key: &str) -> (u16, String) {
+    pub(crate) async fn get(&self, path: &str, key: &str) -> (u16, String) {
         let request = reqwest::Client::new().get(format!("http://127.0.0.1:{}{path}", self.port));
         let response = request
             .header("authorization", format!("Bearer {key}"))

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use cluster_support::{progress, run};
 use k8s_openapi::api::coordination::v1::Lease;
-use knack_api::{Quantity, SkillRuntime};
+use knack_api::SkillRuntime;
 use knack_hub_api::SkillLine;
 use kube::Api;
 use kube::api::ListParams;
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::cgroup::{Group, resident_mib};
+use super::chart;
 use super::floor::Echo;
 use super::limited::Limited;
 use super::support::{Plan, SOON, World, fresh_id};
@@ -52,14 +53,6 @@ const MEASURED: usize = 300;
 const REST_MIB: usize = 256;
 /// How often something without a signal is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// The hub's memory limit in the chart, bytes.
-fn limit_of_chart() -> usize {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/knack/values.yaml");
-    let values: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let limit = values["hub"]["resources"]["limits"]["memory"].as_str().unwrap();
-    usize::try_from(Quantity::parse(limit).unwrap().units()).unwrap()
-}
 
 /// One caller: its own address, its own token.
 #[derive(Clone)]
@@ -357,7 +350,7 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
     run(
         "everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served",
         async |cluster| {
-            let limit = limit_of_chart();
+            let limit = chart::memory_limit("hub");
             let Some(group) = Group::new(limit) else {
                 cluster_support::skip("the hub's limit", "no memory control group can be made here");
                 return;

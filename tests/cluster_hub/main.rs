@@ -11,6 +11,8 @@
 mod answer;
 #[path = "../support/cgroup.rs"]
 mod cgroup;
+#[path = "../support/chart.rs"]
+mod chart;
 mod chat;
 mod clocks;
 #[cfg(feature = "otel")]
@@ -43,6 +45,7 @@ mod requests;
 mod restart;
 mod skew;
 mod slow_reader;
+mod stored_chat;
 mod support;
 mod takeover;
 mod tenants;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use cluster_support::Cluster;
 
+use crate::cgroup::{Group, resident_mib};
 use crate::wait::BOUND;
 
 /// Pause between looks at `/readyz`, which has no other signal.
@@ -29,9 +30,22 @@ impl Controller {
 
     /// Starts one.
     pub(crate) fn launch(kubeconfig: &Path, home: &str, watch: &[&str], more: &[&str]) -> Self {
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_knack")), kubeconfig, home, watch, more)
+    }
+
+    /// Starts one under a memory limit, with what the chart sets for its C library.
+    pub(crate) fn launch_within(group: &Group, kubeconfig: &Path, home: &str, watch: &[&str], more: &[&str]) -> Self {
+        let [shell, before @ ..] = group.words();
+        let mut command = Command::new(shell);
+        command.args(before).arg(env!("CARGO_BIN_EXE_knack"));
+        command.env(Group::ENVIRONMENT.0, Group::ENVIRONMENT.1);
+        Self::spawn(command, kubeconfig, home, watch, more)
+    }
+
+    /// `program`: the command line up to its subcommand.
+    fn spawn(mut program: Command, kubeconfig: &Path, home: &str, watch: &[&str], more: &[&str]) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
-        command
+        program
             .args([
                 "controller",
                 "--namespace",
@@ -45,7 +59,7 @@ impl Controller {
             .env("KNACK_LOG", "warn")
             .stdout(Stdio::null());
         Self {
-            child: command.spawn().unwrap(),
+            child: program.spawn().unwrap(),
             address,
         }
     }
@@ -83,11 +97,9 @@ impl Controller {
             .sum()
     }
 
-    /// The most memory that it had in use, in bytes.
-    pub(crate) fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    /// What it holds of physical memory now, MiB.
+    pub(crate) fn resident_mib(&self) -> usize {
+        resident_mib(self.child.id())
     }
 
     /// Sends it a signal.

@@ -8,6 +8,10 @@
 
 // Tests start in the order of their names, and this one takes longer than all others: it waits for four looks a minute apart.
 mod after_upgrade;
+#[path = "../support/cgroup.rs"]
+mod cgroup;
+#[path = "../support/chart.rs"]
+mod chart;
 mod controller;
 mod definitions;
 mod delivery;

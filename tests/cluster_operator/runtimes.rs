@@ -1,6 +1,6 @@
 //! SkillRuntimes: verdicts on both sides, the fence, the switches.
 
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use knack_api::{Skill, SkillRuntime};
 use kube::Api;
@@ -271,4 +271,48 @@ fn a_namespace_where_code_runs_is_managed_beside_the_watched_ones() {
             controller.stop();
         },
     );
+}
+
+/// An edit that a pin does not take leaves its runtime at the revision before it, and another runtime has the new one.
+#[test]
+fn a_pin_holds_a_skill_at_the_versions_that_it_takes() {
+    cluster_support::run("a_pin_holds_a_skill_at_the_versions_that_it_takes", async |cluster| {
+        install_definitions(cluster).await;
+        let client = cluster.client().await;
+        let namespace = cluster.namespace("operator-pins").await;
+        let name = namespace.name();
+        let controller = Controller::start(cluster, name, &[name], &[], "leading").await;
+        let (here, api) = (skills(&client, name), runtimes(&client, name));
+        let pin = |version: &str| json!({"skills": [{"name": "a", "version": version}]});
+        let held = json!({"sandbox": {"image": IMAGE}, "skillSelector": pin("^1")});
+        create_runtime(&api, "any", json!({"sandbox": {"image": IMAGE}})).await;
+        create_runtime(&api, "held", held).await;
+        create(&here, "a", with(&json!({"version": "1.2.0"}))).await;
+        let served = told("any:Accepted held:Accepted");
+        let first = until(&here, "a", "served by both", served).await.unwrap();
+        let first = first.status.unwrap().artifact.unwrap().revision;
+        merge(&here, "a", json!({"spec": {"version": "2.0.0"}})).await;
+        let edited = until(&here, "a", "held", told("any:Accepted held:EarlierRevision"))
+            .await
+            .unwrap();
+        let status = edited.status.unwrap();
+        assert_eq!(status.runtimes[1].serves.as_deref(), Some(&*first));
+        let earlier = &status.earlier[0];
+        assert_eq!((&earlier.revision, earlier.version.as_deref()), (&first, Some("1.2.0")));
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
+        maps.get(&earlier.config_maps[0].name).await.unwrap();
+        let says = |runtime: Option<&SkillRuntime>| {
+            let status = runtime.and_then(|runtime| runtime.status.as_ref());
+            let mut rejected = status.into_iter().flat_map(|status| &status.rejected_skills);
+            rejected.any(|skill| skill.message.contains("its version is 2.0.0, and the pin requires ^1"))
+        };
+        until(&api, "held", "says why", says).await;
+        merge(&api, "held", json!({"spec": {"skillSelector": pin("^2")}})).await;
+        let served = told("any:Accepted held:Accepted");
+        let moved = until(&here, "a", "served by both again", served).await.unwrap();
+        assert!(moved.status.unwrap().earlier.is_empty(), "nothing serves it any more");
+        merge(&api, "held", json!({"spec": {"skillSelector": pin("^3")}})).await;
+        until(&here, "a", "refused", told("any:Accepted !held:VersionNotMatched")).await;
+        controller.stop();
+    });
 }

@@ -325,16 +325,35 @@ impl Source {
 }
 
 impl SkillSpec {
+    /// Whether its author has taken the skill out of service. Whoever has a Skill asks here: selection, the controller, which does
+    /// not read the content either, and `knack dev`.
+    pub fn is_suspended(&self) -> bool {
+        self.suspend
+    }
+
     /// The fields that override the frontmatter.
     pub fn overrides(&self) -> SkillOverrides {
+        // Without a rest: a member that is forgotten here is written by authors and has no effect.
+        let Self {
+            source: _,
+            version,
+            activation,
+            suspend: _,
+            tools,
+            inputs,
+            ids,
+            sandbox,
+            packages,
+            allowed_runtimes: _,
+        } = self;
         SkillOverrides {
-            version: self.version.clone(),
-            activation: self.activation.clone(),
-            tools: self.tools.clone(),
-            inputs: self.inputs.clone(),
-            ids: self.ids.clone(),
-            sandbox: self.sandbox.clone(),
-            packages: self.packages.clone(),
+            version: version.clone(),
+            activation: activation.clone(),
+            tools: tools.clone(),
+            inputs: inputs.clone(),
+            ids: ids.clone(),
+            sandbox: sandbox.clone(),
+            packages: packages.clone(),
         }
     }
 }

@@ -110,18 +110,40 @@ pub struct SkillRuntimeSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimePackages {
+    /// Which packages skills may have. Skills that declare others are not served, and nothing is installed for them.
+    #[serde(default, skip_serializing_if = "AllowedPackages::is_default")]
+    pub allowed: AllowedPackages,
     /// Versions of Python packages that may be chosen, as in a constraints file of pip: `mcp<2`. They add no package; a skill
     /// that pins another version is not served. Packages of Node have the versions of their lock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub constraints: Vec<String>,
-    /// Serves skills that declare Python packages only with a lock (`requirements.lock`). Packages of Node always
+    /// Serves skills that declare Python packages only with a lock (`requirements.lock` or `pylock.toml`). Packages of Node always
     /// need a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_lock: bool,
     /// Provides the standard environment to skills that declare no packages. They are served without it until it exists.
     #[serde(default, skip_serializing_if = "is_false")]
     pub standard: bool,
+}
+
+/// Packages that skills may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AllowedPackages {
+    /// Those that they declare.
+    #[default]
+    Declared,
+    /// The standard environment only.
+    Standard,
+    /// None. Skills that declare nothing are served without packages.
+    None,
+}
+
+impl AllowedPackages {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Which skills a runtime serves.
@@ -156,6 +178,11 @@ pub struct SkillPin {
     /// Name of the Skill.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
+    /// The version that the skill must have here: `1.2.0`, or a constraint such as `^1`, `~1.2` or `>=1`. A revision with another
+    /// version, or with none, is not served; the last one before it that matches stays in service. Default: any version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub version: Option<String>,
     /// Activation, may go above `maxActivation`. Default: what the skill asks for, up to `maxActivation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ActivationWord>,
@@ -325,6 +352,13 @@ impl SkillRuntimeSpec {
     pub const MAX_ACTIVATION: ActivationWord = ActivationWord::Listed;
     /// `maxRisk` of a runtime that names none.
     pub const MAX_RISK: RiskWord = RiskWord::Critical;
+
+    /// Whether the runtime is switched off: nothing is injected, and no code runs. Whoever has a SkillRuntime asks here; gateways get
+    /// the answer with their settings. It decides nothing about skills: those that would be served are selected, counted and
+    /// judged all the same, so that a status says what comes back.
+    pub fn is_suspended(&self) -> bool {
+        self.suspend
+    }
 
     /// The highest activation of a skill that is not pinned.
     pub fn max_activation(&self) -> ActivationMode {

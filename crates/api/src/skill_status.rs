@@ -76,7 +76,8 @@ pub struct SkillStatus {
     /// Packages that it declares, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<PackagesStatus>,
-    /// Revisions before the one in `artifact` that runtimes still serve because its packages do not exist yet, newest first.
+    /// Revisions before the one in `artifact` that runtimes still serve, newest first: its packages do not exist yet, or a pin
+    /// requires another version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub earlier: Vec<EarlierRevision>,
@@ -132,6 +133,10 @@ pub struct EarlierRevision {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub config_maps: Vec<ConfigMapStatus>,
+    /// Version, if declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub version: Option<String>,
     /// Activation that it requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<ActivationWord>,
@@ -314,7 +319,8 @@ pub struct RuntimeVerdict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub serves: Option<String>,
-    /// The state of the packages of the revision in `artifact` there; absent if it declares none.
+    /// The state of the packages there of the revision in `artifact`, or of the one that is served where a pin excludes that one;
+    /// absent if it declares none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<RuntimePackagesStatus>,
 }

@@ -125,7 +125,7 @@ impl SkillLine {
 pub struct UploadLine {
     /// Name of the skill, in the namespace of the version.
     pub of: String,
-    /// Versions are numbered in the order of their making.
+    /// Versions are numbered in the order of their making, from 1. 0: what is served is an earlier revision of the object.
     pub number: u32,
 }
 

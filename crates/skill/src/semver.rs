@@ -157,6 +157,12 @@ pub fn choose(versions: &[&str], wanted: &str) -> Option<usize> {
     exact.or_else(|| last(resolve(versions.iter().copied(), wanted)?))
 }
 
+/// Whether one version is what `wanted` requires of it: that very text, or a constraint that it meets. `latest` compares versions
+/// with each other, so no version meets it by itself.
+pub fn satisfies(version: &str, wanted: &str) -> bool {
+    wanted != "latest" && choose(&[version], wanted).is_some()
+}
+
 /// The versions, newest first; texts that are not versions come last, in their order.
 pub fn newest_first(versions: &mut [&str]) {
     versions.sort_by_key(|text| Reverse(text.parse::<Version>().ok()));
@@ -259,6 +265,33 @@ mod tests {
         assert_eq!(choose(&["1.0", "1.0.0"], "1.0"), Some(0));
         assert_eq!(choose(&["", ""], "latest"), Some(1), "without versions the last made");
         assert_eq!(choose(&[], "latest"), None);
+    }
+
+    #[test]
+    fn one_version_meets_a_requirement_or_does_not() {
+        for (version, wanted, expected) in [
+            ("1.2.0", "1.2.0", true),
+            ("1.2.0", "==1.2.0", true),
+            ("1.2.0", "^1", true),
+            ("1.2.0", "^1.2", true),
+            ("1.2.0", "^1.3", false),
+            ("1.2.0", "~1.2", true),
+            ("1.2.0", "~1.1", false),
+            ("1.2.0", ">=1", true),
+            ("1.2.0", ">1.2.0", false),
+            ("1.2.0", "<2", true),
+            ("1.2.0", "<=1.2", true),
+            ("2.0.0", "^1", false),
+            ("2.0.0-rc.1", "2.0.0-rc.1", true),
+            ("2.0.0-rc.1", "^2", false),
+            ("", "^1", false),
+            ("", "", false),
+            ("1.2.0", "", false),
+            ("1.2.0", "latest", false),
+            ("latest", "latest", false),
+        ] {
+            assert_eq!(satisfies(version, wanted), expected, "{version:?} {wanted:?}");
+        }
     }
 
     #[test]

@@ -255,12 +255,7 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         for (member, message, help) in entry::ignored(index, members) {
             refuse(&member, message, help);
         }
-        return Some(ToolDeclaration {
-            python: Some(entry::path(&python)),
-            env: env_names(members),
-            hidden: is_hidden(members),
-            ..ToolDeclaration::default()
-        });
+        return Some(functions_of(&python, members));
     }
     let Some(name) = text_of(members, "name") else {
         refuse(".name", format!("{path} needs a `name`"), "give it a name");
@@ -299,6 +294,16 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         config: Vec::new(),
         python: None,
     })
+}
+
+/// The entry of a Python file, whose functions are tools.
+fn functions_of(python: &str, members: &Map<String, Value>) -> ToolDeclaration {
+    ToolDeclaration {
+        python: Some(entry::path(python)),
+        env: env_names(members),
+        hidden: is_hidden(members),
+        ..ToolDeclaration::default()
+    }
 }
 
 /// A member that is a text which is not blank.

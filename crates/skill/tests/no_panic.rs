@@ -57,7 +57,7 @@ proptest! {
             let _ = agentskills::properties(&document);
             agentskills::validate(&document.metadata, "x")
         });
-        let _ = agent_flow::create("x", &text, Some("1"), &BTreeMap::new());
+        let _ = agent_flow::create("x", &text, Some("1"), None);
         let _ = agent_flow::get("x", Some(&text));
         let _ = husk::frontmatter(&text).map(|(members, _)| husk::read(&members, "x"));
         let _ = yaml::parse(&text);
@@ -70,7 +70,6 @@ proptest! {
         let _ = registration::check(&value);
         let _ = husk::read(value.as_object().unwrap_or(&Map::new()), "x");
         let _ = agent_flow::parse_create_body(&value);
-        let _ = agent_flow::parse_run_body(&value);
         let (declared, _) = tools::read(&value);
         let _ = tools::check(&declared);
     }

@@ -15,11 +15,11 @@ use knack_packages::Records;
 
 use super::super::index::Name;
 use super::super::pending_changes::Changed;
-use super::super::reason::verdict_word;
+use super::super::reason::{VerdictParts, verdict_word};
 use super::summary::{Revision, Summary};
 use crate::selection::{NamespaceLabels, Reason, Selected, created, is_shared};
 
-/// Looks that are kept. One of 10,000 skills takes half a megabyte; runtimes that select in all namespaces are few.
+/// Looks that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are few.
 const LOOKS_MAX: usize = 8;
 /// Changed skills that are noted for a runtime until it looks; beyond it, it looks at all.
 const PENDING_MAX: usize = 256;
@@ -147,6 +147,8 @@ struct SkillLook {
     effect: u64,
     revision: Revision,
     verdict: (bool, &'static str),
+    /// The earlier revision that is served. The effect names it, too.
+    serves: Option<Box<str>>,
 }
 
 impl Look {
@@ -157,6 +159,7 @@ impl Look {
             effect: effect(&keys, runtime, item),
             revision: Revision::of(item),
             verdict: (item.accepted.is_ok(), verdict_word(item)),
+            serves: item.earlier.map(|earlier| earlier.revision.as_str().into()),
         };
         let judged: Vec<SkillLook> = selected.iter().map(judged).collect();
         let revision = judged.iter().map(|judged| judged.revision).sum();
@@ -187,9 +190,11 @@ impl Look {
         }
     }
 
-    /// The verdict on a skill, whether it is accepted and the word for it; `None`: it is not selected.
-    pub(super) fn verdict(&self, skill: (&str, &str)) -> Option<(bool, &'static str)> {
-        self.skills.get(&key(&self.keys, skill)).map(|known| known.verdict)
+    /// The verdict on a skill; `None`: it is not selected.
+    pub(super) fn verdict(&self, skill: (&str, &str)) -> Option<VerdictParts<'_>> {
+        let known = self.skills.get(&key(&self.keys, skill))?;
+        let (is_accepted, word) = known.verdict;
+        Some((is_accepted, word, known.serves.as_deref()))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use knack_api::skill_status::EarlierRevision;
 use knack_api::{Skill, SkillRuntime};
 use proptest::prelude::*;
 use serde_json::json;
@@ -219,6 +220,20 @@ fn the_revision_changes_with_what_is_served_and_with_nothing_else() {
     let suspended = skill("n1", "t", (1, 0, 3, true, 2));
     assert_eq!(revision(&[]), "000000000000");
     assert_eq!(revision(std::slice::from_ref(&one)).len(), 12);
-    assert_ne!(revision(std::slice::from_ref(&one)), revision(&[two]));
-    assert_eq!(revision(&[one.clone(), suspended]), revision(&[one]));
+    assert_ne!(
+        revision(std::slice::from_ref(&one)),
+        revision(std::slice::from_ref(&two))
+    );
+    assert_eq!(
+        revision(&[one.clone(), suspended]),
+        revision(std::slice::from_ref(&one))
+    );
+    // What is served counts, not what is newest.
+    let earlier = EarlierRevision {
+        revision: "r1".to_owned(),
+        ..EarlierRevision::default()
+    };
+    let mut held = select(&runtime, &scope, Caller::All, [&two]);
+    held[0].earlier = Some(&earlier);
+    assert_eq!(Summary::of(&runtime, &held).revision.to_string(), revision(&[one]));
 }

@@ -8,8 +8,8 @@ use k8s_openapi::jiff::Timestamp;
 use knack_api::skill_status::STATUS_RUNTIMES_MAX;
 use knack_api::{Skill, SkillRuntime, SkillRuntimeStatus};
 use knack_vocabulary::KIND_SKILL_RUNTIME;
-use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -18,7 +18,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::index::Name;
-use super::super::reason::verdict_word;
+use super::super::reason::{VerdictParts, verdict_parts};
 use super::super::settings::FENCE_LOOK;
 use super::super::undecodable;
 use super::super::world::{WatchedRuntime, decoded};
@@ -121,7 +121,7 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     }
     if changed && transition(&before.conditions, &after.conditions) {
         info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "runtime");
-        events::publish(&context.recorder, runtime, &verdict).await;
+        events::publish(&context.recorder, &runtime.object_ref(&()), &verdict).await;
     }
     for (namespace, name) in found.outdated {
         context.trigger_skill(&namespace, &name).await;
@@ -224,7 +224,7 @@ fn find_changed(
 }
 
 /// Whether a skill's status says something else of a runtime than its selection.
-fn differs(skill: &Skill, runtime: &Name, now: Option<(bool, &str)>) -> bool {
+fn differs(skill: &Skill, runtime: &Name, now: Option<VerdictParts<'_>>) -> bool {
     // A skill that was never reconciled is in the queue already.
     let Some(status) = skill
         .status
@@ -237,7 +237,7 @@ fn differs(skill: &Skill, runtime: &Name, now: Option<(bool, &str)>) -> bool {
         .runtimes
         .iter()
         .find(|known| known.namespace == runtime.0 && known.name == runtime.1)
-        .map(|known| (known.accepted, known.reason.as_str()));
+        .map(|known| (known.accepted, known.reason.as_str(), known.serves.as_deref()));
     reported != now && (reported.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
 }
 
@@ -245,7 +245,7 @@ fn differs(skill: &Skill, runtime: &Name, now: Option<(bool, &str)>) -> bool {
 fn outdated<'a>(runtime: &Name, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<Name> {
     let of_selected = selected
         .iter()
-        .filter(|item| differs(item.skill, runtime, Some((item.accepted.is_ok(), verdict_word(item)))));
+        .filter(|item| differs(item.skill, runtime, Some(verdict_parts(item))));
     let mut outdated: Vec<&Skill> = of_selected.map(|item| item.skill).collect();
     // Where all are selected, as at the cluster default, none is left over.
     if selected.len() < skills.len() {
@@ -280,4 +280,33 @@ async fn write(
     };
     context.metrics.wrote("SkillRuntimeStatus");
     Ok(Some(version).filter(|version| Some(version) != runtime.metadata.resource_version.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_outdated_if_it_says_something_else_of_a_runtime() {
+        let skill: Skill = serde_json::from_value(json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "word", "namespace": "n"},
+            "spec": {"source": {}},
+            "status": {"observedGeneration": 1, "runtimes": [
+                {"namespace": "n", "name": "main", "accepted": true, "reason": "EarlierRevision", "serves": "r1"},
+            ]},
+        }))
+        .unwrap();
+        let runtime = ("n".to_owned(), "main".to_owned());
+        for (now, expected) in [
+            (Some((true, "EarlierRevision", Some("r1"))), false),
+            (Some((true, "EarlierRevision", Some("r2"))), true),
+            (Some((true, "Accepted", None)), true),
+            (Some((false, "VersionNotMatched", None)), true),
+            (None, true),
+        ] {
+            assert_eq!(differs(&skill, &runtime, now), expected, "{now:?}");
+        }
+        let other = ("n".to_owned(), "other".to_owned());
+        assert!(!differs(&skill, &other, None), "neither knows the other");
+    }
 }

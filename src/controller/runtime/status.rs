@@ -1,6 +1,5 @@
 //! The status of a runtime from its selection. Pure.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use knack_api::runtime_status::SkillCounts;
 use knack_api::{SkillRuntime, SkillRuntimeStatus};
@@ -41,7 +40,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
 
 /// How a runtime without objection reads.
 pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, counts: &SkillCounts) -> Verdict {
-    if runtime.spec.suspend {
+    if runtime.spec.is_suspended() {
         return Verdict::new(
             VerdictState::Ready,
             Reason::Suspended,
@@ -93,15 +92,33 @@ pub(super) fn status(
 
 /// The part of the present status that the controller wrote.
 pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
-    let mut status = runtime.status.clone().unwrap_or_default();
-    let own = |condition: &Condition| OWN_CONDITIONS.contains(&condition.type_.as_str());
-    status.conditions.retain(own);
+    // Without a rest: who writes a new member is decided here.
+    let SkillRuntimeStatus {
+        observed_generation,
+        last_handled_reconcile_at,
+        mut conditions,
+        skills,
+        rejected_skills,
+        listing,
+        catalog_revision,
+        warm_pool: _,
+        isolation: _,
+        owner: _,
+        unpulled_environment: _,
+    } = runtime.status.clone().unwrap_or_default();
+    conditions.retain(|condition| OWN_CONDITIONS.contains(&condition.type_.as_str()));
     SkillRuntimeStatus {
+        observed_generation,
+        last_handled_reconcile_at,
+        conditions,
+        skills,
+        rejected_skills,
+        listing,
+        catalog_revision,
         warm_pool: None,
         isolation: None,
         owner: None,
         unpulled_environment: None,
-        ..status
     }
 }
 

@@ -79,7 +79,9 @@ impl Revision {
         if item.accepted.is_err() {
             return Self::default();
         }
-        let artifact = item.skill.status.as_ref().and_then(|status| status.artifact.as_ref());
+        let newest = item.skill.status.as_ref().and_then(|status| status.artifact.as_ref());
+        let newest = newest.map(|artifact| artifact.revision.as_str());
+        let revision = item.earlier.map(|earlier| earlier.revision.as_str()).or(newest);
         let metadata = &item.skill.metadata;
         let mut line = String::with_capacity(128);
         // Of ten thousand lines the format machinery would be half of the work.
@@ -88,7 +90,7 @@ impl Revision {
             "/",
             metadata.name.as_deref().unwrap_or_default(),
             " ",
-            artifact.map_or("", |artifact| artifact.revision.as_str()),
+            revision.unwrap_or_default(),
             " ",
             item.mode.as_str(),
         ] {

@@ -1,19 +1,20 @@
 //! An artifact to ConfigMaps.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knack_api::Skill;
 use knack_api::skill_status::ConfigMapStatus;
 use knack_vocabulary::KIND_SKILL;
 use kube::ResourceExt as _;
 
 use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
-use super::super::desired::{Desired, owner};
+use super::super::desired::Desired;
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
 use super::super::refusal;
 use super::super::world::{is_controlled_by, is_predecessor};
-use crate::artifact::{Artifact, shard_digest};
+use super::judge::ValidatedSkill;
+use super::outline::Outline;
+use crate::artifact::shard_digest;
 
 /// Why an artifact is not delivered.
 pub(super) enum Undelivered {
@@ -39,26 +40,23 @@ pub(super) struct Delivery {
 /// Creates the ConfigMaps that do not exist yet. They are immutable, so one that this controller found correct stays
 /// correct for as long as it lives; the status has its uid. Any other one of the name is compared byte by byte: a user
 /// who may delete and create ConfigMaps could otherwise replace reviewed text by their own.
-pub(super) async fn deliver(context: &Context, skill: &Skill, artifact: &Artifact) -> Result<Delivery, Undelivered> {
-    let namespace = skill.namespace().unwrap_or_default();
+pub(super) async fn deliver(context: &Context, validated: &ValidatedSkill) -> Result<Delivery, Undelivered> {
+    let outline = validated.outline();
     let mut delivered = Delivery {
         config_maps: Vec::new(),
         replaced: Vec::new(),
     };
-    for shard in &artifact.shards {
+    for shard in &validated.artifact().shards {
         let (name, digest) = (shard.name_any(), shard_digest(shard));
-        let known = skill.status.iter().flat_map(|status| &status.config_maps);
-        let known = known
-            .into_iter()
-            .find(|known| known.name == name && known.digest == digest);
-        if let Some(known) = known
-            && is_delivered(context, &namespace, known)
+        let mut known = outline.before().config_maps.iter();
+        if let Some(known) = known.find(|known| known.name == name && known.digest == digest)
+            && is_delivered(context, outline.namespace(), known)
         {
             delivered.config_maps.push(known.clone());
             continue;
         }
-        let desired = Desired::owned_by(context, shard.clone(), vec![owner(skill)]);
-        let (uid, is_replaced) = apply(skill, &desired).await?;
+        let desired = Desired::owned_by(context, shard.clone(), vec![outline.owner()]);
+        let (uid, is_replaced) = apply(outline, &desired).await?;
         if is_replaced {
             delivered.replaced.push(name.clone());
         }
@@ -74,23 +72,21 @@ pub(super) fn is_delivered(context: &Context, namespace: &str, known: &ConfigMap
 }
 
 /// Creates one ConfigMap, or finds it created. Its uid, and whether another one had to go for it.
-async fn apply(skill: &Skill, desired: &Desired<'_, ConfigMap>) -> Result<(String, bool), Undelivered> {
+async fn apply(outline: &Outline, desired: &Desired<'_, ConfigMap>) -> Result<(String, bool), Undelivered> {
     if let Some(applied) = desired.create().await? {
         return Ok((applied.uid, false));
     }
     let name = desired.object().name_any();
     let found = desired.found().await?.ok_or_else(|| came_and_went(&name))?;
-    let uid = skill.uid().unwrap_or_default();
-    if is_predecessor(&found.metadata, KIND_SKILL, &skill.name_any(), &uid)
-        || found.metadata.deletion_timestamp.is_some()
-    {
+    let uid = outline.uid();
+    if is_predecessor(&found.metadata, KIND_SKILL, outline.name(), uid) || found.metadata.deletion_timestamp.is_some() {
         return Err(Undelivered::Verdict(Verdict::new(
             VerdictState::Retrying,
             Reason::NameConflict,
             format!("ConfigMap {name} was left by an earlier skill of this name; waiting for garbage collection"),
         )));
     }
-    if !is_controlled_by(&found.metadata, &uid) {
+    if !is_controlled_by(&found.metadata, uid) {
         return Err(Undelivered::Verdict(Verdict::new(
             VerdictState::Stalled,
             Reason::NameConflict,

@@ -1,6 +1,7 @@
 //! Files to a valid skill, or to the reason why not. Pure: the same judgement as everywhere.
 
-use knack_api::SkillOverrides;
+use std::sync::Arc;
+
 use knack_api::skill_status::PackagesStatus;
 use knack_packages::stated;
 use knack_skill::LoadInput;
@@ -9,6 +10,7 @@ use knack_skill::problem::{Problem, Profile};
 
 use super::super::conditions::{Verdict, VerdictState};
 use super::super::reason::Reason;
+use super::outline::Outline;
 use crate::artifact::{self, Artifact};
 use crate::selection::declared_packages;
 use crate::sources::Files;
@@ -20,19 +22,51 @@ const TOLD_MAX: usize = 5;
 /// checked again.
 pub(super) const JUDGE: &str = env!("CARGO_PKG_VERSION");
 
-/// A skill that was judged valid, with its content packed.
+/// A skill that was judged valid, with its content packed. Only [`judge`] makes one, and the steps after it take this in place
+/// of the object.
 #[derive(Debug)]
-pub(super) struct JudgedSkill {
-    pub(super) skill: LoadedSkill,
-    pub(super) artifact: Artifact,
-    /// Warnings for the author, one line each.
-    pub(super) warnings: Vec<String>,
-    /// Its declaration of packages.
-    pub(super) packages: Option<PackagesStatus>,
+pub(super) struct ValidatedSkill {
+    outline: Arc<Outline>,
+    skill: LoadedSkill,
+    artifact: Artifact,
+    warnings: Vec<String>,
+    packages: Option<PackagesStatus>,
 }
 
-/// Judges by the load profile and packs what is valid.
-pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> Result<JudgedSkill, Verdict> {
+impl ValidatedSkill {
+    /// Whose content it is.
+    pub(super) fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// The content, read.
+    pub(super) fn skill(&self) -> &LoadedSkill {
+        &self.skill
+    }
+
+    /// The content, packed.
+    pub(super) fn artifact(&self) -> &Artifact {
+        &self.artifact
+    }
+
+    /// Warnings for the author, one line each.
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Its declaration of packages.
+    pub(super) fn packages(&self) -> Option<&PackagesStatus> {
+        self.packages.as_ref()
+    }
+}
+
+/// Judges the files of a skill by the load profile, and packs what is valid.
+pub(super) fn judge(outline: Arc<Outline>, files: Files) -> Result<ValidatedSkill, Verdict> {
+    let id = SkillRef {
+        namespace: outline.namespace().to_owned(),
+        name: outline.name().to_owned(),
+    };
+    let overrides = outline.overrides();
     let loaded = knack_skill::load(LoadInput {
         id: id.clone(),
         files,
@@ -52,8 +86,9 @@ pub(super) fn judge(id: &SkillRef, files: Files, overrides: &SkillOverrides) -> 
         .map(ToString::to_string)
         .chain(findings)
         .collect();
-    let artifact = artifact::build(id, &skill.files, overrides);
-    Ok(JudgedSkill {
+    let artifact = artifact::build(&id, &skill.files, &overrides);
+    Ok(ValidatedSkill {
+        outline,
         artifact,
         warnings,
         packages: declared_packages(&declared),
@@ -78,15 +113,19 @@ mod tests {
     use super::*;
     use knack_skill::model::SkillFile;
 
-    fn judged(text: &str) -> Result<JudgedSkill, Verdict> {
+    fn outline() -> Outline {
+        let object = serde_json::json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+            "metadata": {"name": "demo", "namespace": "n"}, "spec": {"source": {}},
+        });
+        Outline::of(&serde_json::from_value(object).unwrap())
+    }
+
+    fn judged(text: &str) -> Result<ValidatedSkill, Verdict> {
         judged_files(&[("SKILL.md", text)])
     }
 
-    fn judged_files(files: &[(&str, &str)]) -> Result<JudgedSkill, Verdict> {
-        let id = SkillRef {
-            namespace: "n".to_owned(),
-            name: "demo".to_owned(),
-        };
+    fn judged_files(files: &[(&str, &str)]) -> Result<ValidatedSkill, Verdict> {
         let files = files.iter().map(|(path, text)| {
             let file = SkillFile {
                 bytes: text.as_bytes().into(),
@@ -94,7 +133,7 @@ mod tests {
             };
             ((*path).to_owned(), file)
         });
-        judge(&id, files.collect(), &SkillOverrides::default())
+        judge(Arc::new(outline()), files.collect())
     }
 
     /// Nothing here reads Python: the lock that `knack skill lock` wrote says what the functions of a file are.

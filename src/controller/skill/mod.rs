@@ -1,14 +1,16 @@
 //! A Skill to its artifact and status.
 //!
 //! ```text
-//! resolve(client) -> Files ─▶ judge(pure) -> Judged ─▶ build(pure) -> Artifact ─▶ deliver(client) -> Delivered ─▶ status(pure)
+//! resolve(client) ─▶ Files ─▶ judge(pure) ─▶ ValidatedSkill ─▶ deliver(client) ─▶ Delivery ─▶ status(pure) ─▶ write, prune
 //! ```
-//! Each step takes the result of the one before it, so none can be left out; after `judge` no step reads the raw
-//! source.
+//! Each step takes the result of the one before it, so none can be left out. After `judge` no step has the `Skill`: what was
+//! judged comes with the `ValidatedSkill`, which only `judge` makes, and the rest with the `Outline`, which
+//! has no source. What is written is a `Desired` with its owners, which becomes an `Applied`.
 
 mod archive_turns;
 mod deliver;
 mod judge;
+mod outline;
 mod prune;
 mod reconcile;
 mod resolve;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use knack_api::Skill;
 use knack_vocabulary::LABEL_REVISION;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
@@ -12,6 +11,7 @@ use tracing::debug;
 
 use super::super::context::Context;
 use super::super::error::ControllerError;
+use super::outline::Outline;
 
 /// One ConfigMap of some revision.
 #[derive(Debug, Clone)]
@@ -45,12 +45,12 @@ fn superseded(shards: &[Shard], in_service: &[&str], keep: usize) -> BTreeSet<St
 /// Deletes the ConfigMaps of superseded revisions. A run needs none of them: its files came with its request.
 pub(super) async fn prune(
     context: &Context,
-    skill: &Skill,
+    outline: &Outline,
     in_service: &[&str],
     keep: u32,
 ) -> Result<(), ControllerError> {
-    let (namespace, uid) = (skill.namespace().unwrap_or_default(), skill.uid().unwrap_or_default());
-    let owned = context.world.owned_config_maps(&namespace, &uid);
+    let namespace = outline.namespace();
+    let owned = context.world.owned_config_maps(namespace, outline.uid());
     let shards: Vec<Shard> = owned
         .iter()
         .filter_map(|config_map| {
@@ -68,7 +68,7 @@ pub(super) async fn prune(
         })
         .collect();
     let gone = superseded(&shards, in_service, usize::try_from(keep).unwrap_or(usize::MAX));
-    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
     for shard in shards.iter().filter(|shard| gone.contains(&shard.revision)) {
         let what = || format!("delete ConfigMap {namespace}/{}", shard.name);
         match context
@@ -79,7 +79,7 @@ pub(super) async fn prune(
             Err(error) if error.status() == Some(404) => {}
             Err(error) => return Err(error),
         }
-        debug!(skill = %skill.name_any(), %namespace, revision = %shard.revision, "revision pruned");
+        debug!(skill = outline.name(), namespace, revision = %shard.revision, "revision pruned");
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use k8s_openapi::jiff::Timestamp;
 use knack_api::skill_status::ConfigMapStatus;
 use knack_api::{Skill, SkillStatus};
-use knack_skill::model::SkillRef;
 use knack_vocabulary::defaults::REVISION_HISTORY;
 use knack_vocabulary::{CONDITION_READY, KIND_SKILL};
 use kube::runtime::controller::Action;
@@ -23,13 +22,13 @@ use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
 use super::super::world::WatchedSkill;
 use super::deliver::{Undelivered, deliver, is_delivered};
-use super::judge::{JUDGE, judge};
+use super::judge::{JUDGE, ValidatedSkill, judge};
+use super::outline::Outline;
 use super::prune::prune;
 use super::resolve::{Resolved, Unresolved, is_as_read, resolve, verdict as source_verdict};
 use super::status::{self, content, delivered, requested_at, status, with_last_good};
 use super::verdicts::verdicts;
 use crate::selection::candidates;
-use crate::status_write::Target;
 
 /// Reconciles what a watch brought.
 pub(in super::super) async fn reconcile(
@@ -60,8 +59,8 @@ pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerErr
 
 /// The result of reading the content.
 struct ReadOutcome {
-    /// The object that was reconciled; the watched one may be older.
-    skill: Skill,
+    /// Of the object that was reconciled; the watched one may be older.
+    outline: Arc<Outline>,
     verdict: Verdict,
     /// New content, if it was read and is valid.
     content: Option<SkillStatus>,
@@ -69,58 +68,59 @@ struct ReadOutcome {
 
 async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action), ControllerError> {
     let uid = watched.uid().unwrap_or_default();
-    if context
-        .memory
-        .is_superseded(&uid, watched.metadata.resource_version.as_deref())
-    {
+    let version = watched.resource_version();
+    if context.memory.is_superseded(&uid, version.as_deref()) {
         return Ok(("superseded", Action::await_change()));
     }
-    let looked = match look(context, watched).await? {
-        LookOutcome::Done(looked) => *looked,
-        LookOutcome::Gone => return Ok(("deleted", Action::await_change())),
-        LookOutcome::Later(pause) => return Ok(("waiting", Action::requeue(pause))),
-    };
-    let skill = &looked.skill;
-    let before = skill.status.clone().unwrap_or_default();
-    let verdict = with_last_good(looked.verdict, &before);
-    let mut candidate = looked.content.clone().unwrap_or_else(|| before.clone());
-    candidate.earlier = candidates(&before, &candidate);
+    match look(context, watched).await? {
+        LookOutcome::Done(read) => conclude(context, *read, version).await,
+        LookOutcome::Gone => Ok(("deleted", Action::await_change())),
+        LookOutcome::Later(pause) => Ok(("waiting", Action::requeue(pause))),
+    }
+}
+
+/// Reports what was read, and removes what nothing serves any more. `version`: of the watched object.
+async fn conclude(
+    context: &Context,
+    read: ReadOutcome,
+    version: Option<String>,
+) -> Result<(&'static str, Action), ControllerError> {
+    let outline = &*read.outline;
+    let before = outline.before();
+    let verdict = with_last_good(read.verdict, before);
+    let mut candidate = read.content.clone().unwrap_or_else(|| before.clone());
+    candidate.earlier = candidates(before, &candidate);
     candidate
         .earlier
-        .retain(|earlier| is_all_there(context, skill, &earlier.config_maps));
-    let mut verdicts = verdicts(context, skill, &candidate);
-    if skill.spec.suspend {
+        .retain(|earlier| is_all_there(context, outline.namespace(), &earlier.config_maps));
+    let mut verdicts = verdicts(context, outline, &candidate);
+    if outline.is_suspended() {
         // Nothing serves it; what did goes on when it comes back.
         verdicts.earlier = candidate.earlier;
     }
-    let after = status(skill, looked.content, &verdict, &verdicts, Timestamp::now());
-    let written = write(context, skill, &before, &after).await?;
+    let after = status(outline, read.content, &verdict, &verdicts, Timestamp::now());
+    let written = write(context, outline, &after).await?;
     let changed = written == StatusWrite::Changed;
     if changed {
-        context.memory.remember_change(&uid, watched.resource_version());
+        context.memory.remember_change(outline.uid(), version);
     }
     if changed && transition(&before.conditions, &after.conditions) {
-        info!(skill = %skill.name_any(), namespace = skill.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "skill");
-        events::publish(&context.recorder, skill, &verdict).await;
+        info!(skill = outline.name(), namespace = outline.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "skill");
+        events::publish(&context.recorder, &outline.reference(), &verdict).await;
     }
     if let Some(artifact) = &after.artifact
-        && !skill.spec.suspend
+        && !outline.is_suspended()
     {
         let served = after.earlier.iter().map(|earlier| earlier.revision.as_str());
         let in_service: Vec<&str> = std::iter::once(artifact.revision.as_str()).chain(served).collect();
-        prune(
-            context,
-            skill,
-            &in_service,
-            verdicts.history.unwrap_or(REVISION_HISTORY),
-        )
-        .await?;
+        let keep = verdicts.history.unwrap_or(REVISION_HISTORY);
+        prune(context, outline, &in_service, keep).await?;
     }
     let outcome = if changed { "changed" } else { "unchanged" };
     if verdict.state == VerdictState::Retrying {
-        return Ok((outcome, Action::requeue(context.memory.retry_after(&uid))));
+        return Ok((outcome, Action::requeue(context.memory.retry_after(outline.uid()))));
     }
-    context.memory.succeeded(&uid);
+    context.memory.succeeded(outline.uid());
     let is_taken = verdict.reason == Reason::NameConflict;
     Ok((outcome, Action::requeue(if is_taken { RETRY_MAX } else { RESYNC })))
 }
@@ -138,19 +138,19 @@ enum LookOutcome {
 async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, ControllerError> {
     let unchanged = |verdict| {
         Ok(LookOutcome::Done(Box::new(ReadOutcome {
-            skill: watched.clone(),
+            outline: Arc::new(Outline::of(watched)),
             verdict,
             content: None,
         })))
     };
-    if watched.spec.suspend {
+    if watched.spec.is_suspended() {
         let text = "spec.suspend is true: the skill is out of service and its content is not read";
         return unchanged(Verdict::new(VerdictState::Ready, Reason::Suspended, text));
     }
     if let Some(message) = settled(context, watched) {
         return unchanged(Verdict::new(VerdictState::Ready, Reason::Delivered, message));
     }
-    if let Some(verdict) = context.memory.stalled(watched) {
+    if let Some(verdict) = context.memory.stalled(&watched.metadata) {
         return unchanged(verdict);
     }
     let _turn = if watched.spec.source.archive.is_some() {
@@ -166,54 +166,61 @@ async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, Control
     let Some(skill) = whole(context, watched).await? else {
         return Ok(LookOutcome::Gone);
     };
+    let outline = Arc::new(Outline::of(&skill));
     if skill.spec.source.archive.is_some() {
-        announce(context, &skill).await?;
+        announce(context, &outline).await?;
     }
-    let (verdict, content) = match make(context, &skill).await? {
+    let is_of_config_maps = skill.spec.source.config_maps().next().is_some();
+    let (verdict, content) = match make(context, skill, &outline).await? {
         Ok((verdict, content)) => (verdict, Some(content)),
         Err(verdict) => (verdict, None),
     };
     // Nothing reports that a name is free again, so a conflict is never remembered.
     let is_lasting = verdict.state == VerdictState::Stalled && verdict.reason != Reason::NameConflict;
-    if is_lasting && skill.spec.source.config_maps().next().is_none() {
-        context.memory.remember_stalled(&skill, &verdict);
+    if is_lasting && !is_of_config_maps {
+        context.memory.remember_stalled(outline.meta(), &verdict);
     }
     Ok(LookOutcome::Done(Box::new(ReadOutcome {
-        skill,
+        outline,
         verdict,
         content,
     })))
 }
 
-/// Resolve, judge, build, deliver.
-async fn make(context: &Context, skill: &Skill) -> Result<Result<(Verdict, SkillStatus), Verdict>, ControllerError> {
-    // Held until the content is delivered, and its files with it.
-    let Resolved { files, turn: _turn } = match resolve(context, skill).await {
+/// What is in service, and its status; or why it is not.
+type ContentResult = Result<(Verdict, SkillStatus), Verdict>;
+
+/// Resolve, judge, build, deliver. The object ends with the first of them.
+async fn make(context: &Context, skill: Skill, outline: &Arc<Outline>) -> Result<ContentResult, ControllerError> {
+    let resolved = resolve(context, &skill).await;
+    drop(skill);
+    // The turn is held until the content is delivered, and its files with it.
+    let Resolved { files, turn: _turn } = match resolved {
         Ok(resolved) => resolved,
         Err(Unresolved::Source(error)) => return Ok(Err(source_verdict(&error))),
         Err(Unresolved::Api(error)) => return Err(error),
     };
-    let id = SkillRef {
-        namespace: skill.namespace().unwrap_or_default(),
-        name: skill.name_any(),
-    };
-    let overrides = skill.spec.overrides();
+    let whose = Arc::clone(outline);
     // Hashing 8 MiB is work for a processor, not for the threads that serve sockets.
-    let judged = tokio::task::spawn_blocking(move || judge(&id, files, &overrides))
+    let judged = tokio::task::spawn_blocking(move || judge(whose, files))
         .await
-        .map_err(|error| ControllerError::Stopped(format!("judging {}: {error}", skill.name_any())))?;
-    let judged = match judged {
-        Ok(judged) => judged,
-        Err(verdict) => return Ok(Err(verdict)),
-    };
-    match deliver(context, skill, &judged.artifact).await {
+        .map_err(|error| ControllerError::Stopped(format!("judging {}: {error}", outline.name())))?;
+    match judged {
+        Ok(validated) => put_in_service(context, &validated).await,
+        Err(verdict) => Ok(Err(verdict)),
+    }
+}
+
+/// Delivers what is valid, and reports ConfigMaps that others had replaced.
+async fn put_in_service(context: &Context, validated: &ValidatedSkill) -> Result<ContentResult, ControllerError> {
+    match deliver(context, validated).await {
         Ok(made) => {
             if !made.replaced.is_empty() {
-                let event = status::replaced(&made.replaced);
-                warn!(skill = %skill.name_any(), namespace = skill.namespace(), message = %event.message, "skill");
-                events::publish(&context.recorder, skill, &event).await;
+                let (outline, event) = (validated.outline(), status::replaced(&made.replaced));
+                warn!(skill = outline.name(), namespace = outline.namespace(), message = %event.message, "skill");
+                events::publish(&context.recorder, &outline.reference(), &event).await;
             }
-            Ok(Ok((delivered(&judged, &made), content(&judged, made.config_maps))))
+            Ok(Ok((delivered(validated, &made), content(validated, made.config_maps))))
         }
         Err(Undelivered::Verdict(verdict)) => Ok(Err(verdict)),
         Err(Undelivered::Api(error)) => Err(error),
@@ -228,7 +235,7 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
         .iter()
         .find(|condition| condition.type_ == CONDITION_READY)?;
     let same_object = status.observed_generation == skill.metadata.generation
-        && status.last_handled_reconcile_at == requested_at(skill)
+        && status.last_handled_reconcile_at == requested_at(&skill.metadata)
         && status.judged_by.as_deref() == Some(JUDGE)
         && ready.status == "True"
         && ready.reason == Reason::Delivered.as_str();
@@ -242,12 +249,12 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
     if !same_object || is_read_again || status.config_maps.is_empty() {
         return None;
     }
-    is_all_there(context, skill, &status.config_maps).then(|| ready.message.clone())
+    let namespace = skill.namespace().unwrap_or_default();
+    is_all_there(context, &namespace, &status.config_maps).then(|| ready.message.clone())
 }
 
-fn is_all_there(context: &Context, skill: &Skill, config_maps: &[ConfigMapStatus]) -> bool {
-    let namespace = skill.namespace().unwrap_or_default();
-    config_maps.iter().all(|known| is_delivered(context, &namespace, known))
+fn is_all_there(context: &Context, namespace: &str, config_maps: &[ConfigMapStatus]) -> bool {
+    config_maps.iter().all(|known| is_delivered(context, namespace, known))
 }
 
 /// The object with its file contents, which watches leave out.
@@ -262,15 +269,15 @@ async fn whole(context: &Context, watched: &Skill) -> Result<Option<Skill>, Cont
 }
 
 /// Before slow work on a new generation: observed, work has started.
-async fn announce(context: &Context, skill: &Skill) -> Result<(), ControllerError> {
-    let before = skill.status.clone().unwrap_or_default();
-    if before.observed_generation == skill.metadata.generation {
+async fn announce(context: &Context, outline: &Outline) -> Result<(), ControllerError> {
+    let before = outline.before();
+    if before.observed_generation == outline.meta().generation {
         return Ok(());
     }
     let verdict = Verdict::new(VerdictState::Progressing, Reason::Progressing, "fetching the archive");
-    let verdicts = verdicts(context, skill, &before);
-    let after = status(skill, None, &verdict, &verdicts, Timestamp::now());
-    write(context, skill, &before, &after).await.map(|_| ())
+    let verdicts = verdicts(context, outline, before);
+    let after = status(outline, None, &verdict, &verdicts, Timestamp::now());
+    write(context, outline, &after).await.map(|_| ())
 }
 
 fn api(context: &Context, skill: &Skill) -> Api<Skill> {
@@ -287,27 +294,21 @@ enum StatusWrite {
 }
 
 /// Writes a status if it differs.
-async fn write(
-    context: &Context,
-    skill: &Skill,
-    before: &SkillStatus,
-    after: &SkillStatus,
-) -> Result<StatusWrite, ControllerError> {
-    if before == after {
+async fn write(context: &Context, outline: &Outline, after: &SkillStatus) -> Result<StatusWrite, ControllerError> {
+    if outline.before() == after {
         return Ok(StatusWrite::Nothing);
     }
-    let (namespace, name) = (skill.namespace().unwrap_or_default(), skill.name_any());
-    let target = Target {
-        namespace: &namespace,
-        name: &name,
-        uid: skill.metadata.uid.as_deref(),
-    };
+    let target = outline.target();
     let Some(version) = context.status().write::<Skill>(&target, &json!(after)).await? else {
         return Ok(StatusWrite::Nothing);
     };
     context.metrics.wrote("SkillStatus");
-    debug!(skill = %name, %namespace, "status written");
-    let same = Some(version) == skill.metadata.resource_version;
+    debug!(
+        skill = outline.name(),
+        namespace = outline.namespace(),
+        "status written"
+    );
+    let same = Some(version) == outline.meta().resource_version;
     Ok(if same {
         StatusWrite::Nothing
     } else {

@@ -1,25 +1,27 @@
 //! The status of a skill from what was made of it. Pure.
 
 use k8s_openapi::jiff::Timestamp;
+use knack_api::SkillStatus;
 use knack_api::skill_status::{ArtifactStatus, ConfigMapStatus, InputStatus, TokenStatus, ToolStatus};
-use knack_api::{Skill, SkillStatus};
 use knack_skill::risk::Risk;
 use knack_skill::texts;
-use kube::ResourceExt as _;
+use knack_vocabulary::ANNOTATION_REQUESTED_AT;
+use kube::core::ObjectMeta;
 
 use super::super::conditions::{Verdict, VerdictState, conditions, cut};
 use super::super::reason::Reason;
 use super::super::settings::DESCRIPTION_MAX;
 use super::deliver::Delivery;
-use super::judge::{JUDGE, JudgedSkill};
+use super::judge::{JUDGE, ValidatedSkill};
+use super::outline::Outline;
 use super::verdicts::Verdicts;
 
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 
 /// A skill's status without conditions and runtimes.
-pub(super) fn content(judged: &JudgedSkill, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
-    let (skill, artifact) = (&judged.skill, &judged.artifact);
+pub(super) fn content(validated: &ValidatedSkill, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
+    let (skill, artifact) = (validated.skill(), validated.artifact());
     let tools = skill.tools.iter().take(64).map(|tool| ToolStatus {
         name: cut(&tool.name, 64),
         path: tool
@@ -50,12 +52,17 @@ pub(super) fn content(judged: &JudgedSkill, config_maps: Vec<ConfigMapStatus>) -
         tools: tools.collect(),
         inputs: inputs.collect(),
         ids: skill.ids.clone(),
-        packages: judged.packages.clone(),
+        packages: validated.packages().cloned(),
         tokens: Some(TokenStatus {
             listing: number(texts::tokens(skill.id.name.len() + skill.description.len())),
             body: number(texts::tokens(skill.body.len())),
         }),
-        ..SkillStatus::default()
+        // Of each look, not of the content: `status` sets them. Without a rest, so that a new member is no oversight.
+        observed_generation: None,
+        last_handled_reconcile_at: None,
+        conditions: Vec::new(),
+        earlier: Vec::new(),
+        runtimes: Vec::new(),
     }
 }
 
@@ -64,8 +71,8 @@ fn number(value: usize) -> i64 {
 }
 
 /// How a delivered skill reads.
-pub(super) fn delivered(judged: &JudgedSkill, made: &Delivery) -> Verdict {
-    let artifact = &judged.artifact;
+pub(super) fn delivered(validated: &ValidatedSkill, made: &Delivery) -> Verdict {
+    let (artifact, warnings) = (validated.artifact(), validated.warnings());
     let mut message = format!(
         "revision {} delivered: {} files, {} bytes",
         artifact.revision, artifact.file_count, artifact.size
@@ -73,10 +80,10 @@ pub(super) fn delivered(judged: &JudgedSkill, made: &Delivery) -> Verdict {
     if !made.replaced.is_empty() {
         message.push_str(&format!("; {}", replaced(&made.replaced).message));
     }
-    if !judged.warnings.is_empty() {
-        let shown: Vec<_> = judged.warnings.iter().take(WARNINGS_MAX).cloned().collect();
-        message.push_str(&format!("; {} warnings: {}", judged.warnings.len(), shown.join("; ")));
-        if judged.warnings.len() > WARNINGS_MAX {
+    if !warnings.is_empty() {
+        let shown: Vec<_> = warnings.iter().take(WARNINGS_MAX).cloned().collect();
+        message.push_str(&format!("; {} warnings: {}", warnings.len(), shown.join("; ")));
+        if warnings.len() > WARNINGS_MAX {
             message.push_str("; `knack skill validate` lists all");
         }
     }
@@ -108,27 +115,58 @@ pub(super) fn with_last_good(mut verdict: Verdict, before: &SkillStatus) -> Verd
 
 /// The whole status: new content, or the last good one; conditions; what runtimes say.
 pub(super) fn status(
-    skill: &Skill,
+    outline: &Outline,
     content: Option<SkillStatus>,
     verdict: &Verdict,
     verdicts: &Verdicts,
     now: Timestamp,
 ) -> SkillStatus {
-    let before = skill.status.clone().unwrap_or_default();
-    let generation = skill.metadata.generation.unwrap_or_default();
-    let conditions = conditions(&before.conditions, generation, verdict, Some(&verdicts.acceptance), now);
+    let before = outline.before();
+    let generation = outline.meta().generation.unwrap_or_default();
+    let made = conditions(&before.conditions, generation, verdict, Some(&verdicts.acceptance), now);
+    // Without a rest: whether a new member is of the content, or of each look, is decided here.
+    let SkillStatus {
+        observed_generation: _,
+        last_handled_reconcile_at: _,
+        conditions: _,
+        name,
+        description,
+        version,
+        activation,
+        artifact,
+        config_maps,
+        judged_by,
+        tools,
+        inputs,
+        ids,
+        tokens,
+        packages,
+        earlier: _,
+        runtimes: _,
+    } = content.unwrap_or_else(|| before.clone());
     SkillStatus {
         observed_generation: Some(generation),
-        last_handled_reconcile_at: requested_at(skill),
-        conditions,
-        runtimes: verdicts.listed.clone(),
+        last_handled_reconcile_at: requested_at(outline.meta()),
+        conditions: made,
+        name,
+        description,
+        version,
+        activation,
+        artifact,
+        config_maps,
+        judged_by,
+        tools,
+        inputs,
+        ids,
+        tokens,
+        packages,
         earlier: verdicts.earlier.clone(),
-        ..content.unwrap_or(before)
+        runtimes: verdicts.listed.clone(),
     }
 }
 
 /// The value of the annotation that requests a reconcile, cut to what status holds.
-pub(super) fn requested_at(skill: &Skill) -> Option<String> {
-    let value = skill.annotations().get(knack_vocabulary::ANNOTATION_REQUESTED_AT)?;
-    Some(cut(value, 256))
+pub(super) fn requested_at(meta: &ObjectMeta) -> Option<String> {
+    let annotations = meta.annotations.as_ref()?;
+    Some(cut(annotations.get(ANNOTATION_REQUESTED_AT)?, 256))
 }

@@ -8,8 +8,10 @@ use super::super::conditions::{Acceptance, cut};
 use super::super::context::Context;
 use super::super::reason::{Reason, verdict_word};
 use super::super::world::decoded;
+use super::outline::Outline;
 use crate::selection::{
-    Caller, EarlierState, Revision, Scope, Selected, earlier_state, environment, packages, reaches, retained, select,
+    Caller, EarlierState, Revision, Scope, Selected, earlier_state, environment, newest_version, packages, reaches,
+    retained, select, version_matches,
 };
 
 /// Most characters of what a status says of packages.
@@ -29,15 +31,13 @@ pub(super) struct Verdicts {
 }
 
 /// Asks every runtime about a skill as it would be with a status.
-pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -> Verdicts {
-    let mut candidate = skill.clone();
-    candidate.status = Some(status.clone());
-    let name = skill.name_any();
-    let namesakes = context.world.namesakes(&name);
+pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatus) -> Verdicts {
+    let candidate = outline.with_status(status.clone());
+    let namesakes = context.world.namesakes(outline.name());
     let others: Vec<&Skill> = namesakes
         .iter()
         .filter_map(|other| decoded(other))
-        .filter(|other| other.metadata.uid != skill.metadata.uid)
+        .filter(|other| other.metadata.uid != candidate.metadata.uid)
         .collect();
     let namespaces = context.world.namespace_labels();
     let environments = context.environments();
@@ -45,19 +45,18 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
     let mut first_refusal = None;
     let (mut accepted_by, mut history) = (0_usize, None);
     let mut states = vec![EarlierState::Useless; status.earlier.len()];
-    let own = skill.namespace().unwrap_or_default();
     for runtime in context.world.runtimes().iter() {
         let Ok(runtime) = &runtime.0 else { continue };
         let (runtime_namespace, runtime_name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
         let scope = context.scope(&namespaces, environments.as_deref(), &runtime_namespace, &runtime_name);
-        if !reaches(runtime, &scope, &own) {
+        if !reaches(runtime, &scope, outline.namespace()) {
             continue;
         }
         let candidates = others.iter().copied().chain([&candidate]);
         let selected = select(runtime, &scope, Caller::All, candidates);
         let Some(item) = selected
             .iter()
-            .find(|item| item.skill.metadata.uid == skill.metadata.uid)
+            .find(|item| item.skill.metadata.uid == candidate.metadata.uid)
         else {
             continue;
         };
@@ -70,7 +69,7 @@ pub(super) fn verdicts(context: &Context, skill: &Skill, status: &SkillStatus) -
         }
         listed.push(runtime_verdict(runtime, item, &scope));
         for (known, earlier) in states.iter_mut().zip(&status.earlier) {
-            *known = (*known).max(earlier_state_at(runtime, item, earlier, &scope));
+            *known = (*known).max(earlier_state(runtime, item, earlier, &scope));
         }
     }
     listed.truncate(STATUS_RUNTIMES_MAX);
@@ -99,40 +98,23 @@ fn runtime_verdict(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_
     }
 }
 
-/// The state of the packages of the newest revision, and the packages of runs of the one in service.
+/// The state of the packages of the newest revision, and the packages of runs of the one in service. Of a revision that the pin
+/// does not take nothing is built, so the state is that of the one in service.
 fn packages_status(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> Option<RuntimePackagesStatus> {
     let newest = Revision::newest(item.skill);
-    let served = item
-        .earlier
-        .map_or(newest, |earlier| Revision::earlier(item.skill, earlier));
-    let given = environment(runtime, served, scope).ok().flatten();
-    packages(runtime, newest, scope).map(|verdict| RuntimePackagesStatus {
+    let earlier = item.earlier.map(|earlier| Revision::earlier(item.skill, earlier));
+    let judged = if version_matches(item.pin, newest_version(item.skill)) {
+        newest
+    } else {
+        earlier?
+    };
+    let given = environment(runtime, earlier.unwrap_or(newest), scope).ok().flatten();
+    packages(runtime, judged, scope).map(|verdict| RuntimePackagesStatus {
         state: verdict.state.to_string(),
         message: cut(&verdict.message, PACKAGES_MESSAGE_MAX),
         source: verdict.given.map(str::to_owned),
         environment: given.map(|given| given.image.clone()),
     })
-}
-
-fn earlier_state_at(
-    runtime: &SkillRuntime,
-    item: &Selected<'_>,
-    earlier: &EarlierRevision,
-    scope: &Scope<'_>,
-) -> EarlierState {
-    let is_in_service = item.earlier.is_some_and(|served| served.revision == earlier.revision);
-    let refused = match (&item.accepted, item.earlier) {
-        (Err(rejection), _) => Some(rejection.reason),
-        // A newer one of the earlier revisions serves; this one is not needed.
-        (Ok(_), _) => None,
-    };
-    earlier_state(
-        runtime,
-        Revision::earlier(item.skill, earlier),
-        scope,
-        is_in_service,
-        refused,
-    )
 }
 
 fn acceptance(accepted_by: usize, first_refusal: Option<String>) -> Acceptance {

@@ -24,7 +24,7 @@ use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, Granted};
 use crate::hub::trace::ExecutionTrace;
 use crate::jobs::{JobExecutor, JobRequest};
-use crate::selection::{Revision, Scope};
+use crate::selection::{Rejection, Revision, Scope};
 
 /// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind
 /// loses live output, never the result.
@@ -165,10 +165,9 @@ fn executor(state: &HubState, granted: &Granted) -> Result<Arc<JobExecutor>, Pro
         ))
         .retry_after(WAITS_FOR_A_PERSON));
     }
-    let is_suspended = granted.runtime.spec.suspend;
-    state.executors.serving(&granted.runtime).map_err(|why| {
+    state.executors.serving(&granted.runtime).map_err(|stop| {
         // The controller judges an edit within a second; a suspension need not be faster.
-        unavailable(why).retry_after(if is_suspended { WAITS_FOR_A_PERSON } else { 1 })
+        unavailable(stop.why).retry_after(if stop.is_suspended { WAITS_FOR_A_PERSON } else { 1 })
     })
 }
 
@@ -258,14 +257,19 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
         image: loaded.sandbox.image.as_deref(),
         image_name: loaded.sandbox.image_name.as_deref(),
     };
-    let packages = state.views.environment(&granted.name, revision).map_err(|rejection| {
+    let not_run = |rejection: Rejection| {
         let name = format!("{}/{}", skill.namespace, skill.name);
         let why = rejection.message;
         let text = format!(
             "skill {name} has changed, and the revision that you loaded is not run any more: {why}; load it again"
         );
         Problem::new(ProblemCode::NotFound, text)
-    })?;
+    };
+    let (views, version) = (&state.views, loaded.version.as_deref());
+    if let Some(rejection) = views.version_refusal(&granted.name, skill, version) {
+        return Err(not_run(rejection));
+    }
+    let packages = views.environment(&granted.name, revision).map_err(not_run)?;
     Ok(Mounted {
         skill: Arc::clone(loaded),
         revision: content.summary.in_service.revision.clone(),

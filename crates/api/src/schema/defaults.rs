@@ -7,7 +7,7 @@ use knack_vocabulary::defaults as value;
 use serde_json::{Value, json};
 
 use crate::runtime_sandbox::{Enforcement, LandlockDemand, LogsMode, ModelCode};
-use crate::skill_runtime::SkillRuntimeSpec;
+use crate::skill_runtime::{AllowedPackages, SkillRuntimeSpec};
 
 /// Path below the schema's root, and the default, of a kind's fields.
 pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
@@ -35,6 +35,7 @@ pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
             "spec.concurrency.queueTimeoutSeconds",
             json!(value::QUEUE_TIMEOUT.as_secs()),
         ),
+        ("spec.packages.allowed", json!(AllowedPackages::default())),
         ("spec.packages.requireLock", json!(false)),
         ("spec.packages.standard", json!(false)),
         ("spec.warmPool.replicas", json!(value::WARM_REPLICAS)),

@@ -54,6 +54,9 @@ const IMAGE_NAME_TEXT: &str = "an image name must consist of lower-case letters,
 const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
 const NODE_PACKAGE: &str = "self.matches('^(@[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9_~-][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=|*+._ -]*|@npm:[A-Za-z0-9^~<>=|*+._ @/-]*)?$')";
 const PACKAGE_VERSIONS: &str = "self.matches('^[A-Za-z0-9][A-Za-z0-9._-]* *[<>=!~]=?[^@/:]*$')";
+/// What [`knack_skill::semver::satisfies`] reads, with numbers that fit, and without `latest`.
+pub(super) const PIN_VERSION: &str = "self.matches('^(([~^]|[<>]=?)[0-9]{1,9}([.][0-9]{1,9}){0,2}|(==)?[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}|[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}[-+][0-9A-Za-z.+-]+)$')";
+const PIN_VERSION_TEXT: &str = "version must be a version or a constraint on it, such as 1.2.0, ^1, ~1.2 or >=1; a pin names one object, so latest does not apply";
 const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
 const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.kubernetes.io/, job-name, controller-uid or AppArmor: they belong to Knack and Kubernetes";
 
@@ -249,6 +252,11 @@ pub const RULES: &[Rule] = &[
         "url must not hold credentials: objects are read by many",
     ),
     runtime(
+        "spec.packages",
+        "!has(self.allowed) || self.allowed != 'None' || !has(self.standard) || !self.standard",
+        "packages.standard needs packages.allowed Standard or Declared: None allows no packages",
+    ),
+    runtime(
         "spec.packages.constraints[]",
         PACKAGE_VERSIONS,
         "packages.constraints must be package names with version specifiers, such as mcp<2",
@@ -264,6 +272,7 @@ pub const RULES: &[Rule] = &[
         "self.matches('^([a-z0-9]([a-z0-9-]*[a-z0-9])?/)?[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",
         "skills must be name or namespace/name",
     ),
+    runtime("spec.skillSelector.skills[].version", PIN_VERSION, PIN_VERSION_TEXT),
     runtime(
         "spec.skillSelector.skills[].config[]",
         "has(self.value) != has(self.valueFrom)",

@@ -185,3 +185,44 @@ fn the_definition_refuses_the_names_that_are_never_granted_and_no_other() {
         assert_eq!(never.is_match(&name), grantable(&name).is_err(), "{name}");
     }
 }
+
+#[test]
+fn the_definition_takes_the_versions_of_pins_that_the_code_reads() {
+    use knack_skill::semver::satisfies;
+
+    let pattern = rules::PIN_VERSION
+        .strip_prefix("self.matches('")
+        .and_then(|rest| rest.strip_suffix("')"));
+    let takes = regex::Regex::new(pattern.unwrap()).unwrap();
+    for (wanted, version) in [
+        ("1.2.0", "1.2.0"),
+        ("==1.2.0", "1.2.0"),
+        ("^1", "1.2.0"),
+        ("~1.2", "1.2.0"),
+        (">1.1.0", "1.2.0"),
+        (">=1", "1.2.0"),
+        ("<2", "1.2.0"),
+        ("<=1.2", "1.2.0"),
+        ("2.0.0-rc.1", "2.0.0-rc.1"),
+        ("999999999.0.0", "999999999.0.0"),
+    ] {
+        assert!(takes.is_match(wanted) && satisfies(version, wanted), "{wanted}");
+    }
+    for wanted in [
+        "",
+        "latest",
+        "1",
+        "1.2",
+        "==1",
+        "^",
+        "^1.0.0-beta.1",
+        "==2.0.0-rc.1",
+        ">=1 <2",
+        "1.2.0.0",
+        "v1.2.0",
+        "99999999999999999999.0.0",
+        "1.2.0\n",
+    ] {
+        assert!(!takes.is_match(wanted), "{wanted:?}");
+    }
+}

@@ -83,7 +83,7 @@ impl RemoteExecutor {
         cancel: &CancellationToken,
         show: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
-        let mut body = self.body(request, show.is_some(), PROTOCOL)?;
+        let body = self.body(request, show.is_some(), PROTOCOL)?;
         let deadline = Instant::now() + request.limits.timeout + BEYOND_THE_LIMIT;
         let mut abandoned = Abandoned {
             client: &self.client,
@@ -91,58 +91,67 @@ impl RemoteExecutor {
             path: self.path(request.id),
             armed: true,
         };
-        let work = async {
-            let mut shown = ShownOutput::new(show);
-            let (mut tries, mut wait) = (Tries::default(), WAIT_FIRST);
-            let mut stated = PROTOCOL;
-            let mut posts = 0_u32;
-            loop {
-                posts += 1;
-                let next = match self.once(request, body.clone(), &mut shown).await {
-                    Ok(result) => return Ok(result),
-                    Err(error) => match older(&error, stated) {
-                        // A hub that is not upgraded yet, while gateways are.
-                        Some(protocol) => {
-                            stated = protocol;
-                            body = self.body(request, show.is_some(), protocol)?;
-                            Next::Now
-                        }
-                        None => self.judge(error, &mut tries),
-                    },
-                };
-                let pause = match next {
-                    // A replica with another clock. A caller makes a new id of one that is invalid so; this one may have run.
-                    Next::Over(ExecutionError::Invalid(why))
-                        if posts > 1 && RecordSettings::is_ahead(request.id, self.client.now()) =>
-                    {
-                        tracing::warn!(id = %request.id, %why, "an execution is given up: an earlier try may have run");
-                        return Err(ExecutionError::Gone);
-                    }
-                    Next::Over(error) => return Err(error),
-                    Next::Now => continue,
-                    Next::After(pause) => pause,
-                    Next::Wait(why) => {
-                        shown.report(Progress::Again(why));
-                        let pause = wait;
-                        wait = (wait * 2).min(WAIT_MAX);
-                        jitter(pause)
-                    }
-                };
-                if Instant::now() + pause >= deadline {
-                    return Err(ExecutionError::Unavailable(Missing::new(
-                        "the hub that runs code did not answer in time",
-                        "try again later",
-                    )));
-                }
-                tokio::time::sleep(pause).await;
-            }
-        };
+        let work = self.ask_until_over(request, body, show, deadline);
         let outcome = tokio::select! {
             outcome = work => outcome,
             () = cancel.cancelled() => return Err(ExecutionError::Cancelled),
         };
         abandoned.armed = false;
         outcome
+    }
+
+    /// Asks with one id until the execution is over, or its time is.
+    async fn ask_until_over(
+        &self,
+        request: &ExecutionRequest,
+        mut body: Bytes,
+        show: Option<&(dyn Fn(Progress) + Send + Sync)>,
+        deadline: Instant,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        let mut shown = ShownOutput::new(show);
+        let (mut tries, mut wait) = (Tries::default(), WAIT_FIRST);
+        let mut stated = PROTOCOL;
+        let mut posts = 0_u32;
+        loop {
+            posts += 1;
+            let next = match self.once(request, body.clone(), &mut shown).await {
+                Ok(result) => return Ok(result),
+                Err(error) => match older(&error, stated) {
+                    // A hub that is not upgraded yet, while gateways are.
+                    Some(protocol) => {
+                        stated = protocol;
+                        body = self.body(request, show.is_some(), protocol)?;
+                        Next::Now
+                    }
+                    None => self.judge(error, &mut tries),
+                },
+            };
+            let pause = match next {
+                // A replica with another clock. A caller makes a new id of one that is invalid so; this one may have run.
+                Next::Over(ExecutionError::Invalid(why))
+                    if posts > 1 && RecordSettings::is_ahead(request.id, self.client.now()) =>
+                {
+                    tracing::warn!(id = %request.id, %why, "an execution is given up: an earlier try may have run");
+                    return Err(ExecutionError::Gone);
+                }
+                Next::Over(error) => return Err(error),
+                Next::Now => continue,
+                Next::After(pause) => pause,
+                Next::Wait(why) => {
+                    shown.report(Progress::Again(why));
+                    let pause = wait;
+                    wait = (wait * 2).min(WAIT_MAX);
+                    jitter(pause)
+                }
+            };
+            if Instant::now() + pause >= deadline {
+                return Err(ExecutionError::Unavailable(Missing::new(
+                    "the hub that runs code did not answer in time",
+                    "try again later",
+                )));
+            }
+            tokio::time::sleep(pause).await;
+        }
     }
 
     fn body(&self, request: &ExecutionRequest, live: bool, protocol: u32) -> Result<Bytes, ExecutionError> {

@@ -13,6 +13,7 @@
     reason = "a test program: a failure is a panic, and times are printed"
 )]
 
+mod document_skills;
 mod sandbox;
 
 use std::collections::BTreeMap;

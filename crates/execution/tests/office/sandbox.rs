@@ -25,7 +25,8 @@ pub(crate) struct Told {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) millis: u64,
-    files: BTreeMap<String, Vec<u8>>,
+    /// What it has left or changed, by path.
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Told {
@@ -38,41 +39,45 @@ impl Told {
     }
 }
 
+/// What a run has besides the image.
+#[derive(Default)]
+pub(crate) struct Around<'a> {
+    /// Files below `skills/`.
+    pub(crate) skills: Vec<(String, Vec<u8>)>,
+    /// An environment of packages, at the path that it was built for.
+    pub(crate) packages: Option<&'a str>,
+}
+
 /// Runs a program of the image with these files beside it.
 pub(crate) fn command(argv: &[&str], inputs: &[(&str, &[u8])]) -> Told {
+    command_in(&Around::default(), argv, inputs)
+}
+
+/// Runs a program of the image, or of its packages, with a skill and these files beside it.
+pub(crate) fn command_in(around: &Around<'_>, argv: &[&str], inputs: &[(&str, &[u8])]) -> Told {
     let argv = argv.iter().map(|&word| word.to_owned()).collect();
-    run(Program::Command { argv }, inputs)
+    run(around, Program::Command { argv }, inputs)
 }
 
 /// Runs a text as Python.
 pub(crate) fn python(source: &str) -> Told {
     let source = source.to_owned();
-    run(
-        Program::Code {
-            language: Language::Python,
-            source,
-            arguments: Vec::new(),
-        },
-        &[],
-    )
+    let program = Program::Code {
+        language: Language::Python,
+        source,
+        arguments: Vec::new(),
+    };
+    run(&Around::default(), program, &[])
 }
 
-fn run(program: Program, inputs: &[(&str, &[u8])]) -> Told {
-    let mut runner = Runner::boot();
-    runner.send(&ToRunner::Start(start(&program)));
+fn run(around: &Around<'_>, program: Program, inputs: &[(&str, &[u8])]) -> Told {
+    let mut runner = Runner::boot(around.packages);
+    runner.send(&ToRunner::Start(start(&program, around.packages)));
+    for (path, bytes) in &around.skills {
+        runner.stage(Area::Skills, path, bytes);
+    }
     for (path, bytes) in inputs {
-        for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
-            let file = StagedFile {
-                path: (*path).to_owned(),
-                data: Data::from(piece),
-                append: index > 0,
-                executable: false,
-            };
-            runner.send(&ToRunner::Files(Files {
-                area: Area::Work,
-                files: vec![file],
-            }));
-        }
+        runner.stage(Area::Work, path, bytes);
     }
     runner.send(&ToRunner::Run(Run {
         id: "office".to_owned(),
@@ -87,8 +92,14 @@ fn run(program: Program, inputs: &[(&str, &[u8])]) -> Told {
 }
 
 /// The sandbox of a pod: `src/jobs/start.rs` has the same paths and words.
-fn start(program: &Program) -> Start {
-    let Grants { read, execute, write } = image_grants();
+fn start(program: &Program, packages: Option<&str>) -> Start {
+    let Grants {
+        read,
+        mut execute,
+        write,
+    } = image_grants();
+    execute.extend(packages.map(PathBuf::from));
+    let path = packages.map(|home| format!("{home}/bin:")).unwrap_or_default() + "/usr/local/bin:/usr/bin:/bin";
     let texts = |paths: Vec<PathBuf>| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     Start {
         directory: "/work/run".to_owned(),
@@ -102,7 +113,7 @@ fn start(program: &Program) -> Start {
         write: texts(write),
         landlock: Landlock::Required,
         identity: None,
-        environment: base_environment("/usr/local/bin:/usr/bin:/bin"),
+        environment: base_environment(&path),
         inherit: Vec::new(),
         limits: Limits {
             timeout_ms: Some(TIMEOUT_MS),
@@ -125,11 +136,12 @@ struct Runner {
 }
 
 impl Runner {
-    fn boot() -> Self {
+    fn boot(packages: Option<&str>) -> Self {
         let root = std::env::var("KNACK_OFFICE_ROOT").expect("KNACK_OFFICE_ROOT: the image as a folder");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/office/pod.sh");
         let child = Command::new(script)
             .args([&root, UID])
+            .args(packages)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -146,6 +158,28 @@ impl Runner {
     fn send(&mut self, frame: &ToRunner) {
         let line = self.link.encode(frame);
         self.write(&line);
+    }
+
+    /// One file, in pieces; an empty one is a piece too.
+    fn stage(&mut self, area: Area, path: &str, bytes: &[u8]) {
+        let mut rest = bytes;
+        loop {
+            let (piece, after) = rest.split_at(rest.len().min(PIECE_BYTES));
+            let file = StagedFile {
+                path: path.to_owned(),
+                data: Data::from(piece),
+                append: rest.len() < bytes.len(),
+                executable: false,
+            };
+            self.send(&ToRunner::Files(Files {
+                area,
+                files: vec![file],
+            }));
+            rest = after;
+            if rest.is_empty() {
+                return;
+            }
+        }
     }
 
     fn write(&mut self, line: &[u8]) {

@@ -5,6 +5,4 @@ mod document;
 mod operations;
 
 pub use document::{AgentFlowSkill, Frontmatter, MAX_CONTENT_BYTES, ModelConfig, check_size, parse, read};
-pub use operations::{
-    ApiError, Existing, Status, check_placeholders, create, get, list, parse_create_body, parse_run_body, update,
-};
+pub use operations::{ApiError, Status, check_placeholders, create, get, list, parse_create_body, update};

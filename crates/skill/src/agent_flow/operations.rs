@@ -1,6 +1,6 @@
 //! Create, read, update and list as decisions over values: what is stored, or which error is answered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
@@ -18,17 +18,6 @@ pub enum Status {
     NotFound,
     /// 409.
     Conflict,
-}
-
-impl Status {
-    /// The HTTP status code.
-    pub fn code(self) -> u16 {
-        match self {
-            Self::Invalid => 400,
-            Self::NotFound => 404,
-            Self::Conflict => 409,
-        }
-    }
 }
 
 /// An operation that failed: body `{"detail": {"field", "message"}}`.
@@ -54,11 +43,6 @@ impl ApiError {
             names: Vec::new(),
         }
     }
-
-    /// The answer's JSON body.
-    pub fn body(&self) -> Value {
-        serde_json::json!({"detail": {"field": self.field, "message": self.message}})
-    }
 }
 
 impl From<Finding> for ApiError {
@@ -67,44 +51,24 @@ impl From<Finding> for ApiError {
     }
 }
 
-/// The content of a folder of the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
-    /// A skill.
-    Skill,
-    /// A folder without SKILL.md.
-    EmptyFolder,
-}
-
-/// The skill that a create stores. `existing` holds the folder names of the store.
+/// The skill that a create stores. `taken`: the skill that has this name already, in whatever case.
 pub fn create(
     name: &str,
     content: &str,
     user_id: Option<&str>,
-    existing: &BTreeMap<String, Existing>,
+    taken: Option<&str>,
 ) -> Result<AgentFlowSkill, ApiError> {
     check_name(name)?;
     check_size(content)?;
-    let lower = name.to_lowercase();
-    let skill = existing
-        .iter()
-        .find(|(folder, what)| **what == Existing::Skill && folder.to_lowercase() == lower);
-    if let Some((folder, _)) = skill {
+    if let Some(taken) = taken {
         let message =
-            format!("Skill name '{name}' conflicts with existing skill '{folder}' (names are case-insensitive)");
+            format!("Skill name '{name}' conflicts with existing skill '{taken}' (names are case-insensitive)");
         return Err(ApiError::new(Status::Conflict, "name", message));
     }
     let frontmatter = parse(content)?;
     // A key that is there, even empty, is the author's word.
     let has_owner = frontmatter.members.contains_key("user_id");
     let mut skill = checked(name, frontmatter)?;
-    if existing.contains_key(name) {
-        return Err(ApiError::new(
-            Status::Conflict,
-            "name",
-            format!("Skill '{name}' already exists"),
-        ));
-    }
     if !has_owner {
         skill.user_id = user_id.filter(|user| !user.is_empty()).map(str::to_owned);
     }
@@ -133,13 +97,12 @@ pub fn get(name: &str, content: Option<&str>) -> Result<AgentFlowSkill, ApiError
     build(name, frontmatter)
 }
 
-/// Names that a user sees, newest update first. `stored` is in the order of updates, newest last; no user means an
-/// administrator, who sees all. Unreadable skills are left out.
-pub fn list<'a>(stored: impl IntoIterator<Item = (&'a str, &'a str)>, user_id: Option<&str>) -> Vec<String> {
+/// Names that a user sees, newest update first. `stored` is in the order of updates, newest last. Unreadable skills are left out.
+pub fn list<'a>(stored: impl IntoIterator<Item = (&'a str, &'a str)>, user_id: &str) -> Vec<String> {
     let mut names: Vec<String> = stored
         .into_iter()
         .filter_map(|(folder, content)| get(folder, Some(content)).ok())
-        .filter(|skill| user_id.is_none_or(|user| skill.user_id.as_deref() == Some(user)))
+        .filter(|skill| skill.user_id.as_deref() == Some(user_id))
         .map(|skill| skill.name)
         .collect();
     names.reverse();
@@ -177,21 +140,6 @@ pub fn parse_create_body(body: &Value) -> Result<(&str, &str), ApiError> {
         return Err(ApiError::new(Status::Invalid, "content", "Skill content is empty"));
     }
     Ok((name, content))
-}
-
-/// Input values of a run body; they must be text.
-pub fn parse_run_body(body: &Value) -> Result<BTreeMap<String, String>, ApiError> {
-    let invalid = |field: &str, message: &str| ApiError::new(Status::Invalid, field, message);
-    let inputs = match body.get("inputs") {
-        None | Some(Value::Null) => return Ok(BTreeMap::new()),
-        Some(Value::Object(inputs)) => inputs,
-        Some(_) => return Err(invalid("inputs", "inputs must be a mapping of names to texts")),
-    };
-    let pairs = inputs.iter().map(|(name, value)| match value.as_str() {
-        Some(text) => Ok((name.clone(), text.to_owned())),
-        None => Err(invalid(&format!("inputs.{name}"), "an input value must be text")),
-    });
-    pairs.collect()
 }
 
 fn check_name(name: &str) -> Result<(), ApiError> {
@@ -241,7 +189,7 @@ mod tests {
     #[test]
     fn an_undeclared_placeholder_is_refused_on_create_but_not_on_get() {
         let content = "---\nname: a\n---\n{{my-var}}";
-        let error = create("a", content, None, &BTreeMap::new()).unwrap_err();
+        let error = create("a", content, None, None).unwrap_err();
         assert_eq!(
             (error.field.as_str(), error.names.as_slice()),
             ("prompt", ["my-var".to_owned()].as_slice())
@@ -250,22 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_a_skill_is_a_conflict_too() {
-        let existing = BTreeMap::from([("a".to_owned(), Existing::EmptyFolder)]);
-        let error = create("a", "---\nname: a\n---\nB", None, &existing).unwrap_err();
-        assert_eq!(error.status, Status::Conflict);
-    }
-
-    #[test]
     fn the_owner_is_set_once() {
-        let create = |content: &str| create("a", content, Some("7"), &BTreeMap::new()).unwrap().user_id;
+        let create = |content: &str| create("a", content, Some("7"), None).unwrap().user_id;
         assert_eq!(create("---\nname: a\n---\nB").as_deref(), Some("7"));
         assert_eq!(create("---\nname: a\nuser_id: '8'\n---\nB").as_deref(), Some("8"));
-    }
-
-    #[test]
-    fn run_values_must_be_text() {
-        let error = parse_run_body(&serde_json::json!({"inputs": {"a": 5}})).unwrap_err();
-        assert_eq!(error.field, "inputs.a");
     }
 }

@@ -77,67 +77,67 @@ pub enum Clash {
     },
 }
 
+/// `namespace/name`.
+fn full(skill: &SkillRef) -> String {
+    format!("{}/{}", skill.namespace, skill.name)
+}
+
+fn all(skills: &[SkillRef]) -> String {
+    skills.iter().map(full).collect::<Vec<_>>().join(", ")
+}
+
+/// Says how the values of Secrets are given without a cluster.
+fn elsewhere(skill: &str, names: &[String], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let name = names.first().map_or("", String::as_str);
+    write!(
+        f,
+        "the configuration {} of skill {skill} is taken from Secrets, which exist only on a cluster: calls that need it fail; give it with --set-env {skill}.{name}=VARIABLE, or --set",
+        names.join(", ")
+    )
+}
+
 impl fmt::Display for Clash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name { name, skills } => {
-                let all: Vec<String> = skills
-                    .iter()
-                    .map(|skill| format!("{}/{}", skill.namespace, skill.name))
-                    .collect();
-                write!(f, "several skills are named \"{name}\": models see {}", all.join(", "))
+                write!(f, "several skills are named \"{name}\": models see {}", all(skills))
             }
-            Self::Id { id, skills } => {
-                let all: Vec<String> = skills
-                    .iter()
-                    .map(|skill| format!("{}/{}", skill.namespace, skill.name))
-                    .collect();
-                write!(
-                    f,
-                    "the id \"{id}\" of {} is taken by another skill; requests cannot name a skill by it",
-                    all.join(", ")
-                )
-            }
+            Self::Id { id, skills } => write!(
+                f,
+                "the id \"{id}\" of {} is taken by another skill; requests cannot name a skill by it",
+                all(skills)
+            ),
             Self::Twice(skill) => {
                 write!(
                     f,
-                    "skill {}/{} is defined twice; the first one is served; remove the other",
-                    skill.namespace, skill.name
+                    "skill {} is defined twice; the first one is served; remove the other",
+                    full(skill)
                 )
             }
             Self::Tool { skill, tool, wire_name } => write!(
                 f,
-                "tool \"{tool}\" of skill {}/{} is called {wire_name}, because its plain name is taken or too long",
-                skill.namespace, skill.name
+                "tool \"{tool}\" of skill {} is called {wire_name}, because its plain name is taken or too long",
+                full(skill)
             ),
             Self::Config { skill, tool, why } => write!(
                 f,
-                "tool \"{tool}\" of skill {}/{} is not offered: in its configuration, {why}; give values in config of the skill's pin, or with --set",
-                skill.namespace, skill.name
+                "tool \"{tool}\" of skill {} is not offered: in its configuration, {why}; give values in config of the skill's pin, or with --set",
+                full(skill)
             ),
             Self::ConfigUnknown { skill, names } => write!(
                 f,
-                "no tool of skill {}/{} declares the configuration {}; it has no effect, correct its name",
-                skill.namespace,
-                skill.name,
+                "no tool of skill {} declares the configuration {}; it has no effect, correct its name",
+                full(skill),
                 names.join(", ")
             ),
             Self::ConfigPlain { skill, names } => write!(
                 f,
-                "the configuration {} of skill {}/{} is a secret and is given in plain text; \
+                "the configuration {} of skill {} is a secret and is given in plain text; \
                  give it by valueFrom.secretKeyRef on a cluster, and with --set-env here",
                 names.join(", "),
-                skill.namespace,
-                skill.name
+                full(skill)
             ),
-            Self::ConfigElsewhere { skill, names } => {
-                let (skill, name) = (&skill.name, names.first().map_or("", String::as_str));
-                write!(
-                    f,
-                    "the configuration {} of skill {skill} is taken from Secrets, which exist only on a cluster: calls that need it fail; give it with --set-env {skill}.{name}=VARIABLE, or --set",
-                    names.join(", ")
-                )
-            }
+            Self::ConfigElsewhere { skill, names } => elsewhere(&skill.name, names, f),
             Self::Risk {
                 skill,
                 tool,
@@ -145,10 +145,9 @@ impl fmt::Display for Clash {
                 max_risk,
             } => write!(
                 f,
-                "tool \"{tool}\" of skill {}/{} is not offered: its risk is {}, and the runtime runs tools up to {}; \
+                "tool \"{tool}\" of skill {} is not offered: its risk is {}, and the runtime runs tools up to {}; \
                  raise spec.maxRisk, or leave the tool out",
-                skill.namespace,
-                skill.name,
+                full(skill),
                 risk.as_str(),
                 max_risk.as_str()
             ),

@@ -33,6 +33,8 @@ pub struct Pin {
     pub mode: Option<ActivationMode>,
     /// Values for the skill's template inputs.
     pub inputs: BTreeMap<String, String>,
+    /// The version that the skill must have, for who chooses among sources. `None`: any, or the hub has chosen.
+    pub version: Option<String>,
 }
 
 /// The runtime's side of a catalog. There is no `Default`: every member is a decision of the caller.

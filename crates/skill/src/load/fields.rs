@@ -57,11 +57,7 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
         version,
         dialect: document.dialect,
         activation,
-        tags: tags
-            .iter()
-            .map(|tag| tag.trim().to_lowercase())
-            .filter(|tag| !tag.is_empty())
-            .collect(),
+        tags: comparable(&tags),
         install_count,
         ids,
         inputs,
@@ -83,6 +79,12 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
         problems,
         functions,
     }
+}
+
+/// Tags as they are compared.
+fn comparable(tags: &[String]) -> Vec<String> {
+    let tags = tags.iter().map(|tag| tag.trim().to_lowercase());
+    tags.filter(|tag| !tag.is_empty()).collect()
 }
 
 /// Members that no field of the skill takes.

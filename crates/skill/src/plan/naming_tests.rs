@@ -111,6 +111,7 @@ fn pinned(skill: Skill, inputs: &[(&str, &str)]) -> Catalog {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect(),
+        version: None,
     };
     let settings = crate::catalog::CatalogSettings {
         pins: vec![pin],

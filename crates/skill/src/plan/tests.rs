@@ -420,6 +420,7 @@ fn the_cap_lowers_modes_and_a_pin_may_go_higher() {
             skill: mk_ref("default", "pinned"),
             mode: Some(ActivationMode::Always),
             inputs: [].into(),
+            version: None,
         }],
         ..mk_settings()
     };

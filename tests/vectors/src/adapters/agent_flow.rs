@@ -1,12 +1,14 @@
 //! Adapters of `skillmd.json`: the ops `afl.*` of Agent Flow Lite.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use knack_skill::agent_flow::{self, AgentFlowSkill, ApiError, Existing, Status};
+use http::Method;
+use knack_skill::agent_flow::{self, AgentFlowSkill, ApiError, Status};
 use knack_skill::finding::Finding;
 use knack_skill::names;
 use serde_json::{Map, Value, json};
 
+use super::skills_api::{Api, owner};
 use super::template::input_json;
 use crate::registry::{Failure, Op, Outcome};
 
@@ -27,6 +29,9 @@ pub(crate) const OPS: &[Op] = &[
     Op::new("skillmd", "afl.run_http", run_http),
 ];
 
+/// The API's path.
+const SKILLS: &str = "/api/v1/skills";
+
 fn text<'a>(input: &'a Value, key: &str) -> &'a str {
     input[key].as_str().unwrap_or_default()
 }
@@ -34,11 +39,19 @@ fn text<'a>(input: &'a Value, key: &str) -> &'a str {
 fn failure(error: ApiError) -> Failure {
     let failure = Failure::new(error.message)
         .with("field", error.field)
-        .with("http", error.status.code());
+        .with("http", status_of(error.status));
     if error.names.is_empty() {
         failure
     } else {
         failure.with("names", error.names)
+    }
+}
+
+fn status_of(status: Status) -> u16 {
+    match status {
+        Status::Invalid => 400,
+        Status::NotFound => 404,
+        Status::Conflict => 409,
     }
 }
 
@@ -78,85 +91,129 @@ fn parse(input: &Value) -> Outcome {
     Ok(json!({"frontmatter": parsed.members, "body": parsed.body}))
 }
 
+/// Stores a skill as a program does; the answer is not looked at.
+fn stored(api: &Api, name: &str, content: &str) -> Result<(u16, Value), Failure> {
+    let body = json!({"name": name, "content": content});
+    api.send(Some(&owner()), &Method::POST, SKILLS, body.to_string())
+}
+
+/// The skill of an answer, or what it refuses.
+fn answered((status, body): (u16, Value)) -> Outcome {
+    if status >= 400 {
+        let detail = &body["detail"];
+        let failure = Failure::new(text(detail, "message"));
+        return Err(failure.with("field", text(detail, "field")).with("http", status));
+    }
+    Ok(skill_of(body))
+}
+
+/// The members that cases have: they say nothing of times, and the content is their own.
+fn skill_of(mut body: Value) -> Value {
+    if let Some(members) = body.as_object_mut() {
+        members.retain(|name, _| !["raw_content", "created_at", "updated_at"].contains(&name.as_str()));
+    }
+    body
+}
+
 fn create(input: &Value) -> Outcome {
-    let existing: BTreeMap<String, Existing> = members(&input["existing"])
-        .into_iter()
-        .map(|(folder, _)| match folder.strip_suffix('/') {
-            Some(empty) => (empty.to_owned(), Existing::EmptyFolder),
-            None => (folder, Existing::Skill),
-        })
-        .collect();
-    let user = input["user_id"].as_str();
-    agent_flow::create(text(input, "name"), text(input, "content"), user, &existing)
-        .map(skill_json)
-        .map_err(failure)
+    let (name, content) = (text(input, "name"), text(input, "content"));
+    if let Some(user) = input["user_id"].as_str() {
+        // No caller of the API has such an id.
+        let created = agent_flow::create(name, content, Some(user), None);
+        return created.map(skill_json).map_err(failure);
+    }
+    let api = Api::start()?;
+    for (name, content) in members(&input["existing"]) {
+        let made = stored(&api, &name, content.as_str().unwrap_or_default())?;
+        if made.0 != 201 {
+            return Err(Failure::of_adapter(made.1.to_string()));
+        }
+    }
+    answered(stored(&api, name, content)?)
 }
 
 fn update(input: &Value) -> Outcome {
-    let exists = !input["current"].is_null();
-    agent_flow::update(text(input, "name"), exists, text(input, "content"))
-        .map(skill_json)
-        .map_err(failure)
+    let (api, name) = (Api::start()?, text(input, "name"));
+    if let Some(current) = input["current"].as_str() {
+        stored(&api, name, current)?;
+    }
+    let body = json!({"content": text(input, "content")}).to_string();
+    answered(api.send(Some(&owner()), &Method::PUT, &format!("{SKILLS}/{name}"), body)?)
 }
 
 fn get(input: &Value) -> Outcome {
-    let stored = input["folder"].as_str();
-    let name = input["name"].as_str().or(stored).unwrap_or_default();
-    let content = stored.and_then(|_| input["content"].as_str());
-    agent_flow::get(name, content).map(skill_json).map_err(failure)
+    let folder = input["folder"].as_str();
+    let name = input["name"].as_str().or(folder).unwrap_or_default();
+    let api = Api::start()?;
+    if folder.is_some() {
+        let content = text(input, "content");
+        if stored(&api, name, content)?.0 != 201 {
+            // What this API does not take comes by another way, as from files: what its answer is made of.
+            return agent_flow::get(name, Some(content)).map(skill_json).map_err(failure);
+        }
+    }
+    answered(api.send(Some(&owner()), &Method::GET, &format!("{SKILLS}/{name}"), String::new())?)
 }
 
 fn list(input: &Value) -> Outcome {
     let skills = input["skills"].as_array().into_iter().flatten();
-    let stored = skills.map(|skill| (text(skill, "folder"), text(skill, "content")));
-    Ok(json!(agent_flow::list(stored, input["user_id"].as_str())))
+    if let Some(user) = input["user_id"].as_str() {
+        // No caller of the API has such an id.
+        let stored = skills.map(|skill| (text(skill, "folder"), text(skill, "content")));
+        return Ok(json!(agent_flow::list(stored, user)));
+    }
+    let api = Api::start()?;
+    for skill in skills {
+        // One that cannot be read cannot be stored either.
+        stored(&api, text(skill, "folder"), text(skill, "content"))?;
+    }
+    let (_, list) = api.send(Some(&owner()), &Method::GET, SKILLS, String::new())?;
+    let skills = list["skills"].as_array().into_iter().flatten();
+    Ok(skills.map(|skill| skill["name"].clone()).collect())
 }
 
-/// The cases give a message; the product has classes. These are the messages of each class.
+/// The request that a message is the answer to.
+fn provoked(message: &str) -> Result<(u16, Value), Failure> {
+    let api = Api::start()?;
+    let quoted = message.split('\'').nth(1).unwrap_or("x");
+    let content = |body: &str| format!("---\nname: {quoted}\n---\n{body}");
+    match message {
+        "Skill name must be lowercase" => stored(&api, "X", &content("B")),
+        _ if message.starts_with("Skill ") && message.ends_with(" not found") => api.send(
+            Some(&owner()),
+            &Method::GET,
+            &format!("{SKILLS}/{quoted}"),
+            String::new(),
+        ),
+        _ if message.starts_with("Skill ") && message.ends_with(" already exists") => {
+            stored(&api, quoted, &content("B"))?;
+            stored(&api, quoted, &content("B"))
+        }
+        _ if message.starts_with("Undeclared placeholders") => stored(&api, quoted, &content("{{other}}")),
+        _ => Err(Failure::of_adapter("a message that this adapter does not know")),
+    }
+}
+
 fn http_status(input: &Value) -> Outcome {
-    let message = text(input, "message");
-    let about_a_skill = message.starts_with("Skill ");
-    let status = match message {
-        _ if about_a_skill && message.ends_with(" not found") => Status::NotFound,
-        _ if about_a_skill && message.ends_with(" already exists") => Status::Conflict,
-        _ if about_a_skill && message.contains(" conflicts with existing skill ") => Status::Conflict,
-        _ => Status::Invalid,
-    };
-    Ok(status.code().into())
+    Ok(provoked(text(input, "message"))?.0.into())
 }
 
 fn error_body(input: &Value) -> Outcome {
-    let error = ApiError {
-        status: Status::Invalid,
-        field: text(&input["error"], "field").to_owned(),
-        message: text(&input["error"], "message").to_owned(),
-        names: Vec::new(),
-    };
-    Ok(answer(&error))
+    let (status, body) = provoked(text(&input["error"], "message"))?;
+    Ok(json!({"http": status, "body": body}))
 }
 
 fn create_http(input: &Value) -> Outcome {
-    let created = agent_flow::parse_create_body(&input["body"])
-        .and_then(|(name, content)| agent_flow::create(name, content, None, &BTreeMap::new()));
-    Ok(match created {
-        Ok(skill) => json!({"http": 201, "body": skill_json(skill)}),
-        Err(error) => answer(&error),
-    })
+    let api = Api::start()?;
+    let (status, body) = api.send(Some(&owner()), &Method::POST, SKILLS, input["body"].to_string())?;
+    Ok(json!({"http": status, "body": skill_of(body)}))
 }
 
+/// A skill runs in a model request; what is asked here is not there.
 fn run_http(input: &Value) -> Outcome {
-    if let Err(error) = agent_flow::parse_run_body(&input["body"]) {
-        return Ok(answer(&error));
-    }
-    // The store of these cases is empty.
-    match agent_flow::get(input["name"].as_str().unwrap_or("nonexistent"), None) {
-        Ok(_) => Ok(json!({"http": 200})),
-        Err(error) => Ok(answer(&error)),
-    }
-}
-
-fn answer(error: &ApiError) -> Value {
-    json!({"http": error.status.code(), "body": error.body()})
+    let path = format!("{SKILLS}/{}/run", input["name"].as_str().unwrap_or("nonexistent"));
+    let (status, body) = Api::start()?.send(Some(&owner()), &Method::POST, &path, input["body"].to_string())?;
+    Ok(json!({"http": status, "body": body}))
 }
 
 fn members(value: &Value) -> Map<String, Value> {

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use knack_registry::{
-    AdHoc, ApiRequest, FolderHistory, FolderStore, HistorySettings, NotRun, OnProgress, Owner, Progress, Reader,
-    Registry, Runs, Status, route,
+    AdHocRun, ApiRequest, FolderHistory, FolderStore, HistorySettings, OnProgress, Owner, Progress, Reader, Registry,
+    RunRefusal, Runs, Status, route,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ impl Runs for Scripted {
         self.closed.then(|| "Skills execution is disabled".to_owned())
     }
 
-    async fn run(&self, _: AdHoc, on_progress: OnProgress) -> Result<Progress, NotRun> {
+    async fn run(&self, _: AdHocRun, on_progress: OnProgress) -> Result<Progress, RunRefusal> {
         self.runs.fetch_add(1, Ordering::SeqCst);
         let progress = |status| Progress {
             status,

@@ -1,16 +1,17 @@
 //! Adapters of `injection.json`: the APIs that keep skills, asked as a program asks them, and who sees what is kept.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use knack_registry::{
     ApiRequest, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Row, Unpack,
-    Web, WebError, resolve, route, search_limit, visible,
+    Web, WebError, route, visible,
 };
+use knack_skill::model::{ActivationMode, Skill};
 use serde_json::{Value, json};
 
-use super::omniroute::{items, text};
+use super::omniroute::{items, plain_skill, text};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -36,20 +37,25 @@ pub(crate) const UNPACK: Unpack = |_| -> Result<Files, BadArchive> {
         too_large: false,
     })
 };
+/// Who owns the skills from files.
+const SYSTEM: &str = "system";
 const RECORDS: &str = "/v1/skills?custom_llm_provider=litellm_proxy";
 /// Read where an API takes forms.
 const FORM: &str = "multipart/form-data; boundary=knack";
 const BOUNDARY: &str = "knack";
 
 /// The APIs over an empty folder.
-struct Api {
+pub(crate) struct Api {
     runtime: tokio::runtime::Runtime,
     registry: Registry,
+    web: Arc<Document>,
+    /// Skills from files, which everybody sees.
+    shared: Vec<Arc<Skill>>,
     _folder: tempfile::TempDir,
 }
 
 impl Api {
-    fn start() -> Result<Self, Failure> {
+    pub(crate) fn start() -> Result<Self, Failure> {
         Self::with_catalog(Catalog::default())
     }
 
@@ -57,15 +63,25 @@ impl Api {
         let failed = |error: std::io::Error| Failure::of_adapter(error.to_string());
         let folder = tempfile::tempdir().map_err(failed)?;
         let store = FolderStore::open(folder.path()).map_err(failed)?.store;
+        let web = Arc::<Document>::default();
+        let catalogs = Catalogs {
+            active,
+            api: active.api().unwrap_or_default().to_owned(),
+            files: CATALOG_FILES.to_owned(),
+            has_key: false,
+            web: Arc::clone(&web) as Arc<dyn Web>,
+        };
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().map_err(failed)?,
-            registry: Registry::new(Arc::new(store), &Arc::new(Reader::new(UNPACK))).with_catalogs(catalogs(active)),
+            registry: Registry::new(Arc::new(store), &Arc::new(Reader::new(UNPACK))).with_catalogs(catalogs),
+            web,
+            shared: Vec::new(),
             _folder: folder,
         })
     }
 
     /// Status and body of an answer.
-    fn send(
+    pub(crate) fn send(
         &self,
         owner: Option<&Owner>,
         method: &Method,
@@ -82,7 +98,7 @@ impl Api {
             headers,
             body: Bytes::from(body),
         };
-        let answer = self.runtime.block_on(self.registry.answer(owner, asked, &[]));
+        let answer = self.runtime.block_on(self.registry.answer(owner, asked, &self.shared));
         let body = serde_json::from_slice(answer.body()).unwrap_or_default();
         Ok((answer.status().as_u16(), body))
     }
@@ -100,6 +116,11 @@ impl Api {
         Ok(body)
     }
 
+    /// The address that is fetched last.
+    fn fetched(&self) -> Option<String> {
+        self.web.0.lock().ok()?.last().cloned()
+    }
+
     /// The path of a skill that can act.
     fn echo(&self) -> Result<String, Failure> {
         let schema = json!({"input": {}, "output": {}});
@@ -112,7 +133,8 @@ fn path(installed: &Value) -> String {
     format!("/api/skills/{}", text(installed, "id"))
 }
 
-fn owner() -> Owner {
+/// The caller of most cases.
+pub(crate) fn owner() -> Owner {
     Owner::from([1; 32])
 }
 
@@ -148,55 +170,108 @@ fn install(input: &Value) -> Outcome {
     api.ask(&Method::GET, &path(&done), &Value::Null)
 }
 
-/// What the caller of a case sees.
-fn seen(input: &Value) -> Result<Vec<Row<()>>, Failure> {
-    let caller = text(input, "apiKeyId");
-    if caller.is_empty() {
-        // Refused before any skill is looked at.
+/// The caller of a key.
+fn owner_of(key: &str) -> Owner {
+    let mut hash = [0; 32];
+    for (at, byte) in hash.iter_mut().zip(key.bytes()) {
+        *at = byte;
+    }
+    Owner::from(hash)
+}
+
+/// The APIs with what is stored: of everybody from files, of a key installed by it.
+fn with_stored(input: &Value) -> Result<Api, Failure> {
+    let mut api = Api::start()?;
+    for stored in items(input, "stored") {
+        let (of, name, version) = (text(stored, "owner"), text(stored, "name"), text(stored, "version"));
+        if of == SYSTEM {
+            let version = Some(version.to_owned());
+            let skill = plain_skill(name, ActivationMode::Always);
+            api.shared.push(Arc::new(Skill { version, ..skill }));
+            continue;
+        }
+        let schema = json!({"input": {}, "output": {}});
+        let document = format!("---\nname: {name}\ndescription: d\n---\nText.\n");
+        let body = json!({"name": name, "version": version, "schema": schema, "handlerCode": document});
+        let owner = owner_of(of);
+        let made = api.ask_as(Some(&owner), &Method::POST, "/api/skills/install", body.to_string())?;
+        if made.get("http").is_some() {
+            return Err(Failure::of_adapter(made.to_string()));
+        }
+    }
+    Ok(api)
+}
+
+/// Without a caller there is nothing to see.
+fn caller_of(input: &Value) -> Result<Owner, Failure> {
+    let key = text(input, "apiKeyId");
+    if key.is_empty() {
         let refused = Api::start()?.ask_as(None, &Method::GET, "/api/skills", String::new())?;
         return Err(Failure::new(refused["error"].to_string()).with("http", refused["http"].clone()));
     }
-    let row = |stored: &Value| Row {
-        owner: text(stored, "owner").to_owned(),
-        name: text(stored, "name").to_owned(),
-        version: stored["version"].as_str().map(str::to_owned),
-        item: (),
-    };
-    Ok(visible(items(input, "stored").iter().map(row).collect(), caller))
+    Ok(owner_of(key))
 }
 
-fn shown(row: &Row<()>) -> String {
-    let version = row.version.as_deref().unwrap_or_default();
-    format!("{}/{}@{version}", row.owner, row.name)
+/// A row as cases write it.
+fn shown(row: &Value, key: &str) -> String {
+    let owner = match text(row, "apiKeyId") {
+        SYSTEM => SYSTEM,
+        _ => key,
+    };
+    format!("{owner}/{}@{}", text(row, "name"), text(row, "version"))
 }
 
 fn visible_skills(input: &Value) -> Outcome {
-    Ok(seen(input)?.iter().map(shown).collect())
+    let (owner, key) = (caller_of(input)?, text(input, "apiKeyId"));
+    if items(input, "stored")
+        .iter()
+        .any(|row| catalog(text(row, "owner")).is_ok())
+    {
+        // No route shows skills of a catalog that nobody has installed; the rule about their order is one of rows.
+        let row = |stored: &Value| Row {
+            owner: text(stored, "owner").to_owned(),
+            name: text(stored, "name").to_owned(),
+            version: stored["version"].as_str().map(str::to_owned),
+            item: (),
+        };
+        let rows = visible(items(input, "stored").iter().map(row).collect(), key);
+        let line = |row: &Row<()>| {
+            format!(
+                "{}/{}@{}",
+                row.owner,
+                row.name,
+                row.version.as_deref().unwrap_or_default()
+            )
+        };
+        return Ok(rows.iter().map(line).collect());
+    }
+    let list = with_stored(input)?.ask_as(Some(&owner), &Method::GET, "/api/skills?limit=100", String::new())?;
+    Ok(items(&list, "data").iter().map(|row| shown(row, key)).collect())
 }
 
 fn resolve_visible(input: &Value) -> Outcome {
-    let seen = seen(input)?;
-    Ok(json!(resolve(&seen, text(input, "identifier")).map(shown)))
-}
-
-/// Catalogs whose every address is this SKILL.md.
-#[derive(Debug)]
-struct Document;
-
-#[async_trait::async_trait]
-impl Web for Document {
-    async fn get(&self, _: &str) -> Result<Bytes, WebError> {
-        Ok(Bytes::from_static(DOCUMENT.as_bytes()))
+    let (owner, key) = (caller_of(input)?, text(input, "apiKeyId"));
+    let address = format!("/api/skills/{}", text(input, "identifier"));
+    let found = with_stored(input)?.ask_as(Some(&owner), &Method::GET, &address, String::new())?;
+    match found["http"].as_u64() {
+        None => Ok(shown(&found, key).into()),
+        Some(404) => Ok(Value::Null),
+        Some(_) => Err(Failure::new(found["error"].to_string())),
     }
 }
 
-fn catalogs(active: Catalog) -> Catalogs {
-    Catalogs {
-        active,
-        api: active.api().unwrap_or_default().to_owned(),
-        files: CATALOG_FILES.to_owned(),
-        has_key: false,
-        web: Arc::new(Document),
+/// Catalogs whose every address is this SKILL.md; the addresses are noted.
+#[derive(Debug, Default)]
+struct Document(Mutex<Vec<String>>);
+
+#[async_trait::async_trait]
+impl Web for Document {
+    async fn get(&self, url: &str) -> Result<Bytes, WebError> {
+        self.0
+            .lock()
+            .map_err(|error| WebError::Failed(error.to_string()))?
+            .push(url.to_owned());
+        Ok(Bytes::from_static(DOCUMENT.as_bytes()))
     }
 }
 
@@ -204,38 +279,67 @@ fn catalog(word: &str) -> Result<Catalog, Failure> {
     Catalog::of_word(word).ok_or_else(|| Failure::new(format!("{word} is no catalog")))
 }
 
-/// An install from a catalog, as its row shows it.
-fn marketplace_install(input: &Value) -> Outcome {
-    let api = Api::with_catalog(catalog(text(input, "active_provider"))?)?;
-    let (path, mut body) = match catalog(text(input, "from"))? {
+/// Asks for an install from a catalog.
+fn install_from(api: &Api, from: Catalog, (source, skill_id): (&str, &str)) -> Outcome {
+    let (path, mut body) = match from {
         Catalog::SkillsMp => ("marketplace", json!({"skillMdContent": DOCUMENT})),
-        Catalog::SkillsSh => ("skillssh", json!({"source": "acme/skills", "skillId": "echo"})),
+        Catalog::SkillsSh => ("skillssh", json!({"source": source, "skillId": skill_id})),
         Catalog::Index => return Err(Failure::new("OmniRoute has no index")),
     };
     body["name"] = "echo".into();
     body["description"] = "d".into();
-    let done = api.ask(&Method::POST, &format!("/api/skills/{path}/install"), &body)?;
+    api.ask(&Method::POST, &format!("/api/skills/{path}/install"), &body)
+}
+
+/// An install from a catalog, as its row shows it.
+fn marketplace_install(input: &Value) -> Outcome {
+    let api = Api::with_catalog(catalog(text(input, "active_provider"))?)?;
+    let done = install_from(&api, catalog(text(input, "from"))?, ("acme/skills", "echo"))?;
     if done.get("http").is_some() {
         return Ok(done);
     }
-    api.ask(&Method::GET, &self::path(&done), &Value::Null)
+    api.ask(&Method::GET, &path(&done), &Value::Null)
 }
 
+/// The address that an install fetches.
 fn skillssh_url(input: &Value) -> Outcome {
-    let found = catalogs(Catalog::SkillsSh).skill_md(text(input, "source"), text(input, "skillId"));
-    found
-        .map(Value::from)
-        .map_err(|(field, why)| Failure::new(why).with("field", field))
+    let api = Api::with_catalog(Catalog::SkillsSh)?;
+    let done = install_from(&api, Catalog::SkillsSh, (text(input, "source"), text(input, "skillId")))?;
+    match api.fetched() {
+        Some(url) => Ok(url.into()),
+        None => Err(Failure::new(done["error"].to_string()).with("field", done["details"][0]["field"].clone())),
+    }
 }
 
+/// The limit that a search asks skills.sh for.
 fn skillssh_limit(input: &Value) -> Outcome {
-    Ok(search_limit(text(input, "query").strip_prefix('?')).into())
+    let api = Api::with_catalog(Catalog::SkillsSh)?;
+    let query = text(input, "query").trim_start_matches('?');
+    api.ask(&Method::GET, &format!("/api/skills/skillssh?q=x&{query}"), &Value::Null)?;
+    let fetched = api.fetched();
+    let limit = fetched
+        .as_deref()
+        .and_then(|url| url.rsplit_once("&limit=")?.1.parse::<u64>().ok());
+    limit
+        .map(Value::from)
+        .ok_or_else(|| Failure::new("nothing is asked for"))
 }
 
+/// The one catalog that skills are installed from.
 fn active_provider(input: &Value) -> Outcome {
     let setting = input["setting"].as_str();
-    let active = setting.map_or_else(|| Ok(Catalog::default()), catalog)?;
-    Ok(active.word().into())
+    let api = Api::with_catalog(setting.map_or_else(|| Ok(Catalog::default()), catalog)?)?;
+    let mut active = Vec::new();
+    for from in [Catalog::SkillsMp, Catalog::SkillsSh] {
+        let done = install_from(&api, from, ("acme/skills", "echo"))?;
+        if done.get("http").is_none() {
+            active.push(from.word());
+        }
+    }
+    match active[..] {
+        [one] => Ok(one.into()),
+        _ => Err(Failure::new(format!("installs are from {active:?}"))),
+    }
 }
 
 /// The behaviour of records, which cases tell in words.

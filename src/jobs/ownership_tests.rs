@@ -1,0 +1,109 @@
+//! The end of a term before an API server in memory.
+
+use std::sync::{Mutex, PoisonError};
+
+use axum::extract::{Query, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use http::{Method, StatusCode};
+use knack_execution::{ClusterFailureKind, ExecutionRequest, Program};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::jobs::failure::failure;
+use crate::jobs::{Defaults, JobRequest};
+
+/// What was written of runs.
+type Written = Arc<Mutex<Vec<&'static str>>>;
+
+/// Has no pods and no Jobs, and takes what is written.
+async fn answer(
+    State(written): State<Written>,
+    Query(query): Query<std::collections::BTreeMap<String, String>>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    if query.contains_key("watch") {
+        return std::future::pending().await;
+    }
+    let mut path = parts.uri.path().split('/');
+    let kind = path.find(|part| matches!(*part, "jobs" | "events"));
+    match (parts.method, kind) {
+        (Method::GET, _) => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
+            Json(list).into_response()
+        }
+        (Method::PATCH | Method::POST, Some(kind)) => {
+            let what = if kind == "jobs" { "record" } else { "event" };
+            written.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+            let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            Json(serde_json::from_slice::<Value>(&bytes).unwrap()).into_response()
+        }
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// The ownership of a runtime without warm pods, and what gives it away.
+async fn ownership(written: &Written) -> (Ownership, watch::Sender<Peers>) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().fallback(answer).with_state(Arc::clone(written));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let runtime = serde_json::from_value(json!({
+        "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": {"warmPool": {"replicas": 0}},
+    }));
+    let view = RuntimeView::of(&runtime.unwrap(), &Defaults::new("image"));
+    let (leaving, peers) = watch::channel(Peers::default());
+    let ownership = Ownership {
+        look_request: LookRequest::default(),
+        clients: JobClients::new(kube::Config::new(url.parse().unwrap())).unwrap(),
+        view: Arc::new(ArcSwap::from_pointee(view)),
+        settings: JobSettings {
+            peers,
+            ..JobSettings::new("me-1", "https://me:1", [0; 32])
+        },
+        state: watch::Sender::default(),
+        shutdown: CancellationToken::new(),
+        retired: Arc::default(),
+    };
+    (ownership, leaving)
+}
+
+#[tokio::test]
+async fn a_term_ends_once_the_records_of_its_last_runs_are_written() {
+    for is_handed_over in [true, false] {
+        let written = Written::default();
+        let (ownership, leaving) = ownership(&written).await;
+        let held = LeaseClaim {
+            mine_until: Some(Instant::now() + Duration::from_mins(10)),
+            ..LeaseClaim::default()
+        };
+        let (_renewing, claim) = watch::channel(held);
+        let mut states = ownership.state.subscribe();
+        let last_run = async {
+            let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
+            let state = states.wait_for(is_serving).await.unwrap().clone();
+            let ServingState::Serving(term) = state else {
+                panic!("it serves")
+            };
+            let program = Program::Command {
+                argv: vec!["true".to_owned()],
+            };
+            let id = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+            let request: JobRequest = ExecutionRequest::new(id, "c", program).into();
+            let failed = failure(ClusterFailureKind::OutOfMemory, "OOMKilled", "m", true);
+            term.record("r-1".to_owned(), &request, &Err(failed));
+            if is_handed_over {
+                leaving.send_modify(Peers::leave);
+            } else {
+                ownership.shutdown.cancel();
+            }
+        };
+        let (end, ()) = tokio::join!(ownership.serve(claim, None), last_run);
+        assert_eq!(matches!(end, TermEnd::GivenUp(None)), is_handed_over);
+        let mut written = written.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        written.sort_unstable();
+        assert_eq!(written, ["event", "record"], "handed over: {is_handed_over}");
+    }
+}
