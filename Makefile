@@ -17,7 +17,7 @@ THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGR
 # What tests/cluster_packages takes: the images as archives, and knack.
 OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
-.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office test-skew real-skills vectors lint audit advisories test-tools test-benches fuzz bench bench-peers bench-cluster clean recording times sizes \
+.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office test-document-skills test-skew real-skills vectors lint audit advisories test-tools test-benches fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -129,6 +129,10 @@ test-standard: build ## The standard environment on the test cluster: 45 package
 
 test-office: build ## The image sandbox-office: its programs on real documents, and the attacks, inside every lock and in pods of the test cluster (root; 250 MB to download; not part of make test)
 	@$(OF_PACKAGES) tools/summary.sh run office tests/office.sh
+
+test-document-skills: build ## The scripts of the public document skills inside sandbox-office, each result decoded (REAL_SKILLS=DIR with docx, pptx, xlsx, pdf; root; 370 MB to download)
+	@[ -n "$(REAL_SKILLS)" ] || { echo "name the folder of the skills: make test-document-skills REAL_SKILLS=DIR" >&2; exit 1; }
+	@$(THESE_PROGRAMS) tools/summary.sh run document-skills tests/document_skills.sh "$(abspath $(REAL_SKILLS))"
 
 test-skew: build ## The gateway of the last protocol, built from its commit, and this one at one hub (root; needs the history; not part of make test)
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh around tools/summary.sh run skew env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) tests/skew.sh

@@ -9,6 +9,7 @@ import sys
 
 import closed
 import drained
+import node_drained
 import releases
 import rollout
 import sidecars
@@ -83,6 +84,14 @@ data:
           - expect: {system: '<skill name="adder">'}
             reply: {text: 'Word by word this answer comes through the sidecar of a pod that ends.'}
             stream: {delay_ms: 700}
+      - user: sleep for eight seconds
+        rounds:
+          - reply:
+              calls:
+                - tool: run_code
+                  arguments: {skill: adder, command: "python3 -c 'import time, uuid; time.sleep(8); print(uuid.uuid4())'"}
+          - pick: {slept: {from: results, regex: '([0-9a-f]{8}-[-0-9a-f]{27})'}}
+            reply: {text: 'slept {{slept}}'}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -571,6 +580,7 @@ def lifecycle(report):
     report.check("helm install, kubectl apply, and a request runs its code", first_request_runs_code)
     sidecars.tests(report, sys.modules[__name__])
     drained.tests(report, sys.modules[__name__])
+    node_drained.tests(report, sys.modules[__name__])
     closed.tests(report, sys.modules[__name__])
     rollout.tests(report, sys.modules[__name__])
     report.check("the register has the default runtime", runtime_is_in_the_register)

@@ -9,6 +9,8 @@ from sidecars import pod
 
 NAME = "drained"
 GRACE_SECONDS = 60
+# Far more than pods have to end.
+DRAIN_SECONDS = 300
 # Keeps the object of the pod until the test has read how its containers ended.
 KEPT = "chart-test.knack.dev/kept"
 ANSWER = "Word by word this answer comes through the sidecar of a pod that ends."
@@ -64,16 +66,20 @@ def ended(namespace):
     return one if all("terminated" in status["state"] for status in statuses) else None
 
 
+def drain(node, selector):
+    """`kubectl drain` of a node, begun: of these pods alone, since a test's cluster has one node."""
+    return subprocess.Popen([binary("KUBECTL", "kubectl"), "drain", node, "--pod-selector=" + selector, "--force", "--delete-emptydir-data", "--timeout=%ds" % DRAIN_SECONDS],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+
+
 def ends_its_request(cluster):
-    """`kubectl drain` of its node, of this pod alone, since a test's cluster has one node."""
     kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject=enabled", "--overwrite")
     node, draining = None, None
     try:
         apply(json.dumps(drained_pod(cluster)))
         wait_until("an answer has begun", 60, lambda: "an answer has begun" in kubectl("logs", "-n", cluster.SKILLS, NAME, "-c", "app", expect=None)[1])
         node = get("pod", "-n", cluster.SKILLS, NAME)["spec"]["nodeName"]
-        draining = subprocess.Popen([binary("KUBECTL", "kubectl"), "drain", node, "--pod-selector=app=" + NAME, "--force", "--delete-emptydir-data", "--timeout=300s"],
-                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+        draining = drain(node, "app=" + NAME)
         one = wait_until("both containers have ended", GRACE_SECONDS, lambda: ended(cluster.SKILLS))
         sidecar, app = (one["status"][kind][0]["state"]["terminated"] for kind in ("initContainerStatuses", "containerStatuses"))
         # One that is killed at the end of the grace period ends with 137.

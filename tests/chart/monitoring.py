@@ -263,6 +263,11 @@ def queries_of_the_dashboard_are_read_by_prometheus():
     return "%d queries" % len(queries)
 
 
+def grafana_reads_the_dashboard():
+    """With the types that Grafana makes from its own schemas (grafana/main.go)."""
+    return run([os.environ["DASHBOARD_READER"]], stdin=json.dumps(dashboard())).strip()
+
+
 def tests(report):
     report.check("alerts and dashboard ask for metrics that exist", metrics_exist)
     report.check("every alert has unit tests", every_alert_has_unit_tests)
@@ -276,3 +281,7 @@ def tests(report):
             report.check(name, test)
         else:
             report.skip(name, "there is no promtool, tools/promtool.sh says why")
+    if os.environ.get("DASHBOARD_READER"):
+        report.check("the dashboard is read by Grafana's own types", grafana_reads_the_dashboard)
+    else:
+        report.skip("the dashboard is read by Grafana's own types", "there is no Go to build tests/chart/grafana")

@@ -18,7 +18,7 @@ tool() { # variable, program, module of tests/cluster/binaries
 }
 tool HELM helm helm
 tool KUBECTL kubectl kubernetes
-# Without it, its tests are skipped by name.
+# Without one of these, its tests are skipped by name.
 if [ $# = 0 ] || [[ " $* " == *" offline "* ]]; then
   status=0
   promtool=$(../../tools/promtool.sh) || status=$?
@@ -27,6 +27,12 @@ if [ $# = 0 ] || [[ " $* " == *" offline "* ]]; then
     3) ;;
     *) exit "$status" ;;
   esac
+  # What reads the dashboard as Grafana does.
+  if command -v go >/dev/null; then
+    reader="${XDG_CACHE_HOME:-$HOME/.cache}/knack/dashboard-reader-$(cat grafana/* | sha256sum | cut -c1-16)"
+    [ -x "$reader" ] || (cd grafana && CGO_ENABLED=0 go build -trimpath -o "$reader" .) >&2
+    export DASHBOARD_READER=$reader
+  fi
 fi
 home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/chart-$(sha256sum requirements.txt | cut -c1-16)"
 if [ ! -e "$home/ready" ]; then
@@ -42,7 +48,7 @@ if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ] && [[ "$*" != of
 fi
 # Only now into the bed's network, from where no package registry can be reached.
 inside=()
-if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ]; then
+if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ] && [[ "$*" != offline ]]; then
   inside=(../cluster/bed shell)
 fi
 exec "${inside[@]}" "$home/bin/python" -B main.py "$@"

@@ -36,12 +36,13 @@ start_holder() {
   for path in "${COVERED[@]}"; do
     [ -d "$path" ] || { mkdir -p "$path" && echo "$path" >>"$MADE"; }
   done
+  [ ${#IN_MEMORY[@]} = 0 ] || mkdir -p -m 700 "${IN_MEMORY[@]}"
   # shellcheck disable=SC2016
   setsid unshare --mount --propagation private sh -c '
     mark=$0
     for path; do mount -t tmpfs -o mode=755 "$mark" "$path"; done
     mount --make-rshared /
-    exec sleep infinity' "$MARK" "${COVERED[@]}" >/dev/null 2>&1 </dev/null 9>&- &
+    exec sleep infinity' "$MARK" "${COVERED[@]}" "${IN_MEMORY[@]}" >/dev/null 2>&1 </dev/null 9>&- &
   echo $! >"$DIR/pid/holder"
   wait_for 60 "the holder of the mount namespace" holder
 }

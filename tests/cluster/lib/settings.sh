@@ -3,7 +3,7 @@
 # Switches (environment):
 #   KNACK_BED        name of the bed (default knack-bed); two beds with two names live side by side
 #   KNACK_BED_DIR    its state; gone after `down`
-#   KNACK_BED_FSYNC  1: etcd syncs to disk, as benches and tests that pull its plug want
+#   KNACK_BED_FSYNC  1: etcd and containerd write to disk, and sync, as benches and tests that pull the plug want; else to memory
 #   KNACK_BED_PIDS   processes per pod (kubelet's podPidsLimit; default 128; -1: no limit, kubelet's own default)
 #   KNACK_BED_PROXY  nftables (default) or iptables
 
@@ -42,6 +42,9 @@ KUBECONFIG_ADMIN=$DIR/admin.kubeconfig
 MARK=knack-bed:$BED
 # Paths that kubelet, containerd and CNI have built in. The bed covers them with mounts of its own namespace.
 COVERED=(/var/lib/cni /var/lib/kubelet /run/containerd /var/log/containers)
+# What is in memory where nothing has to survive the bed: on a disk that a build keeps busy, a write waits for seconds.
+IN_MEMORY=("$DIR/etcd" "$DIR/containerd/root")
+[ "$FSYNC" != 1 ] || IN_MEMORY=()
 # What the bed had to make on the host, one path a line: shared by all beds, removed with the last.
 MADE=/run/knack-bed.made
 
