@@ -102,6 +102,15 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             "refused LockRequired",
         ),
         (
+            "an edit added packages that are not allowed",
+            State::Ready,
+            State::Ready,
+            vec![revision("one", declares("d1")), nothing()],
+            json!({"packages": {"allowed": "Standard"}}),
+            Some("plain"),
+            "EarlierRevision: revision plain stays in service here; the newest revision is not served: spec.packages.allowed of the runtime is Standard",
+        ),
+        (
             "an edit lost the lock",
             State::Ready,
             State::Ready,
