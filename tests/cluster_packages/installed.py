@@ -1,6 +1,10 @@
 """The release with packages that the tests of a cluster install, and what it says of skills."""
 
+import contextlib
+import json
 import os
+import subprocess
+import tempfile
 
 from bed import apply, exists, get, wait_until
 from harness import CHART, helm, kubectl
@@ -29,9 +33,21 @@ def helm_release(verb, other, *words):
         "packages.index": STATE["index"].url, "packages.npmIndex": STATE["index"].npm, "packages.builderImage": "knack.local/packages-builder:dev",
         "packages.egress[0].cidr": NODE + "/32", "packages.egress[0].ports[0]": "5000", "packages.egress[0].ports[1]": str(STATE["index"].port),
     }
+    if STATE["model"]:
+        values["gateway.upstreams.openai"] = STATE["model"]
     values.update(other)
     sets = [word for name, value in values.items() for word in ("--set", "%s=%s" % (name, value))]
     helm(verb, RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "%ds" % READY_SECONDS, *sets, *words)
+
+
+def runtime(packages):
+    """Sets `spec.packages` of the default runtime, over what is there; None takes it away."""
+    kubectl("patch", "skillruntime", "default", "-n", SANDBOXES, "--type=merge", "-p", json.dumps({"spec": {"packages": packages}}))
+
+
+def environments():
+    """How many are known, by their keys."""
+    return sum(len(key) == 32 for key in get("configmap", "knack-packages", "-n", NAMESPACE).get("data", {}))
 
 
 def verdict(name):
@@ -59,20 +75,41 @@ def run_words(name, words):
 
 
 def run_whole(name, words, *options, ends=0):
-    """All that a run of a skill's command at the default runtime gives, with more options of `knack skill run`, which ends so."""
+    """All that a run of a skill's command at the default runtime gives, with more options of `knack skill run`, which ends so (None: in any way)."""
     return run_skill("%s/%s" % (SKILLS, name), SANDBOXES + "/default", NAMESPACE, words, options=options, ends=ends)
 
 
-def on_a_release(report, steps, wheels, images, node=()):
-    """Runs the steps of which the first installs the release: with an index of these wheels and packages of Node, and a registry
-    that holds images by the keys of STATE."""
+@contextlib.contextmanager
+def scripted_model(script):
+    """The URL of a provider whose answers this script says (docs/mock-provider.md); None without a script."""
+    if script is None:
+        yield None
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        file.write(script)
+        file.flush()
+        command = [os.environ["KNACK_PROGRAM"], "mock", "--listen", NODE + ":0", "--script", file.name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                # Its first line, or none if it ended.
+                said = server.stdout.readline().split()
+                if not said:
+                    raise AssertionError("the scripted model did not start")
+                yield said[-1]
+            finally:
+                server.terminate()
+
+
+def on_a_release(report, steps, wheels, images, node=(), script=None):
+    """Runs the steps of which the first installs the release: with an index of these wheels and packages of Node, a registry
+    that holds images by the keys of STATE, and a model that answers by a script."""
     if os.environ.get("KNACK_NO_CLUSTER") == "1":
         for name, _ in steps:
             report.skip(name, "KNACK_NO_CLUSTER=1")
         return
     removed()
     apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n" % SKILLS)
-    with registry(ADDRESS) as server:
+    with registry(ADDRESS) as server, scripted_model(script) as STATE["model"]:
         STATE["content"] = server.content
         STATE.update({key: push(ADDRESS, image, image) for key, image in images.items()})
         STATE["index"] = Index(NODE, wheels, node=node)

@@ -2,15 +2,15 @@
 
 import json
 import os
-import tempfile
-import zipfile
 
+import allowed
 import authority
 import builder
+import shipped
 from bed import apply, get, wait_until
-from harness import assert_equal, helm, kubectl, run
-from installed import ADDRESS, BUILDS, NAMESPACE, RELEASE, REPOSITORY, SANDBOXES, SKILLS, STATE, install, on_a_release, run_whole, run_words, until, verdict
-from parts import ROOT, node_lock, push, wheel, wheels_in
+from harness import assert_equal, helm, kubectl
+from installed import ADDRESS, BUILDS, NAMESPACE, RELEASE, REPOSITORY, SANDBOXES, SKILLS, STATE, install, on_a_release, run_words, until, verdict
+from parts import node_lock, push, wheel
 
 SKILL = """
 apiVersion: knack.dev/v1alpha1
@@ -92,32 +92,6 @@ def built_once():
     until("greets-too", "Ready")
     assert_equal(len(STATE["index"].asked), before, "requests to the index")
     assert_equal(run_once("greets-too")[:1], ["hello of 1.0 helper"], "the answer")
-
-
-def an_example():
-    """A skill of examples/ as it is shipped, with the packages of its lock: a table becomes a workbook."""
-    manifest = run([os.environ["KNACK_PROGRAM"], "skill", "import", os.path.join(ROOT, "examples", "packages", "spreadsheet"), "--namespace", SKILLS])
-    apply(manifest)
-    found = until("spreadsheet", "Ready")
-    assert_equal((found["accepted"], found["reason"]), (True, "Accepted"), "the verdict")
-    declared = get("skill", "spreadsheet", "-n", SKILLS)["status"]["packages"]
-    with open(os.path.join(ROOT, "examples", "packages", "spreadsheet", "requirements.lock"), encoding="utf-8") as lock:
-        pins = [line.split()[0] for line in lock if "==" in line]
-    assert_equal((declared["locked"], declared["python"]), (True, pins), "what is declared")
-    with tempfile.TemporaryDirectory() as folder:
-        table = os.path.join(folder, "sales.csv")
-        with open(table, "w", encoding="utf-8") as file:
-            file.write("month,revenue\nJanuary,1200\nFebruary,800\n")
-        words = ["python3", "skills/spreadsheet/scripts/to_xlsx.py", "inputs/sales.csv", "sales.xlsx", "--total", "revenue", "--chart", "revenue"]
-        told = run_whole("spreadsheet", words, "--input", table, "--files-dir", os.path.join(folder, "files"))
-        saved = [each["saved"] for each in told["files"] if each["name"] == "sales.xlsx"]
-        with zipfile.ZipFile(saved[0]) as book:
-            sheet, parts = book.read("xl/worksheets/sheet1.xml").decode(), book.namelist()
-    for part in ("<v>1200</v>", "<v>800</v>", "<f>SUM(B2:B3)</f>"):
-        if part not in sheet:
-            raise AssertionError("%s is not in %s" % (part, sheet))
-    if "xl/charts/chart1.xml" not in parts:
-        raise AssertionError("no chart: %s" % parts)
 
 
 def of_node():
@@ -267,10 +241,12 @@ STEPS = [
     ("rights end at the builds", rights),
     ("a skill runs with its packages", served),
     ("the same packages are built once", built_once),
-    ("an example runs as it is shipped, with its lock", an_example),
+    *allowed.STEPS,
+    *shipped.STEPS,
     ("a skill runs with its packages of Node", of_node),
     ("a list of a manifest is checked against the lock", listed_of_node),
     ("what cannot be built is told and not served", refused),
+    *shipped.LAST_STEPS,
     ("no other digest runs", foreign_digest),
     ("the hub's rights name the images that it may run", rights_of_the_hub),
     ("an edit that cannot be built leaves the last good revision in service", newest_is_not_there),
@@ -282,5 +258,5 @@ STEPS = [
 
 def tests(report):
     wheels = builder.WHEELS + [wheel("unused", "1.0", {"unused.py": ""})]
-    wheels += [] if os.environ.get("KNACK_NO_CLUSTER") == "1" else wheels_in(os.environ["KNACK_EXAMPLE_WHEELS"])
-    on_a_release(report, STEPS, wheels, {"base": "sandbox-python", "node": "sandbox-node"}, builder.NODE_PACKAGES)
+    wheels += [] if os.environ.get("KNACK_NO_CLUSTER") == "1" else shipped.wheels()
+    on_a_release(report, STEPS, wheels, {"base": "sandbox-python", "node": "sandbox-node"}, builder.NODE_PACKAGES, allowed.SCRIPT)

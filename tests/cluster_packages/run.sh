@@ -39,7 +39,11 @@ if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ "$*" != builder ]; then
     ;;
   esac
   case " ${*:-cluster} " in *" cluster "*)
-    KNACK_EXAMPLE_WHEELS=$(wheels_of example examples/packages/spreadsheet/requirements.lock)
+    KNACK_EXAMPLE_WHEELS=
+    for lock in examples/packages/*/requirements.lock; do
+      folder=$(wheels_of example "$lock")
+      KNACK_EXAMPLE_WHEELS+=${KNACK_EXAMPLE_WHEELS:+:}$folder
+    done
     export KNACK_EXAMPLE_WHEELS
     ;;
   esac

@@ -6,8 +6,8 @@ import os
 import time
 
 from bed import apply, get, wait_until
-from harness import assert_equal, kubectl
-from installed import NAMESPACE, SANDBOXES, SKILLS, STATE, install, on_a_release, run_whole, until, verdict
+from harness import assert_equal
+from installed import SKILLS, STATE, environments, install, on_a_release, run_whole, runtime, until, verdict
 from parts import wheels_in
 
 SKILL = """
@@ -82,10 +82,6 @@ def skill(name, packages):
     apply(SKILL % {"name": name, "namespace": SKILLS, "packages": packages, "table": json.dumps(TABLE), "have": json.dumps(HAVE)})
 
 
-def runtime(packages):
-    kubectl("patch", "skillruntime", "default", "-n", SANDBOXES, "--type=merge", "-p", json.dumps({"spec": {"packages": packages}}))
-
-
 def has(name):
     """The names of the packages that a run of the skill finds, and the modules that it cannot import."""
     return json.loads(run_whole(name, ["python3", "skills/%s/scripts/have.py" % name], *LIMIT)["stdout"])
@@ -101,11 +97,6 @@ def judged(name, state, accepted, reason, source=None):
 
 def declared(name):
     return get("skill", name, "-n", SKILLS)["status"].get("packages", {})
-
-
-def environments():
-    """How many are known, by their keys."""
-    return sum(len(key) == 32 for key in get("configmap", "knack-packages", "-n", NAMESPACE)["data"])
 
 
 def wheels():
@@ -165,6 +156,17 @@ def declaration_wins():
     assert_equal(has("none")[0], [], "what a skill has that lists nothing")
 
 
+def alone_allowed():
+    """A runtime that allows it and nothing else refuses a list, and serves all others as before."""
+    runtime({"allowed": "Standard"})
+    found = until("lists", "Refused", part="spec.packages.allowed of the runtime is Standard")
+    assert_equal((found["accepted"], found["reason"]), (False, "PackagesNotAllowed"), "the verdict about a list")
+    assert_equal(judged("asks", "Ready", True, "Accepted")["environment"], STATE["environment"], "the environment of who asks")
+    assert_equal(verdict("bare")["packages"]["environment"], STATE["environment"], "the environment of who is given")
+    runtime({"allowed": None})
+    judged("lists", "Ready", True, "Accepted")
+
+
 def demanded():
     """A lock is there; a constraint that excludes one of its versions refuses it, or leaves who is given it without."""
     runtime({"standard": True, "requireLock": True})
@@ -188,6 +190,7 @@ STEPS = [
     ("who asks for it imports every package of it", built),
     ("a runtime gives the same to skills that declare nothing, without another build", given),
     ("what a skill declares wins over what its runtime gives", declaration_wins),
+    ("it may be all that a runtime allows", alone_allowed),
     ("constraints and a demanded lock hold for it", demanded),
     ("a runtime takes it back", taken_back),
 ]
