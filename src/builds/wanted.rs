@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use knack_api::skill_runtime::SkillPin;
 use knack_api::{Skill, SkillRuntime};
 use knack_skill::model::SkillRef;
 use kube::ResourceExt as _;
 
 use crate::selection::{
-    Caller, EnvironmentRequest, Reason, Revision, Scope, Selected, asked, counted, newest_version, select,
+    Caller, EnvironmentRequest, Reason, Revision, Scope, Selected, asked, counted, is_chosen, newest_version, select,
     version_matches,
 };
 
@@ -24,7 +25,7 @@ pub(super) struct NeededEnvironment {
     pub(super) digest: String,
     /// The digest of its content.
     pub(super) artifact: String,
-    /// Whether only earlier revisions need it: it is kept but not built.
+    /// Whether only revisions before the newest one need it: it is kept but not built.
     pub(super) is_earlier: bool,
     /// The runtimes that need it, as namespace and name, sorted.
     pub(super) runtimes: Vec<(String, String)>,
@@ -38,14 +39,11 @@ pub(super) fn wanted<'a>(
     let mut all: BTreeMap<String, NeededEnvironment> = BTreeMap::new();
     for (runtime, scope) in runtimes {
         let gives = runtime.spec.packages.as_ref().is_some_and(|rules| rules.standard);
-        let packaged = skills
-            .iter()
-            .copied()
-            .filter(|skill| gives || skill.status.as_ref().is_some_and(|status| status.packages.is_some()));
+        let packaged = skills.iter().copied().filter(|skill| gives || has_packages(skill));
         for item in select(runtime, &scope, Caller::All, packaged) {
             let is_wanted = is_wanted(&item);
             let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-            let revisions = revisions(item.skill);
+            let revisions = revisions(item.skill, item.pin);
             // Nothing is built of a revision that the pin does not take.
             let taken = revisions.filter(|(_, version, ..)| is_wanted && version_matches(item.pin, *version));
             for (revision, _, artifact, is_earlier) in taken {
@@ -79,6 +77,13 @@ pub(super) fn wanted<'a>(
     all
 }
 
+/// Whether some revision of a skill declares packages.
+fn has_packages(skill: &Skill) -> bool {
+    skill.status.as_ref().is_some_and(|status| {
+        status.packages.is_some() || status.earlier.iter().any(|earlier| earlier.packages.is_some())
+    })
+}
+
 /// Whether a runtime serves some revision of a skill, or would with its packages.
 fn is_wanted(item: &Selected<'_>) -> bool {
     let Err(refused) = &item.accepted else {
@@ -90,21 +95,25 @@ fn is_wanted(item: &Selected<'_>) -> bool {
     )
 }
 
-/// The revisions of a skill with version and digest of the content of each, and whether it is an earlier one.
-fn revisions(skill: &Skill) -> impl Iterator<Item = (Revision<'_>, Option<&str>, &str, bool)> {
+/// The revisions of a skill with version and digest of the content of each, and whether it is an earlier one. What a pin chooses is
+/// built as the newest one is.
+fn revisions<'a>(
+    skill: &'a Skill,
+    pin: Option<&'a SkillPin>,
+) -> impl Iterator<Item = (Revision<'a>, Option<&'a str>, &'a str, bool)> {
     let status = skill.status.iter();
     let newest = status.clone().filter_map(|status| status.artifact.as_ref());
     let newest = newest.map(|artifact| {
         let digest = artifact.digest.as_str();
         (Revision::newest(skill), newest_version(skill), digest, false)
     });
-    let earlier = status.flat_map(|status| &status.earlier).map(|earlier| {
+    let earlier = status.flat_map(|status| &status.earlier).map(move |earlier| {
         let digest = earlier.digest.as_str();
         (
             Revision::earlier(skill, earlier),
             earlier.version.as_deref(),
             digest,
-            true,
+            !is_chosen(pin, earlier),
         )
     });
     newest.chain(earlier)
@@ -267,6 +276,41 @@ mod tests {
                 .collect();
             actual.sort_unstable();
             assert_eq!(actual, expected, "{wanted_version}");
+        }
+    }
+
+    #[test]
+    fn what_a_pin_chooses_is_built_and_what_it_held_before_is_kept_whatever_the_newest_one_declares() {
+        let declares = |digest: &str| json!({"source": "requirements.txt", "python": ["six"], "digest": digest});
+        let mut uploaded = skill("a", &Value::Null, &json!({}));
+        let status = uploaded.status.as_mut().unwrap();
+        status.version = Some("2.0.0".to_owned());
+        let earlier = json!([
+            {"revision": "r0", "digest": "a", "version": "1.0.0", "packages": declares("d1")},
+            {"revision": "r1", "digest": "b", "version": "1.1.0", "packages": declares("d2"), "uploadVersion": 2},
+        ]);
+        status.earlier = serde_json::from_value(earlier).unwrap();
+        let (none, records) = (NamespaceLabels::new(), Records::default());
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: Some("r.io/base@sha256:0"),
+            allow_image_tags: false,
+            environments: Some(&records),
+        };
+        for (pin, expected) in [
+            (json!({"name": "a", "version": "^1"}), vec![("d1", true), ("d2", false)]),
+            (json!({"name": "a", "version": "^2"}), vec![]),
+            (json!({"name": "a"}), vec![("d1", true), ("d2", true)]),
+        ] {
+            let runtime = runtime("pins", &json!({"skillSelector": {"skills": [pin.clone()]}}));
+            let all = wanted([(&runtime, scope)], &[&uploaded]);
+            let mut actual: Vec<(&str, bool)> = all
+                .values()
+                .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
+                .collect();
+            actual.sort_unstable();
+            assert_eq!(actual, expected, "{pin}");
         }
     }
 }

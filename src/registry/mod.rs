@@ -5,8 +5,8 @@
 //!                                                                                               └▶ skills, content (writes)
 //! ```
 //!
-//! It writes Skills that were uploaded here, what belongs to them, and nothing else. [`objects`], [`index`], [`known`], [`managed`]
-//! and the decision in [`sweep`] are functions of values.
+//! It writes Skills that were uploaded here, what belongs to them, and nothing else. [`objects`], [`index`], [`known`], [`kept_versions`],
+//! [`managed`] and the decision in [`sweep`] are functions of values.
 
 mod caller;
 mod caller_store;
@@ -18,6 +18,7 @@ mod fate;
 mod files;
 mod history;
 mod index;
+mod kept_versions;
 mod known;
 mod managed;
 mod metrics;
@@ -34,5 +35,6 @@ mod tests;
 
 pub use files::FilesOptions;
 pub use history::HistoryOptions;
+pub use kept_versions::{KeptVersion, kept_versions};
 pub use server::{Registry, run};
 pub use state::RegistrySettings;

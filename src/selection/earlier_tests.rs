@@ -280,4 +280,39 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
     }
 }
 
+#[test]
+fn a_version_that_a_pin_chooses_is_kept_whatever_serves() {
+    let skill = skill("blue", "pdf", json!({}), json!({}));
+    let chosen: EarlierRevision =
+        serde_json::from_value(json!({"revision": "one", "digest": "d", "version": "1.0.0", "uploadVersion": 1}))
+            .unwrap();
+    let scope = Scope {
+        cluster_default: false,
+        namespaces: &NO_NAMESPACES,
+        default_image: None,
+        allow_image_tags: true,
+        environments: None,
+    };
+    for (what, wanted, is_in_service, expected) in [
+        ("it serves", Some("^1"), true, EarlierState::Serves),
+        ("the newest one serves", Some("^1"), false, EarlierState::Possible),
+        ("the pin requires another one", Some("^2"), false, EarlierState::Useless),
+        ("the pin requires none", None, false, EarlierState::Useless),
+    ] {
+        let pin = SkillPin {
+            version: wanted.map(str::to_owned),
+            ..SkillPin::default()
+        };
+        let item = Selected {
+            skill: &skill,
+            pin: Some(&pin),
+            earlier: is_in_service.then_some(&chosen),
+            mode: ActivationMode::Listed,
+            accepted: Ok(None),
+        };
+        let found = earlier_state(&runtime("blue", json!({})), &item, &chosen, &scope);
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
 static NO_NAMESPACES: NamespaceLabels = NamespaceLabels::new();

@@ -21,9 +21,9 @@ mod version;
 mod version_tests;
 
 pub use declared::declared_packages;
-pub use earlier::{EarlierState, candidates, earlier_state, retained};
+pub use earlier::{EarlierState, candidates, earlier_state, in_artifact, is_chosen, retained};
 pub use limits::{asked_image, resources_allowed};
 pub use packages::{EnvironmentRequest, PackagesVerdict, Revision, asked, counted, environment, packages, rules};
-pub use select::{created, is_shared, namespaces_reached, pin_of, reaches, select};
+pub use select::{created, is_shared, namespaces_reached, pin_of, reaches, select, wanted_version};
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};
-pub use version::{newest_version, version_matches, version_refusal};
+pub use version::{chosen_versions, newest_version, version_matches, version_refusal};

@@ -16,12 +16,13 @@ use super::limits;
 use super::packages::{self, Revision};
 use super::risk;
 use super::types::{Caller, Reason, Rejection, Scope, Selected};
-use super::version::{newest_version, version_refusal};
+use super::version::{is_uploaded, newest_version, version_refusal};
 
 /// The skills that a runtime selects, seen by a caller, sorted by namespace and name.
 ///
 /// * A pin selects its skill whatever labels and namespaces say; the skill's consent (`allowedRuntimes`) is asked all the same.
-/// * A pin may require a version: a condition on the skill's own, so that no verdict depends on another skill.
+/// * A pin may require a version: of the skill's own revisions and, if it was uploaded, of its versions that its status names. So no
+///   verdict depends on another skill.
 /// * Without pin: the skill's namespace must match `namespaceSelector` (absent: the runtime's own; at the cluster default: all)
 ///   and its labels `matchLabels` and `matchExpressions`.
 /// * At the cluster default a caller sees the skills of its own namespace, and those whose `from` is `All` or a `Selector`
@@ -78,6 +79,14 @@ pub fn pin_of<'a>(runtime: &'a SkillRuntime, namespace: &str, name: &str) -> Opt
     let pins = &runtime.spec.skill_selector.as_ref()?.skills;
     pins.iter()
         .find(|pin| pin.name == name && pin.namespace.as_deref().unwrap_or(own) == namespace)
+}
+
+/// The version that a runtime's pin requires of a skill that may be served there.
+pub fn wanted_version<'a>(runtime: &'a SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<&'a str> {
+    let wanted = pin_of(runtime, namespace_of(skill), name_of(skill))?
+        .version
+        .as_deref()?;
+    not_allowed(runtime, scope, skill).is_none().then_some(wanted)
 }
 
 /// Whether a runtime can select a skill of a namespace at all: what changes elsewhere is none of its business.
@@ -148,18 +157,22 @@ fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, ski
 fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: Option<&'a SkillPin>) -> Selected<'a> {
     let cap = runtime.spec.max_activation();
     let refused = refusal(runtime, scope, skill, pin);
-    let earlier = refused
+    let earlier = if refused
         .as_ref()
-        .filter(|rejection| rejection.reason.is_of_revision())
-        .and_then(|_| earlier::serving(runtime, skill, pin, scope));
+        .is_none_or(|rejection| rejection.reason.is_of_revision())
+    {
+        earlier::serving(runtime, skill, pin, scope, refused.is_some())
+    } else {
+        None
+    };
     let asked = asked_mode(skill, earlier);
     let mode = pin
         .and_then(|pin| pin.mode)
         .map_or_else(|| asked.min(cap), ActivationMode::from);
     let accepted = match (refused, earlier) {
-        (Some(rejection), Some(earlier)) => Ok(Some(earlier::reservation(earlier, &rejection))),
-        (Some(rejection), None) => Err(rejection),
-        (None, _) if mode < asked && pin.is_none_or(|pin| pin.mode.is_none()) => Ok(Some(Rejection {
+        (refused, Some(earlier)) => Ok(Some(earlier::reservation(skill, pin, earlier, refused.as_ref()))),
+        (Some(rejection), None) => Err(none_kept(skill, rejection)),
+        (None, None) if mode < asked && pin.is_none_or(|pin| pin.mode.is_none()) => Ok(Some(Rejection {
             reason: Reason::ServedAtCap,
             message: format!(
                 "requests activation {}, is served as {}: the runtime's maxActivation; raise it or pin the skill",
@@ -167,7 +180,7 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
                 mode.as_str()
             ),
         })),
-        (None, _) => Ok(super::inputs::reservation(skill, pin, mode)
+        (None, None) => Ok(super::inputs::reservation(skill, pin, mode)
             .or_else(|| packages::reservation(runtime, Revision::newest(skill), scope))
             .or_else(|| config::reservation(skill, pin))
             .or_else(|| risk::reservation(runtime, skill))),
@@ -179,6 +192,16 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
         mode,
         accepted,
     }
+}
+
+/// A refusal, which says of an uploaded skill without the required version that the choice was among all of its versions.
+fn none_kept(skill: &Skill, mut refused: Rejection) -> Rejection {
+    if refused.reason == Reason::VersionNotMatched && is_uploaded(skill) {
+        refused.message.push_str(
+            ", or upload a version that matches: no other one that the registry keeps does, or it is not delivered",
+        );
+    }
+    refused
 }
 
 /// The activation that the revision in service asks for; of the spec before there is one.

@@ -99,6 +99,8 @@ pub enum Reason {
     PackagesFailed,
     /// Served in an earlier revision: the packages of the newest one are not there, or its version is not what the pin requires.
     EarlierRevision,
+    /// Served in a version of an uploaded skill that is not the default one: the pin's constraint chooses it.
+    KeptVersion,
     /// Served, at the runtime's `maxActivation`.
     ServedAtCap,
     /// Served, but its required inputs have no values here, so the model is asked for them.
@@ -138,6 +140,7 @@ impl Reason {
         matches!(
             self,
             Self::EarlierRevision
+                | Self::KeptVersion
                 | Self::ServedAtCap
                 | Self::InputsMissing
                 | Self::InputsUnknown
@@ -168,6 +171,7 @@ impl Reason {
             Self::PackagesBuilding => "PackagesBuilding",
             Self::PackagesFailed => "PackagesFailed",
             Self::EarlierRevision => "EarlierRevision",
+            Self::KeptVersion => "KeptVersion",
             Self::ServedAtCap => "ServedAtCap",
             Self::InputsMissing => "InputsMissing",
             Self::InputsUnknown => "InputsUnknown",

@@ -1,8 +1,11 @@
-//! Versions that pins require: a condition on the version of one revision, so that a verdict depends on no other skill.
+//! Versions that pins require: a condition on the version of one revision, and, of an uploaded skill, a choice among the versions
+//! that its own object names. So a verdict depends on no other skill.
 
 use knack_api::Skill;
 use knack_api::skill_runtime::SkillPin;
-use knack_skill::semver::satisfies;
+use knack_api::skill_status::STATUS_CHOSEN_MAX;
+use knack_skill::semver::{choose, satisfies};
+use knack_vocabulary::LABEL_UPLOAD_OF;
 
 use super::types::{Reason, Rejection};
 
@@ -30,4 +33,33 @@ pub fn version_refusal(pin: Option<&SkillPin>, version: Option<&str>) -> Option<
             "{found}, and the pin requires {wanted}; change spec.skillSelector.skills[].version of the runtime to serve it"
         ),
     })
+}
+
+/// Whether a skill was uploaded, and has the versions that the registry keeps of it. The object of one such version has none.
+pub(super) fn is_uploaded(skill: &Skill) -> bool {
+    let labels = skill.metadata.labels.as_ref();
+    let of = labels.and_then(|labels| labels.get(LABEL_UPLOAD_OF));
+    of.is_some() && of == skill.metadata.name.as_ref()
+}
+
+/// The versions that requirements choose, by their places in `versions`, which are in the order of their making and empty where
+/// there is no version: for each requirement the highest that meets it, of equal ones the one made last; of the same version
+/// that at `default`, which is not among the result. At most [`STATUS_CHOSEN_MAX`], those of the first requirements.
+pub fn chosen_versions<'w>(
+    versions: &[&str],
+    default: Option<usize>,
+    wanted: impl IntoIterator<Item = &'w str>,
+) -> Vec<usize> {
+    let at = |place: usize| versions.get(place).copied().unwrap_or_default();
+    let mut chosen: Vec<usize> = Vec::new();
+    for wanted in wanted {
+        let Some(place) = choose(versions, wanted).filter(|place| satisfies(at(*place), wanted)) else {
+            continue;
+        };
+        let is_default = default.is_some_and(|default| at(default) == at(place));
+        if !is_default && !chosen.contains(&place) && chosen.len() < STATUS_CHOSEN_MAX {
+            chosen.push(place);
+        }
+    }
+    chosen
 }

@@ -179,7 +179,8 @@ pub struct SkillPin {
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// The version that the skill must have here: `1.2.0`, or a constraint such as `^1`, `~1.2` or `>=1`. A revision with another
-    /// version, or with none, is not served; the last one before it that matches stays in service. Default: any version.
+    /// version, or with none, is not served; the last one before it that matches stays in service. Of an uploaded skill the highest
+    /// version that matches is served, whether it is the default one or not. Default: any version, of an uploaded skill the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub version: Option<String>,

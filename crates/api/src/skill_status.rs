@@ -12,9 +12,13 @@ use super::shared::is_false;
 /// Most entries of `status.runtimes`: fan-out lists in objects are bounded.
 pub const STATUS_RUNTIMES_MAX: usize = 16;
 
-/// Most entries of `status.earlier`. Runtimes whose environments come at different times serve different revisions; an edit
-/// every few seconds makes no more of them than this.
+/// Most entries of `status.earlier` that were in `artifact` before. Runtimes whose environments come at different times serve
+/// different revisions; an edit every few seconds makes no more of them than this.
 pub const STATUS_EARLIER_MAX: usize = 4;
+
+/// Most entries of `status.earlier` that are versions of an uploaded skill: each is a copy of its files in ConfigMaps, which pins
+/// of any runtime ask for.
+pub const STATUS_CHOSEN_MAX: usize = 4;
 
 /// The observed state of a skill. While a newer source fails, all fields but the conditions describe the last good
 /// artifact, which stays in service.
@@ -76,10 +80,10 @@ pub struct SkillStatus {
     /// Packages that it declares, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<PackagesStatus>,
-    /// Revisions before the one in `artifact` that runtimes still serve, newest first: its packages do not exist yet, or a pin
-    /// requires another version.
+    /// Revisions that runtimes serve in place of the one in `artifact`: first those before it, newest first, whose packages or version
+    /// runtimes require, then the versions of an uploaded skill that pins choose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 4))]
+    #[schemars(length(max = 8))]
     pub earlier: Vec<EarlierRevision>,
     /// State at the runtimes that select it; the first 16 by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -119,7 +123,7 @@ pub struct ConfigMapStatus {
     pub uid: String,
 }
 
-/// A superseded revision that is still served somewhere.
+/// A revision other than the one in `artifact` that is served somewhere.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EarlierRevision {
@@ -143,6 +147,11 @@ pub struct EarlierRevision {
     /// Packages that it declares, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<PackagesStatus>,
+    /// Number of the version of an uploaded skill that it is, while the registry keeps that version beside the default one and a
+    /// pin chooses it. Absent: it was in `artifact` before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub upload_version: Option<u32>,
 }
 
 /// A declared tool.

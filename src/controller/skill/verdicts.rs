@@ -99,11 +99,12 @@ fn runtime_verdict(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_
 }
 
 /// The state of the packages of the newest revision, and the packages of runs of the one in service. Of a revision that the pin
-/// does not take nothing is built, so the state is that of the one in service.
+/// does not take nothing is built, so the state is that of the one in service; it is where a pin chooses another version, too.
 fn packages_status(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> Option<RuntimePackagesStatus> {
     let newest = Revision::newest(item.skill);
     let earlier = item.earlier.map(|earlier| Revision::earlier(item.skill, earlier));
-    let judged = if version_matches(item.pin, newest_version(item.skill)) {
+    let is_chosen = item.earlier.is_some_and(|earlier| earlier.upload_version.is_some());
+    let judged = if !is_chosen && version_matches(item.pin, newest_version(item.skill)) {
         newest
     } else {
         earlier?

@@ -56,7 +56,7 @@ const NODE_PACKAGE: &str = "self.matches('^(@[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)?[A
 const PACKAGE_VERSIONS: &str = "self.matches('^[A-Za-z0-9][A-Za-z0-9._-]* *[<>=!~]=?[^@/:]*$')";
 /// What [`knack_skill::semver::satisfies`] reads, with numbers that fit, and without `latest`.
 pub(super) const PIN_VERSION: &str = "self.matches('^(([~^]|[<>]=?)[0-9]{1,9}([.][0-9]{1,9}){0,2}|(==)?[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}|[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}[-+][0-9A-Za-z.+-]+)$')";
-const PIN_VERSION_TEXT: &str = "version must be a version or a constraint on it, such as 1.2.0, ^1, ~1.2 or >=1; a pin names one object, so latest does not apply";
+const PIN_VERSION_TEXT: &str = "version must be a version or a constraint on it, such as 1.2.0, ^1, ~1.2 or >=1; latest does not apply: >=0 takes the highest version";
 const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
 const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.kubernetes.io/, job-name, controller-uid or AppArmor: they belong to Knack and Kubernetes";
 
