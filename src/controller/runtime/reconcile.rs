@@ -106,7 +106,11 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
         labels: Arc::clone(&labels),
         environments: environments.clone(),
     };
-    let found = find(context, runtime, &scope, &basis);
+    let mut found = find(context, runtime, &scope, &basis);
+    if !context.memory.has_seen(runtime) {
+        // Which versions of uploaded skills pins choose is decided with the skill.
+        found.outdated.extend(skills_pinned_at_versions(runtime));
+    }
     let (guard, next_look) = guarded(context, runtime, &scope).await?;
     let verdict = guard
         .or_else(|| objection(runtime, &scope))
@@ -197,6 +201,14 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
         outdated,
         kept: Some((look, at)),
     }
+}
+
+/// The skills of which a runtime's pins require versions.
+fn skills_pinned_at_versions(runtime: &SkillRuntime) -> impl Iterator<Item = Name> {
+    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let pins = runtime.spec.skill_selector.iter().flat_map(|selector| &selector.skills);
+    pins.filter(|pin| pin.version.is_some())
+        .map(move |pin| (pin.namespace.as_deref().unwrap_or(own).to_owned(), pin.name.clone()))
 }
 
 /// Takes changed skills into a kept look, and returns those of them whose status differs. `None`: all are to be looked at.

@@ -5,9 +5,11 @@
 //! ```
 //! Each step takes the result of the one before it, so none can be left out. After `judge` no step has the `Skill`: what was
 //! judged comes with the `ValidatedSkill`, which only `judge` makes, and the rest with the `Outline`, which
-//! has no source. What is written is a `Desired` with its owners, which becomes an `Applied`.
+//! has no source. What is written is a `Desired` with its owners, which becomes an `Applied`. `chosen` takes the same steps for the
+//! versions of an uploaded skill that pins choose.
 
 mod archive_turns;
+mod chosen;
 mod deliver;
 mod judge;
 mod outline;

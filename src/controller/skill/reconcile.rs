@@ -21,6 +21,7 @@ use super::super::reason::Reason;
 use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
 use super::super::world::WatchedSkill;
+use super::chosen::add_chosen;
 use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, ValidatedSkill, judge};
 use super::outline::Outline;
@@ -73,17 +74,17 @@ async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action
         return Ok(("superseded", Action::await_change()));
     }
     match look(context, watched).await? {
-        LookOutcome::Done(read) => conclude(context, *read, version).await,
+        LookOutcome::Done(read) => conclude(context, *read, watched).await,
         LookOutcome::Gone => Ok(("deleted", Action::await_change())),
         LookOutcome::Later(pause) => Ok(("waiting", Action::requeue(pause))),
     }
 }
 
-/// Reports what was read, and removes what nothing serves any more. `version`: of the watched object.
+/// Reports what was read, and removes what nothing serves any more.
 async fn conclude(
     context: &Context,
     read: ReadOutcome,
-    version: Option<String>,
+    watched: &Skill,
 ) -> Result<(&'static str, Action), ControllerError> {
     let outline = &*read.outline;
     let before = outline.before();
@@ -93,6 +94,9 @@ async fn conclude(
     candidate
         .earlier
         .retain(|earlier| is_all_there(context, outline.namespace(), &earlier.config_maps));
+    if !outline.is_suspended() {
+        add_chosen(context, watched, outline, &mut candidate).await?;
+    }
     let mut verdicts = verdicts(context, outline, &candidate);
     if outline.is_suspended() {
         // Nothing serves it; what did goes on when it comes back.
@@ -102,7 +106,9 @@ async fn conclude(
     let written = write(context, outline, &after).await?;
     let changed = written == StatusWrite::Changed;
     if changed {
-        context.memory.remember_change(outline.uid(), version);
+        context
+            .memory
+            .remember_change(outline.uid(), watched.resource_version());
     }
     if changed && transition(&before.conditions, &after.conditions) {
         info!(skill = outline.name(), namespace = outline.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "skill");

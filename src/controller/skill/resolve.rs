@@ -88,7 +88,23 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
 
 async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) -> Result<Files, Unresolved> {
     let namespace = skill.namespace().unwrap_or_default();
-    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+    let maps = upload_maps(context, &namespace, source).await?;
+    let files = uploaded_files(source, &maps)?;
+    let versions = maps.iter().map(|map| (map.name_any(), map.resource_version()));
+    context
+        .memory
+        .remember_upload(&skill.uid().unwrap_or_default(), versions.collect());
+    Ok(files)
+}
+
+/// The files of a version of an uploaded skill that is not the default one.
+pub(super) async fn kept_files(context: &Context, namespace: &str, source: &UploadSource) -> Result<Files, Unresolved> {
+    let maps = upload_maps(context, namespace, source).await?;
+    Ok(uploaded_files(source, &maps)?)
+}
+
+async fn upload_maps(context: &Context, namespace: &str, source: &UploadSource) -> Result<Vec<ConfigMap>, Unresolved> {
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
     let mut maps = Vec::with_capacity(source.config_maps.len());
     for name in &source.config_maps {
         let what = || format!("get ConfigMap {namespace}/{name}");
@@ -100,12 +116,7 @@ async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) ->
         };
         maps.push(found);
     }
-    let files = uploaded_files(source, &maps)?;
-    let versions = maps.iter().map(|map| (map.name_any(), map.resource_version()));
-    context
-        .memory
-        .remember_upload(&skill.uid().unwrap_or_default(), versions.collect());
-    Ok(files)
+    Ok(maps)
 }
 
 /// Whether the ConfigMaps of an upload are those that were read last, byte for byte: each write gives them another version.
