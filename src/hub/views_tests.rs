@@ -10,6 +10,7 @@ use knack_api::SkillOverrides;
 use knack_memory::MemoryBudget;
 use knack_skill::model::SkillFile;
 use knack_telemetry::Tracer;
+use knack_vocabulary::{LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION};
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -508,5 +509,56 @@ async fn a_pin_holds_a_skill_at_the_versions_that_it_takes() {
         if let Some((message, expected)) = message.zip(expected) {
             assert!(message.starts_with(expected), "{message}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_a_pin_chooses_is_served_in_place_of_a_default_one_that_it_takes() {
+    let cluster = Cluster::start().await;
+    let chosen = cluster.deliver("a", "one", &json!({"status": {"version": "1.3.0"}}));
+    let status = chosen.status.clone().unwrap();
+    let artifact = status.artifact.unwrap();
+    let revision = json!({
+        "revision": artifact.revision, "digest": artifact.digest, "configMaps": status.config_maps, "version": status.version,
+        "uploadVersion": 3,
+    });
+    let default = json!({
+        "metadata": {"labels": {LABEL_UPLOAD_OF: "s", LABEL_UPLOAD_VERSION: "2"}},
+        "status": {"version": "1.2.0", "earlier": [revision]},
+    });
+    let skill = cluster.deliver("a", "two", &default);
+    cluster.take(Event::Apply(skill.clone()));
+    cluster.is_read(&skill).await;
+    let known = || {
+        let earlier = &skill.status.as_ref().unwrap().earlier[0];
+        cluster.artifacts.summary(&skill, Some(earlier)).is_some()
+    };
+    let mut changes = cluster.shared.changes();
+    let read = changes.wait_for(|_| known());
+    let read = tokio::time::timeout(std::time::Duration::from_secs(20), read)
+        .await
+        .is_ok();
+    assert!(read, "the chosen version is not read");
+    let default = skill.status.as_ref().unwrap().artifact.as_ref().unwrap().digest.clone();
+    for (pin, digest, number) in [
+        (
+            json!({"name": "s", "namespace": "a", "version": "^1"}),
+            &artifact.digest,
+            0,
+        ),
+        (json!({"name": "s", "namespace": "a", "version": "~1.2"}), &default, 2),
+        (json!({"name": "s", "namespace": "a"}), &default, 2),
+    ] {
+        let runtime = json!({
+            "metadata": {"namespace": "run", "name": "default"}, "spec": {"skillSelector": {"skills": [pin.clone()]}},
+        });
+        let runtime = serde_json::from_value(runtime).unwrap();
+        cluster
+            .shared
+            .write(|world| world.runtimes.apply(None, Event::Apply(runtime)));
+        let view = cluster.view(Some("a"));
+        let line = &view.skills[&reference(&skill)];
+        assert_eq!(&line.digest, digest, "{pin}");
+        assert_eq!(line.upload.as_ref().map(|upload| upload.number), Some(number), "{pin}");
     }
 }
