@@ -1,4 +1,4 @@
-//! How often an uploaded Skill is read: once, and again when its ConfigMaps change.
+//! How often an uploaded Skill is read: once, and again when its ConfigMaps change; and so is each version of it that a pin chooses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use knack_api::SkillOverrides;
+use knack_skill::digest::sha256;
 use knack_skill::model::{SkillFile, SkillRef};
-use knack_vocabulary::{CONDITION_ACCEPTED, LABEL_UPLOAD};
+use knack_vocabulary::{ANNOTATION_UPLOAD, CONDITION_ACCEPTED, LABEL_UPLOAD};
 use serde_json::{Value, json};
 
 use super::fixture::{lead, settings, start};
@@ -22,9 +23,10 @@ const TOUCHES: usize = 5;
 /// The objects, and what was asked of them.
 struct World {
     skill: Value,
+    runtimes: Vec<Value>,
     /// Of the upload.
     upload: BTreeMap<String, Value>,
-    /// Of the revision in service.
+    /// Of the revisions in service.
     delivered: Vec<Value>,
     /// Events of ConfigMaps that are still to be sent.
     gone: Option<Value>,
@@ -38,30 +40,15 @@ struct World {
 impl World {
     /// A Skill of one ConfigMap.
     fn new() -> Self {
-        let id = SkillRef {
-            namespace: "team".to_owned(),
-            name: "draw".to_owned(),
-        };
-        let file = SkillFile {
-            bytes: b"---\nname: draw\ndescription: d\n---\nText.\n".as_slice().into(),
-            executable: false,
-        };
-        let files = BTreeMap::from([("SKILL.md".to_owned(), file)]);
-        let made = artifact::build(&id, &files, &SkillOverrides::default());
         let mut upload = BTreeMap::new();
-        for (number, map) in made.shards.iter().enumerate() {
-            let mut map = serde_json::to_value(map).unwrap();
-            let name = format!("draw-upload-{number}");
-            map["metadata"] = json!({"namespace": "team", "name": name, "uid": name, "resourceVersion": "7",
-                "labels": {LABEL_UPLOAD: "draw"}, "annotations": map["metadata"]["annotations"]});
-            upload.insert(name, map);
-        }
+        let digest = add_upload(&mut upload, "draw-upload-0", "Text.");
         let names: Vec<&String> = upload.keys().collect();
         let skill = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
             "metadata": {"namespace": "team", "name": "draw", "uid": "s", "resourceVersion": "10", "generation": 1},
-            "spec": {"source": {"upload": {"digest": made.digest, "configMaps": names}}}});
+            "spec": {"source": {"upload": {"digest": digest, "configMaps": names}}}});
         Self {
             skill,
+            runtimes: Vec::new(),
             upload,
             delivered: Vec::new(),
             gone: None,
@@ -87,6 +74,7 @@ impl World {
         let list = |items: Vec<Value>| Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
         match (method, path) {
             (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => list(vec![self.skill.clone()]),
+            (&Method::GET, "/apis/knack.dev/v1alpha1/skillruntimes") => list(self.runtimes.clone()),
             (&Method::GET, "/api/v1/configmaps") => list(self.upload.values().map(meta).collect()),
             (&Method::POST, "/api/v1/namespaces/team/configmaps") => {
                 let mut made: Value = serde_json::from_slice(body).unwrap();
@@ -138,14 +126,41 @@ impl World {
                 json!({"type": "MODIFIED", "object": self.skill})
             }
             // Each of the three watches has both; the stores are by name.
-            "/api/v1/configmaps" => match (number.parse::<usize>().unwrap(), self.delivered.first(), &self.gone) {
-                (0, Some(made), _) => json!({"type": "ADDED", "object": meta(made)}),
-                (1, _, Some(gone)) => json!({"type": "DELETED", "object": meta(gone)}),
-                _ => Value::Null,
-            },
+            "/api/v1/configmaps" => {
+                let number = number.parse::<usize>().unwrap();
+                match (self.delivered.get(number), &self.gone) {
+                    (Some(made), _) => json!({"type": "ADDED", "object": meta(made)}),
+                    (None, Some(gone)) if number == self.delivered.len() => {
+                        json!({"type": "DELETED", "object": meta(gone)})
+                    }
+                    _ => Value::Null,
+                }
+            }
             _ => Value::Null,
         }
     }
+}
+
+/// A ConfigMap of an upload, and the digest of its files.
+fn add_upload(upload: &mut BTreeMap<String, Value>, name: &str, text: &str) -> String {
+    let id = SkillRef {
+        namespace: "team".to_owned(),
+        name: "draw".to_owned(),
+    };
+    let file = SkillFile {
+        bytes: format!("---\nname: draw\ndescription: d\n---\n{text}\n")
+            .as_bytes()
+            .into(),
+        executable: false,
+    };
+    let files = BTreeMap::from([("SKILL.md".to_owned(), file)]);
+    let made = artifact::build(&id, &files, &SkillOverrides::default());
+    assert_eq!(made.shards.len(), 1);
+    let mut map = serde_json::to_value(&made.shards[0]).unwrap();
+    map["metadata"] = json!({"namespace": "team", "name": name, "uid": name, "resourceVersion": "7",
+        "labels": {LABEL_UPLOAD: "draw"}, "annotations": map["metadata"]["annotations"]});
+    upload.insert(name.to_owned(), map);
+    made.digest
 }
 
 /// As watches of metadata have it.
@@ -200,6 +215,83 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
         world.gone = world.upload.remove(&first);
     }
     until(&world, "it is told", |world| world.reason() == "SourceNotFound").await;
+    shutdown.cancel();
+    leading.await.unwrap().unwrap();
+}
+
+/// A Skill whose default version is 2.0.0, and which has the version 1.0.0, too.
+fn two_versions() -> World {
+    let mut world = World::new();
+    world.upload.clear();
+    let version = |number: u32, text: &str, digest: &str| {
+        json!({"number": number, "id": format!("skver_knack_{number}"), "created": number, "description": "d", "version": text,
+            "digest": digest, "bytes": 3})
+    };
+    let name = |number: u32| {
+        let hash = sha256(format!("skver_knack_{number}").as_bytes());
+        format!("draw-upload-{number}-{}", &hash[..10])
+    };
+    let digests = [1, 2].map(|number| add_upload(&mut world.upload, &name(number), &format!("Text {number}.")));
+    let record = json!({"id": "skill_knack_1", "owner": "team", "name": "draw", "title": null, "mode": null, "created": 1, "updated": 2,
+        "default": 2, "next": 3, "versions": [version(1, "1.0.0", &digests[0]), version(2, "2.0.0", &digests[1])]});
+    let record = json!({"record": record, "shards": {"1": 1, "2": 1}}).to_string();
+    world.skill["metadata"]["annotations"] = json!({ANNOTATION_UPLOAD: record});
+    world.skill["spec"] = json!({"source": {"upload": {"digest": digests[1], "configMaps": [name(2)]}}, "version": "2.0.0",
+        "ids": ["skill_knack_1", "skill_knack_1:2"]});
+    world.runtimes = vec![json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+        "metadata": {"namespace": "team", "name": "pins", "uid": "r", "resourceVersion": "3", "generation": 1},
+        "spec": {"skillSelector": {"skills": [{"name": "draw", "version": "^1"}]}}})];
+    world
+}
+
+#[tokio::test]
+async fn a_version_that_a_pin_chooses_is_delivered_once_as_a_revision_of_the_skill() {
+    let world = Arc::new(Mutex::new(two_versions()));
+    let asked = Arc::clone(&world);
+    let (address, _lease) = start(move |method, path, body| asked.lock().unwrap().answer(method, path, body));
+    let (leading, shutdown) = lead(address, settings()).await;
+
+    until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
+    let touch = async |count: usize| {
+        world.lock().unwrap().wanted += count;
+        until(&world, "the last event is answered", |world| {
+            world.touches == world.wanted && world.has_accepted() && !world.is_written
+        })
+        .await;
+        let world = world.lock().unwrap();
+        (world.reads, world.delivered.len())
+    };
+    // The watch tells of the two ConfigMaps one after the other.
+    let before = touch(2 * TOUCHES).await;
+    assert_eq!(
+        touch(TOUCHES).await,
+        before,
+        "reads and deliveries of {TOUCHES} reconciles"
+    );
+    {
+        let world = world.lock().unwrap();
+        assert_eq!(world.delivered.len(), 2, "of both versions");
+        let status = &world.skill["status"];
+        let chosen = &status["earlier"][0];
+        assert_eq!(
+            (&status["version"], &chosen["version"], &chosen["uploadVersion"]),
+            (&json!("2.0.0"), &json!("1.0.0"), &json!(1)),
+            "{status}"
+        );
+        let served = json!([{"namespace": "team", "name": "pins", "accepted": true, "reason": "KeptVersion",
+            "serves": chosen["revision"]}]);
+        assert_eq!(status["runtimes"], served);
+        let text = world
+            .delivered
+            .iter()
+            .find(|map| map["metadata"]["name"] == chosen["configMaps"][0]["name"]);
+        assert!(
+            text.unwrap()["data"]["f0-SKILL.md"]
+                .as_str()
+                .unwrap()
+                .contains("Text 1.")
+        );
+    }
     shutdown.cancel();
     leading.await.unwrap().unwrap();
 }
