@@ -328,8 +328,8 @@ pub struct RuntimeVerdict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub serves: Option<String>,
-    /// The state of the packages there of the revision in `artifact`, or of the one that is served where a pin excludes that one;
-    /// absent if it declares none.
+    /// The state of the packages there of the revision in `artifact`, or of the one that is served where a pin excludes that one or
+    /// chooses another version; absent if it declares none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packages: Option<RuntimePackagesStatus>,
 }
