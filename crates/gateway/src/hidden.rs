@@ -189,25 +189,26 @@ impl Hidden {
             sha256: entry.sha256.clone(),
             response_id: answer.response_id.clone(),
         });
-        let sealed = history::seal(request.format(), &answer, notes.collect(), &mut |reference| {
+        let records = history::seal(request.format(), &answer, notes.collect(), &mut |reference| {
             self.render(reference)
         });
-        let Some(record) = sealed else {
-            return tracing::info!(
+        if let (Some(key), Some(record)) = (id, records.id) {
+            // Only Chat has a list of what the provider keeps.
+            if request.format() == Format::Chat
+                && let Some((rounds, note)) = history::round_note(&self.caller, &answer.response_id, &record)
+            {
+                self.keep(gateway, opening, rounds, note);
+            }
+            self.keep(gateway, opening, vec![key], record);
+        }
+        if turn.is_empty() {
+            return;
+        }
+        match records.turn {
+            Some(record) => self.keep(gateway, opening, turn, record),
+            None => tracing::info!(
                 "a hidden turn is too large to be remembered; the next request goes as the client sends it"
-            );
-        };
-        // Only Chat has a list of what the provider keeps.
-        if request.format() == Format::Chat
-            && let Some((rounds, note)) = history::round_note(&self.caller, &answer.response_id, &record)
-        {
-            self.keep(gateway, opening, rounds, note);
-        }
-        if let Some(id) = id {
-            self.keep(gateway, opening, vec![id], record.of_id());
-        }
-        if !turn.is_empty() {
-            self.keep(gateway, opening, turn, record);
+            ),
         }
     }
 

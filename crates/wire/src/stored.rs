@@ -17,7 +17,7 @@ pub(crate) use chat::{FINISH, MESSAGE};
 pub use chat::{ListedCompletion, MessageChange, SentMessages, completions_page, list, list_elements, list_ids};
 
 /// Most bytes of the members of a view: what an application sends as its instructions and tools, and a long answer, fit.
-/// It is half of a record, whose messages must have room beside it.
+/// It is half of a record, whose ids and open results must have room beside it.
 const MAX_MEMBERS_BYTES: usize = 128 << 10;
 /// Most hidden ids of a view: the calls and the reasoning of ten full rounds fit, or of a conversation of a hundred turns
 /// with a few calls each.
@@ -72,6 +72,15 @@ impl StoredView {
         Self {
             rounds,
             part_of: answer,
+            ..Self::new()
+        }
+    }
+
+    /// What of it answers that go on from this one hide, too.
+    pub(crate) fn hiding(&self) -> Self {
+        Self {
+            hidden: self.hidden.clone(),
+            crowded: self.crowded,
             ..Self::new()
         }
     }

@@ -62,8 +62,8 @@ pub struct TurnRecord {
     pub files: Vec<FileNote>,
     /// The id under which the upstream keeps the state after the whole answer (Responses, Chat).
     pub state: String,
-    /// What a client sees that reads the answer by its id, where the upstream keeps it (Responses, Chat). Records of earlier
-    /// versions have none.
+    /// What a client sees that reads the answer by its id, where the upstream keeps it (Responses, Chat). The record of a turn
+    /// has only what later answers hide, too (Responses), and records of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredView>,
 }
@@ -94,9 +94,8 @@ impl Segment {
 }
 
 impl TurnRecord {
-    /// What is needed of it by the id of its answer: the upstream has the messages.
-    #[must_use]
-    pub fn of_id(&self) -> Self {
+    /// What is needed of it by the id of its answer, which is shown so: the upstream has the messages.
+    pub(super) fn of_id(&self, stored: Option<StoredView>) -> Self {
         Self {
             messages: Vec::new(),
             open_results: self.open_results.clone(),
@@ -105,7 +104,7 @@ impl TurnRecord {
             resumes: self.resumes,
             files: self.files.clone(),
             state: self.state.clone(),
-            stored: self.stored.clone(),
+            stored,
         }
     }
 

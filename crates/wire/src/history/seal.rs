@@ -19,11 +19,20 @@ const MAX_NOTED: usize = 128;
 pub struct RecordKeys {
     /// Of its turn in the conversation: at most two, and the record is found under each. None if nothing of it is hidden.
     pub turn: Vec<RecordKey>,
-    /// Of its id, if the upstream keeps it ([`TurnRecord::of_id`]). A place of its own: an answer that says the same once
-    /// more takes the keys of the turn.
+    /// Of its id, if the upstream keeps it. A place of its own: an answer that says the same once more takes the keys of the
+    /// turn.
     pub id: Option<RecordKey>,
     /// That of the conversation's beginning, shared by all of its records ([`super::opening`]).
     pub opening: RecordKey,
+}
+
+/// What is remembered of an answer. A record that is larger than [`MAX_RECORD_BYTES`] is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerRecords {
+    /// For [`RecordKeys::turn`].
+    pub turn: Option<TurnRecord>,
+    /// For [`RecordKeys::id`]: without the messages, which the upstream has, and with all that is shown of the answer.
+    pub id: Option<TurnRecord>,
 }
 
 /// The keys of an answer: the request's chain with the visible answer at its end, the ids of the client's calls, and its own
@@ -66,8 +75,8 @@ pub fn response_keys(caller: &Caller, answer: &drive::HiddenTurns) -> RecordKeys
     }
 }
 
-/// The note that the other rounds of an answer are parts of it, and its keys: the upstream lists all of them (Chat). `None`:
-/// it has one round.
+/// The note that the other rounds of an answer are parts of it, and its keys: the upstream lists all of them (Chat). `record`
+/// is the one for the answer's id. `None`: it has one round.
 pub fn round_note(caller: &Caller, id: &str, record: &TurnRecord) -> Option<(Vec<RecordKey>, TurnRecord)> {
     let stored = record.stored.as_ref()?;
     let rounds = [&record.state].into_iter().chain(&stored.rounds);
@@ -84,10 +93,10 @@ pub fn round_note(caller: &Caller, id: &str, record: &TurnRecord) -> Option<(Vec
     (!keys.is_empty()).then_some((keys, note))
 }
 
-/// The record of a loop, or `None` if it is too large to be remembered ([`MAX_RECORD_BYTES`]). Where the upstream keeps the
-/// state (Responses, Chat), one that is too large is kept without its messages: a client that goes on by id, or reads by it,
-/// needs the id of the last round and the results that are open, and no message. A client that sends the items gets a miss.
-/// If these results do not fit, what the client may read by the id of the answer is kept.
+/// The records of a loop. Where a client may go on from what the upstream keeps (Responses), the record of a turn that is too
+/// large is kept without its messages: in a conversation of the upstream the id of the last round and the results that are
+/// open are enough. A client that sends the items gets a miss. If these results do not fit into the record for the id either,
+/// what the client may read by it is kept.
 ///
 /// `render` gives the text of a load result from its reference, as it will do when the record is used; a result whose
 /// text does not begin with it is kept whole. `files` are the files that the loop's runs made.
@@ -96,18 +105,14 @@ pub fn seal(
     answer: &drive::HiddenTurns,
     files: Vec<FileNote>,
     render: &mut dyn FnMut(&str) -> Option<String>,
-) -> Option<TurnRecord> {
+) -> AnswerRecords {
     let mut record = TurnRecord {
         client_calls: answer.client_calls.clone(),
         resumes: matches!(answer.entries.first(), Some(HiddenEntry::Results(_))),
         files,
         state: answer.state.clone(),
-        stored: answer.stored.clone(),
         ..TurnRecord::default()
     };
-    if let Some(stored) = &mut record.stored {
-        stored.bound();
-    }
     for (index, entry) in answer.entries.iter().enumerate() {
         match entry {
             HiddenEntry::Turn(elements) => {
@@ -136,13 +141,26 @@ pub fn seal(
             }
         }
     }
-    if record.size() > MAX_RECORD_BYTES && !record.state.is_empty() {
-        record.messages.clear();
+    let mut view = answer.stored.clone();
+    if let Some(view) = &mut view {
+        view.bound();
     }
-    if record.size() > MAX_RECORD_BYTES && record.stored.is_some() {
-        record = unresumed(record, answer);
+    let mut by_id = record.of_id(view);
+    if by_id.size() > MAX_RECORD_BYTES && by_id.stored.is_some() {
+        by_id = unresumed(by_id, answer);
     }
-    (record.size() <= MAX_RECORD_BYTES).then_some(record)
+    if format == Format::Responses {
+        // Later answers hide what this one hides.
+        record.stored = by_id.stored.as_ref().map(StoredView::hiding);
+        if record.size() > MAX_RECORD_BYTES && !record.state.is_empty() {
+            record.messages.clear();
+        }
+    }
+    let fits = |record: &TurnRecord| record.size() <= MAX_RECORD_BYTES;
+    AnswerRecords {
+        turn: Some(record).filter(fits),
+        id: Some(by_id).filter(fits),
+    }
 }
 
 /// What is left of a record whose open results do not fit: nobody can go on from its state, and it is shown all the same.
@@ -210,6 +228,8 @@ fn cut_all(element: &str, results: &[CallResult], render: &mut dyn FnMut(&str) -
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::history::HistorySecret;
 
@@ -233,5 +253,31 @@ mod tests {
         assert_eq!(note("c3", &["c1", "c2"]), of_answer("c3", &["c3", "c2"]));
         assert_eq!(note("c1", &[]), None, "one round");
         assert_eq!(note("", &["c2"]), of_answer("", &["c2"]), "one that was not shown");
+    }
+
+    /// A long answer that the upstream keeps is remembered twice: what is shown of it, by its id, and its hidden turns.
+    #[test]
+    fn what_is_read_by_id_takes_no_room_from_the_hidden_turns() {
+        let answer = drive::HiddenTurns {
+            entries: vec![drive::HiddenEntry::Turn(vec![Bytes::from(vec![b'x'; 200 << 10])])],
+            response_id: "c1".to_owned(),
+            state: "c2".to_owned(),
+            stored: Some(StoredView {
+                members: [("message".to_owned(), "x".repeat(100 << 10))].into(),
+                hidden: vec!["call_1".to_owned()],
+                rounds: vec!["c1".to_owned()],
+                ..StoredView::default()
+            }),
+            ..drive::HiddenTurns::default()
+        };
+        for format in [Format::Chat, Format::Responses] {
+            let records = seal(format, &answer, Vec::new(), &mut |_| None);
+            let (turn, by_id) = (records.turn.unwrap(), records.id.unwrap());
+            assert_eq!((turn.messages.len(), by_id.messages.len()), (1, 0), "{format:?}");
+            assert_eq!((by_id.state.as_str(), by_id.stored), ("c2", answer.stored.clone()));
+            let hidden = turn.stored.map(|view| (view.hidden, view.members.len()));
+            let expected = (format == Format::Responses).then(|| (vec!["call_1".to_owned()], 0));
+            assert_eq!(hidden, expected, "only Responses lists what earlier answers hide");
+        }
     }
 }

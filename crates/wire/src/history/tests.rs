@@ -535,7 +535,7 @@ fn a_loop_that_is_larger_than_a_record_is_not_remembered() {
             entries: vec![drive::HiddenEntry::Turn(vec![Bytes::from(vec![b'x'; bytes])])],
             ..drive::HiddenTurns::default()
         };
-        seal(Format::Chat, &answer, Vec::new(), &mut |_| None)
+        seal(Format::Chat, &answer, Vec::new(), &mut |_| None).turn
     };
     let around = sealed(0).unwrap().size();
     let largest = sealed(MAX_RECORD_BYTES - around).unwrap();
@@ -564,9 +564,11 @@ fn what_is_read_by_id_is_kept_of_an_answer_whose_open_results_do_not_fit() {
         }),
         ..drive::HiddenTurns::default()
     };
-    let record = seal(Format::Responses, &answer, Vec::new(), &mut |_| None).unwrap();
+    let records = seal(Format::Responses, &answer, Vec::new(), &mut |_| None);
+    let record = records.id.unwrap();
     assert_eq!((record.state.as_str(), record.open_results.len()), ("resp_1", 0));
     assert_eq!(record.stored.unwrap().rounds, ["resp_2"]);
+    assert_eq!(records.turn, None);
 }
 
 proptest! {

@@ -180,12 +180,12 @@ impl Gateway {
     fn remember(&mut self, request: &Request, record: &knack_wire::HiddenTurns) {
         let keys = history::keys(&self.caller(), &history::scan(request).chain(), record);
         let mut render = |_: &str| Some(LOADED.to_owned());
-        let record = Arc::new(history::seal(self.format, record, Vec::new(), &mut render).unwrap());
+        let records = history::seal(self.format, record, Vec::new(), &mut render);
+        let (turn, by_id) = (Arc::new(records.turn.unwrap()), Arc::new(records.id.unwrap()));
         self.openings.insert(keys.opening);
         self.store
-            .extend(keys.turn.into_iter().map(|key| (key, Arc::clone(&record))));
-        let by_id = keys.id.map(|key| (key, Arc::new(record.of_id())));
-        self.store.extend(by_id);
+            .extend(keys.turn.into_iter().map(|key| (key, Arc::clone(&turn))));
+        self.store.extend(keys.id.map(|key| (key, by_id)));
     }
 
     fn run(&mut self, call: &ToolCall) -> CallOutcome {

@@ -68,9 +68,9 @@ pub(super) fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey
     let scan = history::scan(&request(Format::Responses, body));
     let record = played.record.as_ref().unwrap();
     let keys = history::keys(&caller, &scan.chain(), record);
-    let sealed = history::seal(Format::Responses, record, Vec::new(), &mut |_| None).unwrap();
-    let by_id = Arc::new(sealed.of_id());
-    vec![(keys.turn, Arc::new(sealed)), (keys.id.into_iter().collect(), by_id)]
+    let records = history::seal(Format::Responses, record, Vec::new(), &mut |_| None);
+    let (turn, by_id) = (Arc::new(records.turn.unwrap()), Arc::new(records.id.unwrap()));
+    vec![(keys.turn, turn), (keys.id.into_iter().collect(), by_id)]
 }
 
 #[test]
