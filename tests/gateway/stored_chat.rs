@@ -299,6 +299,24 @@ async fn an_answer_is_updated_and_deleted_whole() {
     );
 }
 
+/// A client that left before its answer was deleted whole asks once more.
+#[tokio::test]
+async fn rounds_are_deleted_with_an_answer_that_is_gone() {
+    let knack = with_sandbox(SCRIPT).await;
+    let added = Keeping::new(&knack, false)
+        .ask(&json!([{"role": "user", "content": "please add"}]))
+        .await;
+    let of_provider = format!("{}/v1/chat/completions", knack.mock.url);
+    let list = || client().get(&of_provider).bearer_auth("key-a");
+    let rounds = knack.send(list()).await.json()["data"].clone();
+    let last = rounds[2]["id"].as_str().unwrap();
+    let delete = |url: String| client().delete(url).bearer_auth("key-a");
+    assert_eq!(knack.send(delete(format!("{of_provider}/{last}"))).await.status, 200);
+    let whole = format!("{}/v1/chat/completions/{}", knack.url, added.id);
+    assert_eq!(knack.send(delete(whole)).await.status, 404);
+    assert_eq!(knack.send(list()).await.json()["data"], json!([]));
+}
+
 /// The client has the id of an answer that broke off: what the provider has of it is one round.
 #[tokio::test]
 async fn an_answer_that_breaks_off_shows_nothing_of_ours() {

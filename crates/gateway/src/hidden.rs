@@ -69,14 +69,8 @@ impl Hidden {
             records.has_opening(&bucket, &opening)
                 || replicas.is_some_and(|replicas| replicas.knows_opening(&bucket, &opening))
         };
-        self.is_known(gateway) && (history::may_hold_calls(request) || history::opening(request).is_some_and(begins_so))
-    }
-
-    /// Whether there is any record of this caller, here or where other replicas keep theirs.
-    fn is_known(&self, gateway: &Gateway) -> bool {
-        let bucket = self.bucket();
-        let replicas = gateway.replicas.as_ref();
-        gateway.records.has_caller(&bucket) || replicas.is_some_and(|replicas| replicas.knows_client(&bucket))
+        gateway.has_records(&bucket)
+            && (history::may_hold_calls(request) || history::opening(request).is_some_and(begins_so))
     }
 
     /// The records of a conversation: those that are here, and those that other replicas wrote.
@@ -119,7 +113,7 @@ impl Hidden {
     async fn expand_known(&mut self, gateway: &Gateway, request: &Request) -> (Expansion, Vec<StagedFile>) {
         let scan = history::scan(request);
         self.chain = Some(scan.chain());
-        let hits = if self.injecting && self.is_known(gateway) {
+        let hits = if self.injecting && gateway.has_records(&self.bucket()) {
             self.hits(gateway, scan.lookups(&self.caller)).await
         } else {
             Vec::new()

@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 use super::observe::Console;
 use super::recent::Recent;
 use super::recorder::Recorder;
-use super::records::RecordStore;
+use super::records::{KeyedHash, RecordStore};
 use super::replicas::Replicas;
 use super::run_history::RunHistory;
 use super::tenants::{ServedCatalog, Tenant};
@@ -93,6 +93,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// Whether there is any record of this caller, here or where other replicas keep theirs.
+    pub fn has_records(&self, caller: &KeyedHash) -> bool {
+        let replicas = self.replicas.as_ref();
+        self.records.has_caller(caller) || replicas.is_some_and(|replicas| replicas.knows_client(caller))
+    }
+
     /// Begins to drain.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);

@@ -38,6 +38,9 @@ use super::state::Gateway;
 const MAX_BODY: usize = 8 << 20;
 /// Most pages that are read for one page of the client's: more than all items that a view can hide.
 const MAX_PAGES: usize = 16;
+/// How long the provider may take for each of them, as far as the client does not wait for the provider itself: a page of a
+/// list needs no model.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Records that other replicas are asked for at once: as many of the largest as one question reads.
 const RECORDS_AT_ONCE: usize = 16;
 /// Most rounds that are deleted with an answer: far more than a loop has by default.
@@ -74,7 +77,7 @@ pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response
         gateway,
         api,
     };
-    if !asking.is_known() {
+    if !asking.gateway.has_records(&asking.caller.bucket()) {
         return asking.pass(request).await;
     }
     let place = match asked {
@@ -104,20 +107,15 @@ impl Asking {
         whole(answer, format).await
     }
 
-    /// What else an answer to the client needs, of at most so many bytes; `None`: the provider did not give it.
+    /// What else an answer to the client needs, of at most so many bytes; `None`: the provider did not give it in time.
     async fn get(&self, path: &str, most: usize) -> Option<Bytes> {
         let asked = self
             .gateway
             .upstreams
             .request(self.api, Method::GET, path, self.headers.clone());
-        let mut answer = asked.send().await.ok().filter(|answer| answer.status().is_success())?;
+        let answer = asked.timeout(PAGE_TIMEOUT).send().await;
+        let mut answer = answer.ok().filter(|answer| answer.status().is_success())?;
         read_answer(&mut answer, most).await.ok()
-    }
-
-    /// Whether there is any record of this caller, here or where other replicas keep theirs.
-    fn is_known(&self) -> bool {
-        let (bucket, replicas) = (self.caller.bucket(), self.gateway.replicas.as_ref());
-        self.gateway.records.has_caller(&bucket) || replicas.is_some_and(|replicas| replicas.knows_client(&bucket))
     }
 
     /// The records of the answers with these ids, here or where other replicas keep theirs.
@@ -231,10 +229,11 @@ impl Stored {
         self.view().page(&body, self.place.query.limit())
     }
 
-    /// Deletes the whole answer, and then the rounds that only the provider knows of.
+    /// Deletes the whole answer, and then the rounds that only the provider knows of. A client that left in between, or waited
+    /// in vain, asks once more and is told that the answer is gone: the rounds may still be there.
     async fn delete(&self, request: Request) -> Response {
         let answer = self.read(request).await;
-        if answer.status().is_success() {
+        if answer.status().is_success() || answer.status() == StatusCode::NOT_FOUND {
             self.delete_rounds().await;
         }
         answer

@@ -53,11 +53,8 @@ impl Place {
         };
         let (before, rest) = path.split_at(at);
         let (id, behind) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let is_id = match format {
-            Format::Responses => id.starts_with("resp_"),
-            _ => is_plain(id),
-        };
-        is_id.then(|| Self {
+        // Providers form their ids in many ways; the record says whether there is an answer of this one.
+        is_plain(id).then(|| Self {
             format,
             before: before.to_owned(),
             id: id.to_owned(),
@@ -141,12 +138,12 @@ impl Query {
     }
 }
 
-/// Whether an id is what it is in a URL, too.
+/// Whether an id is what it is in a URL, too. LiteLLM's end in the padding of Base64.
 fn is_plain(id: &str) -> bool {
     !id.is_empty()
         && id
             .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.=".contains(&byte))
 }
 
 #[cfg(test)]
@@ -174,6 +171,12 @@ mod tests {
             found.with("resp_2", &found.query.text()).as_deref(),
             Some("/v1/responses/resp_2?a=b")
         );
+        // Ids of xAI, and of LiteLLM.
+        for id in ["ad5663da-63e6-86c6-e0be-ff15effa8357", "resp_bGl0ZWxsbTpjdXN0b20="] {
+            let uri: Uri = format!("/v1/responses/{id}").parse().unwrap();
+            let found = Place::of(&uri).unwrap();
+            assert_eq!((found.id.as_str(), found.with(id, "")), (id, Some(uri.to_string())));
+        }
         let found = place("/v1/chat/completions/chatcmpl-1/messages").unwrap();
         assert_eq!(
             (found.format, &*found.before, &*found.id, &*found.behind),
@@ -181,9 +184,10 @@ mod tests {
         );
         for other in [
             "/v1/responses",
-            "/v1/responses/compact",
+            "/v1/responses/",
             "/v1/models",
             "/v1/chat/completions/",
+            "/v1/chat/completions/a%2Fb",
         ] {
             assert_eq!(place(other), None);
         }
