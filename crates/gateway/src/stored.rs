@@ -43,8 +43,8 @@ const MAX_PAGES: usize = 16;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Records that other replicas are asked for at once: as many of the largest as one question reads.
 const RECORDS_AT_ONCE: usize = 16;
-/// Most rounds that are deleted with an answer: far more than a loop has by default.
-const MAX_DELETED: usize = 64;
+/// Most rounds that are deleted with an answer: more than a loop can have (`maxToolRounds` is at most 100).
+const MAX_DELETED: usize = 128;
 /// Rounds that are deleted at once.
 const DELETED_AT_ONCE: usize = 4;
 /// How long a client that deletes an answer waits for the rounds behind it.
@@ -241,11 +241,12 @@ impl Stored {
 
     /// Deletes the other rounds, as far as the provider does it in time.
     async fn delete_rounds(&self) {
-        let rounds = self.view().rounds.iter().take(MAX_DELETED);
-        let paths: Vec<String> = rounds
+        let rounds = &self.view().rounds;
+        let mut left = rounds.len();
+        let paths = rounds.iter().take(MAX_DELETED);
+        let paths: Vec<String> = paths
             .filter_map(|id| self.place.with(id, &self.place.query.text()))
             .collect();
-        let mut left = paths.len();
         let mut deleting = futures::stream::iter(paths)
             .map(|path| {
                 let Asking {

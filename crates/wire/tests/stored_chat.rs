@@ -102,6 +102,27 @@ fn a_loop_is_read_under_its_first_id_as_it_was_shown() {
     }
 }
 
+/// A loop of a hundred rounds has more calls than a view can name.
+#[test]
+fn only_calls_of_rounds_that_can_be_read_are_known() {
+    let of_round = |id: &str| call(&format!("call_{id}"), "skill_run", r#"{"command":"sum"}"#);
+    let answers = [
+        streamed("c1", "On it.", &[of_round("c1")], "tool_calls"),
+        streamed("c2", "On it.", &[of_round("c2")], "tool_calls"),
+        error(400, r#"{"error":{"message":"no more"}}"#),
+    ];
+    let (_, view) = remembered(ASK, injection(), &answers);
+    assert_eq!(view.hidden, ["call_c1"]);
+    let weather = call("call_w", "get_weather", "{}");
+    let answers = [
+        whole("c1", "On it.", &[of_round("c1")], "tool_calls"),
+        whole("c2", "On it.", &[of_round("c2")], "tool_calls"),
+        whole("c3", "Both.", &[of_round("c3"), weather], "tool_calls"),
+    ];
+    let (_, view) = remembered(ASK, injection(), &answers);
+    assert_eq!(view.hidden, ["call_c1", "call_c3"]);
+}
+
 #[test]
 fn a_turn_of_both_is_read_with_the_clients_call_only() {
     for round in [whole, streamed] {
@@ -134,5 +155,13 @@ fn an_answer_that_breaks_off_is_its_first_round_or_none() {
     assert_eq!(shown["finish_reason"], "length");
 
     let (record, view) = first(whole);
+    assert_eq!((&*record.response_id, &*record.state, &*view.part_of), ("c1", "", "c1"));
+
+    // Some servers refuse with the status of an answer.
+    let answers = [
+        whole("c1", "One moment.", &[own_call()], "tool_calls"),
+        json(r#"{"error":{"message":"no more"}}"#),
+    ];
+    let (record, view) = remembered(ASK, injection(), &answers);
     assert_eq!((&*record.response_id, &*record.state, &*view.part_of), ("c1", "", "c1"));
 }

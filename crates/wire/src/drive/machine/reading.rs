@@ -187,6 +187,7 @@ impl Drive {
 
     /// A 200 whose body is not an answer of the format.
     pub(super) fn pass_strange_body(&mut self, frame: &Decoded, out: &mut Vec<DriveAction>) {
+        self.remember_broken(out);
         out.push(DriveAction::ClientHead(ClientHead {
             status: 200,
             body: BodyKind::Json,

@@ -18,7 +18,7 @@ pub(super) struct KeptAnswer {
     rounds: Vec<String>,
     /// That of the running one.
     pub(super) id: String,
-    /// Ids of our calls of the rounds before.
+    /// Ids of our calls of round 1, once it is over. What can be read of an answer is this round, or the last one.
     hidden: Vec<String>,
     messages: Option<SentMessages>,
 }
@@ -57,7 +57,9 @@ impl KeptAnswer {
     }
 
     pub(super) fn begin_round(&mut self, turn: &ChatTurn) {
-        self.hidden.extend(unseen(turn));
+        if self.rounds.is_empty() {
+            self.hidden.extend(unseen(turn));
+        }
         self.rounds.push(std::mem::take(&mut self.id));
     }
 }
