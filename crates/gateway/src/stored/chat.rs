@@ -96,9 +96,10 @@ impl Stored {
     /// The messages that the client sent, in pages of ours: which of the provider's are not the client's is known by
     /// their places only.
     pub(super) async fn messages(&self, mut request: Request) -> Response {
-        let Some(sent) = &self.view().messages else {
+        let view = self.view();
+        if view.messages.is_none() {
             return self.asking.pass(request).await;
-        };
+        }
         if let Some(path) = self.place.with(&self.place.id, &self.place.query.all().text()) {
             set_path(&mut request, &path);
         }
@@ -112,7 +113,7 @@ impl Stored {
         let Some(listed) = self.all_messages(first, MAX_BODY - body.len()).await else {
             return incomplete("The provider did not give all messages that the completion was asked with.");
         };
-        let Some(shown) = sent.shown(&listed) else {
+        let Some(shown) = view.sent_messages(&listed) else {
             return incomplete("The provider lists other messages than the completion was asked with.");
         };
         let Some(page) = page_of(shown, &self.place.query) else {

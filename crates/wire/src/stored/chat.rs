@@ -78,8 +78,8 @@ impl SentMessages {
         }
     }
 
-    /// The client's messages, from all that the upstream lists, oldest first. `None`: it lists others than were sent.
-    pub fn shown(&self, listed: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    /// The client's messages, from those of round 1 as the upstream lists them, oldest first. `None`: these are others.
+    fn shown(&self, listed: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         if listed.len() != self.count {
             return None;
         }
@@ -128,6 +128,10 @@ fn as_listed(own: &[u8], place: &[u8]) -> Vec<u8> {
     head.push(b',');
     edits.insert(first.key.start - 1, head);
     edits.apply(own)
+}
+
+fn is_of_assistant(message: &[u8]) -> bool {
+    json::get_text(message, Span::new(0, message.len()), "role").as_deref() == Some("assistant")
 }
 
 /// What is known of a completion in a list.
@@ -183,6 +187,28 @@ pub fn list(elements: &[Vec<u8>], has_more: bool) -> Vec<u8> {
 }
 
 impl StoredView {
+    /// The client's messages, from all that the upstream lists, oldest first. Where it lists the answer behind them, as OGX
+    /// does, that is the one that was shown. `None`: it lists others than were sent, or they were sent as the client has them.
+    pub fn sent_messages(&self, listed: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+        let sent = self.messages.as_ref()?;
+        let (of_round, behind) = listed.split_at_checked(sent.count)?;
+        let mut shown = sent.shown(of_round)?;
+        match behind {
+            [] => {}
+            [answer] if is_of_assistant(answer) => shown.extend(self.listed_answer(answer)),
+            _ => return None,
+        }
+        Some(shown)
+    }
+
+    /// The answer in a list of messages, in place of the one of round 1. `None`: it is not known, and that one is not all of it.
+    fn listed_answer(&self, of_round: &[u8]) -> Option<Vec<u8>> {
+        match self.members.get(MESSAGE) {
+            Some(own) => Some(as_listed(own.as_bytes(), of_round)),
+            None => (self.hidden.is_empty() && self.rounds.is_empty()).then(|| of_round.to_vec()),
+        }
+    }
+
     /// A completion under the id that the client knows, in its terms; anything else as it is.
     pub fn completion(&self, body: &[u8], id: &str) -> Vec<u8> {
         let Some(top) = object_of(body, "chat") else {
@@ -192,6 +218,12 @@ impl StoredView {
         let choice = json::get(body, top, "choices").and_then(|choices| json::first_element(body, choices));
         if let Some(choice) = choice {
             self.choice(body, choice, &mut edits);
+        }
+        // OGX repeats all messages that the last round was asked with.
+        if let Some(messages) = json::get(body, top, "input_messages")
+            && (self.messages.is_some() || !self.rounds.is_empty())
+        {
+            edits.replace(messages, "[]");
         }
         edits.apply(body)
     }
@@ -236,6 +268,8 @@ impl StoredView {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -301,6 +335,45 @@ mod tests {
                 json!({"id": "c-5", "role": "user", "content": "again"})
             ]
         );
+    }
+
+    /// OGX has the answer behind the messages, and all messages of the last round in a completion.
+    #[test]
+    fn an_answer_behind_the_messages_is_the_one_that_was_shown() {
+        let user = message("user", "add");
+        let answer = json!({"id": "c-2", "role": "assistant", "content": null, "tool_calls": [{"id": "call_1"}]});
+        let listed = [message("system", "# Skills"), user.clone(), answer.clone()];
+        let bytes = |all: &[Value]| all.iter().map(|one| one.to_string().into_bytes()).collect::<Vec<_>>();
+        let read = |view: &StoredView, listed: &[Value]| {
+            let shown = view.sent_messages(&bytes(listed))?;
+            Some(
+                shown
+                    .iter()
+                    .map(|one| serde_json::from_slice(one).unwrap())
+                    .collect::<Vec<Value>>(),
+            )
+        };
+        let mut view = StoredView {
+            messages: sent(from_ref(&user), &listed[..2]),
+            ..view(&[(MESSAGE, r#"{"role":"assistant","content":"5"}"#)], &["call_1"])
+        };
+        let shown = json!({"id": "c-2", "role": "assistant", "content": "5"});
+        assert_eq!(read(&view, &listed), Some(vec![user.clone(), shown]));
+        assert_eq!(read(&view, &listed[..2]), Some(vec![user.clone()]));
+        let other = [listed.as_slice(), from_ref(&answer)].concat();
+        assert_eq!(read(&view, &other), None);
+        let other = [&listed[..2], from_ref(&user)].concat();
+        assert_eq!(read(&view, &other), None);
+        let body = json!({"id": "c-9", "object": "chat.completion", "choices": [], "input_messages": listed});
+        let whole: Value = serde_json::from_slice(&view.completion(body.to_string().as_bytes(), "c-1")).unwrap();
+        assert_eq!(whole["input_messages"], json!([]));
+        // The message did not fit: that of round 1 has a call of ours.
+        view.members.clear();
+        assert_eq!(read(&view, &listed), Some(vec![user.clone()]));
+        view.hidden.clear();
+        assert_eq!(read(&view, &listed), Some(vec![user, answer]));
+        let nothing = StoredView::default().completion(body.to_string().as_bytes(), "c-9");
+        assert_eq!(nothing, body.to_string().into_bytes());
     }
 
     #[test]
