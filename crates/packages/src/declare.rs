@@ -114,6 +114,21 @@ impl Declaration {
         self.declares_python() || self.node.is_some()
     }
 
+    /// Whether there is anything to install: the packages of a lock, whatever is declared beside it.
+    pub fn has_packages(&self) -> bool {
+        let of_python = match &self.lock {
+            Some(lock) => lock.pins().iter().any(|pin| pin.may_apply(None)),
+            None => !self.python.is_empty(),
+        };
+        of_python || self.has_node_packages()
+    }
+
+    /// Whether packages of Node are among them.
+    pub fn has_node_packages(&self) -> bool {
+        let node = self.node.as_ref();
+        node.is_some_and(|node| !node.lock.packages().is_empty())
+    }
+
     /// The place of the declaration in messages.
     pub fn shown_source(&self) -> String {
         match &self.node {

@@ -37,13 +37,13 @@ pub fn applied(rules: &Rules, declared: Declaration) -> Declaration {
     }
 }
 
-/// Why a skill may not have the packages of its declaration under a runtime's rules; `None`: it may, or it declares none.
+/// Why a skill may not have the packages of its declaration under a runtime's rules; `None`: it may, or nothing would be installed.
 pub fn forbidden(rules: &Rules, declared: &Declaration) -> Option<RuleViolation> {
-    if declared.names().is_empty() && declared.node.is_none() {
+    if !declared.has_packages() {
         return None;
     }
     let is_standard = matches!(declared.source, Source::Standard | Source::Inferred | Source::OfRuntime);
-    rules.forbidden(is_standard && declared.node.is_none())
+    rules.forbidden(is_standard && !declared.has_node_packages())
 }
 
 #[cfg(test)]
@@ -99,6 +99,8 @@ mod tests {
             json!({"lockfileVersion": 3, "packages": {"": {"dependencies": {"c": "1"}}, "node_modules/c": package}});
         let lock = lock.to_string();
         let node = ("package-lock.json", lock.as_str());
+        let six = format!("six==1 --hash=sha256:{}\n", "a".repeat(64));
+        let six = (LOCK_FILE, six.as_str());
         let lists = [
             &[("SKILL.md", "x")][..],
             &[("requirements.txt", "# none\n")],
@@ -107,11 +109,20 @@ mod tests {
             &[("a.py", "import numpy"), node],
             &[("requirements.txt", "six")],
             &[("SKILL.md", "x"), node],
+            // A lock is installed, whatever is declared beside it.
+            &[("requirements.txt", "# none\n"), six],
+            &[("SKILL.md", "---\nname: x\npackages: {python: []}\n---\n"), six],
         ];
         for (allowed, expected) in [
-            (Allowed::Declared, [false, false, false, false, false, false, false]),
-            (Allowed::Standard, [false, false, false, false, true, true, true]),
-            (Allowed::Nothing, [false, false, true, true, true, true, true]),
+            (Allowed::Declared, [false; 9]),
+            (
+                Allowed::Standard,
+                [false, false, false, false, true, true, true, true, true],
+            ),
+            (
+                Allowed::Nothing,
+                [false, false, true, true, true, true, true, true, true],
+            ),
         ] {
             let rules = Rules::default().allowing(allowed);
             let found = lists.map(|list| super::forbidden(&rules, &declare(&files(list), None)).is_some());
