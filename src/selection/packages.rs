@@ -7,7 +7,7 @@ use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_api::{Skill, SkillRuntime};
 use knack_packages::environment::{EnvironmentImage, key};
 use knack_packages::rules::{Allowed, BrokenRule, RuleViolation, Versions};
-use knack_packages::{EnvironmentRecord, Requirement, Rules, State};
+use knack_packages::{EnvironmentRecord, Requirement, Rules, Source, State};
 
 use super::declared::packages_status;
 use super::types::{Reason, Rejection, Scope};
@@ -307,9 +307,11 @@ fn broken(runtime: &SkillRuntime, revision: Revision<'_>, declared: &PackagesSta
     };
     // To an image that the skill names nothing is added, so what it declares is only what the image is taken to have.
     let is_installed = !is_none(declared) && revision.image.is_none();
-    let is_standard = STANDARD
-        .as_ref()
-        .is_some_and(|standard| standard.digest == declared.digest);
+    // Not by the digest, which also depends on the versions of Python that scripts ask for.
+    let is_standard = [Source::Standard, Source::OfRuntime]
+        .iter()
+        .any(|source| source.shown() == declared.source)
+        && declared.node.is_empty();
     if let Some(forbidden) = rules.forbidden(is_standard).filter(|_| is_installed) {
         return Some(forbidden);
     }

@@ -398,6 +398,26 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
             ),
         ),
         (
+            "the skill asks for it, for some versions of Python, and the runtime allows nothing else",
+            (
+                json!({"source": "standard environment", "locked": true, "python": ["numpy==2"], "digest": "d2"}),
+                json!({"packages": {"allowed": "Standard"}}),
+                Some(State::Ready),
+                "refused PackagesBuilding",
+                Some("Resolving"),
+            ),
+        ),
+        (
+            "the skill asks for packages of Node besides, and the runtime allows nothing else",
+            (
+                json!({"source": "standard environment; package-lock.json", "locked": true, "python": ["numpy==2"], "node": ["c@1.0.0"], "digest": "d3"}),
+                json!({"packages": {"allowed": "Standard"}}),
+                Some(State::Ready),
+                "refused PackagesNotAllowed",
+                Some("Refused"),
+            ),
+        ),
+        (
             "the skill asks for it, and the runtime allows nothing",
             (
                 asks.clone(),
