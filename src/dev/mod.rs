@@ -385,6 +385,8 @@ fn packages(
         return (search, None);
     }
     let offer = match Uv::find() {
+        // Nor where the runtime does not allow it.
+        Ok(_) if rules.forbidden(true).is_some() => declared_packages,
         Ok(_) if rules.gives_standard() => declared_or_given,
         Ok(_) => declared_or_standard,
         Err(_) => declared_packages,
