@@ -262,7 +262,7 @@ fn stated_of_python(
         declared.python.clear();
     }
     add_lock(files, &mut declared);
-    report_other_locks(files, &mut declared.findings);
+    report_other_locks(files, &mut declared);
     declared
 }
 
@@ -406,7 +406,12 @@ fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
         .filter(|requirement| !lock.has(&requirement.name))
     {
         let text = format!("{} is declared but not in the lock", requirement.name);
-        let help = "regenerate the lock with knack skill lock";
+        let help = match name {
+            PYTHON_LOCK_FILE => {
+                "regenerate it with the tool that wrote it, or write requirements.lock with knack skill lock"
+            }
+            _ => "regenerate the lock with knack skill lock",
+        };
         declared
             .findings
             .push(Finding::new(FindingKind::Lock, name, 0, text, help));
@@ -459,18 +464,22 @@ fn imports_of(files: &BTreeMap<String, SkillFile>) -> BTreeMap<String, Vec<Impor
     all.filter(|(_, found)| !found.is_empty()).collect()
 }
 
-fn report_other_locks(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) {
+fn report_other_locks(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
     // `pylock.<name>.toml`.
     let is_named = |file: &str| {
         let name = file.strip_prefix("pylock.");
         name.and_then(|rest| rest.strip_suffix(".toml")).is_some()
     };
-    let is_second = |file: &str| file == PYTHON_LOCK_FILE && files.contains_key(LOCK_FILE);
+    // Beside the standard environment neither counts, which is reported of both.
+    let counts_first = declared.source != Source::Standard && files.contains_key(LOCK_FILE);
+    let is_second = |file: &str| file == PYTHON_LOCK_FILE && counts_first;
     let is_other = |file: &str| OTHER_LOCKS.contains(&file) || is_named(file) || is_second(file);
     for file in files.keys().filter(|file| is_other(file)) {
         let text = "this lock file is not used";
         let help = "requirements.lock counts, else pylock.toml; knack skill lock writes the former";
-        findings.push(Finding::new(FindingKind::NotInstalled, file, 0, text, help));
+        declared
+            .findings
+            .push(Finding::new(FindingKind::NotInstalled, file, 0, text, help));
     }
 }
 

@@ -159,11 +159,25 @@ fn line(index: usize, package: &Value) -> Result<Option<Line>, String> {
     }
     // Findings of it are about the lock as a whole, so no line is kept.
     let number = 0;
-    Ok(Some(Line {
+    let line = Line {
         requirement,
         hashes,
         number,
-    }))
+    };
+    if is_one_line(&line) {
+        Ok(Some(line))
+    } else {
+        Err(format!(
+            "{told}: its marker is too long, or has characters that a lock in pip's format cannot have"
+        ))
+    }
+}
+
+/// Whether an installer, which is given the lock in pip's format, reads just this of it. TOML may have any character in a text, also
+/// one that ends the line or begins an option or a comment.
+fn is_one_line(line: &Line) -> bool {
+    let lock = Lock::of(std::slice::from_ref(line));
+    Lock::read(PYTHON_LOCK_FILE, lock.text().as_bytes()).is_ok_and(|read| read == lock)
 }
 
 /// The hashes of one wheel, as pip writes them. Errors: it has none that counts, or is no file of an index.

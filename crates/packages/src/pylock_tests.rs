@@ -70,6 +70,12 @@ fn what_a_sandbox_cannot_install_is_named() {
         "version = \"1\"\n[packages.sdist]\nurl = \"https://x.example/a.tar.gz\"\nhashes = {{sha256 = \"{A}\"}}"
     );
     let hash = format!("hashes = {{sha256 = \"{A}\"}}");
+    let marked = |marker: &str| {
+        format!(
+            "version = \"1\"\nmarker = \"{marker}\"\nwheels = [{}]",
+            wheel("x.whl", A)
+        )
+    };
     for (more, why) in [
         (sdist.as_str(), "\"a\" has source code alone (sdist)"),
         ("version = \"1\"", "\"a\" has no wheels"),
@@ -109,6 +115,16 @@ fn what_a_sandbox_cannot_install_is_named() {
         ("version = \"1\"\nmarker = \"'x' in extras\"", "selects by extras"),
         ("version = \"1\"\nmarker = \"shell == 'x'\"", "cannot be read"),
         ("version = \"1\"\nmarker = 1", "a marker must be text"),
+        (
+            &marked("os_name != 'x\\n--index-url https://elsewhere.example/simple\\n'"),
+            "\"a\": its marker is too long",
+        ),
+        (&marked("os_name != 'x --pre'"), "\"a\": its marker is too long"),
+        (&marked("os_name != 'x # y'"), "\"a\": its marker is too long"),
+        (
+            &marked(&format!("os_name != '{}'", "x".repeat(5000))),
+            "\"a\": its marker is too long",
+        ),
         (
             &format!("version = \"1.*\"\nwheels = [{{name = \"a.whl\", {hash}}}]"),
             "is no name and version",
@@ -235,4 +251,10 @@ fn a_skill_declares_by_it_as_by_a_lock_in_pips_format() {
         (standard.source, told.contains("pylock.toml: it has no effect")),
         (Source::Standard, true)
     );
+    let (_, told) = found(&[
+        ("SKILL.md", "---\nname: x\npackages: {standard: true}\n---\n"),
+        ("requirements.lock", &other),
+        ("pylock.toml", &pylock),
+    ]);
+    assert_eq!(told.lines().count(), 2, "one finding for each lock: {told}");
 }
