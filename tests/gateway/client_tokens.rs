@@ -57,6 +57,34 @@ impl Hub {
     }
 }
 
+/// A gateway that has its clients checked by a hub, in front of a registry that takes everything.
+async fn shared(hub: &Arc<Hub>) -> Running {
+    let served = Arc::clone(hub);
+    let server = tls::serve(Flaw::None, move |head, body| {
+        if head.contains(" /api/v1/skills") {
+            tls::answer("200 OK", "content-type: application/json\r\n", b"{}")
+        } else {
+            served.answer(body)
+        }
+    });
+    let asks = HubClient::new(HubClientSettings {
+        url: server.url,
+        authorities: Authorities::Pem(server.authority),
+        token: Token::Fixed("the gateway's".to_owned()),
+        address: None,
+    })
+    .unwrap();
+    let runtime = || "team/default".parse().unwrap();
+    let tenants = Tenants::new(asks.clone(), runtime(), Blobs::new(MemoryBudget::new(1 << 20)));
+    start(Start {
+        on_cluster: true,
+        registry: Some((asks.clone(), false)),
+        auth: Some(Door::Tokens(ClientAuth::new(asks, runtime(), tenants))),
+        ..Start::default()
+    })
+    .await
+}
+
 /// The status of a small request with this token.
 async fn status(client: &reqwest::Client, knack: &Running, token: &str) -> u16 {
     let chat = json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
@@ -80,23 +108,7 @@ async fn status(client: &reqwest::Client, knack: &Running, token: &str) -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
     let hub = Arc::new(Hub::default());
-    let served = Arc::clone(&hub);
-    let server = tls::serve(Flaw::None, move |_, body| served.answer(body));
-    let asks = HubClient::new(HubClientSettings {
-        url: server.url,
-        authorities: Authorities::Pem(server.authority),
-        token: Token::Fixed("the gateway's".to_owned()),
-        address: None,
-    })
-    .unwrap();
-    let runtime = || "team/default".parse().unwrap();
-    let tenants = Tenants::new(asks.clone(), runtime(), Blobs::new(MemoryBudget::new(1 << 20)));
-    let knack = start(Start {
-        on_cluster: true,
-        auth: Some(Door::Tokens(ClientAuth::new(asks, runtime(), tenants))),
-        ..Start::default()
-    })
-    .await;
+    let knack = shared(&hub).await;
     let at = |last: u8| {
         let address = std::net::Ipv4Addr::new(127, 0, 0, last);
         reqwest::Client::builder()
@@ -146,4 +158,20 @@ async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
         assert_eq!(status(&known, &knack, "real-known").await, 200);
     }
     assert_eq!(status(&at(5), &knack, "real-unknown").await, 503);
+}
+
+/// Keys of a provider may come beside the token, in a header or in the address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_has_one_share_of_the_registry_whatever_keys_it_sends_beside_its_token() {
+    let knack = shared(&Arc::new(Hub::default())).await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let send = async |account: &str, key: usize| {
+        let request = client.post(format!("{}/api/v1/skills?key={key}", knack.url));
+        let request = request.header("x-knack-token", account).bearer_auth(key);
+        request.send().await.unwrap().status().as_u16()
+    };
+    let all = futures::future::join_all((0..20).map(|key| send("real-one", key))).await;
+    assert!(all.iter().all(|status| matches!(status, 200 | 429)), "{all:?}");
+    assert!(all.contains(&200) && all.contains(&429), "{all:?}");
+    assert_eq!(send("real-two", 0).await, 200, "another account has its own");
 }

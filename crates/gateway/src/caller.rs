@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use http::request::Parts;
 use http::{HeaderMap, Uri};
 use knack_vocabulary::HEADER_CLIENT;
 use knack_wire::history::{Caller, HistorySecret};
@@ -45,15 +46,35 @@ pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Calle
             if value.is_empty() {
                 continue;
             }
-            credential.extend_from_slice(&(value.len() as u64).to_be_bytes());
-            credential.extend_from_slice(value);
+            add(&mut credential, value);
         }
     }
     for key in parameters(uri) {
-        credential.extend_from_slice(&(key.len() as u64).to_be_bytes());
-        credential.extend_from_slice(key.as_bytes());
+        add(&mut credential, key.as_bytes());
     }
     Caller::new(secret, &credential)
+}
+
+/// Adds a part of a credential, with its length.
+fn add(credential: &mut Vec<u8>, part: &[u8]) {
+    credential.extend_from_slice(&(part.len() as u64).to_be_bytes());
+    credential.extend_from_slice(part);
+}
+
+/// The account of a client that was checked, in the extensions of its requests.
+#[derive(Debug, Clone)]
+pub struct CheckedAccount(pub String);
+
+/// Who the limits of a request count for: the account of a checked client, whatever keys it sends beside its token; else the caller.
+pub fn counted(secret: &HistorySecret, parts: &Parts) -> Caller {
+    match parts.extensions.get::<CheckedAccount>() {
+        Some(CheckedAccount(account)) => {
+            let mut credential = Vec::with_capacity(96);
+            add(&mut credential, account.as_bytes());
+            Caller::new(secret, &credential)
+        }
+        None => identify(secret, &parts.headers, &parts.uri),
+    }
 }
 
 /// Whether a request has a credential of its own.
@@ -128,6 +149,30 @@ mod tests {
             let found = has_credential(&headers.into_iter().collect(), &Uri::from_static(uri));
             assert_eq!(found, expected, "{name}: {value} {uri}");
         }
+    }
+
+    #[test]
+    fn a_checked_client_is_counted_as_its_account_whatever_it_sends_beside() {
+        let counted = |account: Option<&str>, uri: &str, key: &str| {
+            let request = http::Request::get(uri).header("authorization", key);
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            if let Some(account) = account {
+                parts.extensions.insert(CheckedAccount(account.to_owned()));
+            }
+            super::counted(&HistorySecret::new([7; 32]), &parts).bucket()
+        };
+        let one = counted(Some("team/one/1"), "/v1/skills", "Bearer a");
+        assert_eq!(one, counted(Some("team/one/1"), "/v1/skills?key=b", "Bearer c"));
+        assert_ne!(one, counted(Some("team/two/1"), "/v1/skills", "Bearer a"));
+        assert_eq!(
+            one,
+            identity(&[(HEADER_CLIENT, "team/one/1")], "/"),
+            "as without such keys"
+        );
+        assert_ne!(
+            counted(None, "/?key=a", "Bearer a"),
+            counted(None, "/?key=b", "Bearer a")
+        );
     }
 
     #[test]

@@ -22,6 +22,7 @@ use knack_wire::Fault;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::caller::CheckedAccount;
 use super::fault::{error_format, fault, is_mcp, mcp_fault};
 use super::forwarded_headers::CREDENTIAL_HEADERS;
 use super::tenants::Tenants;
@@ -199,10 +200,12 @@ pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -
                     .headers_mut()
                     .insert(HeaderName::from_static(HEADER_CLIENT), value);
             }
+            let extensions = request.extensions_mut();
             if !client.sees_all {
                 let tenant = auth.tenants.tenant(client.namespace());
-                request.extensions_mut().insert(tenant);
+                extensions.insert(tenant);
             }
+            extensions.insert(CheckedAccount(client.account));
             next.run(request).await
         }
         Err(answer) => refuse(&answer),

@@ -190,7 +190,8 @@ impl Uploads for Relay {
             let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
                 return Response::new(Body::empty());
             };
-            let admitted = self.calls.admit(&call, &parts.method, self.client_of(parts).as_str());
+            let counted = Owner::from(caller::counted(&self.secret.current(), parts).bucket());
+            let admitted = self.calls.admit(&call, &parts.method, counted.as_str());
             let _admitted = match admitted {
                 Ok(admitted) => admitted,
                 Err(refused) => return (*refused).map(Body::from),

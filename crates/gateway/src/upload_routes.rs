@@ -22,8 +22,8 @@ pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -
     if uploads.is_by_credential() && !caller::has_credential(&parts.headers, &parts.uri) {
         return uploads.answer(&parts, Bytes::new(), base).await;
     }
-    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    match gateway.requests.read(&caller.bucket(), &parts.headers, body).await {
+    let counted = caller::counted(&gateway.secret.current(), &parts);
+    match gateway.requests.read(&counted.bucket(), &parts.headers, body).await {
         // Its part of the budget is held until the answer is there.
         Ok(held) => uploads.answer(&parts, held.bytes.clone(), base).await,
         Err(error) => refused(&parts, error, format),

@@ -65,7 +65,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         return refuse(403, why);
     }
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let key = caller.bucket();
+    let key = caller::counted(&gateway.secret.current(), &parts).bucket();
     let Some(slot) = shared.slots.take(key) else {
         return refuse(
             429,
