@@ -51,7 +51,7 @@ fn upside(text: &str) -> Value {
     json!({"skillName": "upside@^1", "input": {"text": text}, "sessionId": "s"})
 }
 
-async fn mcp(served: &Served, method: &str, params: Value, key: &str) -> Value {
+pub(super) async fn mcp(served: &Served, method: &str, params: Value, key: &str) -> Value {
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
     let request = served
         .client
