@@ -24,8 +24,7 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
     }
     let mut first: HashMap<&SkillRef, &str> = HashMap::new();
     let mut sources: Vec<&SkillSource> = Vec::new();
-    let mut failed = found.failed.clone();
-    let mut refused: Vec<&SkillRef> = Vec::new();
+    let mut held: Vec<&SkillRef> = Vec::new();
     for source in &found.skills {
         if let Some(first) = first.get(&source.id) {
             let text = format!(
@@ -41,8 +40,7 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
             Verdict::LastServed(why) => {
                 let text = format!("skill {}: {why}", source.id.name);
                 reports.push(SourceReport::error(source.origin.clone(), text));
-                failed.push(source.origin.clone());
-                refused.push(&source.id);
+                held.push(&source.id);
             }
             Verdict::NotServed(reason) => {
                 let text = format!("skill {} is not served: {reason}", source.id.name);
@@ -54,8 +52,9 @@ pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snaps
         sources: &sources,
         names: &BTreeMap::new(),
         unread: UnreadSources {
-            origins: &failed,
-            found: first.into_keys().filter(|id| !refused.contains(id)).cloned().collect(),
+            origins: &found.failed,
+            found: first.into_keys().cloned().collect(),
+            held: &held,
         },
     };
     catalog::assemble(&selected, settings, node, last, reports)
@@ -192,6 +191,35 @@ spec:
                 Some(said) => assert!(texts.iter().any(|text| text.starts_with(&said)), "{said}: {texts:?}"),
                 None => assert!(texts.is_empty(), "{texts:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_pin_holds_its_skill_and_no_other_of_its_file() {
+        let mut last = LastGood::default();
+        let other = format!(
+            "---
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {{name: other}}
+spec:
+  source: {{inline: {{files: {{SKILL.md: \"{}\"}}}}}}
+",
+            GOOD.replace("word", "other")
+        );
+        let both = manifests(GOOD, "1.0.0", "^1").replace("skills: [", "skills: [{name: other}, ") + &other;
+        let held = manifests(GOOD, "2.0.0", "^1");
+        for (origin, text, expected) in [
+            ("all.yaml", &both, &["other", "word"][..]),
+            ("all.yaml", &held, &["word"]),
+            // In whatever file it is now.
+            ("moved.yaml", &held, &["word"]),
+        ] {
+            let snapshot = assemble(discover_text(origin, text), Node::Absent, &mut last);
+            let served: Vec<&str> = snapshot.skills.iter().map(|skill| skill.id.name.as_str()).collect();
+            assert_eq!(served, expected, "{origin}");
+            let word = snapshot.skills.last().unwrap();
+            assert_eq!(word.version.as_deref(), Some("1.0.0"), "{origin}");
         }
     }
 }

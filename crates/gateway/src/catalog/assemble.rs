@@ -138,7 +138,7 @@ pub struct Selected<'a> {
     pub sources: &'a [&'a SkillSource],
     /// Which skill keeps a name that several have.
     pub names: &'a BTreeMap<String, SkillRef>,
-    /// Skills without a source now that stay as they were served last: their file could not be read.
+    /// Skills that stay as they were served last.
     pub unread: UnreadSources<'a>,
 }
 
@@ -147,8 +147,10 @@ pub struct Selected<'a> {
 pub struct UnreadSources<'a> {
     /// Origins that could not be read at all.
     pub origins: &'a [String],
-    /// Skills that were found elsewhere meanwhile, served or not.
+    /// Skills that were found meanwhile, served or not.
     pub found: HashSet<SkillRef>,
+    /// Skills that were found, and of which the revision that was served last goes on.
+    pub held: &'a [&'a SkillRef],
 }
 
 /// Makes a snapshot. A source that is broken now keeps its last good revision, and a report says so.
@@ -291,7 +293,7 @@ fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<Sou
     }
 }
 
-/// A file that could not be read does not show which skills it held: they stay as they were.
+/// A file that could not be read does not show which skills it held: they stay as they were, and so do those that are held.
 fn keep_unread(
     unread: &UnreadSources<'_>,
     last: &LastGood,
@@ -299,7 +301,8 @@ fn keep_unread(
     reports: &mut Vec<SourceReport>,
 ) {
     for (id, kept) in &last.skills {
-        if unread.origins.contains(&kept.origin) && !unread.found.contains(id) {
+        let is_unread = unread.origins.contains(&kept.origin) && !unread.found.contains(id);
+        if is_unread || unread.held.contains(&id) {
             reports.push(last_good_report(&kept.origin, id));
             served.insert(id.clone(), kept.clone());
         }
