@@ -42,6 +42,28 @@ proptest! {
     }
 
     #[test]
+    fn locks_in_the_standard_format_read_back(
+        name in "[A-Za-z0-9._-]{1,6}|\\PC{0,6}",
+        version in "[0-9]{1,3}|\\PC{0,6}",
+        compared in "[ -&(-~\n]{0,12}",
+    ) {
+        // A text of JSON is one of TOML.
+        let written = |text: &str| serde_json::Value::from(text).to_string();
+        let toml = format!(
+            "lock-version = \"1.0\"\n[[packages]]\nname = {}\nversion = {}\nmarker = {}\nwheels = [{{name = \"a.whl\", hashes = {{sha256 = \"{}\"}}}}]\n",
+            written(&name),
+            written(&version),
+            written(&format!("os_name != '{compared}'")),
+            "a".repeat(64)
+        );
+        let file = SkillFile { bytes: toml.as_bytes().into(), executable: false };
+        if let Some(lock) = declare(&[("pylock.toml".to_owned(), file)].into(), None).lock {
+            let text = lock.text().to_owned();
+            prop_assert_eq!(Lock::read("l", text.as_bytes()), Ok(lock), "{}", text);
+        }
+    }
+
+    #[test]
     fn files_are_declared_without_a_panic(one in requirement_like(), two in "\\PC{0,200}", three in requirement_like()) {
         let block = format!("# /// script\n# {}\n# ///\n", three.replace('\n', "\n# "));
         let _ = script::read("a.py", &block);
