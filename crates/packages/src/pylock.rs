@@ -1,4 +1,4 @@
-//! Locks in the standard format of Python (PEP 751), which uv, pip, PDM and Poetry write: read to the same value as a lock in pip's format.
+//! Locks in the standard format of Python (PEP 751), which uv and pip write, among others: read to the same value as a lock in pip's format.
 //!
 //! Names, versions, markers and the hashes of wheels count. Where files are does not: they come from the index that the
 //! installation names, as those of every lock.
