@@ -147,17 +147,17 @@ impl CatalogArgs {
             api: base(&api),
             files: base(&files),
             has_key: key.is_some(),
-            web: Arc::new(Guarded(fetcher)),
+            web: Arc::new(GuardedWeb(fetcher)),
         })
     }
 }
 
 /// The public web, and the hosts that the command line names.
 #[derive(Debug)]
-struct Guarded(Fetcher);
+struct GuardedWeb(Fetcher);
 
 #[async_trait]
-impl Web for Guarded {
+impl Web for GuardedWeb {
     async fn get(&self, url: &str) -> Result<Bytes, WebError> {
         let fetched = tokio::time::timeout(TIMEOUT, self.0.get(url)).await;
         let fetched = fetched.map_err(|_| WebError::Failed(format!("no answer within {} s", TIMEOUT.as_secs())))?;

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use knack_execution::interpreter::{Reach, Search};
 use knack_execution::local::{KernelView, LocalExecutor, LocalSettings};
 use knack_execution::{
-    Disabled, ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile, Language,
-    Limits, LockReport, Program, SkillMount, StartKind, WorkingDirectory,
+    DisabledExecutor, ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile,
+    Language, Limits, LockReport, Program, SkillMount, StartKind, WorkingDirectory,
 };
 use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
 use runner::{executor, python};
@@ -546,7 +546,7 @@ async fn without_landlock_or_seccomp_it_refuses_and_names_the_missing_lock() {
 
 #[tokio::test]
 async fn a_disabled_executor_answers_with_one_line_that_says_what_to_do() {
-    let error = Disabled::by_flag()
+    let error = DisabledExecutor::by_flag()
         .execute(python("1", ""), CancellationToken::new())
         .await
         .unwrap_err()

@@ -19,7 +19,7 @@ use super::image::{Reference, is_index, of_platform, platform_word, platforms, w
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::registry::Registry;
-use crate::packages::{Base, BuildError, BuildLimits, Builder, Built, EnvironmentInfo, NpmIndex, Store, Uv};
+use crate::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, EnvironmentInfo, NpmIndex, Store, Uv};
 
 /// The file from which the kubelet reads the outcome.
 const TERMINATION_FILE: &str = "/dev/termination-log";
@@ -137,7 +137,7 @@ async fn install(
     args: &BuildArgs,
     request: &Request,
     (declared, roots): (&Declaration, &Roots),
-) -> Result<Built, BuildError> {
+) -> Result<BuiltEnvironment, BuildError> {
     let rules = Rules::read(&request.constraints, false).map_err(|text| BuildError::new(State::Conflict, text))?;
     let base = Base::of_host(Reach::SameUser).await?;
     let store = Store::open(&args.store, Reach::SameUser)?;

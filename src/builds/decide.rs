@@ -224,7 +224,7 @@ fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
 /// What a record is worth: the least is dropped first. What waits goes before what serves, and of those that wait the last that came:
 /// dropped records are asked for again at the next look, and must not take the place of one that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Worth {
+enum DropOrder {
     Waiting(Reverse<i64>),
     Failed(Reverse<i64>),
     Building(Reverse<i64>),
@@ -232,7 +232,7 @@ enum Worth {
     Ready(i64),
 }
 
-impl Worth {
+impl DropOrder {
     const fn of(record: &EnvironmentRecord) -> Self {
         let since = Reverse(record.since);
         match record.state {
@@ -245,16 +245,16 @@ impl Worth {
 }
 
 /// Drops records beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
-/// most, in the order of [`Worth`].
+/// most, in the order of [`DropOrder`].
 fn bound(records: &mut Records, wanted: &BTreeMap<String, NeededEnvironment>) {
     let excess = records.0.len().saturating_sub(MAX_RECORDS);
     if excess == 0 {
         return;
     }
     let mut unasked = Vec::new();
-    let mut asked: BTreeMap<&str, BTreeSet<(Worth, String)>> = BTreeMap::new();
+    let mut asked: BTreeMap<&str, BTreeSet<(DropOrder, String)>> = BTreeMap::new();
     for (key, record) in &records.0 {
-        let dropped = (Worth::of(record), key.clone());
+        let dropped = (DropOrder::of(record), key.clone());
         match wanted.get(key) {
             None => unasked.push(dropped),
             Some(one) => drop(asked.entry(&one.skill.namespace).or_default().insert(dropped)),

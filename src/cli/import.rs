@@ -15,14 +15,14 @@ use super::import_url::{self, FetchedSkill};
 use super::skill_manifest::{archived, objects, yaml};
 use super::skills_api::bearer;
 use super::terminal;
-use super::typed::Typed;
+use super::typed::TypedFlags;
 use crate::dev::{discover, discover_text};
 
 /// Arguments of `knack skill import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     #[command(flatten)]
-    typed: Typed,
+    typed: TypedFlags,
     /// Skill folder, folder with several, archive (.zip, .tar.gz, .tgz, .tar), or http(s) address: of an archive, of a
     /// SKILL.md, of an index of skills, or, ending with `/`, of a site that has /.well-known/agent-skills/index.json
     source: String,

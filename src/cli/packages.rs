@@ -14,16 +14,16 @@ use knack_trust::CaArgs;
 use serde_json::{Value, json};
 
 use super::discovered::discovered;
-use super::typed::Typed;
+use super::typed::TypedFlags;
 use super::{Output, terminal};
 use crate::dev::{discover, package_rules};
-use crate::packages::{BuildError, BuildLimits, Builder, Built, Store, default_store, open_builder};
+use crate::packages::{BuildError, BuildLimits, Builder, BuiltEnvironment, Store, default_store, open_builder};
 
 /// Arguments of `knack skill packages`.
 #[derive(Debug, Args)]
 pub struct PackagesArgs {
     #[command(flatten)]
-    typed: Typed,
+    typed: TypedFlags,
     /// Skill folders, manifest files, or folders that hold either
     #[arg(required = true)]
     paths: Vec<PathBuf>,
@@ -51,7 +51,7 @@ struct ListedPackages {
     declared: Declaration,
     state: State,
     error: Option<BuildError>,
-    built: Option<Built>,
+    built: Option<BuiltEnvironment>,
 }
 
 /// Shows every skill that is found. Exit code 1 if one of them declares what cannot be had.

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::stop::stop_on_signal;
-use super::typed::Typed;
+use super::typed::TypedFlags;
 use crate::catalogs::CatalogArgs;
 use crate::hub::tls::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
@@ -32,7 +32,7 @@ const FILES_MIB: u64 = 1024;
 #[derive(Debug, Args)]
 pub struct RegistryArgs {
     #[command(flatten)]
-    typed: Typed,
+    typed: TypedFlags,
     /// Serve this namespace only; may be given several times
     #[arg(long = "watch-namespace")]
     watch_namespaces: Vec<String>,

@@ -18,7 +18,7 @@ use knack_skill::risk::Risk;
 use knack_trust::CaArgs;
 use serde_json::{Map, Value};
 
-use super::typed::Typed;
+use super::typed::TypedFlags;
 use super::{Output, terminal};
 use crate::dev::ConfigArgs;
 
@@ -26,7 +26,7 @@ use crate::dev::ConfigArgs;
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
-    pub(super) typed: Typed,
+    pub(super) typed: TypedFlags,
     /// Skill folder or manifest file; with --runtime, a Skill of the cluster as namespace/name
     pub(super) path: PathBuf,
     /// Which skill, if the path holds several

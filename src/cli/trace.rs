@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 
 use super::run_cluster::{client, timed};
 use super::trace_text::{list, page};
-use super::typed::Typed;
+use super::typed::TypedFlags;
 use super::{Output, terminal};
 
 /// Time for one gateway: its answer needs no work, but a forwarded port is opened by the API server and a kubelet.
@@ -39,7 +39,7 @@ const PODS_MAX: u32 = 5_000;
 #[derive(Debug, Args)]
 pub struct TraceArgs {
     #[command(flatten)]
-    typed: Typed,
+    typed: TypedFlags,
     /// Id of the request, from the response header x-knack-request-id, the log or an exemplar; without it, the last requests
     /// are listed
     request_id: Option<String>,
@@ -59,7 +59,7 @@ pub struct TraceArgs {
 
 /// The answer to a question without an id.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Listed {
+struct RequestList {
     requests: Vec<RequestReport>,
 }
 
@@ -108,9 +108,9 @@ fn one(text: &str, output: Output) -> anyhow::Result<()> {
 }
 
 fn all(texts: &[String], output: Output) -> anyhow::Result<()> {
-    let mut listed = Listed::default();
+    let mut listed = RequestList::default();
     for text in texts {
-        let more: Listed = serde_json::from_str(text).context(OTHER_VERSION)?;
+        let more: RequestList = serde_json::from_str(text).context(OTHER_VERSION)?;
         listed.requests.extend(more.requests);
     }
     listed.requests.sort_by_key(|report| report.begun);

@@ -9,9 +9,9 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 /// The flags on the command line. It must be the first field of its arguments: those after it take their values away.
 #[derive(Debug, Default)]
-pub(super) struct Typed(Vec<String>);
+pub(super) struct TypedFlags(Vec<String>);
 
-impl Typed {
+impl TypedFlags {
     /// An error if one of these flags is on the command line; `why` says what holds instead.
     pub(super) fn refuse(&self, flags: &[&str], why: &str) -> anyhow::Result<()> {
         let is_typed = |flag: &&&str| self.0.iter().any(|typed| typed == **flag);
@@ -22,7 +22,7 @@ impl Typed {
     }
 }
 
-impl FromArgMatches for Typed {
+impl FromArgMatches for TypedFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let ids = matches.ids().map(clap::Id::as_str);
         let typed = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
@@ -37,7 +37,7 @@ impl FromArgMatches for Typed {
     }
 }
 
-impl Args for Typed {
+impl Args for TypedFlags {
     fn augment_args(command: Command) -> Command {
         command
     }

@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 8;
 
 /// Publishes the authorities in the namespaces of gateways.
-pub(super) struct Sharing {
+pub(super) struct AuthorityPublisher {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
     /// Every namespace with its labels.
@@ -52,7 +52,7 @@ enum SharingStep {
 
 /// A namespace whose pods ask for sidecars.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Asking {
+struct SidecarNamespace {
     name: String,
     /// One that is deleted and made again by the same name has nothing of what was written into the one before.
     uid: String,
@@ -63,12 +63,12 @@ struct Asking {
 struct CheckedNamespaces(BTreeMap<String, (String, Instant)>);
 
 impl CheckedNamespaces {
-    fn note(&mut self, namespace: &Asking, bundle: &str, now: Instant) {
+    fn note(&mut self, namespace: &SidecarNamespace, bundle: &str, now: Instant) {
         self.0.insert(namespace.uid.clone(), (bundle.to_owned(), now));
     }
 
     /// Those of `asking` to look at now; the others that were looked at are forgotten.
-    fn due(&mut self, asking: Vec<Asking>, bundle: &str, now: Instant) -> Vec<Asking> {
+    fn due(&mut self, asking: Vec<SidecarNamespace>, bundle: &str, now: Instant) -> Vec<SidecarNamespace> {
         let mut before = std::mem::take(&mut self.0);
         let due = asking.into_iter().filter(|one| match before.remove(&one.uid) {
             Some((known, at)) if known == bundle && now < at + AUTHORITIES_LOOK => {
@@ -109,7 +109,7 @@ fn step(present: Option<&ConfigMap>, bundle: &str, makes: bool) -> SharingStep {
     }
 }
 
-impl Sharing {
+impl AuthorityPublisher {
     /// Shares until the task is ended. Only the leader does.
     pub(super) async fn run(self) {
         let name = self.settings.trust_bundle.clone();
@@ -136,14 +136,14 @@ impl Sharing {
     }
 
     /// The managed namespaces whose pods ask for sidecars.
-    fn asking(&self) -> Vec<Asking> {
+    fn asking(&self) -> Vec<SidecarNamespace> {
         let asks = |namespace: &Arc<PartialObjectMeta<Namespace>>| {
             namespace.metadata.deletion_timestamp.is_none()
                 && namespace.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED)
                 && self.settings.looks_after(&namespace.name_any())
         };
         let state = self.namespaces.state();
-        let asking = state.iter().filter(|one| asks(one)).map(|one| Asking {
+        let asking = state.iter().filter(|one| asks(one)).map(|one| SidecarNamespace {
             name: one.name_any(),
             uid: one.uid().unwrap_or_default(),
         });
@@ -245,8 +245,8 @@ mod tests {
 
     use super::*;
 
-    fn asking(name: &str, uid: &str) -> Asking {
-        Asking {
+    fn asking(name: &str, uid: &str) -> SidecarNamespace {
+        SidecarNamespace {
             name: name.to_owned(),
             uid: uid.to_owned(),
         }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::authorities::Sharing;
+use super::authorities::AuthorityPublisher;
 use super::context::{Context, Memory};
 use super::error::ControllerError;
 use super::http::Phase;
@@ -115,7 +115,7 @@ fn new_context(
 /// Watches the labels of namespaces, and publishes the hub's authorities in the namespaces of gateways.
 fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: NamespaceStore) {
     let relabelled = Arc::new(Notify::new());
-    let sharing = Sharing {
+    let sharing = AuthorityPublisher {
         client: context.client.clone(),
         settings: context.settings.clone(),
         namespaces: labels.store.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use knack_execution::environments::Environments;
-use knack_execution::{Disabled, Executor};
+use knack_execution::{DisabledExecutor, Executor};
 use knack_gateway::catalog::RuntimeSettings;
 
 /// Opens the local sandbox, or an executor that says why there is none.
@@ -13,11 +13,11 @@ pub(crate) async fn executor(runtime: &RuntimeSettings, environments: &Environme
     use knack_execution::queue::QueueSettings;
 
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-        return Arc::new(Disabled::unsupported_platform());
+        return Arc::new(DisabledExecutor::unsupported_platform());
     }
     let runner = match find_runner() {
         Ok(runner) => runner,
-        Err(missing) => return Arc::new(Disabled::new(missing)),
+        Err(missing) => return Arc::new(DisabledExecutor::new(missing)),
     };
     let mut settings = LocalSettings::new(runner);
     if let Some(runs) = runtime.max_runs {
@@ -35,5 +35,5 @@ pub(crate) async fn executor(runtime: &RuntimeSettings, environments: &Environme
 /// Elsewhere than on Linux there is no sandbox, and without a sandbox nothing runs.
 #[cfg(not(target_os = "linux"))]
 pub(crate) async fn executor(_: &RuntimeSettings, _: &Environments) -> Arc<dyn Executor> {
-    Arc::new(Disabled::unsupported_platform())
+    Arc::new(DisabledExecutor::unsupported_platform())
 }

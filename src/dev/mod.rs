@@ -36,7 +36,7 @@ pub(crate) use runtime::{config_values, package_rules};
 pub use search::Search;
 use uploads::DevUploads;
 use upstreams::UpstreamArgs;
-pub use watch::Watching;
+pub use watch::WatchGuard;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -349,7 +349,7 @@ async fn watch(
     capabilities: &Capabilities,
     metrics: &Metrics,
     judged: Arc<ReadySkills>,
-) -> anyhow::Result<(Arc<LiveCatalog>, Watching)> {
+) -> anyhow::Result<(Arc<LiveCatalog>, WatchGuard)> {
     let node = if capabilities.languages.contains(&Language::Node) {
         Node::Present
     } else {
@@ -436,7 +436,7 @@ fn declared_or_given(skill: &Skill) -> PackageNames {
 
 async fn executor(args: &DevArgs, runtime: &RuntimeSettings, environments: &Environments) -> Arc<dyn Executor> {
     if args.no_local_executor {
-        return Arc::new(knack_execution::Disabled::by_flag());
+        return Arc::new(knack_execution::DisabledExecutor::by_flag());
     }
     local::executor(runtime, environments).await
 }

@@ -18,12 +18,12 @@ const SETTLE: Duration = Duration::from_millis(15);
 
 /// Keeps the watch alive; dropping it ends it.
 #[derive(Debug)]
-pub struct Watching {
+pub struct WatchGuard {
     _watcher: notify::RecommendedWatcher,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Watching {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -34,7 +34,7 @@ pub async fn watch(
     search: Search,
     node: Node,
     on_change: impl Fn(&Snapshot) + Send + 'static,
-) -> Result<(Arc<LiveCatalog>, Watching), notify::Error> {
+) -> Result<(Arc<LiveCatalog>, WatchGuard), notify::Error> {
     let mut last = LastGood::default();
     let (wake, mut woken) = tokio::sync::mpsc::channel::<()>(1);
     let queue = ChangeQueue::new().map(Arc::new);
@@ -77,7 +77,7 @@ pub async fn watch(
     });
     Ok((
         live,
-        Watching {
+        WatchGuard {
             _watcher: watcher,
             task,
         },

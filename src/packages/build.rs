@@ -40,7 +40,7 @@ pub struct Builder {
 
 /// An environment, and its description.
 #[derive(Debug, Clone)]
-pub struct Built {
+pub struct BuiltEnvironment {
     /// For runs.
     pub environment: Arc<Environment>,
     /// For people.
@@ -72,7 +72,11 @@ impl Builder {
     /// The environment of a declaration: the one that is there, else a new one. `log` gets lines of progress.
     ///
     /// Nothing of a package is executed. Two builders of one key, in this process or another, make one environment.
-    pub async fn environment(&self, declared: &Declaration, log: &(dyn Fn(&str) + Sync)) -> Result<Built, BuildError> {
+    pub async fn environment(
+        &self,
+        declared: &Declaration,
+        log: &(dyn Fn(&str) + Sync),
+    ) -> Result<BuiltEnvironment, BuildError> {
         self.check(declared)?;
         let lock = self.lock(declared, log).await?;
         check_size(&lock, &self.limits)?;
@@ -101,7 +105,7 @@ impl Builder {
     }
 
     /// The environment of a declaration, if it is there; nothing is installed and nothing is asked for.
-    pub async fn present(&self, declared: &Declaration) -> Result<Option<Built>, BuildError> {
+    pub async fn present(&self, declared: &Declaration) -> Result<Option<BuiltEnvironment>, BuildError> {
         self.check(declared)?;
         match self.known_lock(declared) {
             Some(lock) => self.take(&self.key(declared, &lock), false).await,
@@ -173,7 +177,7 @@ impl Builder {
         knack_skill::digest::hex(&hash.finalize())
     }
 
-    async fn take(&self, key: &Key, is_new: bool) -> Result<Option<Built>, BuildError> {
+    async fn take(&self, key: &Key, is_new: bool) -> Result<Option<BuiltEnvironment>, BuildError> {
         let (store, key) = (self.store.clone(), key.clone());
         let taken = blocking(move || {
             store
@@ -181,7 +185,7 @@ impl Builder {
                 .map_err(|error| BuildError::of_disk("the store", &error))
         })
         .await?;
-        Ok(taken.map(|(environment, about)| Built {
+        Ok(taken.map(|(environment, about)| BuiltEnvironment {
             environment: Arc::new(environment),
             about,
             is_new,

@@ -22,7 +22,7 @@ mod service;
 mod store;
 mod uv;
 
-pub use build::{Builder, Built};
+pub use build::{Builder, BuiltEnvironment};
 pub use build_error::BuildError;
 pub use limits::BuildLimits;
 pub use lock::lock_for_all_platforms;

@@ -12,7 +12,7 @@ use knack_trust::Roots;
 use tokio::sync::{OnceCell, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::build::{Builder, Built};
+use super::build::{Builder, BuiltEnvironment};
 use super::build_error::BuildError;
 use super::limits::BuildLimits;
 use super::node::NpmIndex;
@@ -152,7 +152,7 @@ impl Packages {
         outcome
     }
 
-    async fn build(&self, wanted: &SkillPackages) -> Result<Built, BuildError> {
+    async fn build(&self, wanted: &SkillPackages) -> Result<BuiltEnvironment, BuildError> {
         let builder = self
             .builder
             .get_or_init(|| open_builder(BuildLimits::default(), self.rules.clone(), &self.roots))
@@ -187,7 +187,7 @@ pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules, roots: &Root
     ))
 }
 
-fn ready(built: &Built, took: std::time::Duration) -> String {
+fn ready(built: &BuiltEnvironment, took: std::time::Duration) -> String {
     let about = &built.about;
     let what = format!(
         "{} packages, {} MB",

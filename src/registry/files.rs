@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use http::StatusCode;
 use jiff::SignedDuration;
-use knack_gateway::user_files::{Bounds, FileOwner, Held, LocalFiles, Refusal, Reply, answered, read_asked};
+use knack_gateway::user_files::{Bounds, FileOwner, LocalFiles, Refusal, Reply, StoreUsage, answered, read_asked};
 use knack_memory::MemoryBudget;
 use knack_serving::sources::{Pace, Sources};
 use sha2::{Digest as _, Sha256};
@@ -65,7 +65,7 @@ impl ClusterFiles {
     }
 
     /// How much there is.
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> StoreUsage {
         self.kept.held()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use knack_gateway::user_files::Held;
+use knack_gateway::user_files::StoreUsage;
 use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -145,7 +145,7 @@ impl Metrics {
     }
 
     /// Sets how much is kept of uploads and containers.
-    pub(super) fn files(&self, held: Held) {
+    pub(super) fn files(&self, held: StoreUsage) {
         let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.files.bytes.set(i64::try_from(held.bytes).unwrap_or(i64::MAX));
         self.files.uploads.set(number(held.files));

@@ -19,7 +19,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use resolver::{Denied, GuardedResolver};
+use resolver::{GuardedResolver, NoPublicAddress};
 
 use super::archive::ARCHIVE_MAX_BYTES;
 use super::{Cause, SourceError, has_digest};
@@ -58,7 +58,7 @@ struct SiteKey {
 
 /// Bytes that were fetched, with their share of the room.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchedBytes {
     /// The bytes of the answer.
     pub bytes: Bytes,
     _room: OwnedSemaphorePermit,
@@ -106,7 +106,7 @@ impl Fetcher {
     }
 
     /// An archive, verified by its digest.
-    pub async fn fetch(&self, source: &ArchiveSource) -> Result<Fetched, SourceError> {
+    pub async fn fetch(&self, source: &ArchiveSource) -> Result<FetchedBytes, SourceError> {
         let fetched = match self.get(&source.url).await {
             Ok(fetched) => verified(source, &fetched.bytes).map(|()| fetched),
             Err(error) => Err(error),
@@ -116,7 +116,7 @@ impl Fetcher {
 
     /// Fetches an address: at most [`ARCHIVE_MAX_BYTES`], or fewer by [`Self::within`]. Waits before the first byte while
     /// there is no room. Errors name no field: an address may be named by a person, too.
-    pub async fn get(&self, url: &str) -> Result<Fetched, SourceError> {
+    pub async fn get(&self, url: &str) -> Result<FetchedBytes, SourceError> {
         let mut url = Url::parse(url).map_err(|error| invalid(format!("url {url:?} is not valid: {error}")))?;
         for _ in 0..=REDIRECTS_MAX {
             self.check(&url)?;
@@ -134,7 +134,7 @@ impl Fetcher {
             let Ok(held) = Arc::clone(&self.room).acquire_many_owned(room).await else {
                 return Err(failed_transfer(&url, "the transfer failed"));
             };
-            return Ok(Fetched {
+            return Ok(FetchedBytes {
                 bytes: self.body(&url, response, length).await?,
                 _room: held,
             });
@@ -214,7 +214,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
     let host = shown(url);
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(inner) = cause {
-        if inner.is::<Denied>() {
+        if inner.is::<NoPublicAddress>() {
             return denied(&host);
         }
         cause = inner.source();

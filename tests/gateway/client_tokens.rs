@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use knack_gateway::catalog::remote::Blobs;
-use knack_gateway::client_auth::{ClientAuth, Door};
+use knack_gateway::client_auth::{ClientAccess, ClientAuth};
 use knack_gateway::tenants::Tenants;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_hub_api::{ClientVerdict, Problem, ProblemCode};
@@ -79,7 +79,7 @@ async fn shared(hub: &Arc<Hub>) -> Running {
     start(Start {
         on_cluster: true,
         registry: Some((asks.clone(), false)),
-        auth: Some(Door::Tokens(ClientAuth::new(asks, runtime(), tenants))),
+        auth: Some(ClientAccess::Tokens(ClientAuth::new(asks, runtime(), tenants))),
         ..Start::default()
     })
     .await

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use knack_execution::{ExecutionStatus, Executor};
 use knack_gateway::budget::BodyTimes;
 use knack_gateway::catalog::remote::Blobs;
-use knack_gateway::client_auth::{ClientAuth, Door};
+use knack_gateway::client_auth::{ClientAccess, ClientAuth};
 use knack_gateway::tenants::Tenants;
 use knack_memory::MemoryBudget;
 use reqwest::RequestBuilder;
@@ -425,7 +425,7 @@ async fn clients_are_checked_as_those_of_models_and_refused_in_json_rpc() {
     let tenants = Tenants::new(hub.clone(), runtime, Blobs::new(MemoryBudget::new(1 << 20)));
     let knack = start(Start {
         on_cluster: true,
-        auth: Some(Door::Tokens(ClientAuth::new(
+        auth: Some(ClientAccess::Tokens(ClientAuth::new(
             hub,
             "team/default".parse().unwrap(),
             tenants,

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use knack::dev::Search;
-use knack_execution::{Disabled, Executor};
+use knack_execution::{DisabledExecutor, Executor};
 use knack_gateway::budget::{BodyTimes, Requests};
 use knack_gateway::caller::CallerSecret;
-use knack_gateway::client_auth::Door;
+use knack_gateway::client_auth::ClientAccess;
 use knack_gateway::code_tools::CodeTools;
 use knack_gateway::files::FileStore;
 use knack_gateway::grants::Grants;
@@ -108,7 +108,7 @@ pub(crate) struct Start {
     /// Authorities besides those of the system, for the provider.
     pub roots: Roots,
     /// A check of who the client is.
-    pub auth: Option<Door>,
+    pub auth: Option<ClientAccess>,
 }
 
 impl Default for Start {
@@ -123,7 +123,7 @@ impl Default for Start {
                 ),
             ],
             script: "turns:\n  - rounds:\n      - reply: {text: \"You said: {{user}}\"}\n".to_owned(),
-            executor: Arc::new(Disabled::by_flag()),
+            executor: Arc::new(DisabledExecutor::by_flag()),
             upstream: None,
             grants: Grants::default(),
             bounds: BOUNDS,

@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use index::Index;
-use knack::packages::{Base, BuildError, BuildLimits, Builder, Built, NpmIndex, Store, Uv};
+use knack::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, NpmIndex, Store, Uv};
 use knack_execution::interpreter::Reach;
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::SkillFile;
@@ -127,7 +127,7 @@ impl World {
         Builder::new(self.store(), base, Ok(uv), npm, limits, rules)
     }
 
-    async fn build(&self, files: &[(&str, &str)]) -> Result<Built, BuildError> {
+    async fn build(&self, files: &[(&str, &str)]) -> Result<BuiltEnvironment, BuildError> {
         let builder = self.builder(BuildLimits::default()).await;
         builder.environment(&declared(files), &|_| {}).await
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack::packages::{BuildError, BuildLimits, Built};
+use knack::packages::{BuildError, BuildLimits, BuiltEnvironment};
 use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::local::{LocalExecutor, LocalSettings};
 use knack_execution::{ExecutionRequest, Executor, Exit, Language, Program, SkillMount};
@@ -35,7 +35,7 @@ async fn world(files: &[(&str, &[u8])]) -> (World, NpmServer) {
     (world_at(&server.url), server)
 }
 
-async fn build(world: &World, lock: &str, limits: BuildLimits) -> Result<Built, BuildError> {
+async fn build(world: &World, lock: &str, limits: BuildLimits) -> Result<BuiltEnvironment, BuildError> {
     let builder = world.builder(limits).await;
     builder
         .environment(&declared(&[("package-lock.json", lock)]), &|_| {})

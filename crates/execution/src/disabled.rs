@@ -11,11 +11,11 @@ use super::{
 
 /// Answers every execution with the one line that says what is missing and what to do.
 #[derive(Debug, Clone)]
-pub struct Disabled {
+pub struct DisabledExecutor {
     missing: Missing,
 }
 
-impl Disabled {
+impl DisabledExecutor {
     /// An executor that answers with `missing`.
     #[must_use]
     pub const fn new(missing: Missing) -> Self {
@@ -46,7 +46,7 @@ impl Disabled {
 }
 
 #[async_trait]
-impl Executor for Disabled {
+impl Executor for DisabledExecutor {
     async fn execute(
         &self,
         _request: ExecutionRequest,

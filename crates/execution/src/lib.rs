@@ -38,7 +38,7 @@ mod request;
 mod result;
 
 pub use clock::now;
-pub use disabled::Disabled;
+pub use disabled::DisabledExecutor;
 pub use error::{ClusterFailure, ClusterFailureKind, ExecutionError, Missing};
 pub use executor::{Capabilities, Executor};
 pub use id::{ExecutionId, ParseExecutionIdError};

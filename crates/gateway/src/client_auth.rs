@@ -49,7 +49,7 @@ type TokenHash = [u8; 32];
 
 /// Who is let in.
 #[derive(Debug, Clone)]
-pub enum Door {
+pub enum ClientAccess {
     /// Clients whose token the hub accepts.
     Tokens(Arc<ClientAuth>),
     /// Nobody, since it is not known who may come in: the name of the setting that says so.
@@ -62,7 +62,7 @@ pub struct ClientAuth {
     hub: HubClient,
     runtime: RuntimeName,
     tenants: Arc<Tenants>,
-    accepted: Expiring<TokenHash, Accepted>,
+    accepted: Expiring<TokenHash, AcceptedClient>,
     refused: Expiring<TokenHash, String>,
     turns: Turns<TokenHash>,
     sources: Arc<Sources>,
@@ -87,7 +87,7 @@ impl Client {
 
 /// A client, kept for as long as it may be let in while the hub is away.
 #[derive(Debug, Clone)]
-struct Accepted {
+struct AcceptedClient {
     client: Client,
     /// Until then the hub need not be asked.
     fresh_until: Instant,
@@ -159,7 +159,7 @@ impl ClientAuth {
             account,
             sees_all: answer.sees_all,
         };
-        let accepted = Accepted {
+        let accepted = AcceptedClient {
             client: client.clone(),
             fresh_until: Instant::now() + fresh,
         };
@@ -169,7 +169,7 @@ impl ClientAuth {
 }
 
 /// The layer: runs before any other part of a request is read.
-pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+pub async fn check(State(door): State<ClientAccess>, mut request: Request, next: Next) -> Response {
     // Kubelets and scrapers show no token; nothing of a client's is behind these.
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         return next.run(request).await;
@@ -183,8 +183,8 @@ pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -
         }
     };
     let auth = match door {
-        Door::Tokens(auth) => auth,
-        Door::Closed(setting) => return refuse(&closed(setting)),
+        ClientAccess::Tokens(auth) => auth,
+        ClientAccess::Closed(setting) => return refuse(&closed(setting)),
     };
     let Some(token) = take_token(request.headers_mut()) else {
         return refuse(&refused(

@@ -33,17 +33,17 @@ use self::sidecar::{SidecarSettings, or_ignored};
 use crate::budget::{BodyTimes, Requests};
 use crate::caller::CallerSecret;
 use crate::catalog::{LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, remote};
-use crate::client_auth::{ClientAuth, Door};
+use crate::client_auth::{ClientAccess, ClientAuth};
 use crate::files::{FILES_QUOTA_BYTES, FileStore};
 use crate::grants::Grants;
 use crate::health::{HealthArgs, health};
 use crate::inject::Materials;
 use crate::metrics::Metrics;
-use crate::observe::Silent;
+use crate::observe::SilentConsole;
 use crate::probing::GatewayProbes;
 use crate::recent;
 use crate::records::RecordStore;
-use crate::replicas::{Linking, Replicas};
+use crate::replicas::{LinkTasks, Replicas};
 use crate::run_history::RunHistory;
 use crate::server;
 use crate::tenants::Tenants;
@@ -106,7 +106,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let rekeying = rekey(&args, &upstreams);
     let tracer = Tracer::from_env("knack-gateway", &roots).map_err(anyhow::Error::msg);
     let tracer = or_ignored("OTEL_EXPORTER_OTLP_*", tracer, Tracer::off)?;
-    let Assembled {
+    let GatewayTasks {
         gateway,
         blobs,
         registry,
@@ -134,7 +134,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let service = server::Service {
         routes,
         auth: closed_by
-            .map(Door::Closed)
+            .map(ClientAccess::Closed)
             .or_else(|| client_auth(args.client_auth, client, &runtime, blobs)),
         stopping: args.stopping(),
         ..server::Service::open(gateway)
@@ -149,7 +149,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
 }
 
 /// Ends what a gateway sends to others, once they have what is left.
-async fn close(linking: Option<Linking>, use_reports: Option<UseReports>, registry: RegistryLinks) {
+async fn close(linking: Option<LinkTasks>, use_reports: Option<UseReports>, registry: RegistryLinks) {
     if let Some(linking) = linking {
         linking.close().await;
     }
@@ -160,13 +160,13 @@ async fn close(linking: Option<Linking>, use_reports: Option<UseReports>, regist
 }
 
 /// The gateway with the tasks that keep it current.
-struct Assembled {
+struct GatewayTasks {
     gateway: Arc<Gateway>,
     blobs: remote::Blobs,
     registry: RegistryLinks,
     /// `None`: there is no SkillRuntime to follow.
     following: Option<remote::Following>,
-    linking: Option<Linking>,
+    linking: Option<LinkTasks>,
     /// `None`: there is no SkillRuntime to report to.
     use_reports: Option<UseReports>,
 }
@@ -179,7 +179,7 @@ fn assemble(
     client: &HubClient,
     upstreams: Upstreams,
     tracer: Tracer,
-) -> anyhow::Result<Assembled> {
+) -> anyhow::Result<GatewayTasks> {
     let metrics = Metrics::default();
     let on_change = on_change(&metrics, upstreams.clone());
     let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
@@ -214,7 +214,7 @@ fn assemble(
         metrics,
         recent: Arc::default(),
         tracer,
-        console: Arc::new(Silent),
+        console: Arc::new(SilentConsole),
         recorder: None,
         host_policy: HostPolicy::Any,
         public_url: args.public_url.clone().map(|url| url.trim_end_matches('/').to_owned()),
@@ -224,7 +224,7 @@ fn assemble(
     registry.run_by(&gateway);
     let counts = || Arc::clone(&gateway.metrics.skill_uses);
     let use_reports = follows.then(|| UseReports::start(client.clone(), runtime, counts()));
-    Ok(Assembled {
+    Ok(GatewayTasks {
         gateway,
         blobs,
         registry,
@@ -249,7 +249,7 @@ fn link(
     secret: &Arc<CallerSecret>,
     requests: &Requests,
     metrics: &Metrics,
-) -> anyhow::Result<(Arc<Replicas>, Linking)> {
+) -> anyhow::Result<(Arc<Replicas>, LinkTasks)> {
     Replicas::link(
         client.clone(),
         runtime.clone(),
@@ -276,18 +276,23 @@ fn probe(
 }
 
 /// The service that authenticates callers; `None`: callers are not authenticated.
-fn client_auth(mode: ClientAuthMode, client: HubClient, runtime: &RuntimeName, blobs: remote::Blobs) -> Option<Door> {
+fn client_auth(
+    mode: ClientAuthMode,
+    client: HubClient,
+    runtime: &RuntimeName,
+    blobs: remote::Blobs,
+) -> Option<ClientAccess> {
     match mode {
         ClientAuthMode::None => None,
         ClientAuthMode::TokenReview => {
             let tenants = Tenants::new(client.clone(), runtime.clone(), blobs);
-            Some(Door::Tokens(ClientAuth::new(client, runtime.clone(), tenants)))
+            Some(ClientAccess::Tokens(ClientAuth::new(client, runtime.clone(), tenants)))
         }
     }
 }
 
 /// Waits for the hub's first answers, unless it is to wait for nothing; a hub that is away does not stop the start.
-async fn first_answers(wait: Duration, following: &mut remote::Following, linking: &mut Linking) {
+async fn first_answers(wait: Duration, following: &mut remote::Following, linking: &mut LinkTasks) {
     if wait.is_zero() {
         return;
     }

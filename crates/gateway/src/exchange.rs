@@ -29,7 +29,7 @@ use super::budget::Holding;
 use super::delivered;
 use super::files::FileEntry;
 use super::forwarded_headers::forward_response_headers;
-use super::hidden::{Hidden, StagedFile};
+use super::hidden::{HiddenTurnLookup, StagedFile};
 use super::log::RequestLog;
 use super::recorder::Recording;
 use super::state::Gateway;
@@ -43,7 +43,7 @@ pub struct Exchange {
     drive: Drive,
     target: UpstreamTarget,
     tools: Option<Arc<ToolRunner>>,
-    hidden: Hidden,
+    hidden: HiddenTurnLookup,
     recording: Option<Recording>,
     log: RequestLog,
     trace: RequestTrace,

@@ -23,7 +23,7 @@ use crate::catalog::Snapshot;
 
 /// The state for the look-ups of one request.
 #[derive(Debug)]
-pub struct Hidden {
+pub struct HiddenTurnLookup {
     /// The caller.
     pub caller: Caller,
     /// The snapshot that load results are rendered from.
@@ -45,7 +45,7 @@ pub struct Hidden {
 /// A file of an earlier turn, staged again.
 pub type StagedFile = (String, Bytes);
 
-impl Hidden {
+impl HiddenTurnLookup {
     /// The caller's identity in the stores.
     pub fn bucket(&self) -> KeyedHash {
         self.caller.bucket()
@@ -222,7 +222,7 @@ impl Hidden {
 
 /// The texts of what is put back.
 struct Texts<'a> {
-    hidden: &'a Hidden,
+    hidden: &'a HiddenTurnLookup,
     gateway: &'a Gateway,
 }
 

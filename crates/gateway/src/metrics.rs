@@ -71,9 +71,9 @@ pub enum WriteOutcome {
     Refused,
 }
 
-/// The outcome of reading a value of another replica.
+/// The kind of a value that another replica made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadWhat {
+pub enum KeptValueKind {
     /// A hidden turn.
     Record,
     /// A file, or a list of them.
@@ -139,10 +139,10 @@ impl ReplicaMetrics {
     }
 
     /// Counts a value that was requested.
-    pub fn read(&self, what: ReadWhat, outcome: ReadOutcome) {
+    pub fn read(&self, what: KeptValueKind, outcome: ReadOutcome) {
         let what = match what {
-            ReadWhat::Record => "record",
-            ReadWhat::File => "file",
+            KeptValueKind::Record => "record",
+            KeptValueKind::File => "file",
         };
         let outcome = match outcome {
             ReadOutcome::Found => "found",

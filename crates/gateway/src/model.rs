@@ -28,7 +28,7 @@ use super::code_tools;
 use super::exchange::{Exchange, ExchangeParts, UpstreamTarget};
 use super::fault::body_fault;
 use super::forwarded_headers::forward_request_headers;
-use super::hidden::Hidden;
+use super::hidden::HiddenTurnLookup;
 use super::log::RequestLog;
 use super::provider::Api;
 use super::recorder::Recording;
@@ -36,7 +36,7 @@ use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
 use super::user_files::Container;
-use super::user_files::named::{self, Named};
+use super::user_files::named::{self, NamedFiles};
 use crate::catalog::Snapshot;
 
 /// Serves one call of a model API.
@@ -108,7 +108,7 @@ async fn accept(
     route: &ModelRoute,
     (parts, body): (&http::request::Parts, Body),
     request_id: &str,
-) -> Result<(HeldBody, Option<Recording>, Named), Fault> {
+) -> Result<(HeldBody, Option<Recording>, NamedFiles), Fault> {
     let held = gateway.requests.read(&caller.bucket(), &parts.headers, body).await;
     let mut held = held.map_err(body_fault)?;
     let recording = recording(gateway, request_id, &held.bytes);
@@ -156,9 +156,9 @@ fn hidden(
     (gateway, snapshot): (&Gateway, &Arc<Snapshot>),
     (plan, injecting): (&Arc<Plan>, bool),
     format: Format,
-) -> Hidden {
+) -> HiddenTurnLookup {
     let run_code = plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode));
-    Hidden {
+    HiddenTurnLookup {
         caller,
         snapshot: Arc::clone(snapshot),
         plan: Arc::clone(plan),
@@ -174,7 +174,7 @@ fn settings(
     (view, plan, injection): (&View, &Plan, &Injection),
     (snapshot, kind, array): (&Snapshot, CallKind, bool),
     container: Option<&AnswerContainer>,
-    (hidden, log): (&Hidden, &RequestLog),
+    (hidden, log): (&HiddenTurnLookup, &RequestLog),
 ) -> DriveSettings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
@@ -208,7 +208,7 @@ async fn container(
     gateway: &Gateway,
     (view, plan, injection): (&View, &Plan, &Injection),
     route: (Format, CallKind),
-    (hidden, log): (&Hidden, &RequestLog),
+    (hidden, log): (&HiddenTurnLookup, &RequestLog),
     named: Option<Container>,
 ) -> Option<AnswerContainer> {
     let asked = ContainerContext {
@@ -227,7 +227,7 @@ fn tool_runner(
     executor: Arc<dyn Executor>,
     (snapshot, max_memory_bytes): (&Arc<Snapshot>, Option<u64>),
     plan: &Arc<Plan>,
-    (hidden, log): (&Hidden, &RequestLog),
+    (hidden, log): (&HiddenTurnLookup, &RequestLog),
     request: &knack_wire::Request,
 ) -> Arc<ToolRunner> {
     let runner = ToolRunner {

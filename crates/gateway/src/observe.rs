@@ -2,7 +2,7 @@
 
 use super::log::RequestLog;
 use super::metrics::Metrics;
-use super::recent::Recent;
+use super::recent::RecentRequests;
 use super::report::RequestReport;
 
 /// Where console lines go; `knack dev` prints them, a Deployment only logs.
@@ -13,15 +13,15 @@ pub trait Console: Send + Sync + std::fmt::Debug {
 
 /// A console without output.
 #[derive(Debug, Clone, Copy)]
-pub struct Silent;
+pub struct SilentConsole;
 
-impl Console for Silent {
+impl Console for SilentConsole {
     fn line(&self, _: &str) {}
 }
 
 impl RequestLog {
     /// Sends it to all outputs.
-    pub fn publish(&self, console: &dyn Console, metrics: &Metrics, recent: &Recent) {
+    pub fn publish(&self, console: &dyn Console, metrics: &Metrics, recent: &RecentRequests) {
         metrics.request(self);
         recent.keep(RequestReport::of(self));
         console.line(&self.line());

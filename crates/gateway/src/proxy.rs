@@ -42,7 +42,7 @@ pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response
         );
     }
     let (parts, body) = request.into_parts();
-    let mut passing = Passing::begin(Arc::clone(&gateway), parts.uri.path());
+    let mut passing = ForwardedRequest::begin(Arc::clone(&gateway), parts.uri.path());
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let mut headers = forward_request_headers(&parts.headers);
     let length = length(&parts.headers);
@@ -99,7 +99,7 @@ fn length_of(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// A request that is passed on: reported when its answer has ended, or its client has disconnected.
-struct Passing {
+struct ForwardedRequest {
     gateway: Arc<Gateway>,
     log: RequestLog,
     begun: Instant,
@@ -108,7 +108,7 @@ struct Passing {
     ended: bool,
 }
 
-impl Passing {
+impl ForwardedRequest {
     fn begin(gateway: Arc<Gateway>, path: &str) -> Self {
         Self {
             gateway,
@@ -162,7 +162,7 @@ impl Passing {
     }
 }
 
-impl Drop for Passing {
+impl Drop for ForwardedRequest {
     fn drop(&mut self) {
         if !self.ended {
             self.log.end = Some("client left".to_owned());

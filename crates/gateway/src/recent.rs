@@ -25,7 +25,7 @@ const LISTED_MAX: usize = 20;
 
 /// The last requests.
 #[derive(Debug, Default)]
-pub struct Recent {
+pub struct RecentRequests {
     kept: Mutex<RecentReports>,
 }
 
@@ -36,7 +36,7 @@ struct RecentReports {
     bytes: usize,
 }
 
-impl Recent {
+impl RecentRequests {
     /// Keeps a report; the oldest ones make room for it.
     pub fn keep(&self, report: RequestReport) {
         let mut kept = self.lock();
@@ -73,7 +73,7 @@ impl Recent {
 }
 
 /// Their endpoints; who serves them decides who may ask.
-pub fn router(recent: Arc<Recent>) -> Router {
+pub fn router(recent: Arc<RecentRequests>) -> Router {
     Router::new()
         .route("/knack/v1/requests", get(list))
         .route("/knack/v1/requests/{id}", get(one))
@@ -81,7 +81,7 @@ pub fn router(recent: Arc<Recent>) -> Router {
 }
 
 /// As above, for a port that the network reaches: connections from within the pod are answered, others are not.
-pub fn local_router(recent: Arc<Recent>) -> Router {
+pub fn local_router(recent: Arc<RecentRequests>) -> Router {
     router(recent).layer(from_fn(local_only))
 }
 
@@ -93,13 +93,13 @@ async fn local_only(ConnectInfo(ends): ConnectInfo<Ends>, request: Request, next
     (StatusCode::FORBIDDEN, text).into_response()
 }
 
-async fn list(State(recent): State<Arc<Recent>>) -> Response {
+async fn list(State(recent): State<Arc<RecentRequests>>) -> Response {
     let kept = recent.last();
     let requests: Vec<&RequestReport> = kept.iter().map(AsRef::as_ref).collect();
     Json(json!({ "requests": requests })).into_response()
 }
 
-async fn one(State(recent): State<Arc<Recent>>, Path(id): Path<String>) -> Response {
+async fn one(State(recent): State<Arc<RecentRequests>>, Path(id): Path<String>) -> Response {
     match recent.find(&id) {
         Some(report) => Json(&*report).into_response(),
         None => (
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_last_requests_are_found_and_older_ones_make_room() {
-        let recent = Recent::default();
+        let recent = RecentRequests::default();
         for number in 0..10_000 {
             recent.keep(report(&format!("r{number}")));
         }
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_asked_for_becomes_json() {
-        let recent = Arc::new(Recent::default());
+        let recent = Arc::new(RecentRequests::default());
         recent.keep(report("r1"));
         recent.keep(report("r2"));
         let Json(one) = read::<RequestReport>(one(State(Arc::clone(&recent)), Path("r2".to_owned())).await).await;

@@ -46,13 +46,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Reports {
     pub(super) client: HubClient,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingReports>,
     more: Notify,
     dropped: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingReports {
     /// JSON of executions by id. Ids of a gateway sort by their time, except those of runs with a key of repeats.
     lines: BTreeMap<String, String>,
     bytes: usize,
@@ -60,7 +60,7 @@ struct Waiting {
 
 /// Sends reports until it is closed.
 #[derive(Debug)]
-pub struct Reporting {
+pub struct ReportSender {
     reports: Arc<Reports>,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
@@ -68,14 +68,14 @@ pub struct Reporting {
 
 /// Why a report was not taken.
 #[derive(Debug)]
-pub(super) enum NotTaken {
+pub(super) enum RejectedReport {
     /// It may be taken later.
     Later(String),
     /// It is not taken at any time.
     Never(String),
 }
 
-impl Waiting {
+impl PendingReports {
     /// Puts a line in the place of an earlier one of the same id. `false`: there is no room.
     fn put(&mut self, id: String, line: String) -> bool {
         let before = self.lines.get(&id).map_or(0, String::len);
@@ -109,7 +109,7 @@ impl Waiting {
 
 impl Reports {
     /// Reports to a registry, and what sends them. Must be called inside a tokio runtime.
-    pub fn start(client: HubClient) -> (Arc<Self>, Reporting) {
+    pub fn start(client: HubClient) -> (Arc<Self>, ReportSender) {
         let reports = Arc::new(Self {
             client,
             waiting: Mutex::default(),
@@ -118,7 +118,7 @@ impl Reports {
         });
         let stop = CancellationToken::new();
         let task = tokio::spawn(send_all(Arc::clone(&reports), stop.clone()));
-        let reporting = Reporting {
+        let reporting = ReportSender {
             reports: Arc::clone(&reports),
             stop,
             task: AbortOnDropHandle::new(task),
@@ -126,7 +126,7 @@ impl Reports {
         (reports, reporting)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingReports> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,22 +155,22 @@ impl Reports {
         }
     }
 
-    async fn send(&self, taken: &[(String, String)]) -> Result<(), NotTaken> {
+    async fn send(&self, taken: &[(String, String)]) -> Result<(), RejectedReport> {
         let lines: Vec<String> = taken.iter().map(|(_, line)| line.clone()).collect();
         self.send_lines(&lines).await
     }
 
-    pub(super) async fn send_lines(&self, lines: &[String]) -> Result<(), NotTaken> {
+    pub(super) async fn send_lines(&self, lines: &[String]) -> Result<(), RejectedReport> {
         let body = Bytes::from(Report::of_lines(lines));
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let sent = self.client.relay(Method::POST, REPORT_PATH, headers, body);
         match tokio::time::timeout(SEND_TIMEOUT, sent).await {
-            Err(_) => Err(NotTaken::Later(format!(
+            Err(_) => Err(RejectedReport::Later(format!(
                 "no answer within {} s",
                 SEND_TIMEOUT.as_secs()
             ))),
-            Ok(Err(error)) => Err(NotTaken::Later(error.to_string())),
+            Ok(Err(error)) => Err(RejectedReport::Later(error.to_string())),
             Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
             Ok(Ok(answer)) => Err(refused(answer.status())),
         }
@@ -184,12 +184,12 @@ pub(super) fn reported(execution: Execution) -> Execution {
     if is_granted { execution.withheld() } else { execution }
 }
 
-fn refused(status: StatusCode) -> NotTaken {
+fn refused(status: StatusCode) -> RejectedReport {
     let text = format!("the registry answers {status}");
     match status {
-        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => NotTaken::Never(text),
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => RejectedReport::Never(text),
         // Also one that keeps no history, or does not know this gateway: it may be replaced by one that does.
-        _ => NotTaken::Later(text),
+        _ => RejectedReport::Later(text),
     }
 }
 
@@ -212,7 +212,7 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
             }
             match reports.send(&taken).await {
                 Ok(()) => failures = 0,
-                Err(NotTaken::Never(why)) => {
+                Err(RejectedReport::Never(why)) => {
                     tracing::warn!(
                         why,
                         executions = taken.len(),
@@ -220,7 +220,7 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
                     );
                     reports.drop_notes(taken.len());
                 }
-                Err(NotTaken::Later(why)) => {
+                Err(RejectedReport::Later(why)) => {
                     reports.put_back(taken);
                     if failures == 0 {
                         tracing::warn!(why, "executions cannot be reported to the history; trying again");
@@ -245,7 +245,7 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
     }
 }
 
-impl Reporting {
+impl ReportSender {
     /// Sends what waits, within a bound.
     pub async fn close(self) {
         self.stop.cancel();
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_the_last_of_each_run_within_a_bound() {
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingReports::default();
         assert!(waiting.put("a".to_owned(), "pending".to_owned()));
         assert!(waiting.put("a".to_owned(), "ended".to_owned()));
         assert_eq!((waiting.bytes, waiting.lines.len()), ("ended".len(), 1));

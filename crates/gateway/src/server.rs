@@ -9,7 +9,7 @@ use axum::middleware::from_fn_with_state;
 use tokio::net::TcpListener;
 
 use super::app::router;
-use super::client_auth::{self, Door};
+use super::client_auth::{self, ClientAccess};
 use super::state::Gateway;
 pub use knack_serving::Stopping;
 use knack_serving::{Bounds, Serving, Stop};
@@ -36,7 +36,7 @@ pub struct Service {
     /// Routes beside its own, behind the same checks of who may call.
     pub routes: Router,
     /// A check of who the client is, if there is one.
-    pub auth: Option<Door>,
+    pub auth: Option<ClientAccess>,
     /// Bounds of connections.
     pub bounds: Bounds,
     /// How it ends.

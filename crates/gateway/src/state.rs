@@ -16,7 +16,7 @@ use super::grants::Grants;
 use super::inject::Materials;
 use super::metrics::Metrics;
 use super::observe::Console;
-use super::recent::Recent;
+use super::recent::RecentRequests;
 use super::recorder::Recorder;
 use super::records::{KeyedHash, RecordStore};
 use super::replicas::Replicas;
@@ -77,7 +77,7 @@ pub struct Gateway {
     /// Metrics.
     pub metrics: Metrics,
     /// The last requests.
-    pub recent: Arc<Recent>,
+    pub recent: Arc<RecentRequests>,
     /// Where spans go.
     pub tracer: Tracer,
     /// Console lines.

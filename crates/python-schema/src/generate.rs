@@ -13,7 +13,9 @@ use super::literal::{Static, evaluate, string};
 use super::parameter::{Parameter, named_parameters};
 use super::problem::{SchemaProblem, Severity};
 use super::risk::{RiskLevel, SafetyFlags, display_name};
-use super::source::{Decorated, MAX_SOURCE_BYTES, Module, is_at_the_top, parse, parts, syntax_problems, text_of};
+use super::source::{
+    DecoratedFunction, MAX_SOURCE_BYTES, Module, is_at_the_top, parse, parts, syntax_problems, text_of,
+};
 use super::types::{Types, hoist_definitions};
 
 /// Keywords that are copied as they are, if set.
@@ -107,7 +109,7 @@ impl Reader<'_> {
             .map_or("?", |name| text_of(name, self.module.text))
     }
 
-    fn declare(&mut self, decorated: &Decorated<'_>) -> Option<ToolDeclaration> {
+    fn declare(&mut self, decorated: &DecoratedFunction<'_>) -> Option<ToolDeclaration> {
         let broken = self
             .function
             .child_by_field_name("parameters")

@@ -17,7 +17,7 @@ const DECORATORS: [&str; 2] = ["skill", "tool"];
 
 /// A function under `@skill` or `@tool`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Decorated<'t> {
+pub(super) struct DecoratedFunction<'t> {
     /// The decorator's `argument_list`; `None` for the bare form.
     pub(super) arguments: Option<Node<'t>>,
     /// The `function_definition`.
@@ -32,7 +32,7 @@ pub(super) struct Module<'t> {
     /// The whole file.
     pub(super) root: Node<'t>,
     /// In the order of the file.
-    pub(super) functions: Vec<Decorated<'t>>,
+    pub(super) functions: Vec<DecoratedFunction<'t>>,
     /// Every class by name, nested ones too; the last definition of a name wins, as in Python.
     pub(super) classes: BTreeMap<&'t str, Node<'t>>,
     /// Right-hand sides of `NAME = ...` at the top of the file.
@@ -128,7 +128,7 @@ fn declared<'t>(
     function: Node<'t>,
     text: &'t str,
     names: &BTreeSet<&'t str>,
-) -> Option<Decorated<'t>> {
+) -> Option<DecoratedFunction<'t>> {
     let (callee, arguments) = if expression.kind() == "call" {
         (
             expression.child_by_field_name("function")?,
@@ -142,7 +142,7 @@ fn declared<'t>(
         "attribute" => DECORATORS.contains(&text_of(callee.child_by_field_name("attribute")?, text)),
         _ => false,
     };
-    found.then_some(Decorated { arguments, function })
+    found.then_some(DecoratedFunction { arguments, function })
 }
 
 /// The decorators' names, with those that `from x import skill as y` gives them here.

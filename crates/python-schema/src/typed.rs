@@ -3,7 +3,7 @@
 use tree_sitter::Node;
 
 use super::literal::evaluate;
-use super::source::{Decorated, Module, parts, text_of};
+use super::source::{DecoratedFunction, Module, parts, text_of};
 
 /// The function that a script runs by itself, which is no tool.
 const ENTRY_POINT: &str = "main";
@@ -11,7 +11,7 @@ const ENTRY_POINT: &str = "main";
 impl<'t> Module<'t> {
     /// The public functions at the top of the file whose parameters all have types, and those without parameters whose
     /// result has one. Public is what `__all__` lists, else what does not begin with an underscore.
-    pub(super) fn typed_functions(&self) -> Vec<Decorated<'t>> {
+    pub(super) fn typed_functions(&self) -> Vec<DecoratedFunction<'t>> {
         let listed = self.listed();
         let functions = parts(self.root)
             .into_iter()
@@ -32,7 +32,7 @@ impl<'t> Module<'t> {
                     None => !name.starts_with('_') && name != ENTRY_POINT,
                 }) && is_typed(*function)
             })
-            .map(|function| Decorated {
+            .map(|function| DecoratedFunction {
                 arguments: None,
                 function,
             })

@@ -15,12 +15,12 @@ use super::activity::{Activity, Open};
 /// A body on its way to a client.
 #[derive(Debug)]
 pub(super) struct Answer {
-    body: Of,
+    body: AnswerBody,
     _open: Open,
 }
 
 #[derive(Debug)]
-enum Of {
+enum AnswerBody {
     /// The only answer of its connection at this moment: it ends with the connection.
     One(Body),
     /// One of several.
@@ -51,9 +51,9 @@ impl Answer {
                 handed_out: None,
             })));
             activity.watch(&held);
-            Of::Several(held)
+            AnswerBody::Several(held)
         } else {
-            Of::One(body)
+            AnswerBody::One(body)
         };
         Self { body, _open: open }
     }
@@ -97,22 +97,22 @@ impl hyper::body::Body for Answer {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         match &mut self.body {
-            Of::One(body) => Pin::new(body).poll_frame(context),
-            Of::Several(held) => held.poll(context),
+            AnswerBody::One(body) => Pin::new(body).poll_frame(context),
+            AnswerBody::Several(held) => held.poll(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            Of::One(body) => body.is_end_stream(),
-            Of::Several(held) => held.ask(Body::is_end_stream).unwrap_or(false),
+            AnswerBody::One(body) => body.is_end_stream(),
+            AnswerBody::Several(held) => held.ask(Body::is_end_stream).unwrap_or(false),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            Of::One(body) => body.size_hint(),
-            Of::Several(held) => held.ask(Body::size_hint).unwrap_or_default(),
+            AnswerBody::One(body) => body.size_hint(),
+            AnswerBody::Several(held) => held.ask(Body::size_hint).unwrap_or_default(),
         }
     }
 }

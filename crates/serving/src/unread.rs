@@ -18,7 +18,7 @@ const DISCARD_MAX_BYTES: usize = 64 << 20;
 
 /// A body that comes back when it is dropped before its end.
 #[derive(Debug)]
-pub(super) struct Lent<B> {
+pub(super) struct LentBody<B> {
     body: Option<B>,
     back: Option<oneshot::Sender<B>>,
 }
@@ -32,9 +32,9 @@ pub(super) struct Unread<B> {
 }
 
 /// Lends the body of a request with these headers.
-pub(super) fn lend<B>(headers: &HeaderMap, body: B) -> (Lent<B>, Unread<B>) {
+pub(super) fn lend<B>(headers: &HeaderMap, body: B) -> (LentBody<B>, Unread<B>) {
     let (sender, back) = oneshot::channel();
-    let lent = Lent {
+    let lent = LentBody {
         body: Some(body),
         back: Some(sender),
     };
@@ -66,7 +66,7 @@ impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Lent<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for LentBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -94,7 +94,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Lent<B> {
     }
 }
 
-impl<B> Drop for Lent<B> {
+impl<B> Drop for LentBody<B> {
     fn drop(&mut self) {
         if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
             // The receiver is gone unless the answer is a refusal.

@@ -45,7 +45,7 @@ impl Family {
 
 /// A call found in a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Extracted {
+pub struct ExtractedCall {
     /// The provider's id; made up (`call_1`, `call_2`, …) where it sent none.
     pub id: String,
     /// The name; empty if the provider sent none.
@@ -55,7 +55,7 @@ pub struct Extracted {
 }
 
 /// The calls of a response, in order. A response that is not an object has none.
-pub fn calls(family: Family, response: &[u8]) -> Vec<Extracted> {
+pub fn calls(family: Family, response: &[u8]) -> Vec<ExtractedCall> {
     let Ok(root) = json::document(response) else {
         return Vec::new();
     };
@@ -69,7 +69,7 @@ pub fn calls(family: Family, response: &[u8]) -> Vec<Extracted> {
     }
 }
 
-fn openai(src: &[u8], root: Span) -> Vec<Extracted> {
+fn openai(src: &[u8], root: Span) -> Vec<ExtractedCall> {
     let function = |element: Span| {
         // Servers that imitate the API write name and arguments beside the id.
         let inner = json::get(src, element, "function").unwrap_or(element);
@@ -90,7 +90,7 @@ fn openai(src: &[u8], root: Span) -> Vec<Extracted> {
     })
 }
 
-fn google(src: &[u8], root: Span) -> Vec<Extracted> {
+fn google(src: &[u8], root: Span) -> Vec<ExtractedCall> {
     let listed = list(src, json::get(src, root, "functionCalls"), |item| {
         Some(call(src, item, &["id"], item, "args"))
     });
@@ -113,12 +113,12 @@ fn elements(src: &[u8], span: Option<Span>) -> Vec<Span> {
 }
 
 /// Calls of the elements of a list.
-fn list(src: &[u8], span: Option<Span>, one: impl Fn(Span) -> Option<Extracted>) -> Vec<Extracted> {
+fn list(src: &[u8], span: Option<Span>, one: impl Fn(Span) -> Option<ExtractedCall>) -> Vec<ExtractedCall> {
     named(elements(src, span).into_iter().filter_map(one).collect())
 }
 
 /// The calls with the missing ids, which are made up by position.
-fn named(mut found: Vec<Extracted>) -> Vec<Extracted> {
+fn named(mut found: Vec<ExtractedCall>) -> Vec<ExtractedCall> {
     for (at, call) in found.iter_mut().enumerate().filter(|(_, call)| call.id.is_empty()) {
         call.id = format!("call_{}", at + 1);
     }
@@ -129,7 +129,7 @@ fn is_type(src: &[u8], span: Span, kind: &str) -> bool {
     json::get_text(src, span, "type").is_some_and(|found| found == kind)
 }
 
-fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) -> Extracted {
+fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) -> ExtractedCall {
     let id = ids
         .iter()
         .find_map(|key| json::get_text(src, holder, key).filter(|id| !id.is_empty()));
@@ -139,7 +139,7 @@ fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) ->
     let object = text.filter(|text| {
         json::document(text.as_bytes()).is_ok_and(|span| json::kind(text.as_bytes(), span) == Some(ValueKind::Object))
     });
-    Extracted {
+    ExtractedCall {
         id: id.unwrap_or_default().into_owned(),
         name,
         arguments: object.map_or_else(|| "{}".to_owned(), std::borrow::Cow::into_owned),

@@ -50,7 +50,7 @@ const NAME_ANOTHER: &str = "make it, or name another one (knack.dev/runtime on t
 const NAME_ONE: &str = "correct it, and restart the pod";
 
 /// One look under way.
-struct Looking<'a> {
+struct SidecarCheck<'a> {
     context: &'a Context,
     /// The SkillRuntime of pods that name none.
     default: &'a RuntimeName,
@@ -70,7 +70,7 @@ pub(super) async fn observe(
 ) -> Result<SidecarLook, ControllerError> {
     let own = context.settings.namespace.as_str();
     let asking = namespaces_enabled(context, LABEL_INJECT);
-    let mut looking = Looking {
+    let mut looking = SidecarCheck {
         context,
         default,
         judge: Judge::new(context, callers),
@@ -97,7 +97,7 @@ pub(super) async fn observe(
     Ok(looking.found)
 }
 
-impl Looking<'_> {
+impl SidecarCheck<'_> {
     /// Counts the pods of a list, page by page. They come whole: no metadata says which image their sidecar has.
     async fn pods(
         &mut self,

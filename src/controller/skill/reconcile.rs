@@ -26,7 +26,7 @@ use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, ValidatedSkill, judge};
 use super::outline::Outline;
 use super::prune::prune;
-use super::resolve::{Resolved, Unresolved, is_as_read, resolve, verdict as source_verdict};
+use super::resolve::{ResolvedSource, Unresolved, is_as_read, resolve, verdict as source_verdict};
 use super::status::{self, content, delivered, requested_at, status, with_last_good};
 use super::verdicts::verdicts;
 use crate::selection::candidates;
@@ -201,7 +201,7 @@ async fn make(context: &Context, skill: Skill, outline: &Arc<Outline>) -> Result
     let resolved = resolve(context, &skill).await;
     drop(skill);
     // The turn is held until the content is delivered, and its files with it.
-    let Resolved { files, turn: _turn } = match resolved {
+    let ResolvedSource { files, turn: _turn } = match resolved {
         Ok(resolved) => resolved,
         Err(Unresolved::Source(error)) => return Ok(Err(source_verdict(&error))),
         Err(Unresolved::Api(error)) => return Err(error),

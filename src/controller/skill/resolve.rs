@@ -43,14 +43,14 @@ pub(super) fn verdict(error: &SourceError) -> Verdict {
 }
 
 /// The files of a skill's folder.
-pub(super) struct Resolved {
+pub(super) struct ResolvedSource {
     pub(super) files: Files,
     /// The turn of an archive, which unpacks to many times its size: the next one begins when this is dropped.
     pub(super) turn: Option<OwnedSemaphorePermit>,
 }
 
 /// The files of the skill's folder.
-pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved, Unresolved> {
+pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<ResolvedSource, Unresolved> {
     let source = &skill.spec.source;
     let mut turn = None;
     let files = match (&source.inline, &source.config_map, &source.archive, &source.upload) {
@@ -64,7 +64,7 @@ pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved
         }
     };
     let files = below(files, source.path.as_deref())?;
-    Ok(Resolved { files, turn })
+    Ok(ResolvedSource { files, turn })
 }
 
 async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSource) -> Result<Files, Unresolved> {

@@ -33,13 +33,13 @@ pub(crate) fn walk_tar(
     max_bytes: u64,
     each: &mut dyn FnMut(TarEntry<'_>) -> Result<(), SourceError>,
 ) -> Result<(), SourceError> {
-    let mut limited = Limited {
+    let mut limited = LimitedReader {
         stream,
         left: max_bytes,
     };
     let mut archive = tar::Archive::new(&mut limited);
     let broken = |error: &std::io::Error| match error.get_ref() {
-        Some(inner) if inner.is::<Endless>() => too_large(format!("more than {} MiB unpacked", max_bytes >> 20)),
+        Some(inner) if inner.is::<StreamTooLong>() => too_large(format!("more than {} MiB unpacked", max_bytes >> 20)),
         _ => bad(format!("broken tar: {error}")),
     };
     let mut name = LongName::default();
@@ -141,7 +141,7 @@ impl LongName {
 }
 
 /// A stream that ends in an error when it gives too much.
-struct Limited<R> {
+struct LimitedReader<R> {
     stream: R,
     left: u64,
 }
@@ -149,15 +149,15 @@ struct Limited<R> {
 /// The stream gave too much.
 #[derive(Debug, thiserror::Error)]
 #[error("too large")]
-struct Endless;
+struct StreamTooLong;
 
-impl<R: Read> Read for Limited<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.stream.read(buffer)?;
         self.left = self
             .left
             .checked_sub(count as u64)
-            .ok_or_else(|| std::io::Error::other(Endless))?;
+            .ok_or_else(|| std::io::Error::other(StreamTooLong))?;
         Ok(count)
     }
 }

@@ -8,7 +8,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 /// A name has addresses, and none may be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("no public address")]
-pub(super) struct Denied;
+pub(super) struct NoPublicAddress;
 
 /// The system's resolver behind the address rule.
 #[derive(Debug, Clone)]
@@ -34,11 +34,11 @@ impl Resolve for GuardedResolver {
 
 /// The addresses that a connection may take: those of this answer, which is the one that was judged. One denied address
 /// denies the name: a name that mixes them is made to be tried until it works.
-fn admitted(guard: &Guard, name: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Denied> {
+fn admitted(guard: &Guard, name: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, NoPublicAddress> {
     if found.iter().all(|address| guard.admits(name, address.ip())) {
         Ok(found)
     } else {
-        Err(Denied)
+        Err(NoPublicAddress)
     }
 }
 

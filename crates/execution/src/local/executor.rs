@@ -15,8 +15,8 @@ use super::super::interpreter;
 use super::super::queue::Queue;
 use super::super::records::{Claim, Outcome, Records, Run, Waiter};
 use super::super::{
-    Capabilities, Disabled, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor,
-    Language, LockReport, Missing, Program, StartKind, now,
+    Capabilities, DisabledExecutor, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult,
+    Executor, Language, LockReport, Missing, Program, StartKind, now,
 };
 use super::conversation::{self, SharedRequest};
 use super::kind::SandboxKind;
@@ -96,11 +96,11 @@ impl LocalExecutor {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// As [`LocalExecutor::open`], with a [`Disabled`] executor in place of the error.
+    /// As [`LocalExecutor::open`], with a [`DisabledExecutor`] executor in place of the error.
     pub async fn open_or_disabled(settings: LocalSettings) -> Arc<dyn Executor> {
         match Self::open(settings).await {
             Ok(executor) => Arc::new(executor),
-            Err(missing) => Arc::new(Disabled::new(missing)),
+            Err(missing) => Arc::new(DisabledExecutor::new(missing)),
         }
     }
 

@@ -46,7 +46,7 @@ pub struct RemoteExecutor {
 }
 
 /// The next step after a failed answer.
-enum Next {
+enum RetryStep {
     /// Ask again at once.
     Now,
     /// Ask again after the usual wait.
@@ -85,7 +85,7 @@ impl RemoteExecutor {
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
         let body = self.body(request, show.is_some(), PROTOCOL)?;
         let deadline = Instant::now() + request.limits.timeout + BEYOND_THE_LIMIT;
-        let mut abandoned = Abandoned {
+        let mut abandoned = DeleteOnDrop {
             client: &self.client,
             owner: &self.owner,
             path: self.path(request.id),
@@ -121,23 +121,23 @@ impl RemoteExecutor {
                     Some(protocol) => {
                         stated = protocol;
                         body = self.body(request, show.is_some(), protocol)?;
-                        Next::Now
+                        RetryStep::Now
                     }
                     None => self.judge(error, &mut tries),
                 },
             };
             let pause = match next {
                 // A replica with another clock. A caller makes a new id of one that is invalid so; this one may have run.
-                Next::Over(ExecutionError::Invalid(why))
+                RetryStep::Over(ExecutionError::Invalid(why))
                     if posts > 1 && RecordSettings::is_ahead(request.id, self.client.now()) =>
                 {
                     tracing::warn!(id = %request.id, %why, "an execution is given up: an earlier try may have run");
                     return Err(ExecutionError::Gone);
                 }
-                Next::Over(error) => return Err(error),
-                Next::Now => continue,
-                Next::After(pause) => pause,
-                Next::Wait(why) => {
+                RetryStep::Over(error) => return Err(error),
+                RetryStep::Now => continue,
+                RetryStep::After(pause) => pause,
+                RetryStep::Wait(why) => {
                     shown.report(Progress::Again(why));
                     let pause = wait;
                     wait = (wait * 2).min(WAIT_MAX);
@@ -178,7 +178,7 @@ impl RemoteExecutor {
         result
     }
 
-    fn judge(&self, error: HubError, tries: &mut Tries) -> Next {
+    fn judge(&self, error: HubError, tries: &mut Tries) -> RetryStep {
         // Counted in a row: during an outage replicas come and go, and each says so once or twice.
         if !matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Unavailable) {
             tries.unavailable = 0;
@@ -189,46 +189,46 @@ impl RemoteExecutor {
                     self.owner.store(problem.owner.clone().map(Arc::new));
                     tries.redirects += 1;
                     if problem.owner.is_some() && tries.redirects <= REDIRECTS_AT_ONCE {
-                        Next::Now
+                        RetryStep::Now
                     } else {
-                        Next::Wait("the runtime changes its owner".to_owned())
+                        RetryStep::Wait("the runtime changes its owner".to_owned())
                     }
                 }
                 ProblemCode::TooManyRequests => {
                     tries.full += 1;
                     let wait = Duration::from_secs(problem.retry_after_seconds.unwrap_or(1).max(1));
                     if tries.full <= QUEUE_TRIES && wait <= QUEUE_WAIT_MAX {
-                        Next::After(jitter(wait))
+                        RetryStep::After(jitter(wait))
                     } else {
-                        Next::Over(error_of_problem(problem))
+                        RetryStep::Over(error_of_problem(problem))
                     }
                 }
                 // The caller was not authenticated: after a hub was replaced, many call at once.
-                ProblemCode::TooSlow | ProblemCode::Throttled => Next::Wait("the hub is busy".to_owned()),
+                ProblemCode::TooSlow | ProblemCode::Throttled => RetryStep::Wait("the hub is busy".to_owned()),
                 // Unavailable with a failure of the cluster is an answer; without, a replica that cannot answer now.
                 ProblemCode::Unavailable if problem.failure.is_none() => {
                     tries.unavailable += 1;
                     let wait = Duration::from_secs(problem.retry_after_seconds.unwrap_or(1).max(1));
                     if tries.unavailable > UNAVAILABLE_TRIES || wait > QUEUE_WAIT_MAX {
-                        Next::Over(error_of_problem(problem))
+                        RetryStep::Over(error_of_problem(problem))
                     } else {
                         self.owner.store(None);
-                        Next::After(jitter(wait))
+                        RetryStep::After(jitter(wait))
                     }
                 }
-                _ => Next::Over(error_of_problem(problem)),
+                _ => RetryStep::Over(error_of_problem(problem)),
             },
             HubError::Unreachable(_) | HubError::Broken(_) => {
                 // The owner may be gone: the Service has the replicas that are ready.
                 self.owner.store(None);
                 tries.redirects = 0;
                 tracing::info!(runtime = %self.runtime, %error, "asking the hub again");
-                Next::Wait("the hub does not answer".to_owned())
+                RetryStep::Wait("the hub does not answer".to_owned())
             }
-            HubError::Protocol(text) => Next::Over(ExecutionError::Internal(text)),
+            HubError::Protocol(text) => RetryStep::Over(ExecutionError::Internal(text)),
             HubError::Configuration(text) => {
                 tracing::warn!(%text, "cannot send requests to the hub");
-                Next::Over(ExecutionError::Unavailable(Missing::new(
+                RetryStep::Over(ExecutionError::Unavailable(Missing::new(
                     "this gateway cannot ask its hub",
                     "its log has the cause",
                 )))
@@ -319,14 +319,14 @@ async fn read(
 }
 
 /// Deletes the execution at the hub when its caller leaves before its end.
-struct Abandoned<'e> {
+struct DeleteOnDrop<'e> {
     client: &'e HubClient,
     owner: &'e ArcSwapOption<String>,
     path: String,
     armed: bool,
 }
 
-impl Drop for Abandoned<'_> {
+impl Drop for DeleteOnDrop<'_> {
     fn drop(&mut self) {
         if !self.armed {
             return;

@@ -37,7 +37,7 @@ pub(super) fn check_exposure(args: &ServeArgs, bases: &BTreeMap<Api, Base>) -> a
 }
 
 /// The addresses that are configured.
-pub(super) struct Configured {
+pub(super) struct ProviderAddresses {
     /// The base URL and the key of each API that has one.
     pub(super) bases: BTreeMap<Api, Base>,
     /// APIs of a sidecar whose base URL cannot be read. What an application sends goes nowhere rather than to an address that
@@ -46,7 +46,7 @@ pub(super) struct Configured {
 }
 
 /// Reads the addresses and keys. Errors: a URL or a key that cannot be used.
-pub(super) async fn configured(args: &ServeArgs) -> anyhow::Result<Configured> {
+pub(super) async fn configured(args: &ServeArgs) -> anyhow::Result<ProviderAddresses> {
     let mut keys = match &args.provider_keys_dir {
         Some(folder) => {
             let keys = provider_keys::read(folder).await;
@@ -74,5 +74,5 @@ pub(super) async fn configured(args: &ServeArgs) -> anyhow::Result<Configured> {
             Err(error) => bail!("--upstream-{}: {error}", api.as_str()),
         }
     }
-    Ok(Configured { bases, unreadable })
+    Ok(ProviderAddresses { bases, unreadable })
 }

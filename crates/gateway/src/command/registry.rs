@@ -10,7 +10,7 @@ use crate::caller::CallerSecret;
 use crate::catalog::LiveCatalog;
 use crate::registry_relay::Relay;
 use crate::replicas::Replicas;
-use crate::reports::{Reporting, Reports};
+use crate::reports::{ReportSender, Reports};
 use crate::user_files::{RemoteFiles, UserFiles};
 
 /// The gateway's links to the registry of its cluster.
@@ -19,7 +19,7 @@ pub(super) struct RegistryLinks {
     pub(super) relay: Option<Arc<Relay>>,
     /// `--history`.
     pub(super) reports: Option<Arc<Reports>>,
-    reporting: Option<Reporting>,
+    reporting: Option<ReportSender>,
 }
 
 impl RegistryLinks {

@@ -9,7 +9,7 @@ use knack_wire::drive::ClientHead;
 use tokio::time::Instant;
 
 use crate::budget::HeldBody;
-use crate::hidden::{Hidden, StagedFile};
+use crate::hidden::{HiddenTurnLookup, StagedFile};
 use crate::log::RequestLog;
 use crate::provider::Api;
 use crate::recorder::Recording;
@@ -48,7 +48,7 @@ pub struct ExchangeParts {
     /// Calls; `None` when nothing is injected.
     pub tools: Option<Arc<ToolRunner>>,
     /// Hidden turns.
-    pub hidden: Hidden,
+    pub hidden: HiddenTurnLookup,
     /// Recording.
     pub recording: Option<Recording>,
     /// Log so far.

@@ -1,6 +1,6 @@
 //! The log of a request, as far as its plan decides it.
 
-use knack_skill::plan::{Active, Plan, Why};
+use knack_skill::plan::{ActivationCause, Active, Plan};
 use knack_wire::{Format, View};
 
 use crate::catalog::Snapshot;
@@ -54,13 +54,13 @@ fn carried(active: &Active) -> SkillUse {
     }
 }
 
-const fn why(why: Why) -> &'static str {
+const fn why(why: ActivationCause) -> &'static str {
     match why {
-        Why::Always => "always",
-        Why::Mention => "@mention",
-        Why::Header => "header",
-        Why::Container | Why::Litellm => "container",
-        Why::Auto => "auto",
+        ActivationCause::Always => "always",
+        ActivationCause::Mention => "@mention",
+        ActivationCause::Header => "header",
+        ActivationCause::Container | ActivationCause::Litellm => "container",
+        ActivationCause::Auto => "auto",
     }
 }
 

@@ -11,7 +11,7 @@ use knack_wire::{Fault, Format, Injection, ModelRoute, View};
 use crate::budget::HeldBody;
 use crate::catalog::Snapshot;
 use crate::state::Gateway;
-use crate::user_files::named::Named;
+use crate::user_files::named::NamedFiles;
 use crate::{code_tools, inject};
 
 /// A request that was read, with the decision about it.
@@ -29,7 +29,7 @@ pub(super) async fn read_request(
     gateway: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     route: ModelRoute,
-    (held, named): (&HeldBody, &Named),
+    (held, named): (&HeldBody, &NamedFiles),
     headers: &HeaderMap,
 ) -> Result<Prepared, Fault> {
     let header = skills_header(headers);

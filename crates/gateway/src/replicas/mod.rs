@@ -77,7 +77,7 @@ enum LinkState {
 
 /// The tasks of a link.
 #[derive(Debug)]
-pub struct Linking {
+pub struct LinkTasks {
     following: JoinHandle<()>,
     writing: Vec<JoinHandle<()>>,
     closing: CancellationToken,
@@ -93,7 +93,7 @@ impl Replicas {
         secret: Arc<CallerSecret>,
         memory: &MemoryBudget,
         metrics: ReplicaMetrics,
-    ) -> std::io::Result<(Arc<Self>, Linking)> {
+    ) -> std::io::Result<(Arc<Self>, LinkTasks)> {
         let (lanes, waiting): (Vec<_>, Vec<_>) = (0..LANES).map(|_| mpsc::channel(WAITING_MAX)).unzip();
         let replicas = Arc::new(Self {
             hub,
@@ -114,7 +114,7 @@ impl Replicas {
             .into_iter()
             .map(|waiting| tokio::spawn(write::write_all(Arc::clone(&replicas), waiting, closing.clone())))
             .collect();
-        let linking = Linking {
+        let linking = LinkTasks {
             following,
             writing,
             closing,
@@ -191,7 +191,7 @@ impl Replicas {
     }
 }
 
-impl Linking {
+impl LinkTasks {
     /// Resolves when the hub has sent the secret that all replicas share.
     pub async fn first(&mut self) {
         // An error means that the task is gone, and nothing comes any more.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Replicas;
 use super::sealed::{self, About, List};
 use crate::files::{FILES_KEPT, FileEntry};
-use crate::metrics::{ReadOutcome, ReadWhat};
+use crate::metrics::{KeptValueKind, ReadOutcome};
 use crate::records::KeyedHash;
 
 /// How long a request waits for its hidden turns: the hub answers from memory within a few milliseconds; a turn that
@@ -75,7 +75,7 @@ impl Replicas {
                 Ok(Some(record)) => found.extend(record),
                 Ok(None) => return found,
                 Err(_) => {
-                    self.metrics.read(ReadWhat::Record, ReadOutcome::Late);
+                    self.metrics.read(KeptValueKind::Record, ReadOutcome::Late);
                     return found;
                 }
             }
@@ -85,7 +85,7 @@ impl Replicas {
     async fn record(&self, caller: &Caller, turn: usize, value: Arc<KeptValue>) -> Option<FoundRecord> {
         let (name, opening) = (value.keys.first()?.0, value.opening?.0);
         let max_bytes = usize::try_from(value.bytes).unwrap_or(usize::MAX).min(KEPT_MAX_BYTES);
-        let plain = self.read(caller, ReadWhat::Record, &name, max_bytes).await?;
+        let plain = self.read(caller, KeptValueKind::Record, &name, max_bytes).await?;
         let record: TurnRecord = serde_json::from_slice(&plain).ok()?;
         if record.size() > MAX_RECORD_BYTES {
             return None;
@@ -141,7 +141,7 @@ impl Replicas {
         }
         let _share = self.reading.try_take(LIST_MAX_BYTES).ok()?;
         let key = sealed::list_key(caller, response);
-        let reading = self.read(caller, ReadWhat::File, &key, LIST_MAX_BYTES);
+        let reading = self.read(caller, KeptValueKind::File, &key, LIST_MAX_BYTES);
         let plain = tokio::time::timeout(FILE_TIMEOUT, reading).await.ok()??;
         let list: List = serde_json::from_slice(&plain).ok()?;
         self.age(list.made)?;
@@ -166,12 +166,12 @@ impl Replicas {
 
     async fn file_at(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
         let _share = self.reading.try_take(KEPT_MAX_BYTES).ok()?;
-        let plain = self.read(caller, ReadWhat::File, key, KEPT_MAX_BYTES).await?;
+        let plain = self.read(caller, KeptValueKind::File, key, KEPT_MAX_BYTES).await?;
         // A digest over 4 MiB takes some milliseconds: none for an async thread.
         tokio::task::spawn_blocking(move || sealed::unpack(plain)).await.ok()?
     }
 
-    async fn read(&self, caller: &Caller, what: ReadWhat, name: &KeyedHash, max_bytes: usize) -> Option<Vec<u8>> {
+    async fn read(&self, caller: &Caller, what: KeptValueKind, name: &KeyedHash, max_bytes: usize) -> Option<Vec<u8>> {
         let client = KeptKey(caller.bucket());
         let path = kept_path(client, KeptKey(*name), &self.runtime);
         let path = &path;

@@ -17,10 +17,10 @@ use knack_wire::own_files::FILE_PREFIX;
 
 use super::bounds::Bounds;
 use super::objects::{ContainerFile, FileOwner, NewContainer, NewContainerFile, NewFile, Object, Source};
-use super::op::{Answer, Gone, Op, Reply};
+use super::op::{Answer, Op, RemovedIds, Reply};
 use super::refusal::Refusal;
 use super::store::{Clock, UploadStore, UserFiles, new_id};
-use super::table::{Held, Table};
+use super::table::{StoreUsage, Table};
 use super::vault::Vault;
 use crate::records::KeyedHash;
 
@@ -81,7 +81,7 @@ impl LocalFiles {
     }
 
     /// How much there is.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> StoreUsage {
         self.lock().held()
     }
 
@@ -275,7 +275,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
         }
         Op::AddContainer(new) => {
             let made = table.add_container(owner, new, now)?;
-            Ok(Answer::Container(made, Gone::new()))
+            Ok(Answer::Container(made, RemovedIds::new()))
         }
         Op::Container(id, ids) => {
             let found = table.container(owner, &id)?.clone();
@@ -283,7 +283,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
         }
         Op::UseContainer(id) => {
             let used = table.use_container(owner, &id, now)?;
-            Ok(Answer::Container(used, Gone::new()))
+            Ok(Answer::Container(used, RemovedIds::new()))
         }
         Op::Containers(ids) => {
             let all = table.containers_of(owner).cloned().map(|one| super::Container {
@@ -307,7 +307,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
     }
 }
 
-fn gone(table: &Table, owner: &FileOwner, ids: Vec<String>) -> Gone {
+fn gone(table: &Table, owner: &FileOwner, ids: Vec<String>) -> RemovedIds {
     let creation = |id: String| table.creation_of_removed(owner, &id).map(|at| (id, at));
     ids.into_iter().filter_map(creation).collect()
 }

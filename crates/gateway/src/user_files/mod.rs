@@ -40,7 +40,7 @@ pub use route::{FilesCall, route};
 pub use serve::serve;
 pub use shapes::{content, text_time};
 pub use store::{Clock, UploadStore, UserFiles};
-pub use table::Held;
+pub use table::StoreUsage;
 
 /// Where OpenAI's API shows the files of a container; runs find them in their working directory.
 const CONTAINER_FOLDER: &str = "/mnt/data/";

@@ -20,7 +20,7 @@ use crate::state::Gateway;
 
 /// The files and the container of this gateway that a request names.
 #[derive(Debug, Default)]
-pub struct Named {
+pub struct NamedFiles {
     /// The files of its container, and those that its messages name, for its runs.
     pub files: Vec<StagedFile>,
     /// The container that it names and that is there.
@@ -32,7 +32,7 @@ pub struct Named {
     pub holding: Option<Holding>,
 }
 
-impl Named {
+impl NamedFiles {
     /// Takes room for one file more than so many, before it is read.
     fn admit(&mut self, gateway: &Gateway, caller: &Caller, (files, size): (usize, u64)) -> Result<(), Fault> {
         let bytes = self.bytes + usize::try_from(size).unwrap_or(STAGED_MAX_BYTES);
@@ -60,9 +60,14 @@ const CONTENTS_TIMEOUT: Duration = Duration::from_mins(1);
 const NO_MEMORY: &str = "The gateway is short of memory for the files of this request; try again in a second.";
 
 /// Looks up what a request names; its body becomes the one that the provider may see. Errors (400, 404): what is not there, and what only a provider could read.
-pub async fn resolve(gateway: &Gateway, caller: &Caller, route: &ModelRoute, body: &mut Bytes) -> Result<Named, Fault> {
+pub async fn resolve(
+    gateway: &Gateway,
+    caller: &Caller,
+    route: &ModelRoute,
+    body: &mut Bytes,
+) -> Result<NamedFiles, Fault> {
     if route.format == Format::Gemini || memchr::memmem::find(body, b"_knack_").is_none() {
-        return Ok(Named::default());
+        return Ok(NamedFiles::default());
     }
     // Boxed, so that requests which name nothing do not carry its state.
     Box::pin(resolve_named(gateway, caller, route, body)).await
@@ -73,19 +78,19 @@ async fn resolve_named(
     caller: &Caller,
     route: &ModelRoute,
     body: &mut Bytes,
-) -> Result<Named, Fault> {
+) -> Result<NamedFiles, Fault> {
     let (parsed, route) = (body.clone(), route.clone());
     let read = aside(body.len(), move || {
         Request::parse(route, parsed).map(|request| (own_files::read(&request), request))
     });
     // A body that cannot be read is refused where it is read for good.
     let Ok((own, request)) = read.await else {
-        return Ok(Named::default());
+        return Ok(NamedFiles::default());
     };
     if own == OwnFiles::default() {
-        return Ok(Named::default());
+        return Ok(NamedFiles::default());
     }
-    let mut named = Named::default();
+    let mut named = NamedFiles::default();
     if request.kind() == CallKind::Generate {
         named.container = container(gateway, caller, &own).await?;
         if let Some(container) = named.container.clone() {
@@ -105,7 +110,7 @@ async fn contents(
     gateway: &Gateway,
     caller: &Caller,
     container: &Container,
-    named: &mut Named,
+    named: &mut NamedFiles,
 ) -> Result<Vec<StagedFile>, Fault> {
     let Some(store) = &gateway.user_files else {
         return Ok(Vec::new());
@@ -169,7 +174,7 @@ async fn parts(
     gateway: &Gateway,
     caller: &Caller,
     (request, own): (&Request, &OwnFiles),
-    named: &mut Named,
+    named: &mut NamedFiles,
 ) -> Result<Bytes, Fault> {
     let mut edits = Edits::new();
     // A file may be named in many messages; its name is the same in each request of a conversation.

@@ -57,7 +57,7 @@ pub enum Op {
 }
 
 /// Positions of removed ids in a list.
-pub(super) type Gone = Vec<(String, Timestamp)>;
+pub(super) type RemovedIds = Vec<(String, Timestamp)>;
 
 /// An answer of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,11 +68,11 @@ pub enum Answer {
     /// An upload.
     File(FileInfo),
     /// Uploads.
-    Files(Vec<FileInfo>, Gone),
+    Files(Vec<FileInfo>, RemovedIds),
     /// A container.
-    Container(Container, Gone),
+    Container(Container, RemovedIds),
     /// Containers.
-    Containers(Vec<Container>, Gone),
+    Containers(Vec<Container>, RemovedIds),
     /// A file of a container.
     ContainerFile(ContainerFile),
 }
@@ -103,7 +103,7 @@ struct SentCall {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answered {
+enum FilesResponse {
     Done(Answer),
     Refused(SentRefusal),
 }
@@ -146,8 +146,8 @@ pub fn read_asked(body: &Bytes) -> Option<(KeyedHash, Op, Bytes)> {
 /// The body of the registry's answer.
 pub fn answered(outcome: Result<Reply, Refusal>) -> Bytes {
     let (line, content) = match outcome {
-        Ok((answer, content)) => (Answered::Done(answer), content),
-        Err(refusal) => (Answered::Refused(sent_refusal(refusal)), Bytes::new()),
+        Ok((answer, content)) => (FilesResponse::Done(answer), content),
+        Err(refusal) => (FilesResponse::Refused(sent_refusal(refusal)), Bytes::new()),
     };
     // Values of ours are always written.
     framed(&line, &content).unwrap_or_default()
@@ -157,8 +157,8 @@ pub fn answered(outcome: Result<Reply, Refusal>) -> Bytes {
 pub(super) fn read_answered(body: &Bytes) -> Option<Result<Reply, Refusal>> {
     let (line, content) = unframed(body, body.len())?;
     Some(match line {
-        Answered::Done(answer) => Ok((answer, content)),
-        Answered::Refused(sent) => Err(received_refusal(sent)),
+        FilesResponse::Done(answer) => Ok((answer, content)),
+        FilesResponse::Refused(sent) => Err(received_refusal(sent)),
     })
 }
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use knack_registry::{Paged, parameters};
 
-use super::op::Gone;
+use super::op::RemovedIds;
 use super::refusal::Refusal;
 
 /// Containers and files of a container on a page that does not say, and at most.
@@ -49,7 +49,7 @@ impl Page {
         &self,
         mut items: Vec<T>,
         key: impl Fn(&T) -> (Timestamp, String),
-        gone: &Gone,
+        gone: &RemovedIds,
     ) -> Result<Paged<T>, Refusal> {
         let place = |id: &String, name| {
             let there = items.iter().map(&key).find(|(_, item)| item == id);

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use knack_wire::own_files::CONTAINER_PREFIX;
 
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, Source};
-use super::op::{Answer, Gone, Op, Reply};
+use super::op::{Answer, Op, RemovedIds, Reply};
 use super::refusal::Refusal;
 use crate::files::FileEntry;
 use crate::records::KeyedHash;
@@ -86,7 +86,7 @@ impl UserFiles {
         &self,
         caller: &KeyedHash,
         places: Vec<String>,
-    ) -> Result<(Vec<FileInfo>, Gone), Refusal> {
+    ) -> Result<(Vec<FileInfo>, RemovedIds), Refusal> {
         match self.ask(caller, Op::Files(places)).await? {
             Answer::Files(files, gone) => Ok((files, gone)),
             _ => Err(Refusal::Failed),
@@ -120,7 +120,7 @@ impl UserFiles {
         caller: &KeyedHash,
         id: &str,
         places: Vec<String>,
-    ) -> Result<(Container, Gone), Refusal> {
+    ) -> Result<(Container, RemovedIds), Refusal> {
         let answer = self.ask(caller, Op::Container(id.to_owned(), places)).await?;
         container_of(answer)
     }
@@ -135,7 +135,7 @@ impl UserFiles {
         &self,
         caller: &KeyedHash,
         places: Vec<String>,
-    ) -> Result<(Vec<Container>, Gone), Refusal> {
+    ) -> Result<(Vec<Container>, RemovedIds), Refusal> {
         match self.ask(caller, Op::Containers(places)).await? {
             Answer::Containers(all, gone) => Ok((all, gone)),
             _ => Err(Refusal::Failed),
@@ -226,7 +226,7 @@ impl UserFiles {
     }
 }
 
-fn container_of(answer: Answer) -> Result<(Container, Gone), Refusal> {
+fn container_of(answer: Answer) -> Result<(Container, RemovedIds), Refusal> {
     match answer {
         Answer::Container(one, gone) => Ok((one, gone)),
         _ => Err(Refusal::Failed),

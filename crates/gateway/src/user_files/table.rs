@@ -18,7 +18,7 @@ pub(super) type ObjectKey = (FileOwner, String);
 
 /// The trace of a deleted or expired file.
 #[derive(Debug, Clone, Copy)]
-struct Gone {
+struct FileTombstone {
     created: Timestamp,
     expired: bool,
 }
@@ -39,7 +39,7 @@ pub(super) struct Table {
     containers: BTreeMap<ObjectKey, Container>,
     /// Of both.
     bytes: u64,
-    gone: HashMap<ObjectKey, Gone>,
+    gone: HashMap<ObjectKey, FileTombstone>,
     gone_order: VecDeque<ObjectKey>,
     /// Since the last [`Table::take_changes`], each object once.
     changes: Vec<TableChange>,
@@ -47,7 +47,7 @@ pub(super) struct Table {
 
 /// How much a table has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct StoreUsage {
     /// Bytes of all contents.
     pub bytes: u64,
     /// Uploads.
@@ -73,8 +73,8 @@ impl Table {
         &self.bounds
     }
 
-    pub(super) fn held(&self) -> Held {
-        Held {
+    pub(super) fn held(&self) -> StoreUsage {
+        StoreUsage {
             bytes: self.bytes,
             files: self.files.len(),
             containers: self.containers.len(),
@@ -162,7 +162,11 @@ impl Table {
             }
         }
         let key = (*owner, id.to_owned());
-        if self.gone.insert(key.clone(), Gone { created, expired }).is_none() {
+        if self
+            .gone
+            .insert(key.clone(), FileTombstone { created, expired })
+            .is_none()
+        {
             self.gone_order.push_back(key);
         }
     }

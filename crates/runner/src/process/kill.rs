@@ -47,7 +47,7 @@ impl Reach {
 
 /// The result of the killing.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Killed {
+pub(crate) struct KillResult {
     /// The status of the main process if it was reaped here.
     pub(crate) main: Option<WaitStatus>,
     /// Other processes that were reaped here.
@@ -60,30 +60,30 @@ pub(crate) struct Killed {
 ///
 /// `main` is the main process if it was not reaped yet: the kernel may have reused the pid of a reaped process. Those of
 /// `dismissed` are not counted: they were the runner's own.
-pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], reach: Reach) -> Killed {
+pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], reach: Reach) -> KillResult {
     let deadline = Instant::now() + Duration::from_millis(KILL_BOUND_MS);
-    let mut killed = Killed::default();
-    let mut striker = Striker::new(reach);
+    let mut killed = KillResult::default();
+    let mut killer = Killer::new(reach);
     if let Some(main) = main {
         // The group first: it holds everybody that did not detach.
         let _ = rustix::process::kill_process_group(main, Signal::KILL);
     }
-    while reap(main, dismissed, &mut striker, &mut killed) {
+    while reap(main, dismissed, &mut killer, &mut killed) {
         if Instant::now() >= deadline {
             killed.survivors = (children().len() as u64).max(1);
             return killed;
         }
-        striker.strike();
+        killer.strike();
     }
     killed
 }
 
 /// Reaps the processes that have ended. Returns whether any may be left.
-fn reap(main: Option<Pid>, dismissed: &[Pid], striker: &mut Striker, killed: &mut Killed) -> bool {
+fn reap(main: Option<Pid>, dismissed: &[Pid], killer: &mut Killer, killed: &mut KillResult) -> bool {
     for _ in 0..REAPS_PER_STRIKE {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-            Ok(Some((pid, status))) if status.stopped() => striker.stopped(pid),
-            Ok(Some((pid, _))) if striker.is_helper(pid) => {}
+            Ok(Some((pid, status))) if status.stopped() => killer.stopped(pid),
+            Ok(Some((pid, _))) if killer.is_helper(pid) => {}
             Ok(Some((pid, status))) if Some(pid) == main => killed.main = Some(status),
             Ok(Some((pid, _))) if dismissed.contains(&pid) => {}
             Ok(Some(_)) => killed.others += 1,
@@ -98,7 +98,7 @@ fn reap(main: Option<Pid>, dismissed: &[Pid], striker: &mut Striker, killed: &mu
 
 /// Kills in rounds.
 #[derive(Debug)]
-struct Striker {
+struct Killer {
     reach: Reach,
     /// A process of ours that has the run's uid and kills.
     helper: Option<Pid>,
@@ -106,7 +106,7 @@ struct Striker {
     pause: Duration,
 }
 
-impl Striker {
+impl Killer {
     fn new(reach: Reach) -> Self {
         Self {
             reach,

@@ -11,6 +11,6 @@ mod uid;
 pub(crate) use kill::{Reach, kill_everything};
 pub(crate) use priority::go_ahead;
 pub(crate) use rusage::usage_of_children;
-pub(crate) use spawn::{Child, Launch, NoChild, Stdin, Waiting, spawn};
+pub(crate) use spawn::{Child, Launch, NoChild, Stdin, WaitingChild, spawn};
 pub(crate) use tree::{deleted_bytes, sample};
 pub use uid::end_uid;

@@ -48,7 +48,7 @@ pub(crate) enum Stdin {
 
 /// A child with all its locks applied, which waits for its command. Dropped, it exits by itself.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingChild {
     child: Child,
     control: File,
     report: BufReader<File>,
@@ -91,10 +91,10 @@ impl From<String> for NoChild {
 
 /// Starts a child that executes a program at once.
 pub(crate) fn spawn(launch: &Launch, stdin: Stdin, recipe: Recipe) -> Result<Child, NoChild> {
-    Waiting::fork(recipe, stdin)?.exec(launch)
+    WaitingChild::fork(recipe, stdin)?.exec(launch)
 }
 
-impl Waiting {
+impl WaitingChild {
     /// Starts the child and waits until its locks are on.
     pub(crate) fn fork(recipe: Recipe, stdin: Stdin) -> Result<Self, NoChild> {
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(NoChild::because("pipe"));

@@ -13,7 +13,7 @@ use super::watch::Watcher;
 use crate::bootstrap;
 use crate::files::stage;
 use crate::locks::Kernel;
-use crate::process::{NoChild, Reach, Waiting, go_ahead};
+use crate::process::{NoChild, Reach, WaitingChild, go_ahead};
 use crate::protocol::{
     Claim, Claimed, DecodeError, Exit, Files, FromRunner, Locks, PROTOCOL, PROTOCOL_MIN, Program, Ready, Refusal,
     Rejected, Run, RunnerLink, Start, Started, ToRunner, common_protocol, json_bytes, shorten,
@@ -31,7 +31,7 @@ pub(super) struct Session {
     /// The main process: an interpreter that waits or runs, or a command that runs.
     pub(super) process: Option<Process>,
     /// A locked child that waits for a command.
-    pub(super) standby: Option<Waiting>,
+    pub(super) standby: Option<WaitingChild>,
     /// Children that were started ahead and not needed: they end, and count for no run.
     pub(super) dismissed: Vec<Pid>,
     /// A run whose interpreter is not ready yet.

@@ -7,7 +7,7 @@ use super::resolve;
 use crate::bootstrap;
 use crate::files::{RunFolders, Staged};
 use crate::locks::{Effective, Kernel, LandlockReached, PathRules, Quota, Recipe, START_CPU, check_identity};
-use crate::process::{Child, Launch, NoChild, Stdin, Waiting, spawn};
+use crate::process::{Child, Launch, NoChild, Stdin, WaitingChild, spawn};
 use crate::protocol::{Locks, Run, Start, Watch, WorkBound};
 
 /// The sandbox of one run, before and while it runs.
@@ -90,13 +90,13 @@ impl Setup {
     }
 
     /// Starts a child that waits for a command.
-    pub(super) fn stand_by(&self) -> Result<Waiting, NoChild> {
+    pub(super) fn stand_by(&self) -> Result<WaitingChild, NoChild> {
         let limits = Effective {
             // That of the interpreter; a command's comes with it.
             address_space_bytes: None,
             ..self.limits
         };
-        Waiting::fork(self.recipe(&limits)?, Stdin::Null)
+        WaitingChild::fork(self.recipe(&limits)?, Stdin::Null)
     }
 
     /// The program of a command.

@@ -12,7 +12,7 @@ use super::visible::visible;
 use super::{command, mounts};
 use crate::catalog::{CatalogEntry, ModelCode, Node};
 use crate::model::{CallForm, SandboxRequest, SkillRef, Tool};
-use crate::plan::Why;
+use crate::plan::ActivationCause;
 use crate::texts;
 
 /// LiteLLM's own limit for one run (docs/design/dialects.md#litellm); a runtime may only tighten it.
@@ -149,7 +149,11 @@ pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Va
         .and_then(Value::as_str)
         .unwrap_or_default()
         .to_owned();
-    let ours = context.plan.active.iter().filter(|active| active.why == Why::Litellm);
+    let ours = context
+        .plan
+        .active
+        .iter()
+        .filter(|active| active.why == ActivationCause::Litellm);
     let entries: Vec<&CatalogEntry> = ours
         .filter_map(|active| context.catalog.get(&active.skill.id))
         .collect();

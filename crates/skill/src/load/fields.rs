@@ -14,14 +14,14 @@ use crate::problem::Problem;
 use crate::tree;
 
 /// All fields of a frontmatter, as they were read.
-pub(super) struct Read {
+pub(super) struct FieldsResult {
     pub(super) skill: Skill,
     pub(super) problems: Vec<Problem>,
     pub(super) functions: Functions,
 }
 
 /// Reads all fields; those that cannot be used are left out and reported.
-pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<ReadFunctions>) -> Read {
+pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<ReadFunctions>) -> FieldsResult {
     let mut reader = Fields {
         document: &document,
         profile: input.profile,
@@ -74,7 +74,7 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
         body: document.body,
         document: document.text,
     };
-    Read {
+    FieldsResult {
         skill,
         problems,
         functions,

@@ -8,7 +8,7 @@ use crate::husk;
 use crate::problem::ProblemKind;
 
 /// A key without effect: why it has none, and what to do.
-struct Inert {
+struct InertKey {
     key: &'static str,
     why: &'static str,
     help: &'static str,
@@ -26,7 +26,7 @@ pub(super) const PACKAGES_KEY: &str = "packages";
 const REMOVE: &str = "remove it, or move it under metadata";
 
 /// Top-level keys. `model` and `mode` depend on their values.
-const INERT: [Inert; 18] = [
+const INERT: [InertKey; 18] = [
     inert("run", NO_SERVER, "declare the program under tools"),
     inert("serve", NO_SERVER, "name the file in the body; load_skill returns it"),
     inert("proxy", NO_SERVER, REMOVE),
@@ -59,8 +59,8 @@ const INERT: [Inert; 18] = [
     ),
 ];
 
-const fn inert(key: &'static str, why: &'static str, help: &'static str) -> Inert {
-    Inert { key, why, help }
+const fn inert(key: &'static str, why: &'static str, help: &'static str) -> InertKey {
+    InertKey { key, why, help }
 }
 
 /// Whether a key is one of them.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::select::NamedSkill;
-use super::types::{Action, Active, Note, Plan, PlannedTool, Why};
+use super::types::{Action, ActivationCause, Active, Note, Plan, PlannedTool};
 use crate::catalog::{Base, Catalog, CatalogEntry, Generic, ModelCode};
 use crate::litellm;
 use crate::model::{ActivationMode, Skill, SkillRef};
@@ -42,7 +42,7 @@ pub(super) fn assemble(
     };
     let active = active(catalog, named, scored);
     let listing = catalog.listing_block(texts::LOAD_SKILL).is_some();
-    let ordinary = active.iter().any(|(active, _)| active.why != Why::Litellm);
+    let ordinary = active.iter().any(|(active, _)| active.why != ActivationCause::Litellm);
     let mut kinds = Vec::new();
     if listing || ordinary {
         kinds.extend_from_slice(catalog.generic());
@@ -58,7 +58,7 @@ pub(super) fn assemble(
     Plan {
         system: system.into(),
         tools: parts.tools.into(),
-        litellm: active.iter().any(|(active, _)| active.why == Why::Litellm),
+        litellm: active.iter().any(|(active, _)| active.why == ActivationCause::Litellm),
         active: active.into_iter().map(|(active, _)| active).collect(),
         notes: parts.notes,
         added_tokens: texts::tokens(bytes),
@@ -75,24 +75,30 @@ fn active<'a>(
     let is_litellm = |entry: &CatalogEntry| {
         named
             .iter()
-            .any(|named| named.why == Why::Litellm && named.entry.skill.id == entry.skill.id)
+            .any(|named| named.why == ActivationCause::Litellm && named.entry.skill.id == entry.skill.id)
     };
     let always = catalog
         .entries()
         .iter()
         .filter(|entry| entry.mode == ActivationMode::Always && !is_litellm(entry));
-    let mut all: Vec<(Active, &CatalogEntry)> = always.map(|entry| (describe(entry, Why::Always), entry)).collect();
+    let mut all: Vec<(Active, &CatalogEntry)> = always
+        .map(|entry| (describe(entry, ActivationCause::Always), entry))
+        .collect();
     for named in named
         .iter()
-        .filter(|named| named.entry.mode != ActivationMode::Always || named.why == Why::Litellm)
+        .filter(|named| named.entry.mode != ActivationMode::Always || named.why == ActivationCause::Litellm)
     {
         all.push((describe(named.entry, named.why), named.entry));
     }
-    all.extend(scored.iter().map(|entry| (describe(entry, Why::Auto), *entry)));
+    all.extend(
+        scored
+            .iter()
+            .map(|entry| (describe(entry, ActivationCause::Auto), *entry)),
+    );
     all
 }
 
-fn describe(entry: &CatalogEntry, why: Why) -> Active {
+fn describe(entry: &CatalogEntry, why: ActivationCause) -> Active {
     Active {
         skill: Arc::clone(&entry.skill),
         handle: Arc::clone(&entry.handle),
@@ -113,7 +119,7 @@ fn system(
         .map(|(active, entry)| {
             let naming = naming(named, &active.skill.id);
             let inputs = naming.map_or(&none, |named| &named.inputs);
-            if active.why != Why::Litellm {
+            if active.why != ActivationCause::Litellm {
                 return entry.section(inputs, generic.load_skill());
             }
             if entry.missing_inputs(inputs).is_empty() {
@@ -220,7 +226,7 @@ impl Parts<'_> {
     fn declared(&mut self, active: &[(Active, &CatalogEntry)], named: &[NamedSkill<'_>], model_code: ModelCode) {
         let mut runs_code = false;
         for (active, entry) in active {
-            if active.why == Why::Litellm {
+            if active.why == ActivationCause::Litellm {
                 let id = stored_id(naming(named, &active.skill.id), &active.skill);
                 self.push(Arc::new(litellm::tool(&active.skill, id)), Some(entry));
                 runs_code |= litellm::has_python(&active.skill);

@@ -17,8 +17,8 @@ mod types;
 use std::sync::Arc;
 
 pub use types::{
-    Action, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool, RunCode,
-    ToolChoice, Why,
+    Action, ActivationCause, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool,
+    RunCode, ToolChoice,
 };
 
 use crate::catalog::{Catalog, Generic, ModelCode};
@@ -92,7 +92,7 @@ pub fn plan_of_all(catalog: &Catalog) -> Plan {
         .entries()
         .iter()
         .filter(|entry| !matches!(entry.mode, ActivationMode::Never | ActivationMode::Always))
-        .map(|entry| select::NamedSkill::new(entry, Why::Header));
+        .map(|entry| select::NamedSkill::new(entry, ActivationCause::Header));
     let named: Vec<select::NamedSkill<'_>> = named.collect();
     let besides: &[Generic] = match catalog.settings().model_code {
         ModelCode::Allow => &[Generic::LoadSkill, Generic::RunCode],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::types::{ContainerPlan, ContainerSkill, PlanError, PlanRequest, Why};
+use super::types::{ActivationCause, ContainerPlan, ContainerSkill, PlanError, PlanRequest};
 use crate::at_skill;
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::ids::{PREFIX, UPLOADED};
@@ -19,7 +19,7 @@ const OF_SHELL: &str = "skill_reference";
 #[derive(Debug, Clone)]
 pub(crate) struct NamedSkill<'a> {
     pub(crate) entry: &'a CatalogEntry,
-    pub(crate) why: Why,
+    pub(crate) why: ActivationCause,
     /// For a `litellm:` skill: the stored id as referenced, without the prefix.
     pub(crate) id: Option<&'a str>,
     /// Values for its template inputs.
@@ -27,7 +27,7 @@ pub(crate) struct NamedSkill<'a> {
 }
 
 impl<'a> NamedSkill<'a> {
-    pub(crate) fn new(entry: &'a CatalogEntry, why: Why) -> Self {
+    pub(crate) fn new(entry: &'a CatalogEntry, why: ActivationCause) -> Self {
         Self {
             entry,
             why,
@@ -56,7 +56,7 @@ pub(super) fn container<'a>(
         match ours(skill, catalog)? {
             Some(mut named) => {
                 if skill.kind == Some(OF_SHELL) {
-                    named.why = Why::Container;
+                    named.why = ActivationCause::Container;
                 }
                 extend(&mut container.skills, vec![named]);
                 container.plan.ours.push(place);
@@ -76,7 +76,7 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
         let entry = catalog.find(id).ok_or_else(|| unknown(skill.id, id, catalog))?;
         return Ok(Some(NamedSkill {
             id: Some(id),
-            ..NamedSkill::new(entry, Why::Litellm)
+            ..NamedSkill::new(entry, ActivationCause::Litellm)
         }));
     }
     if skill.id.starts_with(UPLOADED) {
@@ -84,7 +84,7 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
             Some(entry) => entry,
             None => version(skill.id, catalog)?.ok_or_else(|| unknown(skill.id, skill.id, catalog))?,
         };
-        return Ok(Some(NamedSkill::new(entry, Why::Container)));
+        return Ok(Some(NamedSkill::new(entry, ActivationCause::Container)));
     }
     if catalog.is_ambiguous(skill.id) {
         return Err(unknown(skill.id, skill.id, catalog));
@@ -92,14 +92,14 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
     if let Some(entry) = catalog.find_id(skill.id) {
         return Ok(Some(NamedSkill {
             id: Some(skill.id),
-            ..NamedSkill::new(entry, Why::Litellm)
+            ..NamedSkill::new(entry, ActivationCause::Litellm)
         }));
     }
     let entry = match catalog.find(skill.id) {
         Some(entry) => Some(entry),
         None => version(skill.id, catalog)?,
     };
-    Ok(entry.map(|entry| NamedSkill::new(entry, Why::Container)))
+    Ok(entry.map(|entry| NamedSkill::new(entry, ActivationCause::Container)))
 }
 
 /// The skill that a reference with a version names.
@@ -133,7 +133,7 @@ pub(super) fn header<'a>(header: Option<&str>, catalog: &'a Catalog) -> Result<O
             Some(entry) => entry,
             None => version(name, catalog)?.ok_or_else(|| unknown(name, name, catalog))?,
         };
-        named.push(NamedSkill::new(entry, Why::Header));
+        named.push(NamedSkill::new(entry, ActivationCause::Header));
     }
     Ok(Some(named))
 }
@@ -150,7 +150,7 @@ pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<NamedSki
             Some(known) => known.inputs = inputs,
             None => named.push(NamedSkill {
                 inputs,
-                ..NamedSkill::new(entry, Why::Mention)
+                ..NamedSkill::new(entry, ActivationCause::Mention)
             }),
         }
     }
@@ -174,7 +174,7 @@ pub(super) fn extend<'a>(named: &mut Vec<NamedSkill<'a>>, more: Vec<NamedSkill<'
 /// Leaves out what is active anyway: naming an Always skill changes nothing, unless it came by `litellm:` or brings inputs.
 pub(super) fn without_always(mut named: Vec<NamedSkill<'_>>) -> Vec<NamedSkill<'_>> {
     named.retain(|named| {
-        named.entry.mode != ActivationMode::Always || named.why == Why::Litellm || !named.inputs.is_empty()
+        named.entry.mode != ActivationMode::Always || named.why == ActivationCause::Litellm || !named.inputs.is_empty()
     });
     named
 }

@@ -93,7 +93,7 @@ pub enum PlanError {
 
 /// How an active skill came in, which is also the order in the system text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
+pub enum ActivationCause {
     /// Mode Always.
     Always,
     /// `@name` in a user message.
@@ -118,7 +118,7 @@ pub struct Active {
     /// Its mode here.
     pub mode: ActivationMode,
     /// What brought it in.
-    pub why: Why,
+    pub why: ActivationCause,
 }
 
 /// What a call of a planned tool means.

@@ -38,7 +38,7 @@ fn litellm_extract(input: &Value) -> Outcome {
 }
 
 fn found(family: Family, response: &Value, arguments: &str) -> Outcome {
-    let one = |call: extract::Extracted| {
+    let one = |call: extract::ExtractedCall| {
         let value: Value =
             serde_json::from_str(&call.arguments).map_err(|error| Failure::of_adapter(error.to_string()))?;
         let mut row = Map::new();

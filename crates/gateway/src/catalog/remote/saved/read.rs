@@ -20,7 +20,7 @@ use crate::catalog::remote::mirror::MirrorState;
 
 /// A catalog that was saved.
 #[derive(Debug)]
-pub(in crate::catalog::remote) struct Restored {
+pub(in crate::catalog::remote) struct RestoredCatalog {
     pub(in crate::catalog::remote) state: MirrorState,
     pub(in crate::catalog::remote) trees: BTreeMap<String, Tree>,
     /// Time since the hub sent or confirmed it.
@@ -59,7 +59,7 @@ pub(super) enum Unusable {
 
 impl SavedPlace {
     /// The saved catalog, if there is one. Contents take their room from the budget of `blobs`.
-    pub(super) fn read(&self, blobs: &Blobs, now: SystemTime) -> Result<Option<Restored>, Unusable> {
+    pub(super) fn read(&self, blobs: &Blobs, now: SystemTime) -> Result<Option<RestoredCatalog>, Unusable> {
         let path = self.file();
         let found = match fs::symlink_metadata(&path) {
             Ok(found) => found,
@@ -98,7 +98,7 @@ impl SavedPlace {
             return Err(Unusable::Damaged("a skill has no files"));
         }
         let state = index.state;
-        Ok(Some(Restored { state, trees, age }))
+        Ok(Some(RestoredCatalog { state, trees, age }))
     }
 
     fn head(&self, parts: &mut SavedParts) -> Result<SavedHead, Unusable> {

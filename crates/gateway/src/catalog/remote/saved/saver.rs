@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::format::SavedPlace;
-use super::read::{Restored, Unusable};
-use super::write::{Fingerprint, NotSaved, Unsaved};
+use super::read::{RestoredCatalog, Unusable};
+use super::write::{Fingerprint, SaveError, Unsaved};
 use crate::catalog::remote::age::CatalogAge;
 use crate::catalog::remote::blobs::Blobs;
 
@@ -47,13 +47,13 @@ impl Saver {
         place: SavedPlace,
         blobs: &Blobs,
         age: &CatalogAge,
-    ) -> (Self, Option<Restored>) {
+    ) -> (Self, Option<RestoredCatalog>) {
         let restored = read(&place, blobs).await.unwrap_or_else(|why| {
             tracing::warn!(file = %place.file().display(), %why, "the saved catalog is not used; the next one of the hub replaces it");
             None
         });
         let next_save = Arc::new(NextSave::default());
-        let saving = Saving {
+        let saving = SaverTask {
             place,
             age: age.clone(),
             written: restored.as_ref().and_then(|restored| restored.state.fingerprint().ok()),
@@ -79,7 +79,7 @@ impl Saver {
     }
 }
 
-async fn read(place: &SavedPlace, blobs: &Blobs) -> Result<Option<Restored>, Unusable> {
+async fn read(place: &SavedPlace, blobs: &Blobs) -> Result<Option<RestoredCatalog>, Unusable> {
     let (place, blobs) = (place.clone(), blobs.clone());
     let reading = tokio::task::spawn_blocking(move || place.read(&blobs, SystemTime::now()));
     match tokio::time::timeout(READ_TIMEOUT, reading).await {
@@ -109,7 +109,7 @@ impl NextSave {
     }
 }
 
-struct Saving {
+struct SaverTask {
     place: SavedPlace,
     age: CatalogAge,
     /// The catalog on the disk.
@@ -120,7 +120,7 @@ struct Saving {
     logged: String,
 }
 
-impl Saving {
+impl SaverTask {
     async fn run(mut self, next_save: Arc<NextSave>) {
         loop {
             match tokio::time::timeout(CONFIRM_EVERY, next_save.next()).await {
@@ -141,10 +141,10 @@ impl Saving {
         let (place, confirmed_at, written) = (self.place.clone(), self.confirmation(), self.written);
         let requested = Arc::clone(&request);
         let done = tokio::task::spawn_blocking(move || perform(&place, &requested, confirmed_at, written)).await;
-        let done = done.unwrap_or_else(|error| Err(NotSaved::Write("the task", std::io::Error::other(error))));
+        let done = done.unwrap_or_else(|error| Err(SaveError::Write("the task", std::io::Error::other(error))));
         self.written = *done.as_ref().unwrap_or(&None);
         // One that is too large is so until it changes.
-        self.failed = matches!(done, Err(NotSaved::Write(..))).then_some(request);
+        self.failed = matches!(done, Err(SaveError::Write(..))).then_some(request);
         match done {
             Ok(_) => self.logged.clear(),
             Err(why) => self.report(&why.to_string()),
@@ -180,7 +180,7 @@ fn perform(
     request: &SaveRequest,
     confirmed_at: SystemTime,
     written: Option<Fingerprint>,
-) -> Result<Option<Fingerprint>, NotSaved> {
+) -> Result<Option<Fingerprint>, SaveError> {
     let done = match request {
         SaveRequest::Nothing => Ok(None),
         SaveRequest::Catalog(catalog) => save(place, catalog, confirmed_at, written).map(Some),
@@ -190,7 +190,7 @@ fn perform(
     }
     let forgotten = place.forget();
     let done = done?;
-    forgotten.map_err(|error| NotSaved::Write("the old file", error))?;
+    forgotten.map_err(|error| SaveError::Write("the old file", error))?;
     Ok(done)
 }
 
@@ -200,9 +200,9 @@ fn save(
     catalog: &Unsaved,
     confirmed_at: SystemTime,
     written: Option<Fingerprint>,
-) -> Result<Fingerprint, NotSaved> {
+) -> Result<Fingerprint, SaveError> {
     let fingerprint = catalog.state.fingerprint();
-    let fingerprint = fingerprint.map_err(|error| NotSaved::Write("the index", error))?;
+    let fingerprint = fingerprint.map_err(|error| SaveError::Write("the index", error))?;
     if written != Some(fingerprint) || place.confirm(confirmed_at).is_err() {
         place.save(catalog, confirmed_at)?;
     }

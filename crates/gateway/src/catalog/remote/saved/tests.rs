@@ -14,9 +14,9 @@ use knack_skill::model::SkillFile;
 use knack_skill::tree;
 
 use super::format::{Identity, NAME_NEW, SAVED_MAX_BYTES, SavedPlace};
-use super::read::Restored;
+use super::read::RestoredCatalog;
 use super::saver::Saver;
-use super::write::{NotSaved, Unsaved};
+use super::write::{SaveError, Unsaved};
 use crate::catalog::remote::age::CatalogAge;
 use crate::catalog::remote::blobs::Blobs;
 use crate::catalog::remote::content::Tree;
@@ -79,7 +79,7 @@ fn blobs() -> Blobs {
     Blobs::new(MemoryBudget::new(8 << 20))
 }
 
-fn read(place: &SavedPlace) -> Result<Option<Restored>, String> {
+fn read(place: &SavedPlace) -> Result<Option<RestoredCatalog>, String> {
     let now = SystemTime::now();
     place.read(&blobs(), now).map_err(|why| why.to_string())
 }
@@ -220,7 +220,10 @@ fn a_file_of_the_future_or_beyond_the_bound_or_of_another_kind_is_not_used() {
     place.forget().unwrap();
     fs::create_dir(place.file()).unwrap();
     assert!(read(&place).unwrap_err().contains("not a regular file"));
-    assert!(matches!(place.save(&small(), now), Err(NotSaved::Write("the file", _))));
+    assert!(matches!(
+        place.save(&small(), now),
+        Err(SaveError::Write("the file", _))
+    ));
     assert_eq!(fs::read_dir(&place.folder).unwrap().count(), 1, "no new file stays");
 }
 
@@ -235,7 +238,7 @@ fn a_catalog_beyond_the_bound_is_not_written() {
         .collect();
     let saved = place.save(&catalog(&files), SystemTime::now());
     assert!(
-        matches!(saved, Err(NotSaved::TooLarge(bytes)) if bytes > SAVED_MAX_BYTES),
+        matches!(saved, Err(SaveError::TooLarge(bytes)) if bytes > SAVED_MAX_BYTES),
         "{saved:?}"
     );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

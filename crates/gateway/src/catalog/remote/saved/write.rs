@@ -26,7 +26,7 @@ pub(in crate::catalog::remote) struct Unsaved {
 
 /// Why a catalog was not saved.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotSaved {
+pub(super) enum SaveError {
     #[error("it takes {0} bytes, more than {SAVED_MAX_BYTES}")]
     TooLarge(u64),
     #[error("{0}: {1}")]
@@ -47,13 +47,13 @@ impl MirrorState {
 
 impl SavedPlace {
     /// Replaces what is there; `confirmed_at` is when the hub confirmed it last.
-    pub(super) fn save(&self, catalog: &Unsaved, confirmed_at: SystemTime) -> Result<(), NotSaved> {
+    pub(super) fn save(&self, catalog: &Unsaved, confirmed_at: SystemTime) -> Result<(), SaveError> {
         let (index, contents) = catalog.parts();
-        let index = serde_json::to_vec(&index).map_err(|error| NotSaved::Write("the index", error.into()))?;
+        let index = serde_json::to_vec(&index).map_err(|error| SaveError::Write("the index", error.into()))?;
         let bytes =
             contents.iter().map(|content| content.len() as u64).sum::<u64>() + index.len() as u64 + HEAD_MAX_BYTES;
         if bytes > SAVED_MAX_BYTES {
-            return Err(NotSaved::TooLarge(bytes));
+            return Err(SaveError::TooLarge(bytes));
         }
         let head = SavedHead {
             format: FORMATS.max,
@@ -77,8 +77,8 @@ impl SavedPlace {
         index: &[u8],
         contents: &[&[u8]],
         confirmed_at: SystemTime,
-    ) -> Result<(), NotSaved> {
-        let step = |what: &'static str| move |error: io::Error| NotSaved::Write(what, error);
+    ) -> Result<(), SaveError> {
+        let step = |what: &'static str| move |error: io::Error| SaveError::Write(what, error);
         let mut folder = DirBuilder::new();
         folder.recursive(true).mode(0o700);
         folder.create(&self.folder).map_err(step("the folder"))?;
