@@ -31,7 +31,7 @@ const PACKED_AT_ONCE: usize = 1;
 
 /// A skill that is offered.
 #[derive(Debug, Clone)]
-pub(crate) struct OnOffer {
+pub(crate) struct SiteSkill {
     /// Its name, which installers take.
     pub(crate) name: String,
     /// Its description.
@@ -52,7 +52,7 @@ pub(crate) struct HeldFiles {
 /// What a request is offered.
 pub(crate) trait Shelf: Send + Sync {
     /// The skills, by name.
-    fn skills(&self) -> &[OnOffer];
+    fn skills(&self) -> &[SiteSkill];
     /// The files of one of them, by its place, for whoever asks.
     fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>>;
     /// The same, of which only a digest is shown.
@@ -65,7 +65,7 @@ pub(crate) trait Shelf: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Site {
     /// What is known of skills' files, by the digest of the trees.
-    measured: Mutex<HashMap<String, Measured>>,
+    measured: Mutex<HashMap<String, FileDigest>>,
     packing: Semaphore,
 }
 
@@ -80,7 +80,7 @@ impl Default for Site {
 
 /// A skill's file, without its bytes.
 #[derive(Debug, Clone)]
-struct Measured {
+struct FileDigest {
     kind: SkillFileKind,
     sha256: String,
 }
@@ -148,7 +148,7 @@ impl Site {
                 if known.as_ref().is_some_and(|known| known.kind != SkillFileKind::Archive) {
                     return Err(Refusal::NotFound);
                 }
-                if let Some(Measured { sha256, .. }) = known.filter(|known| has(&parts.headers, &known.sha256)) {
+                if let Some(FileDigest { sha256, .. }) = known.filter(|known| has(&parts.headers, &known.sha256)) {
                     return Ok(ServedFile {
                         media_type,
                         sha256,
@@ -177,19 +177,19 @@ impl Site {
         Ok(ServedFile::new("application/json", written(&offers).into()))
     }
 
-    fn known(&self, tree: &str) -> Option<Measured> {
+    fn known(&self, tree: &str) -> Option<FileDigest> {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         measured.get(tree).cloned()
     }
 
     /// Kind and digest of a skill's file.
-    async fn measured(&self, shelf: &dyn Shelf, (at, skill): (usize, &OnOffer)) -> Result<Measured, Refusal> {
+    async fn measured(&self, shelf: &dyn Shelf, (at, skill): (usize, &SiteSkill)) -> Result<FileDigest, Refusal> {
         if let Some(known) = self.known(&skill.digest) {
             return Ok(known);
         }
         let held = shelf.files_to_measure(at).await?;
         let kind = kind(&held.files);
-        let made = Measured {
+        let made = FileDigest {
             kind,
             sha256: sha256(self.packed(held, &skill.name).await?),
         };
@@ -231,8 +231,8 @@ fn asked(path: &str) -> Option<Target<'_>> {
     document.or_else(|| rest.strip_suffix(".zip").map(Target::Archive))
 }
 
-fn offer(before: &str, skill: &OnOffer, measured: Measured) -> Offer {
-    let (name, Measured { kind, sha256 }) = (&skill.name, measured);
+fn offer(before: &str, skill: &SiteSkill, measured: FileDigest) -> Offer {
+    let (name, FileDigest { kind, sha256 }) = (&skill.name, measured);
     let url = match kind {
         SkillFileKind::SkillMd => format!("{before}{FOLDER}{name}/{SKILL_MD}"),
         SkillFileKind::Archive => format!("{before}{FOLDER}{name}.zip"),

@@ -15,7 +15,7 @@ use knack_skill::problem::{Problem, Profile};
 use serde_json::{Value, json};
 
 use super::{Output, programs, terminal};
-use crate::dev::{Discovered, Search, config_values, discover};
+use crate::dev::{DiscoveredSources, Search, config_values, discover};
 
 /// Arguments of `knack skill validate`.
 #[derive(Debug, Args)]
@@ -116,7 +116,7 @@ fn secret_in_plain_text(skill: &Skill, config: &[SkillConfig]) -> Option<String>
     (!names.is_empty()).then(|| Clash::ConfigPlain { skill, names }.to_string())
 }
 
-fn print_text(found: &Discovered, judged: &[SkillReport], failed: usize) {
+fn print_text(found: &DiscoveredSources, judged: &[SkillReport], failed: usize) {
     for report in &found.reports {
         terminal::line(&report.to_string());
     }
@@ -143,7 +143,7 @@ fn print_text(found: &Discovered, judged: &[SkillReport], failed: usize) {
     terminal::line(&format!("{} skills, {failed} with errors", judged.len()));
 }
 
-fn print_json(found: &Discovered, judged: &[SkillReport], failed: usize) {
+fn print_json(found: &DiscoveredSources, judged: &[SkillReport], failed: usize) {
     let report = |report: &SourceReport| json!({"level": if report.level == ReportLevel::Error { "error" } else { "warning" }, "origin": report.origin, "message": report.text});
     let skills: Vec<Value> = judged
         .iter()

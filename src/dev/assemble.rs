@@ -10,11 +10,11 @@ use knack_skill::catalog::{ConfigValues, Node};
 use knack_skill::model::SkillRef;
 use knack_skill::problem::Profile;
 
-use super::discover::Discovered;
+use super::discover::DiscoveredSources;
 use super::runtime::{self, version_refused};
 
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
-pub fn assemble(mut found: Discovered, node: Node, last: &mut LastGood) -> Snapshot {
+pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -> Snapshot {
     let mut reports = std::mem::take(&mut found.reports);
     let mut settings = choose_runtime(&found, last, &mut reports);
     // The settings that were served last have them already: once more is the same.
@@ -112,7 +112,7 @@ fn packages_refused_now(source: &SkillSource, last: &LastGood) -> Option<String>
     (!was_refused).then(|| why.to_string())
 }
 
-fn choose_runtime(found: &Discovered, last: &LastGood, reports: &mut Vec<SourceReport>) -> RuntimeSettings {
+fn choose_runtime(found: &DiscoveredSources, last: &LastGood, reports: &mut Vec<SourceReport>) -> RuntimeSettings {
     let (chosen, notes) = runtime::choose(&found.runtimes);
     reports.extend(notes);
     // A runtime whose file broke is still the runtime; defaults would widen what it allows.

@@ -24,7 +24,7 @@ const SEARCH_MAX_DEPTH: usize = 8;
 
 /// Everything that was found, and what could not be read.
 #[derive(Debug, Default)]
-pub struct Discovered {
+pub struct DiscoveredSources {
     /// Skills in the order of the paths, then by name.
     pub skills: Vec<SkillSource>,
     /// Runtimes with their origin.
@@ -42,13 +42,13 @@ pub struct Discovered {
 /// Searches files and folders. A folder with a SKILL.md is one skill, and so is an archive with one; other folders are
 /// searched for skills and manifests.
 /// Touches the disk: call it outside the async runtime.
-pub fn discover(search: &Search) -> Discovered {
+pub fn discover(search: &Search) -> DiscoveredSources {
     discover_all(search).without_archived()
 }
 
-/// The same, for a caller that fetches [`Discovered::archived`].
-pub fn discover_all(search: &Search) -> Discovered {
-    let mut found = Discovered::default();
+/// The same, for a caller that fetches [`DiscoveredSources::archived`].
+pub fn discover_all(search: &Search) -> DiscoveredSources {
+    let mut found = DiscoveredSources::default();
     for path in &search.paths {
         let origin = path.display().to_string();
         if search.is_written_by_runs(path) {
@@ -68,7 +68,7 @@ pub fn discover_all(search: &Search) -> Discovered {
                 found.skill_folder(search, parent);
             }
             Ok(_) if is_archive(path) => found.archive(path),
-            Ok(_) => found.manifest_file(path, FoundBy::ByUser),
+            Ok(_) => found.manifest_file(path, FileOrigin::ByUser),
             Err(error) => found.fail(origin, format!("cannot be read: {error}")),
         }
     }
@@ -81,7 +81,7 @@ pub fn discover_all(search: &Search) -> Discovered {
 
 /// How a file came into the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FoundBy {
+enum FileOrigin {
     ByUser,
     BySearch,
 }
@@ -92,9 +92,9 @@ fn is_skill_file(path: &Path) -> bool {
 }
 
 /// The skills and runtimes of a manifest's text.
-pub fn discover_text(origin: &str, text: &str) -> Discovered {
-    let mut found = Discovered::default();
-    found.manifests(origin, text, FoundBy::ByUser);
+pub fn discover_text(origin: &str, text: &str) -> DiscoveredSources {
+    let mut found = DiscoveredSources::default();
+    found.manifests(origin, text, FileOrigin::ByUser);
     found.without_archived()
 }
 
@@ -132,7 +132,7 @@ pub fn lone_skill(origin: &str, name: &str, document: &[u8]) -> SkillSource {
     )
 }
 
-impl Discovered {
+impl DiscoveredSources {
     /// Settings that are not served as written.
     pub fn errors(&self) -> impl Iterator<Item = &SourceReport> {
         self.reports.iter().filter(|report| report.level == ReportLevel::Error)
@@ -189,7 +189,7 @@ impl Discovered {
     /// One that is no YAML any more is not ours to report, but what it gave before stays (`failed`).
     fn searched_yaml(&mut self, path: &Path) {
         match read_bounded(path) {
-            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, FoundBy::BySearch),
+            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, FileOrigin::BySearch),
             Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
             Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
         }
@@ -224,7 +224,7 @@ impl Discovered {
         }
     }
 
-    fn manifest_file(&mut self, path: &Path, named: FoundBy) {
+    fn manifest_file(&mut self, path: &Path, named: FileOrigin) {
         let origin = path.display().to_string();
         match read_bounded(path) {
             Ok(text) => self.manifests(&origin, &text, named),
@@ -232,7 +232,7 @@ impl Discovered {
         }
     }
 
-    fn manifests(&mut self, origin: &str, text: &str, named: FoundBy) {
+    fn manifests(&mut self, origin: &str, text: &str, named: FileOrigin) {
         let parsed = parse_manifests(text);
         let maps = ConfigMaps::of(parsed.iter().filter_map(|result| match result {
             Ok(Manifest::ConfigMap(map)) => Some(&**map),
@@ -260,9 +260,9 @@ impl Discovered {
     }
 
     /// Prompts and keys go to the upstreams of a runtime: a file counts for them only if its user named it.
-    fn runtime(&mut self, origin: &str, mut manifest: SkillRuntimeManifest, named: FoundBy) {
+    fn runtime(&mut self, origin: &str, mut manifest: SkillRuntimeManifest, named: FileOrigin) {
         let upstreams = &mut manifest.spec.gateway.upstreams;
-        if named == FoundBy::BySearch && !upstreams.is_empty() {
+        if named == FileOrigin::BySearch && !upstreams.is_empty() {
             upstreams.clear();
             let text = format!(
                 "SkillRuntime {}: spec.gateway.upstreams is not used from a file that was found by searching; name the \

@@ -18,7 +18,7 @@ use knack_skill::model::Skill;
 use knack_skill::names;
 
 use crate::cli::terminal;
-use crate::site::{FOLDER, HeldFiles, OnOffer, Refusal, Shelf, Site};
+use crate::site::{FOLDER, HeldFiles, Refusal, Shelf, Site, SiteSkill};
 
 /// Offers the skills of a snapshot to installers.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Discovery for ServedSkills {
 /// The skills of a snapshot that are offered.
 struct SnapshotShelf {
     skills: Vec<Arc<Skill>>,
-    shown: Vec<OnOffer>,
+    shown: Vec<SiteSkill>,
 }
 
 impl SnapshotShelf {
@@ -63,7 +63,7 @@ impl SnapshotShelf {
             .map(|entry| Arc::clone(&entry.skill))
             .take(ENTRIES_MAX)
             .collect();
-        let shown = skills.iter().map(|skill| OnOffer {
+        let shown = skills.iter().map(|skill| SiteSkill {
             name: skill.id.name.clone(),
             description: skill.description.clone(),
             digest: skill.digest.clone(),
@@ -76,7 +76,7 @@ impl SnapshotShelf {
 }
 
 impl Shelf for SnapshotShelf {
-    fn skills(&self) -> &[OnOffer] {
+    fn skills(&self) -> &[SiteSkill] {
         &self.shown
     }
 

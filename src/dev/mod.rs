@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 pub use assemble::assemble;
 pub(crate) use config_args::ConfigArgs;
 pub use discover::{
-    Discovered, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
+    DiscoveredSources, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
 use discovery::ServedSkills;
 use judged::ReadySkills;

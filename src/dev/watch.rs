@@ -9,7 +9,7 @@ use knack_skill::catalog::Node;
 use notify::{RecursiveMode, Watcher};
 
 use super::assemble::assemble;
-use super::discover::{Discovered, discover};
+use super::discover::{DiscoveredSources, discover};
 use super::search::Search;
 use super::unreported::{ChangeQueue, Unreported};
 
@@ -109,7 +109,7 @@ async fn read(search: Search, queue: Option<Arc<ChangeQueue>>, node: Node, mut l
         // Only a panic in the pure crates could end here; an empty catalog with a report beats a dead gateway.
         Err(error) => {
             let mut last = LastGood::default();
-            let mut found = Discovered::default();
+            let mut found = DiscoveredSources::default();
             found.reports.push(SourceReport::error(
                 "knack",
                 format!("reading skills failed: {error}; please report this"),

@@ -10,7 +10,7 @@ use knack_skill::names;
 
 use super::caller_store::CallerStore;
 use super::refusal::status_of;
-use crate::site::{HeldFiles, OnOffer, Refusal, Shelf};
+use crate::site::{HeldFiles, Refusal, Shelf, SiteSkill};
 
 /// Seconds after which to ask again for what the store cannot read at this moment.
 const RETRY_AFTER_SECONDS: u64 = 2;
@@ -20,7 +20,7 @@ pub(super) struct NamespaceShelf<'s> {
     store: &'s CallerStore,
     owner: &'s Owner,
     served: Vec<(Record, Version)>,
-    shown: Vec<OnOffer>,
+    shown: Vec<SiteSkill>,
 }
 
 impl<'s> NamespaceShelf<'s> {
@@ -39,7 +39,7 @@ impl<'s> NamespaceShelf<'s> {
         });
         let mut served: Vec<(Record, Version)> = offered.collect();
         served.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
-        let shown = served.iter().map(|(record, version)| OnOffer {
+        let shown = served.iter().map(|(record, version)| SiteSkill {
             name: record.name.clone(),
             description: version.description.clone(),
             digest: version.digest.clone(),
@@ -54,7 +54,7 @@ impl<'s> NamespaceShelf<'s> {
 }
 
 impl Shelf for NamespaceShelf<'_> {
-    fn skills(&self) -> &[OnOffer] {
+    fn skills(&self) -> &[SiteSkill] {
         &self.shown
     }
 

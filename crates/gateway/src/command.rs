@@ -165,7 +165,7 @@ struct GatewayTasks {
     blobs: remote::Blobs,
     registry: RegistryLinks,
     /// `None`: there is no SkillRuntime to follow.
-    following: Option<remote::Following>,
+    following: Option<remote::CatalogTasks>,
     linking: Option<LinkTasks>,
     /// `None`: there is no SkillRuntime to report to.
     use_reports: Option<UseReports>,
@@ -195,7 +195,7 @@ fn assemble(
     let files = files_of_registry(args, replicas.as_ref(), &requests)?;
     let gateway = Arc::new(Gateway {
         catalog,
-        catalog_age: following.as_ref().map(remote::Following::age),
+        catalog_age: following.as_ref().map(remote::CatalogTasks::age),
         upstreams,
         executor: RemoteExecutor::new(client.clone(), runtime.clone()),
         // Without a SkillRuntime there is no sandbox.
@@ -292,7 +292,7 @@ fn client_auth(
 }
 
 /// Waits for the hub's first answers, unless it is to wait for nothing; a hub that is away does not stop the start.
-async fn first_answers(wait: Duration, following: &mut remote::Following, linking: &mut LinkTasks) {
+async fn first_answers(wait: Duration, following: &mut remote::CatalogTasks, linking: &mut LinkTasks) {
     if wait.is_zero() {
         return;
     }

@@ -26,7 +26,7 @@ impl std::fmt::Debug for Grants {
 
 /// The values of a run, and the names that it was not granted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedEnv {
     /// Name to value.
     pub env: BTreeMap<String, String>,
     /// Names without a grant.
@@ -55,8 +55,8 @@ impl Grants {
 
     /// The values of a run of a declared tool, for the names that it asks for. This is the only path to a value:
     /// model-written code has no [`ToolRun`].
-    pub fn for_tool(&self, tool: &ToolRun) -> Granted {
-        let mut granted = Granted::default();
+    pub fn for_tool(&self, tool: &ToolRun) -> GrantedEnv {
+        let mut granted = GrantedEnv::default();
         let full = format!("{}/{}", tool.skill.namespace, tool.skill.name);
         for name in &tool.env {
             let value = [&tool.skill.name, &full]

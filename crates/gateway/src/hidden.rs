@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use knack_skill::call::{LoadRecord, OutputFile, Seen, SeenEnd};
+use knack_skill::call::{LoadRecord, OutputFile, SeenEnd, SeenResult};
 use knack_skill::plan::Plan;
 use knack_wire::history::{
     self, Caller, Chain, Expansion, FileNote, Hit, InjectionMode, Lookup, RecordKeys, ResultTexts, RunText, SeenRun,
@@ -252,7 +252,7 @@ impl ResultTexts for Texts<'_> {
                 response_id: response,
             });
         }
-        run_text.text = knack_skill::texts::seen_result(&Seen {
+        run_text.text = knack_skill::texts::seen_result(&SeenResult {
             is_code: run.is_code,
             end: match run.end {
                 history::SeenEnd::Exit(code) => SeenEnd::Exit(code),

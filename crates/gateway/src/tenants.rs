@@ -13,7 +13,7 @@ use knack_hub_api::RuntimeName;
 use knack_hub_api::client::HubClient;
 use tokio::time::Instant;
 
-use crate::catalog::remote::{Blobs, Following, follow};
+use crate::catalog::remote::{Blobs, CatalogTasks, follow};
 use crate::catalog::{LiveCatalog, Snapshot};
 
 /// Namespaces whose catalogs are followed at once: each is a connection to the hub and a compiled catalog. One more
@@ -48,7 +48,7 @@ pub struct Tenants {
 #[derive(Debug)]
 struct FollowedNamespace {
     served: ServedCatalog,
-    following: Following,
+    following: CatalogTasks,
     followed_since: Instant,
     asked_at: Instant,
 }

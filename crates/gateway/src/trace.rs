@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use knack_telemetry::genai::{self, Answered, Called, ClientRequest, Conventions, Failure, ProviderRequest, Ran};
+use knack_telemetry::genai::{
+    self, ClientRequest, Conventions, Failure, InjectedCall, ProviderOutcome, ProviderRequest, Ran,
+};
 use knack_telemetry::{Scope, SpanPosition, SpanRole, TraceContext, Tracer};
 use knack_wire::drive::EndKind;
 use knack_wire::glance::{self, Glance};
@@ -39,7 +41,7 @@ struct Round {
     /// When the last bytes arrived: the end of a round that succeeded.
     last_read: Instant,
     asked: ProviderRequest,
-    answered: Answered,
+    answered: ProviderOutcome,
     /// The answer comes as a stream.
     streams: bool,
     glance: Option<Glance>,
@@ -54,7 +56,7 @@ struct OpenCall {
     scope: Scope,
     place: SpanPosition,
     begun: Instant,
-    called: Called,
+    called: InjectedCall,
 }
 
 impl RequestTrace {
@@ -120,7 +122,7 @@ impl RequestTrace {
             sent,
             last_read: sent,
             asked,
-            answered: Answered::default(),
+            answered: ProviderOutcome::default(),
             streams: false,
             glance: None,
         });
@@ -172,7 +174,7 @@ impl RequestTrace {
         let Some(active) = &self.0 else {
             return CallTrace(None);
         };
-        let called = Called {
+        let called = InjectedCall {
             name: call.name.clone(),
             call_id: call.id.clone(),
             round: call.round,
@@ -230,7 +232,7 @@ impl CallTrace {
     /// A call that no model's answer asked for: its span is below the sender's, if the request names one.
     pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &ToolCall) -> Self {
         let begun = Instant::now();
-        let called = Called {
+        let called = InjectedCall {
             name: call.name.clone(),
             call_id: call.id.clone(),
             round: call.round,

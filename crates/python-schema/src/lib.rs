@@ -37,5 +37,5 @@ pub use docstring::parameter_descriptions;
 pub use functions::read_functions;
 pub use generate::{SchemaReport, generate};
 pub use problem::{SchemaProblem, Severity};
-pub use result::{Shown, shown};
+pub use result::{ShownResult, shown};
 pub use risk::{RiskLevel, SafetyFlags, display_name};

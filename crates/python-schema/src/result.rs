@@ -9,7 +9,7 @@ const ARTIFACT_UPDATE: &str = "__artifact_update__";
 
 /// A returned value, as it is shown.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shown {
+pub enum ShownResult {
     /// The text of the tool's result.
     Text(String),
     /// A panel with these members, and the text that replaces it.
@@ -29,25 +29,25 @@ pub enum Shown {
 }
 
 /// Texts as they are, objects as JSON, and objects with a true marker (also written as JSON text) as panels.
-pub fn shown(value: &Value) -> Shown {
+pub fn shown(value: &Value) -> ShownResult {
     let parsed = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let object = value.as_object().or_else(|| parsed.as_ref().and_then(Value::as_object));
     let marked = |marker: &str| object.filter(|members| members.get(marker).is_some_and(is_truthy));
     if let Some(members) = marked(ARTIFACT) {
         let text = format!("[Artifact: {}]", text_member(members, "title"));
-        return Shown::Artifact {
+        return ShownResult::Artifact {
             members: without(members, ARTIFACT),
             text,
         };
     }
     if let Some(members) = marked(ARTIFACT_UPDATE) {
         let text = format!("[Updated artifact: {}]", text_member(members, "id"));
-        return Shown::Update {
+        return ShownResult::Update {
             members: without(members, ARTIFACT_UPDATE),
             text,
         };
     }
-    Shown::Text(value.as_str().map_or_else(|| spaced_json(value), ToOwned::to_owned))
+    ShownResult::Text(value.as_str().map_or_else(|| spaced_json(value), ToOwned::to_owned))
 }
 
 fn without(members: &Map<String, Value>, marker: &str) -> Map<String, Value> {

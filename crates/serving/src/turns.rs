@@ -20,12 +20,12 @@ pub struct Turns<K> {
 pub struct KeyTurn<K: Hash + Eq> {
     // Dropped in this order: what is registered ends when nobody holds its lock any more.
     _alone: OwnedMutexGuard<()>,
-    _registered: Registered<K>,
+    _registered: QueuedRequest<K>,
 }
 
 /// A request that waits for its turn or has it.
 #[derive(Debug)]
-struct Registered<K: Hash + Eq> {
+struct QueuedRequest<K: Hash + Eq> {
     under_way: Arc<Mutex<HashMap<K, Lock>>>,
     key: K,
     /// `None` only while it is dropped.
@@ -50,7 +50,7 @@ impl<K: Hash + Eq + Clone> Turns<K> {
                 .entry(key.clone())
                 .or_default(),
         );
-        let registered = Registered {
+        let registered = QueuedRequest {
             under_way: Arc::clone(&self.under_way),
             key,
             lock: Some(Arc::clone(&lock)),
@@ -64,7 +64,7 @@ impl<K: Hash + Eq + Clone> Turns<K> {
 }
 
 // Also where a request ends before its answer.
-impl<K: Hash + Eq> Drop for Registered<K> {
+impl<K: Hash + Eq> Drop for QueuedRequest<K> {
     fn drop(&mut self) {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock = None;

@@ -39,4 +39,4 @@ pub mod tree;
 pub mod wire_name;
 pub mod yaml;
 
-pub use load::{LoadInput, Loaded, SpecOverrides, load, load_with};
+pub use load::{LoadInput, LoadResult, SpecOverrides, load, load_with};

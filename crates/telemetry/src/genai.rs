@@ -207,7 +207,7 @@ pub struct ProviderRequest {
 
 /// The outcome of a request to a provider.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Answered {
+pub struct ProviderOutcome {
     /// HTTP status, if a head came.
     pub status: Option<u16>,
     /// From sending to the first bytes of a stream.
@@ -231,8 +231,8 @@ impl ProviderRequest {
 }
 
 /// The span of one upstream round.
-pub fn round(asked: &ProviderRequest, answered: &Answered, conventions: Conventions) -> Description {
-    let Answered { answer, .. } = answered;
+pub fn round(asked: &ProviderRequest, answered: &ProviderOutcome, conventions: Conventions) -> Description {
+    let ProviderOutcome { answer, .. } = answered;
     let usage = answer.usage;
     let mut attributes = Attributes::default();
     attributes
@@ -271,7 +271,7 @@ pub fn round(asked: &ProviderRequest, answered: &Answered, conventions: Conventi
 }
 
 /// A bad status says more than what followed from it, and the provider's own word more than what the gateway made of it.
-fn failure_of(answered: &Answered) -> Option<Failure> {
+fn failure_of(answered: &ProviderOutcome) -> Option<Failure> {
     let status = answered.status.filter(|status| *status >= 400).map(Failure::Status);
     let reported = answered.answer.error.clone().map(Failure::Reported);
     status.or(reported).or_else(|| answered.failure.clone())
@@ -279,7 +279,7 @@ fn failure_of(answered: &Answered) -> Option<Failure> {
 
 /// A call of an injected tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Called {
+pub struct InjectedCall {
     /// The name of the tool in the request.
     pub name: String,
     /// The provider's id of the call.
@@ -301,7 +301,7 @@ pub struct Ran {
     pub failure: Option<Failure>,
 }
 
-impl Called {
+impl InjectedCall {
     /// The span's name.
     pub fn name(&self) -> String {
         format!("execute_tool {}", self.name)
@@ -309,7 +309,7 @@ impl Called {
 }
 
 /// The span of a call.
-pub fn call(called: &Called, ran: &Ran) -> Description {
+pub fn call(called: &InjectedCall, ran: &Ran) -> Description {
     let mut attributes = Attributes::default();
     attributes
         .put("gen_ai.operation.name", "execute_tool")

@@ -35,8 +35,8 @@ fn asked() -> ProviderRequest {
     }
 }
 
-fn answered() -> Answered {
-    Answered {
+fn answered() -> ProviderOutcome {
+    ProviderOutcome {
         status: Some(200),
         first_chunk: Some(Duration::from_millis(250)),
         answer: AnswerFacts {
@@ -154,7 +154,7 @@ fn what_is_not_known_is_left_out() {
         round: 1,
         ..asked()
     };
-    let span = round(&asked, &Answered::default(), Conventions::V1_41);
+    let span = round(&asked, &ProviderOutcome::default(), Conventions::V1_41);
     assert_eq!(span.name, "chat");
     assert_eq!(
         lines(&span),
@@ -164,7 +164,7 @@ fn what_is_not_known_is_left_out() {
             "knack.round=1"
         ]
     );
-    let span = call(&Called::default(), &Ran::default());
+    let span = call(&InjectedCall::default(), &Ran::default());
     assert_eq!(
         lines(&span),
         [
@@ -178,14 +178,14 @@ fn what_is_not_known_is_left_out() {
 
 #[test]
 fn a_failed_round_says_how_and_the_status_says_it_best() {
-    let said = |status, said: Option<&str>, failure| Answered {
+    let said = |status, said: Option<&str>, failure| ProviderOutcome {
         status,
         answer: AnswerFacts {
             error: said.map(ToOwned::to_owned),
             ..AnswerFacts::default()
         },
         failure,
-        ..Answered::default()
+        ..ProviderOutcome::default()
     };
     for (answered, expected) in [
         (said(Some(200), None, None), None),
@@ -215,7 +215,7 @@ fn a_failed_round_says_how_and_the_status_says_it_best() {
 
 #[test]
 fn a_call_names_tool_execution_and_skill() {
-    let called = Called {
+    let called = InjectedCall {
         name: "run_code".to_owned(),
         call_id: "toolu_1".to_owned(),
         round: 1,

@@ -8,7 +8,7 @@ use crate::json::{self, Span, ValueKind};
 /// A JSON value that grows by deltas (docs/design/wire-formats.md#turns-from-deltas): strings are joined, objects merge by key, lists of objects with
 /// `index` merge by it, thinking blocks continue until they are signed, anything else is replaced by the newer value. `null` never replaces a value.
 #[derive(Debug, Clone)]
-pub(crate) enum Gathered {
+pub(crate) enum DeltaValue {
     /// String content as written, without quotes.
     Text(Vec<u8>),
     /// Any other value as written.
@@ -19,7 +19,7 @@ pub(crate) enum Gathered {
     List(Vec<(u64, Self)>),
 }
 
-impl Default for Gathered {
+impl Default for DeltaValue {
     fn default() -> Self {
         Self::Object(Vec::new())
     }
@@ -28,7 +28,7 @@ impl Default for Gathered {
 /// Members that providers repeat in full instead of continuing them.
 const ONCE: [&[u8]; 5] = [b"id", b"type", b"role", b"call_id", b"object"];
 
-impl Gathered {
+impl DeltaValue {
     /// The value at `span`.
     pub(crate) fn new(src: &[u8], span: Span) -> Self {
         match json::kind(src, span) {
@@ -140,48 +140,51 @@ impl Gathered {
 /// The member in which LiteLLM hands on an Anthropic model's thinking: a list in every delta, without `index`.
 const THINKING: &[u8] = b"thinking_blocks";
 
-fn merge_member(own: &mut Vec<(Vec<u8>, Gathered)>, src: &[u8], key: &[u8], value: Span) {
+fn merge_member(own: &mut Vec<(Vec<u8>, DeltaValue)>, src: &[u8], key: &[u8], value: Span) {
     if key == THINKING && json::kind(src, value) == Some(ValueKind::Array) {
         return merge_thinking(own, src, value);
     }
     let Some((_, old)) = own.iter_mut().find(|(name, _)| name == key) else {
-        own.push((key.to_vec(), Gathered::new(src, value)));
+        own.push((key.to_vec(), DeltaValue::new(src, value)));
         return;
     };
     match old {
-        Gathered::Text(text) if !text.is_empty() && ONCE.contains(&key) => {}
+        DeltaValue::Text(text) if !text.is_empty() && ONCE.contains(&key) => {}
         // A name may come in pieces, or again in full.
-        Gathered::Text(text) if key == b"name" && json::raw_text(src, value) == Some(text) => {}
+        DeltaValue::Text(text) if key == b"name" && json::raw_text(src, value) == Some(text) => {}
         _ => old.merge(src, value),
     }
 }
 
 /// Adds thinking blocks: one without a signature goes on in the next, any other is a block of its own.
-fn merge_thinking(own: &mut Vec<(Vec<u8>, Gathered)>, src: &[u8], value: Span) {
+fn merge_thinking(own: &mut Vec<(Vec<u8>, DeltaValue)>, src: &[u8], value: Span) {
     let at = own.iter().position(|(name, _)| name == THINKING).unwrap_or_else(|| {
-        own.push((THINKING.to_vec(), Gathered::List(Vec::new())));
+        own.push((THINKING.to_vec(), DeltaValue::List(Vec::new())));
         own.len() - 1
     });
-    if !matches!(own[at].1, Gathered::List(_)) {
-        own[at].1 = Gathered::List(Vec::new());
+    if !matches!(own[at].1, DeltaValue::List(_)) {
+        own[at].1 = DeltaValue::List(Vec::new());
     }
-    let Gathered::List(blocks) = &mut own[at].1 else { return };
+    let DeltaValue::List(blocks) = &mut own[at].1 else {
+        return;
+    };
     for element in json::elements(src, value).unwrap_or_default() {
         let is_thinking = json::get_text(src, element, "type").as_deref() == Some("thinking");
-        let text = |block: &Gathered, key: &str| block.get(key).map(|value| value.text().to_vec()).unwrap_or_default();
+        let text =
+            |block: &DeltaValue, key: &str| block.get(key).map(|value| value.text().to_vec()).unwrap_or_default();
         match blocks.last_mut() {
             Some((_, last))
                 if is_thinking && text(last, "type") == b"thinking" && text(last, "signature").is_empty() =>
             {
                 last.merge(src, element);
             }
-            _ => blocks.push((blocks.len() as u64, Gathered::new(src, element))),
+            _ => blocks.push((blocks.len() as u64, DeltaValue::new(src, element))),
         }
     }
 }
 
 /// The elements of a list whose elements are objects with `index`; `None` for any other list.
-fn list(src: &[u8], span: Span) -> Option<Vec<(u64, Gathered)>> {
+fn list(src: &[u8], span: Span) -> Option<Vec<(u64, DeltaValue)>> {
     let elements = json::elements(src, span).ok()?;
     if elements.is_empty() {
         return None;
@@ -189,19 +192,19 @@ fn list(src: &[u8], span: Span) -> Option<Vec<(u64, Gathered)>> {
     let mut found = Vec::with_capacity(elements.len());
     for element in elements {
         let index = json::uint(src, json::get(src, element, "index")?)?;
-        found.push((index, Gathered::new(src, element)));
+        found.push((index, DeltaValue::new(src, element)));
     }
     Some(found)
 }
 
-fn merge_list(own: &mut Vec<(u64, Gathered)>, src: &[u8], span: Span) {
+fn merge_list(own: &mut Vec<(u64, DeltaValue)>, src: &[u8], span: Span) {
     for element in json::elements(src, span).unwrap_or_default() {
         let Some(index) = json::get(src, element, "index").and_then(|span| json::uint(src, span)) else {
             continue;
         };
         match own.iter_mut().find(|(at, _)| *at == index) {
             Some((_, old)) => old.merge(src, element),
-            None => own.push((index, Gathered::new(src, element))),
+            None => own.push((index, DeltaValue::new(src, element))),
         }
     }
 }
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
 
     fn joined(deltas: &[&str]) -> String {
-        let mut turn = Gathered::default();
+        let mut turn = DeltaValue::default();
         for delta in deltas {
             turn.merge(delta.as_bytes(), Span::new(0, delta.len()));
         }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use knack_skill::functions::ReadFunctions;
 use knack_skill::model::{Packages, Skill, SkillFile, SkillRef, Upload};
 use knack_skill::problem::Profile;
-use knack_skill::{LoadInput, Loaded, SpecOverrides, load_with};
+use knack_skill::{LoadInput, LoadResult, SpecOverrides, load_with};
 use sha2::{Digest as _, Sha256};
 
 /// A skill's files and what its manifest sets over them.
@@ -75,7 +75,7 @@ impl SkillSource {
     }
 
     /// Reads and judges the files.
-    pub fn load(&self, profile: Profile) -> Loaded {
+    pub fn load(&self, profile: Profile) -> LoadResult {
         let input = LoadInput {
             id: self.id.clone(),
             files: self.files.clone(),

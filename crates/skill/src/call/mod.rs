@@ -27,8 +27,8 @@ pub use run::LITELLM_TIMEOUT_SECONDS;
 pub use staging::{INPUTS, below_inputs, is_below_inputs, is_stageable};
 pub use types::ToolRun;
 pub use types::{
-    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec, Seen,
-    SeenEnd, Validate,
+    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
+    SeenEnd, SeenResult, Validate,
 };
 
 use crate::model::Packages;

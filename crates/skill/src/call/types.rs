@@ -200,7 +200,7 @@ pub enum SeenEnd {
 
 /// A run of an earlier turn that is not remembered, as the client was shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen<'a> {
+pub struct SeenResult<'a> {
     /// Whether it was model-written code; else another tool of ours, whose output are its words.
     pub is_code: bool,
     /// How it ended.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{LoadInput, Loaded, SpecOverrides, load};
+use super::{LoadInput, LoadResult, SpecOverrides, load};
 use crate::model::{SkillFile, SkillRef};
 use crate::problem::{ProblemKind, Profile};
 
@@ -81,7 +81,7 @@ fn example(kind: ProblemKind) -> (Vec<(String, Vec<u8>)>, SpecOverrides) {
     (more, overrides)
 }
 
-fn judge(kind: ProblemKind, profile: Profile) -> Loaded {
+fn judge(kind: ProblemKind, profile: Profile) -> LoadResult {
     let (entries, overrides) = example(kind);
     let file = |bytes: Vec<u8>| SkillFile {
         bytes: bytes.into(),

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 use super::document;
 use super::fields;
 use super::strict;
-use super::types::{LoadInput, Loaded};
+use super::types::{LoadInput, LoadResult};
 use crate::functions::ReadFunctions;
 use crate::names;
 use crate::problem::{Problem, ProblemKind, Severity};
 use crate::tree;
 
 /// Loads one skill, with the functions of its Python files from its lock: [`load_with`] without a reader.
-pub fn load(input: LoadInput) -> Loaded {
+pub fn load(input: LoadInput) -> LoadResult {
     load_with(input, None)
 }
 
@@ -21,7 +21,7 @@ pub fn load(input: LoadInput) -> Loaded {
 /// All work is bounded by the folder's limits; no input panics.
 ///
 /// A skill comes out exactly if no problem is an error.
-pub fn load_with(input: LoadInput, read: Option<ReadFunctions>) -> Loaded {
+pub fn load_with(input: LoadInput, read: Option<ReadFunctions>) -> LoadResult {
     let mut problems = check_name(&input.id.name);
     let mut functions = BTreeMap::new();
     problems.extend(tree::check(&input.files));
@@ -41,7 +41,7 @@ pub fn load_with(input: LoadInput, read: Option<ReadFunctions>) -> Loaded {
     };
     let problems = ordered(problems);
     let refused = problems.iter().any(Problem::is_error);
-    Loaded {
+    LoadResult {
         skill: skill.filter(|_| !refused),
         problems,
         functions,

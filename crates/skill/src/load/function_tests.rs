@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::tests::files;
-use super::{LoadInput, Loaded, SpecOverrides, load, load_with};
+use super::{LoadInput, LoadResult, SpecOverrides, load, load_with};
 use crate::functions::{Function, FunctionLock, FunctionProblem, FunctionsRead, LOCK_FILE};
 use crate::model::{CallForm, SkillRef};
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
@@ -63,7 +63,7 @@ fn lock(python: &str) -> String {
     FunctionLock::of(&load_with(input, Some(read)).functions, &files).text()
 }
 
-fn tools(loaded: &Loaded) -> Vec<String> {
+fn tools(loaded: &LoadResult) -> Vec<String> {
     let skill = loaded.skill.as_ref().unwrap();
     skill.tools.iter().map(|tool| tool.name.clone()).collect()
 }

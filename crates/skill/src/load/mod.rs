@@ -25,4 +25,4 @@ mod tests;
 mod types;
 
 pub use folder::{load, load_with};
-pub use types::{LoadInput, Loaded, SpecOverrides};
+pub use types::{LoadInput, LoadResult, SpecOverrides};

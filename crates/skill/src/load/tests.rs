@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{LoadInput, Loaded, SpecOverrides, load};
+use super::{LoadInput, LoadResult, SpecOverrides, load};
 use crate::model::{ActivationMode, AskedPackages, Dialect, SandboxRequest, SkillFile, SkillRef};
 use crate::problem::{ProblemKind, Profile, Severity};
 use crate::tools::ToolDeclaration;
@@ -20,7 +20,7 @@ pub(super) fn files(entries: &[(&str, &[u8])]) -> BTreeMap<String, SkillFile> {
         .collect()
 }
 
-pub(super) fn load_files(entries: &[(&str, &[u8])], profile: Profile, overrides: SpecOverrides) -> Loaded {
+pub(super) fn load_files(entries: &[(&str, &[u8])], profile: Profile, overrides: SpecOverrides) -> LoadResult {
     let id = SkillRef {
         namespace: "default".to_owned(),
         name: "demo".to_owned(),
@@ -33,11 +33,11 @@ pub(super) fn load_files(entries: &[(&str, &[u8])], profile: Profile, overrides:
     })
 }
 
-pub(super) fn load_text(text: &str, profile: Profile) -> Loaded {
+pub(super) fn load_text(text: &str, profile: Profile) -> LoadResult {
     load_files(&[("SKILL.md", text.as_bytes())], profile, SpecOverrides::default())
 }
 
-fn kinds(loaded: &Loaded) -> Vec<(ProblemKind, Option<u32>)> {
+fn kinds(loaded: &LoadResult) -> Vec<(ProblemKind, Option<u32>)> {
     loaded
         .problems
         .iter()

@@ -43,7 +43,7 @@ pub struct SpecOverrides {
 
 /// A load's result.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadResult {
     /// The skill, unless a problem is an error.
     pub skill: Option<Skill>,
     /// Errors first, then warnings, each in order of the file.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::declared::{input_line, packages_line};
 use super::more_files;
-use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd, is_stageable};
+use crate::call::{End, Outcome, OutputFile, SeenEnd, SeenResult, is_stageable};
 use crate::model::{Input, Packages};
 use crate::risk::Risk;
 use crate::tool_result::{self, ToolOutcome};
@@ -230,7 +230,7 @@ pub fn shown_stderr(outcome: &Outcome) -> String {
 
 /// Reports a run of an earlier turn that only the client remembers: what [`code_result`] and [`declared_result`] say of
 /// it, without its duration and what else the client was not shown.
-pub fn seen_result(seen: &Seen<'_>) -> String {
+pub fn seen_result(seen: &SeenResult<'_>) -> String {
     let mut text = if seen.is_code {
         let mut text = match seen.end {
             SeenEnd::Exit(code) => format!("exit {code}"),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::call::{End, Outcome, OutputFile, Seen, SeenEnd};
+use crate::call::{End, Outcome, OutputFile, SeenEnd, SeenResult};
 use crate::catalog::Node;
 use crate::model::Packages;
 use crate::risk::Risk;
@@ -396,7 +396,7 @@ fn a_package_of_node_that_is_missing_is_reported_with_those_of_node() {
 #[test]
 fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_not_shown() {
     let seen = |outcome: &Outcome, is_code: bool, end: SeenEnd| {
-        seen_result(&Seen {
+        seen_result(&SeenResult {
             is_code,
             end,
             stdout: &outcome.stdout,
@@ -460,7 +460,7 @@ fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_n
             "Files for the user: 1 of unknown name",
         ),
     ] {
-        let seen = Seen {
+        let seen = SeenResult {
             is_code,
             end,
             stdout,
@@ -471,7 +471,7 @@ fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_n
         assert_eq!(seen_result(&seen), text);
     }
     let long = "x".repeat(2 * MAX_RESULT_BYTES);
-    let long = Seen {
+    let long = SeenResult {
         is_code: true,
         end: SeenEnd::Exit(0),
         stdout: &long,

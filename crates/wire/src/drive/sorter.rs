@@ -1,6 +1,6 @@
 //! Which units of a turn the client sees, and which frames must wait until that is known (docs/design/conversation.md#what-is-streamed-when).
 
-use crate::format::{Codec, Decoded, FramePart, UnitKind};
+use crate::format::{Codec, DecodedFrame, FramePart, UnitKind};
 
 /// Whether the client sees one unit, as far as that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Sorter {
     first_round: bool,
     units: Vec<SortedUnit>,
     /// Frames with the parts that wait.
-    held: Vec<(Decoded, Vec<bool>)>,
+    held: Vec<(DecodedFrame, Vec<bool>)>,
     held_bytes: usize,
     /// The turn's stop, if it has come: may calls run?
     pub(super) stop: Option<bool>,
@@ -65,7 +65,7 @@ impl Sorter {
     }
 
     /// Sorts one frame and writes what may go out.
-    pub(super) fn take(&mut self, frame: Decoded, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+    pub(super) fn take(&mut self, frame: DecodedFrame, codec: &mut dyn Codec, out: &mut Vec<u8>) {
         let mut shown = vec![false; frame.parts.len()];
         let mut waits = vec![false; frame.parts.len()];
         for (at, part) in frame.parts.iter().enumerate() {

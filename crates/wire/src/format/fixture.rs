@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::{Codec, Decoded, Dialect, Ending, FramePart, UnitKind};
+use super::{Codec, DecodedFrame, Dialect, Ending, FramePart, UnitKind};
 use crate::frame::{SseDecoder, SseEvent};
 use crate::request::Request;
 use crate::route::{CallKind, Format, ModelRoute};
@@ -99,7 +99,7 @@ struct Shown<'o> {
     first: bool,
     hidden: Vec<u32>,
     /// Frames of a unit that is shown or hidden with the next one.
-    held: Vec<Decoded>,
+    held: Vec<DecodedFrame>,
     pair: Option<u32>,
 }
 
@@ -114,7 +114,7 @@ impl<'o> Shown<'o> {
         }
     }
 
-    fn take(&mut self, codec: &mut dyn Codec, frame: Decoded, out: &mut Vec<u8>) {
+    fn take(&mut self, codec: &mut dyn Codec, frame: DecodedFrame, out: &mut Vec<u8>) {
         for part in &frame.parts {
             let FramePart::Unit { id, kind } = part else { continue };
             let is_ours = *kind == UnitKind::Call && codec.call(*id).is_some_and(|call| call.name == self.ours);

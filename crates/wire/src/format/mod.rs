@@ -148,7 +148,7 @@ pub(crate) enum UnitKind {
 
 /// A frame and its pieces. Frames of a stream, or a whole body.
 #[derive(Debug, Clone)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedFrame {
     /// The data of the frame (one JSON value).
     pub raw: Bytes,
     /// The pieces in order.
@@ -202,9 +202,9 @@ pub(crate) trait Codec: Debug + Send {
     /// A new round begins: what was gathered of the turn is dropped, sums and shown ids stay.
     fn begin_round(&mut self);
     /// Takes in one event of a stream.
-    fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage>;
+    fn frame(&mut self, event: SseEvent) -> Result<DecodedFrame, Garbage>;
     /// Takes in a whole body.
-    fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage>;
+    fn body(&mut self, body: Bytes) -> Result<DecodedFrame, Garbage>;
     /// A call of the current turn.
     fn call(&self, unit: u32) -> Option<CallSoFar<'_>>;
     /// Whether the upstream has answered a call of the current turn itself, so that the client does not.
@@ -214,9 +214,9 @@ pub(crate) trait Codec: Debug + Send {
     /// The arguments of a call so far: text of a JSON object, or `""`.
     fn arguments(&self, unit: u32) -> String;
     /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.
-    fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>);
+    fn show(&mut self, frame: &DecodedFrame, shown: &[bool], out: &mut Vec<u8>);
     /// As [`Codec::show`] for frames of one text that were held: the text goes out in one piece.
-    fn show_text(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+    fn show_text(&mut self, frames: &[(DecodedFrame, Vec<bool>)], out: &mut Vec<u8>) {
         for (frame, shown) in frames {
             self.show(frame, shown, out);
         }

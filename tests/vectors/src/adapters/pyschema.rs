@@ -1,7 +1,7 @@
 //! Adapters of `pyschema.json`: Python functions to tool schemas.
 
 use knack_python_schema::{
-    ConfigParam, RiskLevel, SafetyFlags, Shown, display_name, generate, parameter_descriptions, shown,
+    ConfigParam, RiskLevel, SafetyFlags, ShownResult, display_name, generate, parameter_descriptions, shown,
 };
 use knack_skill::config::{self, ConfigEntry, ConfigSource};
 use serde_json::{Map, Value, json};
@@ -140,12 +140,12 @@ fn entries(tools: &Value) -> Vec<ConfigEntry> {
 fn result(input: &Value) -> Outcome {
     let mut members = Map::new();
     let text = match shown(&input["value"]) {
-        Shown::Text(text) => text,
-        Shown::Artifact { members: inner, text } => {
+        ShownResult::Text(text) => text,
+        ShownResult::Artifact { members: inner, text } => {
             members.insert("artifact".to_owned(), inner.into());
             text
         }
-        Shown::Update { members: inner, text } => {
+        ShownResult::Update { members: inner, text } => {
             members.insert("artifact_update".to_owned(), inner.into());
             text
         }

@@ -38,14 +38,14 @@ const CONTENT_RETRY_LAST: Duration = Duration::from_secs(1);
 
 /// Keeps the catalog up to date; dropping it ends that.
 #[derive(Debug)]
-pub struct Following {
+pub struct CatalogTasks {
     tasks: [JoinHandle<()>; 2],
     restored: watch::Receiver<bool>,
     first: watch::Receiver<bool>,
     age: CatalogAge,
 }
 
-impl Following {
+impl CatalogTasks {
     /// Resolves once a saved catalog is served, or there is none: within seconds, without the hub.
     pub async fn restored(&mut self) {
         // An error means that the task is gone.
@@ -69,7 +69,7 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for CatalogTasks {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -86,7 +86,7 @@ pub fn follow(
     blobs: Blobs,
     folder: Option<PathBuf>,
     on_change: impl Fn(&Snapshot) + Send + Sync + 'static,
-) -> (Arc<LiveCatalog>, Following) {
+) -> (Arc<LiveCatalog>, CatalogTasks) {
     let settings = RuntimeSettings {
         name: SkillRef {
             namespace: runtime.namespace.clone(),
@@ -123,7 +123,7 @@ pub fn follow(
         tokio::spawn(follower.run(folder, restored_sender)),
         tokio::spawn(async move { serving.watch_age().await }),
     ];
-    let following = Following {
+    let following = CatalogTasks {
         tasks,
         restored,
         first,

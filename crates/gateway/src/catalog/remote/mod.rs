@@ -24,5 +24,5 @@ mod settings;
 
 pub use age::CatalogAge;
 pub use blobs::Blobs;
-pub use follow::{Following, follow};
+pub use follow::{CatalogTasks, follow};
 pub use one::{FetchError, fetch_skill};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Drive, DriveState, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY};
 use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind};
 use crate::fault::Fault;
-use crate::format::{Decoded, FramePart, dialect};
+use crate::format::{DecodedFrame, FramePart, dialect};
 use crate::frame::{SseDecoder, SseEvent};
 
 impl Drive {
@@ -186,7 +186,7 @@ impl Drive {
     }
 
     /// A 200 whose body is not an answer of the format.
-    pub(super) fn pass_strange_body(&mut self, frame: &Decoded, out: &mut Vec<DriveAction>) {
+    pub(super) fn pass_strange_body(&mut self, frame: &DecodedFrame, out: &mut Vec<DriveAction>) {
         self.remember_broken(out);
         out.push(DriveAction::ClientHead(ClientHead {
             status: 200,

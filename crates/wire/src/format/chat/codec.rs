@@ -14,12 +14,12 @@ use self::kept::KeptAnswer;
 use self::turn::{CallParts, ChatTurn};
 use super::layout::{ChatLayout, PartSource, blank};
 use crate::drive::{CallResult, GeneratedFile};
-use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, FramePart, Garbage, UnitKind};
+use crate::format::{self, CallSoFar, Codec, CodecOptions, DecodedFrame, Ending, FramePart, Garbage, UnitKind};
 use crate::frame::SseEvent;
 use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 use crate::stored::StoredView;
-use crate::turn::Gathered;
+use crate::turn::DeltaValue;
 use crate::usage::UsageSum;
 
 /// Unit number of the answer text; calls are numbered from 1.
@@ -60,7 +60,7 @@ impl ChatCodec {
     /// Takes a whole call of a body. Returns its number in the turn, from 0.
     fn take_call(&mut self, raw: &[u8], element: Span) -> (usize, FramePart) {
         let number = self.turn.calls.len();
-        let mut call = Gathered::default();
+        let mut call = DeltaValue::default();
         call.merge(raw, element);
         self.turn.calls.push(CallParts::whole(number, call));
         let part = FramePart::Unit {
@@ -73,8 +73,8 @@ impl ChatCodec {
     /// Takes the whole text of a body. Content that is no string stays as written.
     fn take_text(&mut self, raw: &[u8], content: Span) -> FramePart {
         let text = match json::kind(raw, content) {
-            Some(ValueKind::String) => Gathered::new(raw, content),
-            _ => Gathered::Raw(content.of(raw).to_vec()),
+            Some(ValueKind::String) => DeltaValue::new(raw, content),
+            _ => DeltaValue::Raw(content.of(raw).to_vec()),
         };
         self.turn.message.set("content", text);
         FramePart::Unit {
@@ -190,10 +190,10 @@ impl Codec for ChatCodec {
         self.turn = ChatTurn::default();
     }
 
-    fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage> {
+    fn frame(&mut self, event: SseEvent) -> Result<DecodedFrame, Garbage> {
         let raw = event.data;
         if raw.trim_ascii() == b"[DONE]" {
-            return Ok(Decoded {
+            return Ok(DecodedFrame {
                 raw,
                 parts: vec![FramePart::End],
                 layout: format::Layout::None,
@@ -206,7 +206,7 @@ impl Codec for ChatCodec {
             .is_some_and(|span| !json::is_null(&raw, span))
         {
             layout.push(&mut parts, FramePart::Error, PartSource::Whole);
-            return Ok(Decoded {
+            return Ok(DecodedFrame {
                 raw,
                 parts,
                 layout: format::Layout::Chat(Box::new(layout)),
@@ -232,7 +232,7 @@ impl Codec for ChatCodec {
         if parts.is_empty() {
             layout.push(&mut parts, FramePart::Other, PartSource::Whole);
         }
-        let frame = Decoded {
+        let frame = DecodedFrame {
             raw,
             parts,
             layout: format::Layout::Chat(Box::new(layout)),
@@ -246,13 +246,13 @@ impl Codec for ChatCodec {
         Ok(frame)
     }
 
-    fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
+    fn body(&mut self, body: Bytes) -> Result<DecodedFrame, Garbage> {
         let raw = body;
         let mut layout = ChatLayout::read(&raw, "message")?;
         let mut parts = Vec::with_capacity(8);
         let Some(choice) = layout.choice.clone() else {
             layout.push(&mut parts, FramePart::Error, PartSource::Whole);
-            return Ok(Decoded {
+            return Ok(DecodedFrame {
                 raw,
                 parts,
                 layout: format::Layout::Chat(Box::new(layout)),
@@ -284,7 +284,7 @@ impl Codec for ChatCodec {
         let reason = layout.reason(&raw).is_none_or(|reason| runnable(&reason));
         layout.push(&mut parts, FramePart::Stop { runnable: reason }, PartSource::Hidden);
         layout.push(&mut parts, FramePart::End, PartSource::Hidden);
-        let frame = Decoded {
+        let frame = DecodedFrame {
             raw,
             parts,
             layout: format::Layout::Chat(Box::new(layout)),
@@ -309,7 +309,7 @@ impl Codec for ChatCodec {
         call.map(CallParts::arguments).unwrap_or_default()
     }
 
-    fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
+    fn show(&mut self, frame: &DecodedFrame, shown: &[bool], out: &mut Vec<u8>) {
         let format::Layout::Chat(layout) = &frame.layout else {
             return;
         };
@@ -327,7 +327,7 @@ impl Codec for ChatCodec {
         }
     }
 
-    fn show_text(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+    fn show_text(&mut self, frames: &[(DecodedFrame, Vec<bool>)], out: &mut Vec<u8>) {
         if self.turn.body.is_none() {
             return self.show_joined(frames, out);
         }
@@ -341,7 +341,7 @@ impl Codec for ChatCodec {
     fn show_results(&mut self, _: &[CallResult], _: &mut Vec<u8>) {}
 
     fn turn(&self) -> Vec<Bytes> {
-        if let Some(Decoded {
+        if let Some(DecodedFrame {
             raw,
             layout: format::Layout::Chat(layout),
             ..
@@ -356,7 +356,7 @@ impl Codec for ChatCodec {
             let gathered = if choice.at_root {
                 self.turn.message.clone()
             } else {
-                Gathered::new(raw, message)
+                DeltaValue::new(raw, message)
             };
             return vec![Bytes::from(self.message(&gathered, |_| true))];
         }
@@ -376,14 +376,14 @@ impl Codec for ChatCodec {
     }
 
     fn visible(&self) -> Vec<Bytes> {
-        let mut message = Gathered::default();
+        let mut message = DeltaValue::default();
         let text = self.joined_text();
         message.set(
             "content",
             if text.is_empty() {
-                Gathered::Raw(b"null".to_vec())
+                DeltaValue::Raw(b"null".to_vec())
             } else {
-                Gathered::Text(text)
+                DeltaValue::Text(text)
             },
         );
         vec![Bytes::from(self.message(&message, |call| call.shown.is_some()))]
@@ -413,16 +413,16 @@ impl Codec for ChatCodec {
 
 impl ChatCodec {
     /// An assistant message with the calls that `keep` names.
-    fn message(&self, gathered: &Gathered, keep: impl Fn(&CallParts) -> bool) -> Vec<u8> {
-        let mut message = Gathered::default();
-        message.set("role", Gathered::Text(b"assistant".to_vec()));
-        message.set("content", Gathered::Raw(b"null".to_vec()));
-        if let Gathered::Object(members) = gathered {
+    fn message(&self, gathered: &DeltaValue, keep: impl Fn(&CallParts) -> bool) -> Vec<u8> {
+        let mut message = DeltaValue::default();
+        message.set("role", DeltaValue::Text(b"assistant".to_vec()));
+        message.set("content", DeltaValue::Raw(b"null".to_vec()));
+        if let DeltaValue::Object(members) = gathered {
             for (key, value) in members {
                 message.set(&String::from_utf8_lossy(key), value.clone());
             }
         }
-        let calls: Vec<(u64, Gathered)> = self
+        let calls: Vec<(u64, DeltaValue)> = self
             .turn
             .calls
             .iter()
@@ -430,7 +430,7 @@ impl ChatCodec {
             .map(|call| (0, call.standard()))
             .collect();
         if !calls.is_empty() {
-            message.set("tool_calls", Gathered::List(calls));
+            message.set("tool_calls", DeltaValue::List(calls));
         }
         let mut out = Vec::new();
         message.write(&mut out);

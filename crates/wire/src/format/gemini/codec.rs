@@ -10,7 +10,7 @@ use super::partial::Assembler;
 use super::run::ShownRuns;
 use super::unit::{GeminiCall, GeminiUnit};
 use crate::drive::{CallResult, GeneratedFile};
-use crate::format::{CallSoFar, Codec, Decoded, Ending, FramePart, Garbage, Layout, UnitKind};
+use crate::format::{CallSoFar, Codec, DecodedFrame, Ending, FramePart, Garbage, Layout, UnitKind};
 use crate::frame::{SseEvent, push_data_crlf};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::usage::UsageSum;
@@ -55,13 +55,13 @@ impl GeminiCodec {
         }
     }
 
-    fn read(&mut self, raw: Bytes) -> Result<Decoded, Garbage> {
+    fn read(&mut self, raw: Bytes) -> Result<DecodedFrame, Garbage> {
         let document = json::document(&raw).map_err(|error| Garbage(error.to_string()))?;
         if json::kind(&raw, document) != Some(ValueKind::Object) {
             return Err(Garbage("a response must be an object".to_owned()));
         }
         if json::get(&raw, document, "error").is_some() {
-            return Ok(Decoded {
+            return Ok(DecodedFrame {
                 raw,
                 parts: vec![FramePart::Error],
                 layout: Layout::None,
@@ -104,7 +104,7 @@ impl GeminiCodec {
             // Nothing but citations, usage or what is not known here.
             parts.push(FramePart::Other);
         }
-        Ok(Decoded {
+        Ok(DecodedFrame {
             raw,
             parts,
             layout: Layout::None,
@@ -280,12 +280,12 @@ impl Codec for GeminiCodec {
         self.end = Bytes::new();
     }
 
-    fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage> {
+    fn frame(&mut self, event: SseEvent) -> Result<DecodedFrame, Garbage> {
         self.streaming = true;
         self.read(event.data)
     }
 
-    fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
+    fn body(&mut self, body: Bytes) -> Result<DecodedFrame, Garbage> {
         let mut frame = self.read(body)?;
         self.end = frame.raw.clone();
         if !frame
@@ -314,7 +314,7 @@ impl Codec for GeminiCodec {
             .unwrap_or_default()
     }
 
-    fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
+    fn show(&mut self, frame: &DecodedFrame, shown: &[bool], out: &mut Vec<u8>) {
         let mut parts = Vec::new();
         let mut other = false;
         for (part, shown) in frame.parts.iter().zip(shown) {

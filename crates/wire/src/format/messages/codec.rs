@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::block::ContentBlock;
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::run_ids::RunIds;
-use crate::format::{self, CallSoFar, Codec, CodecOptions, Decoded, Ending, FramePart, Garbage, UnitKind};
+use crate::format::{self, CallSoFar, Codec, CodecOptions, DecodedFrame, Ending, FramePart, Garbage, UnitKind};
 use crate::frame::{SseEvent, push_event};
 use crate::json::{self, Edits, Member, Span, ValueKind};
 use crate::usage::UsageSum;
@@ -240,7 +240,7 @@ impl Codec for MessagesCodec {
         self.rounds += 1;
     }
 
-    fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage> {
+    fn frame(&mut self, event: SseEvent) -> Result<DecodedFrame, Garbage> {
         let raw = event.data;
         let top = json::object(&raw).map_err(|error| Garbage(error.to_string()))?;
         let written = json::member(&raw, &top, "type").map(|member| member.value);
@@ -253,19 +253,19 @@ impl Codec for MessagesCodec {
             ..MessagesLayout::default()
         };
         let parts = self.event(&raw, &top, &kind, &mut layout)?;
-        Ok(Decoded {
+        Ok(DecodedFrame {
             raw,
             parts,
             layout: format::Layout::Messages(layout),
         })
     }
 
-    fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
+    fn body(&mut self, body: Bytes) -> Result<DecodedFrame, Garbage> {
         let top = json::object(&body).map_err(|error| Garbage(error.to_string()))?;
         let value = |key| json::member(&body, &top, key).map(|member| member.value);
         let layout = format::Layout::Messages(MessagesLayout::default());
         let Some(content) = value("content").and_then(|span| json::elements(&body, span).ok()) else {
-            return Ok(Decoded {
+            return Ok(DecodedFrame {
                 raw: body,
                 parts: vec![FramePart::Error],
                 layout,
@@ -291,7 +291,7 @@ impl Codec for MessagesCodec {
             FramePart::End,
         ]);
         self.turn.body = Some(body.clone());
-        Ok(Decoded {
+        Ok(DecodedFrame {
             raw: body,
             parts,
             layout,
@@ -312,7 +312,7 @@ impl Codec for MessagesCodec {
         block.map(ContentBlock::arguments).unwrap_or_default()
     }
 
-    fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
+    fn show(&mut self, frame: &DecodedFrame, shown: &[bool], out: &mut Vec<u8>) {
         if self.turn.body.is_some() {
             for (part, shown) in frame.parts.iter().zip(shown) {
                 if let FramePart::Unit { id, .. } = part
@@ -329,14 +329,14 @@ impl Codec for MessagesCodec {
         self.write_event(&frame.raw, layout, Edits::new(), out);
     }
 
-    fn show_text(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+    fn show_text(&mut self, frames: &[(DecodedFrame, Vec<bool>)], out: &mut Vec<u8>) {
         if self.turn.body.is_some() {
             for (frame, shown) in frames {
                 self.show(frame, shown, out);
             }
             return;
         }
-        let piece = |frame: &Decoded| text_piece(&frame.raw);
+        let piece = |frame: &DecodedFrame| text_piece(&frame.raw);
         let mut whole = Some(
             frames
                 .iter()

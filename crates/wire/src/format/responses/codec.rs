@@ -16,7 +16,7 @@ use super::shell;
 use super::snapshot::{RequestEcho, ResponseIdentity};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::run_ids::RunIds;
-use crate::format::{CallSoFar, Codec, Decoded, Ending, FramePart, Garbage, Layout, UnitKind};
+use crate::format::{CallSoFar, Codec, DecodedFrame, Ending, FramePart, Garbage, Layout, UnitKind};
 use crate::frame::{SseEvent, push_event};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::seen::OWN_CALL;
@@ -202,20 +202,20 @@ impl Codec for ResponsesCodec {
         self.gathered = 0;
     }
 
-    fn frame(&mut self, event: SseEvent) -> Result<Decoded, Garbage> {
+    fn frame(&mut self, event: SseEvent) -> Result<DecodedFrame, Garbage> {
         self.streaming = true;
         let raw = event.data;
         let document = json::document(&raw).map_err(|error| Garbage(error.to_string()))?;
         let kind = json::get_text(&raw, document, "type").unwrap_or_default().into_owned();
         let parts = self.event_parts(&raw, document, &kind)?;
-        Ok(Decoded {
+        Ok(DecodedFrame {
             raw,
             parts,
             layout: Layout::None,
         })
     }
 
-    fn body(&mut self, body: Bytes) -> Result<Decoded, Garbage> {
+    fn body(&mut self, body: Bytes) -> Result<DecodedFrame, Garbage> {
         let document = json::document(&body).map_err(|error| Garbage(error.to_string()))?;
         if json::kind(&body, document) != Some(ValueKind::Object) {
             return Err(Garbage("a response must be an object".to_owned()));
@@ -235,7 +235,7 @@ impl Codec for ResponsesCodec {
             self.items.push(item);
         }
         self.end_of(&body, document, &mut parts);
-        Ok(Decoded {
+        Ok(DecodedFrame {
             raw: body,
             parts,
             layout: Layout::None,
@@ -259,7 +259,7 @@ impl Codec for ResponsesCodec {
         self.item(unit).map(|item| item.arguments.clone()).unwrap_or_default()
     }
 
-    fn show(&mut self, frame: &Decoded, shown: &[bool], out: &mut Vec<u8>) {
+    fn show(&mut self, frame: &DecodedFrame, shown: &[bool], out: &mut Vec<u8>) {
         let src = &frame.raw;
         let document = Span::new(0, src.len());
         let mut edits = Edits::new();

@@ -2,23 +2,23 @@
 
 use std::borrow::Cow;
 
-use crate::format::{Decoded, Garbage, splice};
+use crate::format::{DecodedFrame, Garbage, splice};
 use crate::json::{self, Span};
-use crate::turn::Gathered;
+use crate::turn::DeltaValue;
 
 /// The running turn, as far as it has come.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
 pub(super) struct ChatTurn {
     pub(super) started: bool,
-    pub(super) message: Gathered,
+    pub(super) message: DeltaValue,
     pub(super) calls: Vec<CallParts>,
     pub(super) text_open: bool,
     pub(super) text_shown: bool,
     pub(super) stopped: bool,
-    pub(super) stop: Option<Decoded>,
-    pub(super) usage: Option<Decoded>,
-    pub(super) body: Option<Decoded>,
+    pub(super) stop: Option<DecodedFrame>,
+    pub(super) usage: Option<DecodedFrame>,
+    pub(super) body: Option<DecodedFrame>,
     pub(super) gathered: usize,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct CallParts {
     /// Replaces an id that the server left out.
     made_up: String,
     pub(super) name: String,
-    pub(super) object: Gathered,
+    pub(super) object: DeltaValue,
     pub(super) arguments_begun: bool,
     /// Its index in what the client sees.
     pub(super) shown: Option<u64>,
@@ -39,8 +39,8 @@ impl ChatTurn {
     /// The turn's text, as written in JSON.
     pub(super) fn text(&self) -> Cow<'_, [u8]> {
         match self.message.get("content") {
-            Some(Gathered::Text(text)) => Cow::Borrowed(text),
-            Some(Gathered::Raw(raw)) => {
+            Some(DeltaValue::Text(text)) => Cow::Borrowed(text),
+            Some(DeltaValue::Raw(raw)) => {
                 let mut escaped = Vec::new();
                 json::push_escaped(&mut escaped, &splice::content_text(raw, Span::new(0, raw.len())));
                 Cow::Owned(escaped)
@@ -92,7 +92,7 @@ impl ChatTurn {
             let begun = inner
                 .get("arguments")
                 .or_else(|| inner.get("input"))
-                .is_some_and(|begun| !matches!(begun, Gathered::Text(text) if text.is_empty()));
+                .is_some_and(|begun| !matches!(begun, DeltaValue::Text(text) if text.is_empty()));
             call.arguments_begun |= begun;
             if let Some(name) = name {
                 call.name = name;
@@ -114,8 +114,8 @@ impl ChatTurn {
 }
 
 impl CallParts {
-    pub(super) fn whole(number: usize, object: Gathered) -> Self {
-        let text = |value: Option<&Gathered>| {
+    pub(super) fn whole(number: usize, object: DeltaValue) -> Self {
+        let text = |value: Option<&DeltaValue>| {
             value
                 .map(|value| json::unescape(value.text()).into_owned())
                 .unwrap_or_default()
@@ -138,14 +138,14 @@ impl CallParts {
     }
 
     /// The object that has name and arguments.
-    fn inner(&self) -> Option<&Gathered> {
+    fn inner(&self) -> Option<&DeltaValue> {
         inner_of(&self.object)
     }
 
     /// The arguments as JSON text, however they were written.
     pub(super) fn arguments(&self) -> String {
         match self.inner().and_then(|inner| inner.get("arguments")) {
-            Some(Gathered::Text(text)) => json::unescape(text).into_owned(),
+            Some(DeltaValue::Text(text)) => json::unescape(text).into_owned(),
             Some(other) => json_of(other),
             None => String::new(),
         }
@@ -154,14 +154,14 @@ impl CallParts {
     /// Whether the call has the format's own shape.
     pub(super) fn is_standard(&self) -> bool {
         let shaped = match self.object.get("function") {
-            Some(inner) => matches!(inner.get("arguments"), None | Some(Gathered::Text(_))),
+            Some(inner) => matches!(inner.get("arguments"), None | Some(DeltaValue::Text(_))),
             None => self.object.get("name").is_none(),
         };
         shaped && !self.id.is_empty()
     }
 
     /// The call in the format's own shape, which every server takes back: name and arguments below `function`, the latter as text.
-    pub(super) fn standard(&self) -> Gathered {
+    pub(super) fn standard(&self) -> DeltaValue {
         if self.is_standard() {
             return self.object.clone();
         }
@@ -169,26 +169,26 @@ impl CallParts {
         json::push_escaped(&mut arguments, &self.arguments());
         let mut name = Vec::new();
         json::push_escaped(&mut name, &self.name);
-        let mut function = Gathered::default();
-        function.set("name", Gathered::Text(name));
-        function.set("arguments", Gathered::Text(arguments));
+        let mut function = DeltaValue::default();
+        function.set("name", DeltaValue::Text(name));
+        function.set("arguments", DeltaValue::Text(arguments));
         let mut id = Vec::new();
         json::push_escaped(&mut id, self.id());
         if self.object.get("custom").is_some() {
             let mut call = self.object.clone();
-            call.set("id", Gathered::Text(id));
+            call.set("id", DeltaValue::Text(id));
             return call;
         }
-        let mut call = Gathered::default();
-        call.set("id", Gathered::Text(id));
-        if let Gathered::Object(members) = &self.object {
+        let mut call = DeltaValue::default();
+        call.set("id", DeltaValue::Text(id));
+        if let DeltaValue::Object(members) = &self.object {
             for (key, value) in members {
                 if !matches!(key.as_slice(), b"id" | b"name" | b"arguments" | b"function") {
                     call.set(&String::from_utf8_lossy(key), value.clone());
                 }
             }
         }
-        call.set("type", Gathered::Text(b"function".to_vec()));
+        call.set("type", DeltaValue::Text(b"function".to_vec()));
         call.set("function", function);
         call
     }
@@ -199,14 +199,14 @@ fn made_up(number: usize) -> String {
 }
 
 /// Where a call has its name and arguments: below `function` or `custom`, or, from servers that write calls flat, beside the id.
-fn inner_of(object: &Gathered) -> Option<&Gathered> {
+fn inner_of(object: &DeltaValue) -> Option<&DeltaValue> {
     object
         .get("function")
         .or_else(|| object.get("custom"))
         .or_else(|| object.get("name").map(|_| object))
 }
 
-fn json_of(value: &Gathered) -> String {
+fn json_of(value: &DeltaValue) -> String {
     let mut text = Vec::new();
     value.write(&mut text);
     String::from_utf8_lossy(&text).into_owned()

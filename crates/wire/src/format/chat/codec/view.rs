@@ -4,10 +4,10 @@ use super::ChatCodec;
 use super::kept::KeptAnswer;
 use super::turn::ChatTurn;
 use crate::format::chat::layout::Choice;
-use crate::format::{self, Decoded, Ending};
+use crate::format::{self, DecodedFrame, Ending};
 use crate::json;
 use crate::stored::{FINISH, MESSAGE, StoredView};
-use crate::turn::Gathered;
+use crate::turn::DeltaValue;
 
 impl ChatCodec {
     pub(super) fn view(&self, kept: &KeptAnswer, ending: Option<Ending>) -> StoredView {
@@ -49,10 +49,10 @@ impl ChatCodec {
     fn shown_message(&self) -> Vec<u8> {
         let mut message = match self.turn.body.as_ref().and_then(message_of) {
             Some((raw, choice)) => {
-                let mut own = Gathered::default();
+                let mut own = DeltaValue::default();
                 let members = choice.members.iter().map(|member| (member.key.of(raw), member.value));
                 for (key, value) in members.filter(|(key, _)| *key != b"tool_calls") {
-                    own.set(&String::from_utf8_lossy(key), Gathered::new(raw, value));
+                    own.set(&String::from_utf8_lossy(key), DeltaValue::new(raw, value));
                 }
                 own
             }
@@ -60,9 +60,9 @@ impl ChatCodec {
         };
         let text = self.joined_text();
         let text = if text.is_empty() {
-            Gathered::Raw(b"null".to_vec())
+            DeltaValue::Raw(b"null".to_vec())
         } else {
-            Gathered::Text(text)
+            DeltaValue::Text(text)
         };
         message.set("content", text);
         self.message(&message, |call| call.shown.is_some())
@@ -81,7 +81,7 @@ impl ChatTurn {
 }
 
 /// The message of a body that has one in its choices.
-fn message_of(body: &Decoded) -> Option<(&[u8], &Choice)> {
+fn message_of(body: &DecodedFrame) -> Option<(&[u8], &Choice)> {
     let format::Layout::Chat(layout) = &body.layout else {
         return None;
     };

@@ -3,12 +3,12 @@
 use super::ChatCodec;
 use crate::drive::GeneratedFile;
 use crate::format::chat::layout::{Choice, blank};
-use crate::format::{self, Decoded, Ending, splice};
+use crate::format::{self, DecodedFrame, Ending, splice};
 use crate::json::{self, Edits, Span};
 
 impl ChatCodec {
     pub(super) fn finish_body(&mut self, ending: Ending, files: &[GeneratedFile], out: &mut Vec<u8>) {
-        let Some(Decoded {
+        let Some(DecodedFrame {
             raw,
             layout: format::Layout::Chat(layout),
             ..

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::ChatCodec;
 use crate::format::chat::layout::{ChatLayout, PartSource, blank};
-use crate::format::{self, Decoded, Ending};
+use crate::format::{self, DecodedFrame, Ending};
 use crate::frame::push_data;
 use crate::json::{self, Edits, Span};
 
@@ -101,7 +101,7 @@ impl ChatCodec {
     }
 
     /// The first chunk with the text of all: they hold nothing else that is shown.
-    pub(super) fn show_joined(&mut self, frames: &[(Decoded, Vec<bool>)], out: &mut Vec<u8>) {
+    pub(super) fn show_joined(&mut self, frames: &[(DecodedFrame, Vec<bool>)], out: &mut Vec<u8>) {
         let layouts = frames.iter().filter_map(|(frame, shown)| match &frame.layout {
             format::Layout::Chat(layout) => Some((&frame.raw, &**layout, shown)),
             _ => None,
@@ -193,7 +193,7 @@ impl ChatCodec {
             Ending::ClientCalls => Some("\"tool_calls\""),
             Ending::Limit => Some("\"length\""),
         };
-        if let Some(Decoded {
+        if let Some(DecodedFrame {
             raw,
             layout: format::Layout::Chat(layout),
             ..
@@ -235,7 +235,7 @@ impl ChatCodec {
     }
 
     pub(super) fn write_usage(&mut self, total: &[u8], out: &mut Vec<u8>) {
-        if let Some(Decoded {
+        if let Some(DecodedFrame {
             raw,
             layout: format::Layout::Chat(layout),
             ..
