@@ -1,6 +1,6 @@
-//! The requests of Jobs whose builders have not begun: a Job may be without its request. The call after the one that made the Job may
-//! have failed, the process may have ended between the two, and the request of a Job that somebody deleted is deleted after it,
-//! also under the next Job of that name.
+//! The requests of Jobs whose builders have not begun. A Job may have no request: it is created after the Job, so that call may have
+//! failed, or the process may have ended between the two calls. And the request of a Job that somebody deleted is garbage collected
+//! after it, also if the next Job of that name exists by then.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The thin part: reads the Secret, does what is due, writes Secret and ConfigMap.
+//! The calls to the API server: reads the Secret, does what [`super::state`] decides, writes Secret and ConfigMap.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

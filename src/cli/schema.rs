@@ -1,4 +1,4 @@
-//! The subcommand itself.
+//! `knack skill schema`: tool declarations from Python functions.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

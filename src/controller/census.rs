@@ -1,4 +1,4 @@
-//! How many objects fare how, for metrics: from the world in memory, no call to the API server.
+//! Counts of objects by state, for metrics: from the watched stores, without a call to the API server.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Errors at the edge.
+//! Errors of reconciles and of the process.
 
 use crate::api_call::CallError;
 

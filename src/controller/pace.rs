@@ -1,4 +1,4 @@
-//! When runtimes look again after a change, and which.
+//! Which runtimes are reconciled after a change, and when.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which runtimes have to look again after a change, so that one skill's change costs what it touches.
+//! Which runtimes a change affects: only these are reconciled, so the cost of one skill's change does not depend on all runtimes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The words in conditions.
+//! Reasons in conditions.
 
 use crate::selection::Selected;
 use crate::sources::Cause;

@@ -1,4 +1,4 @@
-//! Runs that programs ask for with a key of repeats (docs/registry.md#the-history-on-a-cluster): gateways of a cluster in front of
+//! Runs that programs ask for with an `idempotency-key` (docs/registry.md#the-history-on-a-cluster): gateways of a cluster in front of
 //! a real `knack registry`, which is killed meanwhile.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The words of activation.
+//! Activation modes, and their names in manifests.
 
 use knack_skill::model::ActivationMode;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! The words of risk.
+//! Risk levels, and their names in manifests.
 
 use knack_skill::risk::Risk;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! `kind: Skill`: what is wanted.
+//! `kind: Skill`: the object and its `spec`.
 
 #![expect(
     clippy::duplicated_attributes,

@@ -1,4 +1,4 @@
-//! The executor of a machine that cannot, or shall not, run code.
+//! The executor of a machine that cannot run code, or was told not to: it refuses every execution with the reason.
 
 use std::sync::Arc;
 

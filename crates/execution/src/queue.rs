@@ -1,9 +1,9 @@
 //! A bounded queue in front of a fixed number of places, shared fairly.
 //!
-//! A request gets capacity, waits, or is refused at once: work never piles up. Free capacity goes to the waiting sharer
-//! who holds the least, in turns among equals, and to that sharer's calls in order of arrival. When all seats are
-//! taken, the longest line gives up its last seat to a shorter line: a caller that floods the queue waits behind its
-//! own calls. A caller that disconnects while it waits leaves the queue.
+//! A request gets a place, waits, or is refused at once, so the queue is bounded. A free place goes to the waiting sharer
+//! that holds the fewest places, round-robin among equals, and to that sharer's calls in order of arrival. When the queue
+//! is full, a call of a sharer with fewer waiting calls replaces the last waiting call of the sharer with the most: a
+//! caller that floods the queue delays only its own calls. A caller that disconnects while it waits leaves the queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

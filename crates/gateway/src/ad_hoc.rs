@@ -1,4 +1,4 @@
-//! Runs that a program asks for (`POST /api/skills/executions`), on the way of a model's call.
+//! Runs that a program asks for (`POST /api/skills/executions`), on the same path as a model's call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Runs with a key of repeats on a cluster: the registry, which all replicas report to, is asked before one begins.
+//! Runs with an `idempotency-key` on a cluster: before a run begins, the gateway claims the key at the registry, to which all replicas report.
 
 use std::any::Any;
 use std::sync::Arc;

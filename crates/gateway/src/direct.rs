@@ -1,4 +1,4 @@
-//! One call of a tool that no model made: on the way of a model's call, with the same names, schemas, limits and sandbox.
+//! One call of a tool that no model made: on the same path as a model's call, with the same names, schemas, limits and sandbox.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

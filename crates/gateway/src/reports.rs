@@ -53,7 +53,7 @@ pub struct Reports {
 
 #[derive(Debug, Default)]
 struct PendingReports {
-    /// JSON of executions by id. Ids of a gateway sort by their time, except those of runs with a key of repeats.
+    /// JSON of executions by id. Ids of a gateway sort by their time, except those of runs with an `idempotency-key`.
     lines: BTreeMap<String, String>,
     bytes: usize,
 }

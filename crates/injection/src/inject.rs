@@ -1,4 +1,4 @@
-//! The function.
+//! Adds the sidecar to one pod.
 
 use std::sync::LazyLock;
 

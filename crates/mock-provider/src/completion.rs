@@ -11,7 +11,7 @@ use super::signature;
 
 /// Bytes per token in estimates, as everywhere in Knack.
 const BYTES_PER_TOKEN: usize = 4;
-/// Longest usable call id in bytes: some deployments refuse more than 40 (wire reference 0.7).
+/// Longest usable call id in bytes: some deployments refuse more than 40.
 #[cfg(test)]
 const MAX_CALL_ID_BYTES: usize = 40;
 

@@ -304,7 +304,7 @@ pub enum LineEnd {
     Cr,
 }
 
-/// Ways in which compatible Chat servers stream differently (wire reference 1.2 and 1.5).
+/// Ways in which compatible Chat servers stream differently.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(

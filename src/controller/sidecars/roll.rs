@@ -1,8 +1,8 @@
-//! Which workload is restarted next for the sake of an older sidecar in its pods. Pure.
+//! Decides which workload with an older sidecar in its pods is restarted next. Pure.
 //!
 //! A restart is what `kubectl rollout restart` does: an annotation of the pod template changes. Its value is the image that the
 //! restart was for, so a workload is restarted once for each image, also where the new pods have another one again (a webhook
-//! of the cluster that rewrites images, a delivery that is away).
+//! of the cluster that rewrites images, an injector that is not available).
 
 use knack_injection::names::DISABLED;
 

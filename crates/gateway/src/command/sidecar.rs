@@ -1,10 +1,11 @@
-//! The settings of a sidecar, which come from its environment alone, and in part from a ConfigMap of its namespace. A gateway that
-//! a person starts ends at one that it cannot read, and says why. A sidecar that ended would keep every new pod of the namespace
-//! from starting, so it warns and goes on without that setting.
+//! The settings of a sidecar. They come from its environment only, in part from a ConfigMap of its namespace. A gateway that a person
+//! starts exits at a setting that it cannot read, and says why. A sidecar that exited would keep every new pod of the namespace from
+//! starting, so it ignores the setting with a warning.
 //!
-//! That is right where a sidecar without the setting lets in, sends and trusts no more than with it: its certificate authorities come
-//! beside those of the system, and its keys, addresses and tools are further ones. It is not for who may come in, whom nobody means to be
-//! everybody: such a sidecar serves nobody ([`CLIENT_AUTH`]). Addresses of providers are in `providers.rs`.
+//! This is safe where a sidecar without the setting admits, sends and trusts no more than with it: certificate authorities are added to
+//! those of the system, and keys, addresses and tools are additional ones. It is not safe for the setting that says which clients are
+//! admitted, since a sidecar without it would admit everybody. A sidecar that cannot read that setting serves nobody ([`CLIENT_AUTH`]).
+//! Addresses of providers are in `providers.rs`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,7 +22,7 @@ const MARK: &str = "KNACK_DEFAULT_RUNTIME";
 const FIXED: [&str; 3] = ["listen", "metrics_listen", "default_runtime"];
 /// The flag that names a SkillRuntime.
 const RUNTIME: &str = "runtime";
-/// The flag that says who may come in, and its variable.
+/// The flag that says which clients are admitted, and its variable.
 const CLIENT_AUTH: (&str, &str) = ("client_auth", "KNACK_CLIENT_AUTH");
 /// A flag that only goes with another one, [`KEYS_FOLDER`].
 const WHOLE_ACCOUNT: &str = "provider_keys_whole_account";

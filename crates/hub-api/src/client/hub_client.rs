@@ -1,4 +1,4 @@
-//! The client itself.
+//! `HubClient`: requests to a hub, and their answers.
 
 use std::net::IpAddr;
 use std::sync::Arc;

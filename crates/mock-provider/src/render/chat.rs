@@ -1,4 +1,4 @@
-//! Chat Completions: body and chunks (wire reference 1.2, 1.4, 1.5).
+//! Chat Completions: body and chunks (docs/design/wire-formats.md#chat-completions).
 
 use serde_json::{Map, Value, json};
 

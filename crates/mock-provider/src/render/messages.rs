@@ -1,4 +1,4 @@
-//! Messages: body and events (wire reference 3.2, 3.4, 3.5).
+//! Messages: body and events (docs/design/wire-formats.md#anthropic-messages).
 
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use super::chat_tools::MAX_NAME_BYTES;
 use super::values::{first_double, is_given, is_tool_name, items, messages, role};
 use super::{Refusal, Rule, Subject};
 
-/// Longest call id in bytes that every known deployment takes (wire reference 0.7).
+/// Longest call id in bytes that every known deployment takes.
 const MAX_CALL_ID_BYTES: usize = 64;
 const ROLES: [&str; 6] = ["developer", "system", "user", "assistant", "tool", "function"];
 

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::values::{first_double, is_given, is_tool_name, tools};
 use super::{Refusal, Rule, Subject};
 
-/// Longest tool name in bytes (wire reference 0.7).
+/// Longest tool name in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 64;
-/// Most tools of a request (wire reference 0.7).
+/// Most tools of a request.
 const MAX_TOOLS: usize = 128;
-/// Longest description in characters (wire reference 0.7).
+/// Longest description in characters.
 const MAX_DESCRIPTION_CHARS: usize = 1024;
 
 pub(super) const RULES: &[Rule] = &[

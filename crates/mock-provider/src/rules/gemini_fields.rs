@@ -7,7 +7,7 @@ use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, items};
 use super::{Refusal, Rule, Subject};
 
-/// Longest function name in bytes (wire reference 0.7).
+/// Longest function name in bytes.
 const MAX_NAME_BYTES: usize = 128;
 /// The members of a request. Unknown ones are refused.
 const MEMBERS: [&str; 10] = [

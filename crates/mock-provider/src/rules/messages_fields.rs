@@ -11,7 +11,7 @@ const VERSIONS: [&str; 3] = ["2023-01-01", "2023-06-01", "2026-10-21"];
 pub(super) const NEW_VERSION: &str = "2026-10-21";
 /// Smallest thinking budget in tokens.
 const MIN_THINKING_BUDGET: u64 = 1024;
-/// Most skills of a container (wire reference 3.6).
+/// Most skills of a container.
 const MAX_CONTAINER_SKILLS: usize = 8;
 
 pub(super) const RULES: &[Rule] = &[

@@ -1,7 +1,7 @@
 //! The provider's refusals: one small function per rule, in one table per format.
 //!
 //! A rule reads values and answers with the refusal that a real provider gives (status, kind, text, place). The texts
-//! follow the wire reference; where providers differ, the stricter one is played.
+//! are those of the real APIs; where providers differ, the mock follows the stricter one.
 
 mod chat_fields;
 mod chat_messages;

@@ -6,7 +6,7 @@ use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, is_tool_name, items, tools};
 use super::{Refusal, Rule, Subject};
 
-/// Longest tool name in bytes (wire reference 0.7).
+/// Longest tool name in bytes.
 const MAX_NAME_BYTES: usize = 128;
 /// The members of a request. Unknown ones are refused.
 const MEMBERS: [&str; 32] = [

@@ -7,7 +7,7 @@ use super::super::signature;
 use super::values::{is_given, is_tool_name, items};
 use super::{Refusal, Rule, Subject};
 
-/// Longest call id in bytes (wire reference 0.7).
+/// Longest call id in bytes.
 const MAX_CALL_ID_BYTES: usize = 64;
 /// Item types by the prefix that their ids must have.
 const PREFIXES: [(&str, &str); 4] = [

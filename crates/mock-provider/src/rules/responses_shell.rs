@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::values::{is_given, items, tools};
 use super::{Refusal, Rule, Subject};
 
-/// Longest call id in bytes (wire reference 0.7).
+/// Longest call id in bytes.
 const MAX_CALL_ID_BYTES: usize = 64;
 
 pub(super) const RULES: &[Rule] = &[
