@@ -159,7 +159,7 @@ bench-peers: build ## Knack's gateway beside LiteLLM's proxy and Portkey's gatew
 	@tools/setup.sh peers
 	@tools/bench_peers.sh
 
-bench-cluster: build cluster-setup ## Budgets of the cluster half on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|few|skills|changes|locks)
+bench-cluster: build cluster-setup ## Budgets of the cluster part on a cluster of its own (root; ONLY=warm|burst|cold|sustained|writes|propagation|few|skills|changes|locks)
 	@ONLY=$(ONLY) tools/bench_cluster.sh
 
 sizes: build ## What the programs of a release are made of; writes docs/release.md

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The budgets of the cluster half, on a cluster of its own with etcd's fsync on; prints the budget lines and writes them to
+# The budgets of the cluster part, on a cluster of its own with etcd's fsync on; prints the budget lines and writes them to
 # docs/benchmarks.md. ONLY=warm|burst|cold|sustained|writes|propagation|few|skills|changes|locks: one part, and the page stays.
 # KEEP=1 leaves the cluster up, for the next part.
 set -euo pipefail

@@ -95,7 +95,7 @@ impl Bare {
         self.until(&job, |seen| seen.has_ended).await;
     }
 
-    /// A Job that is attached to as early as it goes: from before its creation to its answer.
+    /// A Job that is attached to as early as possible: from before its creation to its answer.
     pub(crate) async fn cold(&self, ttl_seconds: u32) -> Duration {
         let begun = Instant::now();
         // The code goes ahead: it waits in the pod for the interpreter.

@@ -1,4 +1,4 @@
-//! Budgets of the cluster half, each against a floor of the same run, on the real cluster of the tests with etcd's fsync on.
+//! Budgets of the cluster, each against a floor of the same run, on the real cluster of the tests with etcd's fsync on.
 //!
 //! Knack is what users get: the chart, with images of the release build. The floors are what a person would write without
 //! it: bare Jobs with the same image, resources and time to live, driven by this process. Floor and Knack take turns, so
