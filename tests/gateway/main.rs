@@ -53,6 +53,7 @@ mod shown_runs;
 mod skip;
 mod stored;
 mod stored_chat;
+mod stored_runs;
 mod support;
 mod talk;
 #[path = "../support/tls.rs"]

@@ -35,9 +35,9 @@ turns:
 "#;
 
 /// A client that keeps its responses at the provider.
-struct Keeping<'a> {
-    knack: &'a Running,
-    stream: bool,
+pub(crate) struct Keeping<'a> {
+    pub(crate) knack: &'a Running,
+    pub(crate) stream: bool,
 }
 
 impl Keeping<'_> {
@@ -50,7 +50,7 @@ impl Keeping<'_> {
     }
 
     /// The whole response as the client was shown it.
-    async fn ask(&self, more: Value) -> Value {
+    pub(crate) async fn ask(&self, more: Value) -> Value {
         let mut body = self.base();
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let talk = Talk::new((Format::Responses, self.stream));
@@ -63,17 +63,22 @@ impl Keeping<'_> {
         }
     }
 
-    async fn get(&self, id: &Value, behind: &str) -> (u16, String) {
+    pub(crate) async fn get(&self, id: &Value, behind: &str) -> (u16, String) {
         let url = format!("{}/v1/responses/{}{behind}", self.knack.url, id.as_str().unwrap());
         let answer = self.knack.send(client().get(url).bearer_auth("key-a")).await;
         (answer.status, answer.text)
     }
 
-    /// All input items, read in pages of this size.
+    /// All input items, the oldest first, read in pages of this size.
     async fn items(&self, id: &Value, limit: usize) -> Vec<Value> {
+        self.listed(id, "asc", limit).await
+    }
+
+    /// All input items in this order.
+    pub(crate) async fn listed(&self, id: &Value, order: &str, limit: usize) -> Vec<Value> {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
-            let query = format!("/input_items?order=asc&limit={limit}{after}");
+            let query = format!("/input_items?order={order}&limit={limit}{after}");
             let (status, text) = self.get(id, &query).await;
             assert_eq!(status, 200, "{text}");
             no_internals(&text);
@@ -125,7 +130,7 @@ impl Keeping<'_> {
 }
 
 /// What an input item says.
-fn said(item: &Value) -> String {
+pub(crate) fn said(item: &Value) -> String {
     match &item["content"] {
         Value::String(text) => text.clone(),
         Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),

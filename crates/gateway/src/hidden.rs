@@ -10,7 +10,7 @@ use knack_wire::history::{
     self, Caller, Chain, Expansion, FileNote, Hit, InjectionMode, Lookup, RecordKeys, ResultTexts, RunText, SeenRun,
     TurnRecord,
 };
-use knack_wire::{Format, HiddenTurns, Request, StoredView};
+use knack_wire::{Format, HiddenTurns, Request, SentRun, StoredView};
 use tokio::time::Instant;
 
 use super::file_url::file_url;
@@ -40,6 +40,8 @@ pub struct HiddenTurnLookup {
     pub chain: Option<Chain>,
     /// What the earlier answers hide of what the provider keeps.
     pub earlier: StoredView,
+    /// Runs that the client sent as items, which go upstream as calls and results.
+    pub runs: Vec<SentRun>,
 }
 
 /// A file of an earlier turn, staged again.
@@ -129,7 +131,8 @@ impl HiddenTurnLookup {
             InjectionMode::Off
         };
         let mut words = Texts { hidden: self, gateway };
-        let expansion = history::expand(request, &scan, &hits, (mode, self.runs_here), &mut words);
+        let mut expansion = history::expand(request, &scan, &hits, (mode, self.runs_here), &mut words);
+        self.runs = std::mem::take(&mut expansion.runs);
         let files = self.kept_files(gateway, &expansion.files).await;
         (expansion, files)
     }
@@ -186,13 +189,14 @@ impl HiddenTurnLookup {
         let records = history::seal(request.format(), &answer, notes.collect(), &mut |reference| {
             self.render(reference)
         });
-        if let (Some(key), Some(record)) = (id, records.id) {
+        if let (Some(key), Some(mut record)) = (id, records.id) {
             // Only Chat has a list of what the provider keeps.
             if request.format() == Format::Chat
                 && let Some((rounds, note)) = history::round_note(&self.caller, &answer.response_id, &record)
             {
                 self.keep(gateway, opening, rounds, note);
             }
+            record.list_runs(&self.runs);
             self.keep(gateway, opening, vec![key], record);
         }
         if turn.is_empty() {

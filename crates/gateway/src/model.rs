@@ -167,6 +167,7 @@ fn hidden(
         runs_here: code_tools::runs_here(&gateway.sandbox_code_tools, format),
         chain: None,
         earlier: knack_wire::StoredView::default(),
+        runs: Vec::new(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! came: the provider has a response of that id, the loop's first round.
 
 mod chat;
+mod items;
 mod place;
 
 use std::collections::HashMap;
@@ -204,29 +205,6 @@ impl Stored {
         String::from_utf8_lossy(body)
             .replace(self.state(), &self.place.id)
             .into_bytes()
-    }
-
-    /// A page of what the client sent.
-    async fn items(&self, request: Request) -> Response {
-        let (parts, body) = match self.asking.pass_whole(request, Format::Responses).await {
-            Ok(answer) => answer,
-            Err(other) => return other,
-        };
-        let Some(page) = self.view().page(&body, usize::MAX) else {
-            return Response::from_parts(parts, Body::from(body));
-        };
-        let Some(page) = page_with_own(page, |after| async move { self.page(&after).await }).await else {
-            let text = "The provider did not give the next items of the response.";
-            return fault(&Fault::new(502, text), Format::Responses);
-        };
-        Response::from_parts(parts, Body::from(page.body))
-    }
-
-    /// The page behind an item.
-    async fn page(&self, after: &str) -> Option<ItemPage> {
-        let path = self.place.with(&self.place.id, &self.place.query.page_after(after)?)?;
-        let body = self.asking.get(&path, MAX_BODY).await?;
-        self.view().page(&body, self.place.query.limit())
     }
 
     /// Deletes the whole answer, and then the rounds that only the provider knows of. A client that left in between, or waited

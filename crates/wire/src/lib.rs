@@ -23,4 +23,4 @@ pub use drive::{CallOutcome, Drive, DriveAction, DriveInput, DriveSettings, Driv
 pub use fault::Fault;
 pub use request::{Injection, Request, Tool, View};
 pub use route::{CallKind, Format, ModelRoute, Route, route};
-pub use stored::{ItemPage, StoredView};
+pub use stored::{ItemPage, ItemsAsked, SentRun, StoredView};

@@ -5,6 +5,7 @@
 //! terms.
 
 mod chat;
+mod items;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,6 +16,8 @@ use crate::seen::OWN_CALL;
 
 pub(crate) use chat::{FINISH, MESSAGE};
 pub use chat::{ListedCompletion, MessageChange, SentMessages, completions_page, list, list_elements, list_ids};
+pub(crate) use items::SentRuns;
+pub use items::{ItemsAsked, SentRun};
 
 /// Most bytes of the members of a view: what an application sends as its instructions and tools, and a long answer, fit.
 /// It is half of a record, whose ids and open results must have room beside it.
@@ -40,6 +43,10 @@ pub struct StoredView {
     /// Where the messages of round 1 are not the client's (Chat). Views of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<SentMessages>,
+    /// Runs that the client sent with its request, in order: what is listed in place of the calls and results that they went
+    /// upstream as (Responses).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<SentRun>,
     /// This is the note of rounds that the client was not shown: the id of the answer that they are parts of (Chat).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub part_of: String,
@@ -63,6 +70,7 @@ impl StoredView {
             crowded: false,
             rounds: Vec::new(),
             messages: None,
+            runs: Vec::new(),
             part_of: String::new(),
         }
     }
@@ -88,7 +96,8 @@ impl StoredView {
     /// Bytes that it takes.
     pub fn size(&self) -> usize {
         let ids = self.hidden.iter().chain(&self.rounds).chain([&self.part_of]);
-        self.members_size() + ids.map(|id| size_of::<String>() + id.len()).sum::<usize>()
+        let ids: usize = ids.map(|id| size_of::<String>() + id.len()).sum();
+        self.members_size() + self.runs_size() + ids
     }
 
     fn members_size(&self) -> usize {
@@ -162,21 +171,10 @@ impl StoredView {
         edits
     }
 
-    /// A page of input items without those that are not the client's, and at most `most` of them; `None`: it is no list.
-    pub fn page(&self, body: &[u8], most: usize) -> Option<ItemPage> {
-        let (top, items) = listed(body)?;
-        let gone: HashSet<usize> = self.hidden_of(body, &items).into_iter().collect();
-        let own = (0..items.len()).filter(|at| !gone.contains(at));
-        let mut kept: Vec<Span> = own.map(|at| items[at]).collect();
-        let is_cut = kept.len() > most;
-        kept.truncate(most);
-        let kept: Vec<Vec<u8>> = kept.iter().map(|item| item.of(body).to_vec()).collect();
-        Some(list_of(body, top, &items, &kept, is_cut))
-    }
-
     /// Places of the items that are not the client's.
     fn hidden_of(&self, src: &[u8], items: &[Span]) -> Vec<usize> {
         let hidden: HashSet<&str> = self.hidden.iter().map(String::as_str).collect();
+        let runs: HashSet<&str> = self.runs.iter().map(|run| &*run.call_id).collect();
         let is_hidden = |item: Span| {
             let text = |key| json::get_text(src, item, key).unwrap_or_default();
             let (kind, call_id) = (text("type"), text("call_id"));
@@ -184,7 +182,7 @@ impl StoredView {
             let is_call = matches!(&*kind, "function_call" | "function_call_output");
             hidden.contains(&*call_id)
                 || hidden.contains(&*text("id"))
-                || (is_call && call_id.starts_with(OWN_CALL))
+                || (is_call && (call_id.starts_with(OWN_CALL) || runs.contains(&*call_id)))
                 || (self.crowded && (is_call || kind == "reasoning"))
         };
         (0..items.len()).filter(|at| is_hidden(items[*at])).collect()
@@ -277,51 +275,6 @@ mod tests {
         for other in [&b"[1]"[..], br#"{"id":"resp_2","object":"responses"}"#, b"{"] {
             assert_eq!(view.response(other, "resp_1"), other);
         }
-    }
-
-    /// A list of these items, and what is shown of it.
-    fn page(view: &StoredView, items: &[Value], more: bool, most: usize) -> (Value, Option<String>) {
-        let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
-        let list = json!({
-            "object": "list", "data": items, "has_more": more, "first_id": id(items.first()), "last_id": id(items.last()),
-        });
-        let page = view.page(list.to_string().as_bytes(), most).unwrap();
-        (serde_json::from_slice(&page.body).unwrap(), page.next)
-    }
-
-    #[test]
-    fn a_page_has_the_clients_items_only_and_says_where_it_ends() {
-        let view = view(&[], &["call_1", "call_2"]);
-        let (one, two, three) = (call("call_1"), call("call_2"), call("call_3"));
-        let output = json!({"type": "function_call_output", "id": "fco_1", "call_id": "call_1"});
-        let run = json!({"type": "function_call", "id": "fc_9", "call_id": "call_knack_9"});
-        let (shown, next) = page(
-            &view,
-            &[one.clone(), output.clone(), three.clone(), two.clone(), run],
-            true,
-            20,
-        );
-        assert_eq!(
-            (shown, next),
-            (
-                json!({"object": "list", "data": [three], "has_more": true, "first_id": "fc_call_3", "last_id": "fc_call_3"}),
-                None
-            )
-        );
-        // All of a page is ours: the next one is asked for, if there is one.
-        let (shown, next) = page(&view, &[one.clone(), output.clone()], true, 20);
-        assert_eq!(
-            (&shown["data"], &shown["first_id"], next.as_deref()),
-            (&json!([]), &json!(null), Some("fco_1"))
-        );
-        assert_eq!(page(&view, &[one, output], false, 20).1, None);
-        // One that was read in larger pieces than the client asked for.
-        let (shown, next) = page(&view, &[call("call_4"), call("call_5")], false, 1);
-        assert_eq!(
-            (&shown["data"], &shown["has_more"], &shown["last_id"], next),
-            (&json!([call("call_4")]), &json!(true), &json!("fc_call_4"), None)
-        );
-        assert_eq!(view.page(br#"{"object":"response"}"#, 1), None);
     }
 
     #[test]

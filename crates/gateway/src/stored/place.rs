@@ -113,10 +113,15 @@ impl Query {
 
     /// The query of all elements, oldest first: that of their first page.
     pub(super) fn all(&self) -> Self {
+        self.with(&[("order", "asc")]).first_page()
+    }
+
+    /// The query of the first page, of the most elements.
+    pub(super) fn first_page(&self) -> Self {
         let limit = PAGE.to_string();
-        let mut all = self.with(&[("order", "asc"), ("limit", limit.as_str())]);
-        all.0.retain(|(name, _)| name != "after");
-        all
+        let mut first = self.with(&[("limit", limit.as_str())]);
+        first.0.retain(|(name, _)| name != "after");
+        first
     }
 
     /// The text of the query behind its mark; empty without pairs.
@@ -214,6 +219,7 @@ mod tests {
                 "?include[]=x&order=asc&limit=100".to_owned()
             )
         );
+        assert_eq!(found.query.first_page().text(), "?order=asc&include[]=x&limit=100");
         for (query, limit) in [
             ("?limit=0", 1),
             ("?limit=1000", PAGE),

@@ -35,6 +35,12 @@ impl RunIds {
     }
 }
 
+/// Whether a run of this call may have been shown under this id, which begins with `prefix`.
+pub(super) fn is_of_call(id: &str, prefix: &str, call_id: &str) -> bool {
+    let end = bounded(prefix, call_id);
+    id.starts_with(prefix) && id[prefix.len()..].ends_with(&end[prefix.len()..])
+}
+
 /// The end of an id, where its random part is, as far as it fits behind the prefix.
 fn bounded(prefix: &str, id: &str) -> String {
     let legal = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
@@ -67,12 +73,15 @@ mod tests {
             for id in &made {
                 assert_eq!(ids.of_result().as_ref(), Some(id));
             }
+            assert!(is_of_call(&made[0], prefix, "call_abc") && !is_of_call(&made[0], prefix, "toolu_1"));
+            assert!(!is_of_call("other", prefix, "call_abc"));
             let count = made.len();
             made.sort();
             made.dedup();
             assert_eq!(made.len(), count, "{made:?}");
         }
-        assert!(ids.of_call("call_knack_", "r", 0, &"x".repeat(200)).len() <= MAX_ID);
+        let long = ids.of_call("call_knack_", "r", 0, &"x".repeat(200));
+        assert!(long.len() <= MAX_ID && is_of_call(&long, "call_knack_", &"x".repeat(200)));
         ids.begin_round();
         assert_eq!(ids.of_result(), None);
     }

@@ -5,13 +5,14 @@ use super::record::{FileNote, RecordedMessage, Segment, TurnRecord};
 use super::result_texts::ResultTexts;
 use super::scan::Scan;
 use super::turn::{Speaker, Turn};
-use super::{merge_key, read, repair, responses, runs, shown};
+use super::{merge_key, read, repair, responses, runs, sent_runs, shown};
 use crate::drive::OpenCall;
 use crate::format::responses::shell;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::Request;
 use crate::route::{CallKind, Format};
 use crate::seen::SeenRun;
+use crate::stored::{SentRun, SentRuns};
 
 /// The name of the tool that runs programs in a history where nothing is injected.
 const RUN_TOOL: &str = "run_code";
@@ -34,6 +35,8 @@ pub struct Expansion {
     /// Calls of ours at the end of the conversation that have not run: the client resumes an answer that was paused at
     /// the limit of rounds. Only in requests that generate.
     pub open_calls: Vec<OpenCall>,
+    /// Runs in the conversation as the client sent them, for [`TurnRecord::list_runs`] (Responses).
+    pub runs: Vec<SentRun>,
 }
 
 /// Replaces each visible turn that has a record by the recorded messages, merges results of ours with the client's, and
@@ -55,6 +58,7 @@ pub fn expand(
         edits: Edits::new(),
         open: Vec::new(),
         files: Vec::new(),
+        runs: SentRuns::default(),
     };
     let hits = &usable(&scan.turns, hits);
     for (index, turn) in scan.turns.iter().enumerate() {
@@ -82,7 +86,7 @@ pub fn expand(
         writer.open.clear();
     }
     writer.settle(visible_end);
-    let (mut edits, files) = (writer.edits, writer.files);
+    let (mut edits, files, runs) = (writer.edits, writer.files, writer.runs.finish());
     if request.format() == Format::Messages && matches!(mode, InjectionMode::Injecting { .. }) {
         repair::thinking(request, scan, hits, &mut edits);
         if !answered_last {
@@ -93,6 +97,7 @@ pub fn expand(
         edits,
         files,
         open_calls,
+        runs,
     }
 }
 
@@ -139,6 +144,8 @@ struct HistoryWriter<'a> {
     open: Vec<Vec<u8>>,
     /// Files of the turns so far.
     files: Vec<FileNote>,
+    /// Runs of the turns so far, as the client sent them.
+    runs: SentRuns,
 }
 
 impl HistoryWriter<'_> {
@@ -182,6 +189,11 @@ impl HistoryWriter<'_> {
             self.open.clear();
         }
         let messages = write_all(&record.messages, words);
+        if self.request.format() == Format::Responses {
+            let elements = &self.elements[turn.elements.clone()];
+            self.runs.begin_turn();
+            sent_runs::restored(self.request.raw(), elements, &messages, &mut self.runs);
+        }
         self.settle(turn.elements.start);
         self.replace(turn.elements.start, turn.elements.end, &messages);
         self.open = write_all(&record.open_results, words);
@@ -206,14 +218,17 @@ impl HistoryWriter<'_> {
 
     /// Items of ours, each by itself: a provider without a shell knows none.
     fn items(&mut self, elements: &[Span], mode: InjectionMode<'_>, words: &mut dyn ResultTexts) {
+        let src = self.request.raw();
+        self.runs.begin_turn();
         for span in elements {
             let mut run_text = |seen: &SeenRun| {
                 let run_text = words.run(seen);
                 self.files.extend(run_text.files);
                 run_text.text
             };
-            if let Some(item) = shell::upstream(self.request.raw(), *span, run_tool(mode), &mut run_text) {
+            if let Some(item) = shell::upstream(src, *span, run_tool(mode), &mut run_text) {
                 self.edits.replace(*span, item);
+                sent_runs::alone(src, *span, &mut self.runs);
             }
         }
     }

@@ -31,6 +31,7 @@ mod result_texts;
 mod runs;
 mod scan;
 mod seal;
+mod sent_runs;
 mod shown;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::OpenCall;
 use crate::json;
-use crate::stored::StoredView;
+use crate::stored::{SentRun, StoredView};
 
 /// Largest record, in bytes ([`TurnRecord::size`]). Ten rounds of results of 24 KiB fit; the messages of a bigger loop are not
 /// remembered, which is a miss and never an error.
@@ -105,6 +105,19 @@ impl TurnRecord {
             files: self.files.clone(),
             state: self.state.clone(),
             stored,
+        }
+    }
+
+    /// Has these runs listed with what the answer was asked with, if there is room for all of them in what is shown by the
+    /// answer's id and in the record.
+    pub fn list_runs(&mut self, runs: &[SentRun]) {
+        if let Some(stored) = &mut self.stored {
+            stored.list_runs(runs);
+        }
+        if self.size() > MAX_RECORD_BYTES
+            && let Some(stored) = &mut self.stored
+        {
+            stored.runs = Vec::new();
         }
     }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::drive::{self, OpenCall};
 use crate::request::Request;
 use crate::route::{CallKind, Format, ModelRoute};
-use crate::stored::{MessageChange, SentMessages, StoredView};
+use crate::stored::{MessageChange, SentMessages, SentRun, StoredView};
 
 fn request(format: Format, body: &str) -> Request {
     let route = ModelRoute {
@@ -507,6 +507,11 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
                     own: vec!["{}".to_owned()],
                 }],
             }),
+            runs: vec![SentRun {
+                call_id: "call_2".to_owned(),
+                is_result: true,
+                item: "{}".to_owned(),
+            }],
             part_of: "resp_0".to_owned(),
         }),
     };

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use crate::drive::{CallResult, NativeRun};
+use crate::format::run_ids;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files;
 use crate::request::{CodeTool, ContainerSkill, Injection, Request};
@@ -255,6 +256,38 @@ pub(crate) fn is_own_item(kind: &str, call_id: &str) -> bool {
     matches!(kind, "shell_call" | "shell_call_output") && call_id.starts_with(OWN_CALL)
 }
 
+/// Whether a run of the upstream's call is what a client was shown as an item with the call id `own`.
+pub(crate) fn is_run_of(own: &str, call_id: &str) -> bool {
+    run_ids::is_of_call(own, OWN_CALL, call_id)
+}
+
+/// An item of ours that a client sent, as the API lists items: with the members that are optional in a request.
+pub(crate) fn as_listed(src: &[u8], item: Span) -> Vec<u8> {
+    let text = |key| json::get_text(src, item, key).unwrap_or_default();
+    let [call, output] = item_ids(&text("call_id"));
+    let (id, other) = if text("type") == "shell_call" {
+        (call, "environment")
+    } else {
+        (output, "max_output_length")
+    };
+    let own = item.of(src);
+    let document = Span::new(0, own.len());
+    let mut edits = Edits::new();
+    for (key, value) in [
+        ("id", json::quoted(&id)),
+        ("status", json::quoted("completed")),
+        (other, b"null".to_vec()),
+    ] {
+        match json::get(own, document, key) {
+            Some(given) if json::is_null(own, given) => edits.replace(given, value),
+            Some(_) => {}
+            // It has other members: its type is one.
+            None => edits.insert(1, [json::quoted(key), b":".to_vec(), value, b",".to_vec()].concat()),
+        }
+    }
+    edits.apply(own)
+}
+
 /// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result, whose text `run_text` returns.
 pub(crate) fn upstream(
     src: &[u8],
@@ -334,6 +367,21 @@ mod tests {
         }
         // What is shown of broken arguments is what came.
         assert_eq!(command("{\"code\": "), "{\"code\": ");
+    }
+
+    #[test]
+    fn an_item_is_listed_with_all_that_an_output_has() {
+        let listed = |item: &str| String::from_utf8(as_listed(item.as_bytes(), Span::new(0, item.len()))).unwrap();
+        assert_eq!(
+            listed(r#"{ "type":"shell_call","id":null,"call_id":"call_knack_1","action":{"commands":["ls"]}}"#),
+            r#"{"status":"completed","environment":null, "type":"shell_call","id":"sh_knack_1","call_id":"call_knack_1","action":{"commands":["ls"]}}"#
+        );
+        assert_eq!(
+            listed(r#"{"type":"shell_call_output","call_id":"call_knack_1","output":[]}"#),
+            r#"{"id":"sho_knack_1","status":"completed","max_output_length":null,"type":"shell_call_output","call_id":"call_knack_1","output":[]}"#
+        );
+        let whole = String::from_utf8(output_item("call_knack_1", b"", "incomplete")).unwrap();
+        assert_eq!(listed(&whole), whole);
     }
 
     #[test]
