@@ -191,6 +191,24 @@ async fn what_is_read_by_id_is_what_was_shown() {
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
+/// The provider lists what an answer is asked with, also where it did not keep the answers before.
+#[tokio::test]
+async fn calls_of_an_answer_that_was_not_kept_are_not_listed() {
+    let knack = with_sandbox(SCRIPT).await;
+    for stream in [false, true] {
+        let client = Keeping { knack: &knack, stream };
+        let added = client.ask(json!({"input": "please add", "store": false})).await;
+        let mut items = vec![json!({"role": "user", "content": "please add"})];
+        items.extend(added["output"].as_array().unwrap().iter().cloned());
+        items.push(json!({"role": "user", "content": "and then?"}));
+        let whole = client.ask(json!({ "input": items })).await;
+        assert!(knack.upstream()["input"].to_string().contains("load_skill"));
+        let sent = ["please add", "?", "I look it up.", "The sum is 5.", "and then?"];
+        client.is_as_shown(&whole, &sent).await;
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
 /// Both answers have one place in the conversation, and each an id of its own.
 #[tokio::test]
 async fn an_answer_that_says_the_same_again_leaves_the_first_as_it_was() {

@@ -120,8 +120,12 @@ impl HiddenTurnLookup {
         } else {
             Vec::new()
         };
-        for view in hits.iter().filter_map(|hit| hit.record.stored.as_ref()) {
-            self.earlier.go_on_from(view);
+        for record in hits.iter().map(|hit| &hit.record) {
+            match &record.stored {
+                Some(view) => self.earlier.go_on_from(view),
+                None if request.format() == Format::Responses => self.earlier.go_on_from(&record.hides()),
+                None => {}
+            }
         }
         let mode = if self.injecting {
             InjectionMode::Injecting {

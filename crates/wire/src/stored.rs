@@ -308,10 +308,12 @@ mod tests {
         assert_eq!((later.hidden.len(), later.crowded), (MAX_HIDDEN_IDS + 10, false));
         later.bound();
         assert_eq!((later.hidden.len(), later.crowded), (MAX_HIDDEN_IDS, true));
-        assert_eq!(
-            page(&later, &[call("call_of_client"), json!({"id": "msg_1"})], false, 20).0["data"],
-            json!([{"id": "msg_1"}])
+        let list = json!({"data": [call("call_of_client"), {"id": "msg_1"}]}).to_string();
+        let items = json::elements(
+            list.as_bytes(),
+            json::get(list.as_bytes(), Span::new(0, list.len()), "data").unwrap(),
         );
+        assert_eq!(later.hidden_of(list.as_bytes(), &items.unwrap()), [0]);
         let mut last = StoredView::default();
         last.go_on_from(&later);
         assert!(last.crowded && last.size() < MAX_MEMBERS_BYTES);

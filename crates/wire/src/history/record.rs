@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::drive::OpenCall;
-use crate::json;
+use crate::json::{self, Span};
 use crate::stored::{SentRun, StoredView};
 
 /// Largest record, in bytes ([`TurnRecord::size`]). Ten rounds of results of 24 KiB fit; the messages of a bigger loop are not
@@ -105,6 +105,39 @@ impl TurnRecord {
             files: self.files.clone(),
             state: self.state.clone(),
             stored,
+        }
+    }
+
+    /// What its messages hide where it has no view, since the upstream did not keep the answer: calls of ours by their call
+    /// ids, and the reasoning before them by its own (Responses).
+    pub fn hides(&self) -> StoredView {
+        let mut hidden = Vec::new();
+        let mut reasoning = None;
+        for message in &self.messages {
+            // One of several segments is a result, and its call is before it.
+            let [Segment::Raw(raw)] = message.as_slice() else {
+                continue;
+            };
+            let item = Span::new(0, raw.len());
+            let text = |key| {
+                json::get_text(raw.as_bytes(), item, key)
+                    .unwrap_or_default()
+                    .into_owned()
+            };
+            let before = reasoning.take();
+            match &*text("type") {
+                "reasoning" => reasoning = Some(text("id")),
+                "function_call" if !self.client_calls.contains(&text("call_id")) => {
+                    hidden.extend(before);
+                    hidden.push(text("call_id"));
+                }
+                _ => {}
+            }
+        }
+        hidden.retain(|id| !id.is_empty());
+        StoredView {
+            hidden,
+            ..StoredView::default()
         }
     }
 
