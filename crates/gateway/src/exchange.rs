@@ -189,7 +189,7 @@ impl Exchange {
                 record.response_id = self.known_id(&record.response_id);
                 self.keep_files(&record.response_id).await;
                 self.hidden
-                    .remember(&self.gateway, self.drive.request(), record, &self.kept);
+                    .remember(&self.gateway, self.drive.request(), *record, &self.kept);
             }
             DriveAction::ClientHead(head) => {
                 self.log.status = head.status;
@@ -404,7 +404,7 @@ impl Exchange {
     /// Remembers an answer that its client has left: it may have read its id.
     fn remember_left(&mut self) {
         let waiting = self.actions.drain(..).find_map(|action| match action {
-            DriveAction::Remember(record) => Some(record),
+            DriveAction::Remember(record) => Some(*record),
             _ => None,
         });
         if let Some(record) = waiting.or_else(|| self.drive.broken()) {

@@ -206,12 +206,12 @@ impl HiddenTurnLookup {
         if turn.is_empty() {
             return;
         }
-        match records.turn {
-            Some(record) => self.keep(gateway, opening, turn, record),
-            None => tracing::info!(
+        let Some(record) = records.turn else {
+            return tracing::info!(
                 "a hidden turn is too large to be remembered; the next request goes as the client sends it"
-            ),
-        }
+            );
+        };
+        self.keep(gateway, opening, turn, record);
     }
 
     fn keep(&self, gateway: &Gateway, opening: KeyedHash, keys: Vec<KeyedHash>, record: TurnRecord) {

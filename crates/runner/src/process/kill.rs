@@ -62,31 +62,31 @@ pub(crate) struct KillResult {
 /// `dismissed` are not counted: they were the runner's own.
 pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], reach: Reach) -> KillResult {
     let deadline = Instant::now() + Duration::from_millis(KILL_BOUND_MS);
-    let mut killed = KillResult::default();
+    let mut result = KillResult::default();
     let mut killer = Killer::new(reach);
     if let Some(main) = main {
         // The group first: it holds everybody that did not detach.
         let _ = rustix::process::kill_process_group(main, Signal::KILL);
     }
-    while reap(main, dismissed, &mut killer, &mut killed) {
+    while reap(main, dismissed, &mut killer, &mut result) {
         if Instant::now() >= deadline {
-            killed.survivors = (children().len() as u64).max(1);
-            return killed;
+            result.survivors = (children().len() as u64).max(1);
+            return result;
         }
         killer.strike();
     }
-    killed
+    result
 }
 
 /// Reaps the processes that have ended. Returns whether any may be left.
-fn reap(main: Option<Pid>, dismissed: &[Pid], killer: &mut Killer, killed: &mut KillResult) -> bool {
+fn reap(main: Option<Pid>, dismissed: &[Pid], killer: &mut Killer, result: &mut KillResult) -> bool {
     for _ in 0..REAPS_PER_STRIKE {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) if status.stopped() => killer.stopped(pid),
             Ok(Some((pid, _))) if killer.is_helper(pid) => {}
-            Ok(Some((pid, status))) if Some(pid) == main => killed.main = Some(status),
+            Ok(Some((pid, status))) if Some(pid) == main => result.main = Some(status),
             Ok(Some((pid, _))) if dismissed.contains(&pid) => {}
-            Ok(Some(_)) => killed.others += 1,
+            Ok(Some(_)) => result.others += 1,
             Err(rustix::io::Errno::INTR) => {}
             Ok(None) => return true,
             // ECHILD: no child is left.

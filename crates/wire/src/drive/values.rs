@@ -62,7 +62,7 @@ pub enum DriveAction {
     /// Run a call of ours and answer with [`DriveInput::Result`]. Several may be asked for at once; they may run in parallel.
     Run(ToolCall),
     /// Store this before anything that follows in the same list is sent.
-    Remember(HiddenTurns),
+    Remember(Box<HiddenTurns>),
     /// Begin the answer to the client.
     ClientHead(ClientHead),
     /// Bytes for the client.

@@ -174,7 +174,7 @@ pub(crate) fn play_pieces(
                     played.calls.push((call.name.clone(), call.arguments.clone()));
                     calls.push(call);
                 }
-                DriveAction::Remember(record) => played.record = Some(record),
+                DriveAction::Remember(record) => played.record = Some(*record),
                 DriveAction::ClientHead(head) => {
                     assert!(played.head.is_none(), "one head");
                     played.head = Some(head);

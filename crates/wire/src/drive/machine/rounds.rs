@@ -230,7 +230,7 @@ impl Drive {
         // In the native form too: no API's form of a run says all that the model read of it.
         let record = self.record(ending);
         if !record.entries.is_empty() || record.stored.is_some() {
-            out.push(DriveAction::Remember(record));
+            out.push(DriveAction::Remember(Box::new(record)));
         }
         let mut bytes = Vec::new();
         self.codec.finish(ending, &self.files, &mut bytes);
@@ -300,7 +300,7 @@ impl Drive {
     }
 
     pub(super) fn remember_broken(&self, out: &mut Vec<DriveAction>) {
-        out.extend(self.broken().map(DriveAction::Remember));
+        out.extend(self.broken().map(Box::new).map(DriveAction::Remember));
     }
 }
 
