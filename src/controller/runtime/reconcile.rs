@@ -187,7 +187,10 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
     };
     let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
     let selected = select(runtime, scope, Caller::All, skills.iter().copied());
-    let outdated = outdated(&name, &skills, &selected);
+    let mut outdated = outdated(&name, &skills, &selected);
+    if !context.memory.has_seen(runtime) {
+        outdated.extend(with_texts_of_runtime(&selected));
+    }
     if !is_wide {
         return LookOutcome {
             summary: Summary::of(runtime, &selected),
@@ -201,6 +204,13 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
         outdated,
         kept: Some((look, at)),
     }
+}
+
+/// The skills of whose verdicts the texts may have changed with the runtime: those that it refuses, or serves with a reservation.
+fn with_texts_of_runtime(selected: &[Selected<'_>]) -> Vec<Name> {
+    let told = selected.iter().filter(|item| !matches!(item.accepted, Ok(None)));
+    told.map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
+        .collect()
 }
 
 /// The skills of which a runtime's pins require versions.
