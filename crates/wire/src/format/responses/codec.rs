@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use self::events::snapshot_of;
 use super::item::{self, OutputItem};
 use super::shell;
-use super::snapshot::{RequestEcho, ResponseIdentity};
+use super::snapshot::{RequestEcho, ResponseIdentity, snapshot_of};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::run_ids::RunIds;
 use crate::format::{CallSoFar, Codec, DecodedFrame, Ending, FramePart, Garbage, Layout, UnitKind};

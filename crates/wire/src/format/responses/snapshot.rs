@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::request;
-use crate::json::{self, Edits, Span};
+use crate::format::Garbage;
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::Request;
 
 /// The members of a request that a snapshot echoes, as the client sent them, and those that must not be shown to it.
@@ -83,4 +84,11 @@ impl RequestEcho {
 
 fn some(bytes: &[u8]) -> Option<&[u8]> {
     (!bytes.is_empty()).then_some(bytes)
+}
+
+/// The response object of an event. Errors: it has none.
+pub(super) fn snapshot_of(src: &[u8], document: Span) -> Result<Span, Garbage> {
+    json::get(src, document, "response")
+        .filter(|span| json::kind(src, *span) == Some(ValueKind::Object))
+        .ok_or_else(|| Garbage("the event has no response object".to_owned()))
 }

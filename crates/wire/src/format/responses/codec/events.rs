@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use super::ResponsesCodec;
 use crate::format::responses::item::{self, OutputItem};
-use crate::format::responses::snapshot::ResponseIdentity;
+use crate::format::responses::snapshot::{ResponseIdentity, snapshot_of};
 use crate::format::{FramePart, Garbage, UnitKind};
-use crate::json::{self, Span, ValueKind};
+use crate::json::{self, Span};
 
 impl ResponsesCodec {
     pub(super) fn identify(&mut self, src: &[u8], snapshot: Span) {
@@ -154,11 +154,4 @@ impl ResponsesCodec {
         self.items.push(whole);
         Ok(Some(FramePart::Unit { id: index, kind }))
     }
-}
-
-/// The response object of an event. Errors: it has none.
-pub(super) fn snapshot_of(src: &[u8], document: Span) -> Result<Span, Garbage> {
-    json::get(src, document, "response")
-        .filter(|span| json::kind(src, *span) == Some(ValueKind::Object))
-        .ok_or_else(|| Garbage("the event has no response object".to_owned()))
 }
