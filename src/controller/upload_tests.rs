@@ -188,6 +188,17 @@ async fn until(world: &Mutex<World>, what: &str, is_so: impl Fn(&World) -> bool)
     }
 }
 
+/// Has the Skill reconciled so many times more. Returns the reads of the upload and the ConfigMaps delivered until then.
+async fn touch(world: &Mutex<World>, count: usize) -> (usize, usize) {
+    world.lock().unwrap().wanted += count;
+    until(world, "the last event is answered", |world| {
+        world.touches == world.wanted && world.has_accepted() && !world.is_written
+    })
+    .await;
+    let world = world.lock().unwrap();
+    (world.reads, world.delivered.len())
+}
+
 #[tokio::test]
 async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() {
     let world = Arc::new(Mutex::new(World::new()));
@@ -197,16 +208,8 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
 
     until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
     // One that sees the revision in service, and then as many that have nothing to do.
-    let touch = async |count: usize| {
-        world.lock().unwrap().wanted += count;
-        until(&world, "the last event is answered", |world| {
-            world.touches == world.wanted && world.has_accepted() && !world.is_written
-        })
-        .await;
-        world.lock().unwrap().reads
-    };
-    let before = touch(2).await;
-    let after = touch(TOUCHES).await;
+    let (before, _) = touch(&world, 2).await;
+    let (after, _) = touch(&world, TOUCHES).await;
     assert_eq!(
         after - before,
         0,
@@ -257,19 +260,10 @@ async fn a_version_that_a_pin_chooses_is_delivered_once_as_a_revision_of_the_ski
     let (leading, shutdown) = lead(address, settings()).await;
 
     until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
-    let touch = async |count: usize| {
-        world.lock().unwrap().wanted += count;
-        until(&world, "the last event is answered", |world| {
-            world.touches == world.wanted && world.has_accepted() && !world.is_written
-        })
-        .await;
-        let world = world.lock().unwrap();
-        (world.reads, world.delivered.len())
-    };
     // The watch tells of the two ConfigMaps one after the other.
-    let before = touch(2 * TOUCHES).await;
+    let before = touch(&world, 2 * TOUCHES).await;
     assert_eq!(
-        touch(TOUCHES).await,
+        touch(&world, TOUCHES).await,
         before,
         "reads and deliveries of {TOUCHES} reconciles"
     );

@@ -253,18 +253,20 @@ impl Stored {
     }
 }
 
+/// A list of the provider's that is read in pages.
+trait PagedList {
+    /// The page behind an element, in the client's terms; `None`: the provider did not give it.
+    fn next(&mut self, after: &str) -> impl Future<Output = Option<ItemPage>> + Send;
+}
+
 /// The first page that has something of the client's, from this one on; the others are passed over, since clients take a page
-/// without elements for the last. `None`: `next`, which reads the page behind an element, did not give one, or there were
-/// [`MAX_PAGES`].
-async fn page_with_own<F>(mut page: ItemPage, next: impl Fn(String) -> F) -> Option<ItemPage>
-where
-    F: Future<Output = Option<ItemPage>>,
-{
+/// without elements for the last. `None`: the provider did not give one, or there were [`MAX_PAGES`].
+async fn page_with_own(mut page: ItemPage, list: &mut impl PagedList) -> Option<ItemPage> {
     for _ in 1..MAX_PAGES {
         let Some(after) = page.next.take() else {
             return Some(page);
         };
-        page = next(after).await?;
+        page = list.next(&after).await?;
     }
     page.next.is_none().then_some(page)
 }

@@ -106,11 +106,7 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
         labels: Arc::clone(&labels),
         environments: environments.clone(),
     };
-    let mut found = find(context, runtime, &scope, &basis);
-    if !context.memory.has_seen(runtime) {
-        // Which versions of uploaded skills pins choose is decided with the skill.
-        found.outdated.extend(skills_pinned_at_versions(runtime));
-    }
+    let found = find(context, runtime, &scope, &basis);
     let (guard, next_look) = guarded(context, runtime, &scope).await?;
     let verdict = guard
         .or_else(|| objection(runtime, &scope))
@@ -179,17 +175,22 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
         };
     }
     let at = Instant::now();
+    let is_edited = !context.memory.has_seen(runtime);
     // After an edit of the runtime, also the skills that it selected before.
-    let watched = if context.memory.has_seen(runtime) {
-        context.world.candidates(runtime, scope)
-    } else {
+    let watched = if is_edited {
         context.world.skills()
+    } else {
+        context.world.candidates(runtime, scope)
     };
     let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
     let selected = select(runtime, scope, Caller::All, skills.iter().copied());
     let mut outdated = outdated(&name, &skills, &selected);
-    if !context.memory.has_seen(runtime) {
+    if is_edited {
         outdated.extend(with_texts_of_runtime(&selected));
+        // Which versions of uploaded skills pins choose is decided with the skill.
+        outdated.extend(skills_pinned_at_versions(runtime));
+        outdated.sort_unstable();
+        outdated.dedup();
     }
     if !is_wide {
         return LookOutcome {

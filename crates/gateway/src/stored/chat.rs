@@ -12,7 +12,7 @@ use knack_wire::stored::{self, ListedCompletion};
 use knack_wire::{Fault, Format, ItemPage};
 
 use super::place::Query;
-use super::{Asking, MAX_BODY, MAX_PAGES, Stored, page_with_own, set_path};
+use super::{Asking, MAX_BODY, MAX_PAGES, PagedList, Stored, page_with_own, set_path};
 use crate::fault::fault;
 
 /// A list of completions that is asked for.
@@ -24,7 +24,7 @@ struct Listing {
 
 /// Passes a list of completions: each answer once, as its client was shown it.
 pub(super) async fn list(asking: Asking, mut request: Request) -> Response {
-    let listing = Listing {
+    let mut listing = Listing {
         asking,
         path: request.uri().path().to_owned(),
         query: Query::of(request.uri()),
@@ -39,8 +39,7 @@ pub(super) async fn list(asking: Asking, mut request: Request) -> Response {
     let Some(page) = listing.page(&body, usize::MAX).await else {
         return Response::from_parts(parts, Body::from(body));
     };
-    let listing = &listing;
-    let Some(page) = page_with_own(page, |after| async move { listing.next(&after).await }).await else {
+    let Some(page) = page_with_own(page, &mut listing).await else {
         return incomplete("The provider did not give the next completions of the list.");
     };
     Response::from_parts(parts, Body::from(page.body))
@@ -68,9 +67,10 @@ impl Listing {
         known.extend(self.asking.records(&answers).await);
         stored::completions_page(body, most, |id| listed(&known, id))
     }
+}
 
-    /// The page behind a completion.
-    async fn next(&self, after: &str) -> Option<ItemPage> {
+impl PagedList for Listing {
+    async fn next(&mut self, after: &str) -> Option<ItemPage> {
         let path = format!("{}{}", self.path, self.query.page_after(after)?);
         let body = self.asking.get(&path, MAX_BODY).await?;
         self.page(&body, self.query.limit()).await
