@@ -62,6 +62,7 @@ use knack_gateway::metrics::Metrics;
 use knack_gateway::operator_key::KeyScope;
 use knack_gateway::recorder::Recorder;
 use knack_gateway::records::{RECORDS_DEV_BYTES, RecordStore};
+use knack_gateway::skill_runs::SkillRuns;
 use knack_gateway::uploads::Uploads;
 use knack_gateway::upstream::Upstreams;
 use knack_gateway::user_files::{Bounds, Clock, UserFiles};
@@ -110,6 +111,9 @@ pub struct DevArgs {
     /// Serve the Skills APIs (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) and keep uploaded skills in this folder
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
     registry: Option<PathBuf>,
+    /// Model of runs of skills (POST /api/v1/skills/{name}/run) that name none; they go to the OpenAI API
+    #[arg(long, value_name = "MODEL", env = "KNACK_RUN_MODEL", requires = "registry")]
+    run_model: Option<String>,
     #[command(flatten)]
     catalogs: CatalogArgs,
     /// Days to keep the history of executions in the folder of --registry; 0 keeps none and removes the existing one
@@ -180,6 +184,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().collect(),
         grants: Arc::new(grants),
         uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
+        skill_runs: SkillRuns::new(args.run_model.clone()),
         history: uploads.as_ref().and_then(|uploads| uploads.runs()),
         discovery: Some(Arc::new(ServedSkills::default())),
         files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,

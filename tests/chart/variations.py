@@ -80,6 +80,7 @@ VARIATIONS = {
     "gateway.runtime": {"runtimeNamespaces": ["team-b"], "gateway": {"runtime": "team-b/tools"}},
     "gateway.registry": {"registry": {"enabled": True}, "gateway": {"registry": True}},
     "gateway.clientAuth": {"gateway": {"clientAuth": "token-review"}},
+    "gateway.runModel": {"registry": {"enabled": True}, "gateway": {"registry": True, "runModel": "gpt-5-mini"}},
     "gateway.publicUrl": {"gateway": {"publicUrl": "https://llm.example.org/knack"}},
     "gateway.upstreams": {"gateway": {"upstreams": {"openai": "http://mock.default.svc:8080", "anthropic": "https://proxy.example.org/a"}}},
     "gateway.providerKeysSecret": {"gateway": {"clientAuth": "token-review", "providerKeysSecret": "provider-keys"}},

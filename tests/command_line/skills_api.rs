@@ -7,6 +7,7 @@ mod floods;
 mod indexed;
 mod litellm;
 mod omniroute;
+mod runs;
 mod uploads;
 
 use reqwest::Method;

@@ -23,6 +23,7 @@ use knack_gateway::registry_relay::Relay;
 use knack_gateway::reports::Reports;
 use knack_gateway::run_history::RunHistory;
 use knack_gateway::server::{self, BOUNDS, Service, Stopping};
+use knack_gateway::skill_runs::SkillRuns;
 use knack_gateway::uploads::Uploads;
 use knack_gateway::upstream::{Base, BaseUrl, Upstreams};
 use knack_gateway::user_files::{Bounds as FileBounds, Clock, UserFiles};
@@ -239,6 +240,7 @@ pub(crate) async fn start(options: Start) -> Running {
             HostPolicy::LocalOnly
         },
         public_url: (!options.on_cluster).then(|| format!("http://{address}")),
+        skill_runs: SkillRuns::new(None),
         materials: Materials::default(),
         draining: AtomicBool::new(false),
     });

@@ -68,7 +68,7 @@ def test_errors_have_status_and_field():
         ("PUT", "/afl-taken", {}, 400, "content"),
         ("GET", "/afl-none", None, 404, "name"),
         ("DELETE", "/afl-none", None, 404, "name"),
-        ("POST", "/afl-taken/run", {"inputs": {}}, 404, "path"),
+        ("POST", "/afl-taken/run", {"inputs": {}}, 400, "model"),
     ]:
         got, answer = call(method, path, body)
         equal((got, answer["detail"]["field"]), (status, field), (method, path, body, answer))

@@ -13,7 +13,7 @@ use knack_wire::{CallKind, Fault, Route, route};
 use super::fault::{error_format, fault, named};
 use super::provider::Api;
 use super::state::{Gateway, HostPolicy};
-use super::{host_guard, model, own_routes, recent, stored, upload_routes, user_files};
+use super::{host_guard, model, own_routes, recent, run_route, stored, upload_routes, user_files};
 
 /// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
 /// nothing and protects everything behind it, health included.
@@ -80,7 +80,11 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
     if let Some(uploads) = &gateway.uploads
         && uploads.takes(request.method(), request.uri(), request.headers())
     {
-        return Box::pin(upload_routes::serve(&gateway, &**uploads, request)).await;
+        let uploads = Arc::clone(uploads);
+        return match run_route::route(&request) {
+            Some(run) => Box::pin(run_route::serve(gateway, &*uploads, run, request)).await,
+            None => Box::pin(upload_routes::serve(&gateway, &*uploads, request)).await,
+        };
     }
     let model = match route(request.method().as_str(), path) {
         Route::Model(found) if found.kind != CallKind::Other => Some(found),

@@ -46,6 +46,7 @@ use crate::records::RecordStore;
 use crate::replicas::{LinkTasks, Replicas};
 use crate::run_history::RunHistory;
 use crate::server;
+use crate::skill_runs::SkillRuns;
 use crate::tenants::Tenants;
 use crate::uploads::Uploads;
 use crate::upstream::Upstreams;
@@ -202,6 +203,7 @@ fn assemble(
         sandbox_code_tools: args.sandbox_code_tools.iter().copied().filter(|_| follows).collect(),
         grants: Arc::new(Grants::default()),
         uploads: registry.relay.clone().map(|relay| relay as Arc<dyn Uploads>),
+        skill_runs: SkillRuns::new(run_model(args)),
         history: registry.reports.clone().map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
         files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,
@@ -232,6 +234,15 @@ fn assemble(
         linking,
         use_reports,
     })
+}
+
+/// The model of runs of skills. Without a registry there are none.
+fn run_model(args: &ServeArgs) -> Option<String> {
+    let model = args.run_model.clone().filter(|model| !model.is_empty());
+    if model.is_some() && args.registry.is_none() {
+        tracing::warn!("--run-model has no effect without --registry: skills are run by the Skills APIs");
+    }
+    model
 }
 
 /// The catalog of a sidecar whose SkillRuntime is not known.

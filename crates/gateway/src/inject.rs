@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::ids;
+use knack_skill::model::SkillRef;
 use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan};
 use knack_wire::request::{Material, ToolChoice as WireChoice};
 use knack_wire::{Fault, Format, Injection, Request, Tool, View};
@@ -19,6 +20,7 @@ pub fn make_plan(
     header: Option<&str>,
     snapshot: &Snapshot,
     run_code: RunCode,
+    run_of: Option<&SkillRef>,
 ) -> Result<Plan, Fault> {
     let texts = mentioning_texts(request);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -42,6 +44,7 @@ pub fn make_plan(
         run_code,
         header,
         max_tokens: view.max_tokens,
+        run_of,
     };
     plan(&values, &snapshot.catalog).map_err(|error| match &error {
         // It is unknown whether the skill exists, so this is not the client's mistake.

@@ -19,6 +19,7 @@ use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, Model
 use tokio::time::Instant;
 
 use self::answer::{first, knack_header, refuse};
+pub use self::describe::new_request_id;
 use self::describe::{describe, new_log};
 use self::prepare::{Prepared, read_request};
 use super::answer_container::{self, AnswerContainer, ContainerContext};
@@ -32,6 +33,7 @@ use super::hidden::HiddenTurnLookup;
 use super::log::RequestLog;
 use super::provider::Api;
 use super::recorder::Recording;
+use super::skill_runs::RunOf;
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
 use super::trace::RequestTrace;
@@ -43,7 +45,8 @@ use crate::catalog::Snapshot;
 pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
     let begun = Instant::now();
     let (format, kind) = (route.format, route.kind);
-    let (log, (parts, body)) = (new_log(format), request.into_parts());
+    let (parts, body) = request.into_parts();
+    let log = new_log(format, parts.extensions.get::<RunOf>());
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let (held, recording, mut named) = match accept(&gateway, &caller, &route, (&parts, body), &log.request_id).await {
@@ -52,7 +55,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     };
     let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
-    let read = read_request(&gateway, &snapshot, route, (&held, &named), &parts.headers).await;
+    let read = read_request(&gateway, &snapshot, route, (&held, &named), &parts).await;
     let Prepared {
         request,
         view,

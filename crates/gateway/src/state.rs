@@ -21,6 +21,7 @@ use super::recorder::Recorder;
 use super::records::{KeyedHash, RecordStore};
 use super::replicas::Replicas;
 use super::run_history::RunHistory;
+use super::skill_runs::SkillRuns;
 use super::tenants::{ServedCatalog, Tenant};
 use super::uploads::Uploads;
 use super::upstream::Upstreams;
@@ -54,6 +55,8 @@ pub struct Gateway {
     pub grants: Arc<Grants>,
     /// Skills that callers upload, if they may.
     pub uploads: Option<Arc<dyn Uploads>>,
+    /// Runs of skills for users.
+    pub skill_runs: SkillRuns,
     /// Where runs are noted, if anywhere.
     pub history: Option<Arc<dyn RunHistory>>,
     /// Skills for installers, if they are offered.

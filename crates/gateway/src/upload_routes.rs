@@ -32,7 +32,7 @@ pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -
 
 /// The refusal of a body, in the shape of the Skills API that was asked; of a path that none of them has, in the `format` of
 /// the model API.
-fn refused(parts: &Parts, error: BodyError, format: Format) -> Response {
+pub(super) fn refused(parts: &Parts, error: BodyError, format: Format) -> Response {
     let told = body_fault(error);
     let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
         return fault(&told, format);

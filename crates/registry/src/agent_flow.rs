@@ -28,6 +28,7 @@ pub enum AgentFlow {
     Get(String),
     Update(String),
     Delete(String),
+    Run(String),
     /// A path or method that is not there.
     Unknown,
 }
@@ -42,6 +43,7 @@ impl AgentFlow {
             ("GET", [named]) => Self::Get(name(named)),
             ("PUT", [named]) => Self::Update(name(named)),
             ("DELETE", [named]) => Self::Delete(name(named)),
+            ("POST", [named, "run"]) => Self::Run(name(named)),
             _ => Self::Unknown,
         }
     }
@@ -92,11 +94,21 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
             deleted.map_err(|error| not_found(error, &name))?;
             Ok((204, None))
         }
+        AgentFlow::Run(name) => {
+            named(store, owner, &name).await?;
+            Err(Refusal::new(
+                RefusalKind::NotFound,
+                "path",
+                format!(
+                    "Skill '{name}' runs at a gateway, not at a registry: send this request to the gateway's address"
+                ),
+            ))
+        }
         AgentFlow::Unknown => Err(Refusal::new(
             RefusalKind::NotFound,
             "path",
-            "Supported: GET and POST /api/v1/skills, and GET, PUT and DELETE /api/v1/skills/{name}; a skill runs in a \
-             model request that names it, for example by the header x-knack-skills.",
+            "Supported: GET and POST /api/v1/skills, GET, PUT and DELETE /api/v1/skills/{name}, and POST \
+             /api/v1/skills/{name}/run.",
         )),
     }
 }

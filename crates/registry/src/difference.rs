@@ -101,6 +101,7 @@ fn request() -> PlanRequest<'static> {
         run_code: RunCode::WithFiles,
         header: None,
         max_tokens: None,
+        run_of: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
+use knack_skill::agent_flow::ApiError;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -58,6 +59,11 @@ pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u6
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     response
+}
+
+/// The answer to a call whose request is wrong, in its dialect.
+pub fn refuse(call: &ApiCall, error: ApiError) -> Response<Bytes> {
+    refuse_call(call, error.into())
 }
 
 fn refuse_call(call: &ApiCall, refusal: Refusal) -> Response<Bytes> {

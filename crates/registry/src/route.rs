@@ -236,7 +236,8 @@ mod tests {
             ("PUT", "/api/v1/skills/a", AgentFlow::Update("a".to_owned())),
             ("GET", "/api/v1/skills/%61%2Db", AgentFlow::Get("a-b".to_owned())),
             ("DELETE", "/api/v1/skills/a%2Fb", AgentFlow::Delete("a/b".to_owned())),
-            ("POST", "/api/v1/skills/a/run", AgentFlow::Unknown),
+            ("POST", "/api/v1/skills/a/run", AgentFlow::Run("a".to_owned())),
+            ("GET", "/api/v1/skills/a/run", AgentFlow::Unknown),
             ("PATCH", "/api/v1/skills/a", AgentFlow::Unknown),
         ] {
             let call = found(method, path, "", &[("anthropic-version", "1")]);

@@ -120,7 +120,7 @@ proptest! {
         };
         let request = PlanRequest {
             provider: "openai", model: "m", user_texts: &said, auto: &auto, client_tools: &client,
-            tool_choice: ToolChoice::Free, container: &container, run_code: knack_skill::plan::RunCode::WithFiles, header: None, max_tokens: None,
+            tool_choice: ToolChoice::Free, container: &container, run_code: knack_skill::plan::RunCode::WithFiles, header: None, max_tokens: None, run_of: None,
         };
         let planned = plan(&request, &catalog).unwrap();
         prop_assert_eq!(planned.container.ours.len() + planned.container.native.len(), container.len());
@@ -154,7 +154,7 @@ proptest! {
         let auto = AutoContext::default;
         let request = PlanRequest {
             provider: "", model: "", user_texts: &[], auto: &auto, client_tools: &[],
-            tool_choice: ToolChoice::Free, container: &[], run_code: knack_skill::plan::RunCode::WithFiles, header: None, max_tokens: None,
+            tool_choice: ToolChoice::Free, container: &[], run_code: knack_skill::plan::RunCode::WithFiles, header: None, max_tokens: None, run_of: None,
         };
         let system = plan(&request, &catalog).unwrap().system;
         prop_assert!(texts::tokens(system.len()) <= budget, "{} > {budget}", texts::tokens(system.len()));

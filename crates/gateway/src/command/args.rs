@@ -30,6 +30,9 @@ pub(super) struct ServeArgs {
     /// ServiceAccount; --hub-ca must have the authorities of its certificate, too
     #[arg(long, value_name = "URL", env = "KNACK_REGISTRY")]
     pub(super) registry: Option<String>,
+    /// Model of runs of skills (POST /api/v1/skills/{name}/run) that name none; they go to the OpenAI API
+    #[arg(long, value_name = "MODEL", env = "KNACK_RUN_MODEL")]
+    pub(super) run_model: Option<String>,
     /// The registry that keeps the history of executions, as https://host:port: runs are reported there, as this gateway's own
     /// ServiceAccount
     #[arg(long, value_name = "URL", env = "KNACK_HISTORY")]

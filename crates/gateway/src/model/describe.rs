@@ -6,11 +6,17 @@ use knack_wire::{Format, View};
 use crate::catalog::Snapshot;
 use crate::log::RequestLog;
 use crate::skill_metrics::{SkillUse, Use};
+use crate::skill_runs::RunOf;
 
-/// The log of a request that begins now. Its id is a UUIDv7: log lines and recordings sort by time.
-pub(super) fn new_log(format: Format) -> RequestLog {
+/// The id of a request that begins now, a UUIDv7: log lines and recordings sort by time.
+pub fn new_request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// The log of a request that begins now; `run`: it is the request of a run of a skill.
+pub(super) fn new_log(format: Format, run: Option<&RunOf>) -> RequestLog {
     RequestLog {
-        request_id: uuid::Uuid::now_v7().to_string(),
+        request_id: run.map_or_else(new_request_id, |run| run.request_id.clone()),
         begun: jiff::Timestamp::now(),
         format: word(format),
         ..RequestLog::default()
@@ -28,7 +34,8 @@ pub(super) fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: 
         .map(|active| format!("{} ({})", active.handle, why(active.why)))
         .collect();
     log.uses = plan.active.iter().map(carried).collect();
-    if !plan.off {
+    let is_run = plan.active.iter().any(|active| active.why == ActivationCause::Run);
+    if !plan.off && !is_run {
         log.listed = snapshot.listed;
     }
     log.added_tokens = plan.added_tokens;
@@ -61,6 +68,7 @@ const fn why(why: ActivationCause) -> &'static str {
         ActivationCause::Header => "header",
         ActivationCause::Container | ActivationCause::Litellm => "container",
         ActivationCause::Auto => "auto",
+        ActivationCause::Run => "run",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use knack_serving::aside;
 use knack_skill::plan::{Note, Plan};
@@ -10,6 +11,7 @@ use knack_wire::{Fault, Format, Injection, ModelRoute, View};
 
 use crate::budget::HeldBody;
 use crate::catalog::Snapshot;
+use crate::skill_runs::RunOf;
 use crate::state::Gateway;
 use crate::user_files::named::NamedFiles;
 use crate::{code_tools, inject};
@@ -30,21 +32,22 @@ pub(super) async fn read_request(
     snapshot: &Arc<Snapshot>,
     route: ModelRoute,
     (held, named): (&HeldBody, &NamedFiles),
-    headers: &HeaderMap,
+    parts: &Parts,
 ) -> Result<Prepared, Fault> {
-    let header = skills_header(headers);
+    let header = skills_header(&parts.headers);
+    let run_of = parts.extensions.get::<RunOf>().cloned();
     let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
     let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
     aside(bytes.len(), move || {
         let request = knack_wire::Request::parse(route, bytes)?;
-        prepare(request, header, &snapshot, (&gateway, names_files))
+        prepare(request, (header, run_of), &snapshot, (&gateway, names_files))
     })
     .await
 }
 
 fn prepare(
     request: knack_wire::Request,
-    header: Result<Option<String>, Fault>,
+    (header, run_of): (Result<Option<String>, Fault>, Option<RunOf>),
     snapshot: &Snapshot,
     (gateway, names_files): (&Gateway, bool),
 ) -> Result<Prepared, Fault> {
@@ -54,7 +57,14 @@ fn prepare(
         code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
     code_tools::unblock(&mut view, is_missing);
     let run_code = code_tools::run_code(&view, format, is_missing);
-    let mut plan = inject::make_plan(&request, &view, header?.as_deref(), snapshot, run_code)?;
+    let mut plan = inject::make_plan(
+        &request,
+        &view,
+        header?.as_deref(),
+        snapshot,
+        run_code,
+        run_of.as_ref().map(|run| &run.skill),
+    )?;
     let (injection, injecting) = if snapshot.is_suspended() {
         plan.off = true;
         plan.notes.push(Note {

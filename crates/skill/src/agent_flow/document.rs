@@ -15,7 +15,7 @@ const MAX_DESCRIPTION_CHARS: usize = 1_024;
 const MAX_LICENSE_CHARS: usize = 64;
 const MAX_ID_CHARS: usize = 256;
 const MAX_TEMPERATURE: f64 = 2.0;
-const DEFAULT_TEMPERATURE: f64 = 0.7;
+pub(super) const DEFAULT_TEMPERATURE: f64 = 0.7;
 const MAX_TOKENS: u64 = 8_192;
 const DEFAULT_MAX_TOKENS: u64 = 2_000;
 
@@ -207,30 +207,38 @@ impl Fields<'_> {
 
     /// A mapping that is not empty; a string is ignored, as the format says.
     fn model(&mut self) -> Option<ModelConfig> {
-        let Some(Value::Object(model)) = self.members.get("model") else {
+        let members = self.members;
+        let Some(Value::Object(model)) = members.get("model") else {
             return None;
         };
         if model.is_empty() {
             return None;
         }
-        let temperature = match model.get("temperature") {
-            None => Some(DEFAULT_TEMPERATURE),
-            Some(value) => temperature(value).unwrap_or_else(|message| {
-                self.refuse("model.temperature", message, "write a number from 0 to 2");
-                None
-            }),
-        };
-        let max_tokens = match model.get("max_tokens") {
-            None => Some(DEFAULT_MAX_TOKENS),
-            Some(value) => max_tokens(value).unwrap_or_else(|message| {
-                self.refuse("model.max_tokens", message, "write a whole number from 1 to 8192");
-                None
-            }),
-        };
-        Some(ModelConfig {
-            temperature,
-            max_tokens,
-        })
+        Some(model_config(model, |field, message, help| {
+            self.refuse(field, message, help);
+        }))
+    }
+}
+
+/// The settings of a mapping that is not empty; what is out of range is told to `refuse` as field, message and remedy, and is none.
+pub(super) fn model_config(model: &Map<String, Value>, mut refuse: impl FnMut(&str, String, &str)) -> ModelConfig {
+    let temperature = match model.get("temperature") {
+        None => Some(DEFAULT_TEMPERATURE),
+        Some(value) => temperature(value).unwrap_or_else(|message| {
+            refuse("model.temperature", message, "write a number from 0 to 2");
+            None
+        }),
+    };
+    let max_tokens = match model.get("max_tokens") {
+        None => Some(DEFAULT_MAX_TOKENS),
+        Some(value) => max_tokens(value).unwrap_or_else(|message| {
+            refuse("model.max_tokens", message, "write a whole number from 1 to 8192");
+            None
+        }),
+    };
+    ModelConfig {
+        temperature,
+        max_tokens,
     }
 }
 
@@ -247,7 +255,7 @@ fn temperature(value: &Value) -> Result<Option<f64>, String> {
     }
 }
 
-fn max_tokens(value: &Value) -> Result<Option<u64>, String> {
+pub(super) fn max_tokens(value: &Value) -> Result<Option<u64>, String> {
     let number = match value {
         Value::Null => return Ok(None),
         Value::String(text) => text.trim().parse().ok(),

@@ -35,7 +35,8 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    fn new(status: Status, field: &str, message: impl Into<String>) -> Self {
+    /// An error about one field.
+    pub fn new(status: Status, field: &str, message: impl Into<String>) -> Self {
         Self {
             status,
             field: field.to_owned(),

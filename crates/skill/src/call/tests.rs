@@ -25,6 +25,7 @@ pub(super) fn planned(catalog: &Catalog, texts: &[&str], tools: &[&str], contain
         run_code: crate::plan::RunCode::WithFiles,
         header: None,
         max_tokens: None,
+        run_of: None,
     };
     plan(&request, catalog).unwrap()
 }

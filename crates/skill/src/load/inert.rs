@@ -20,7 +20,10 @@ const NO_ENDPOINT: &str = "skills have no HTTP endpoint of their own; models rea
 const NO_SERVER: &str =
     "Knack gives the body to a model and runs what the model calls; it serves no program, file or proxy";
 /// Why a key about the model has no effect.
-const CLIENT_DECIDES: &str = "the request of the client decides the model and its settings";
+const CLIENT_DECIDES: &str =
+    "the request of the client decides the model and its settings; only POST /api/v1/skills/{name}/run reads it";
+/// Why the provider has no effect.
+const ONE_PROVIDER: &str = "requests go to the provider of the API that the client calls";
 /// The frontmatter's key for packages.
 pub(super) const PACKAGES_KEY: &str = "packages";
 const REMOVE: &str = "remove it, or move it under metadata";
@@ -39,7 +42,7 @@ const INERT: [InertKey; 18] = [
     inert("output", NO_ENDPOINT, REMOVE),
     inert("input_mime", NO_ENDPOINT, REMOVE),
     inert("output_mime", NO_ENDPOINT, REMOVE),
-    inert("provider", CLIENT_DECIDES, REMOVE),
+    inert("provider", ONE_PROVIDER, REMOVE),
     inert("max_tokens", CLIENT_DECIDES, REMOVE),
     inert(
         "max_tool_rounds",

@@ -54,16 +54,31 @@ pub(super) fn assemble(
     parts.declared(&active, named, catalog.settings().model_code);
     parts.notes.extend(wanting(&active, named));
     let system = system(catalog, &active, &generic, named);
-    let bytes = system.len() + parts.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
-    Plan {
-        system: system.into(),
-        tools: parts.tools.into(),
-        litellm: active.iter().any(|(active, _)| active.why == ActivationCause::Litellm),
-        active: active.into_iter().map(|(active, _)| active).collect(),
-        notes: parts.notes,
-        added_tokens: texts::tokens(bytes),
-        ..Plan::default()
+    parts.plan(system, active.into_iter().map(|(active, _)| active).collect())
+}
+
+/// Assembles the tools of a run of one skill. Its instructions are in the request, so the text names its files alone.
+pub(super) fn of_run(catalog: &Catalog, entry: &CatalogEntry, client_tools: &[&str]) -> Plan {
+    let client: HashSet<&str> = client_tools.iter().copied().collect();
+    let mut parts = Parts {
+        client: &client,
+        tools: Vec::new(),
+        taken: HashSet::new(),
+        notes: Vec::new(),
+    };
+    let active = [(describe(entry, ActivationCause::Run), entry)];
+    let runs_code = entry.has_files() && catalog.settings().model_code == ModelCode::Allow;
+    if runs_code {
+        parts.generic(catalog, &[Generic::RunCode]);
     }
+    parts.declared(&active, &[], catalog.settings().model_code);
+    let system = if runs_code {
+        texts::files_line(&entry.handle, entry.paths())
+    } else {
+        String::new()
+    };
+    let [(active, _)] = active;
+    parts.plan(system, vec![active])
 }
 
 /// Active skills in the order of the system text.
@@ -189,6 +204,20 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
+    /// The plan of all parts, with its system text.
+    fn plan(self, system: String, active: Vec<Active>) -> Plan {
+        let bytes = system.len() + self.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
+        Plan {
+            system: system.into(),
+            tools: self.tools.into(),
+            litellm: active.iter().any(|active| active.why == ActivationCause::Litellm),
+            active: active.into(),
+            notes: self.notes,
+            added_tokens: texts::tokens(bytes),
+            ..Plan::default()
+        }
+    }
+
     /// Adds generic tools. One whose name the client has becomes `knack_<name>`.
     fn generic(&mut self, catalog: &Catalog, kinds: &[Generic]) -> GenericNames {
         let node = catalog.settings().node;

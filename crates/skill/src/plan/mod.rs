@@ -22,7 +22,7 @@ pub use types::{
 };
 
 use crate::catalog::{Catalog, Generic, ModelCode};
-use crate::model::ActivationMode;
+use crate::model::{ActivationMode, SkillRef};
 
 /// Plans the injection for one request. Fails only if the request names a skill that is not here.
 ///
@@ -41,6 +41,9 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
             }],
             ..Plan::default()
         });
+    }
+    if let Some(skill) = request.run_of {
+        return plan_of_run(skill, request.client_tools, catalog);
     }
     let runs_code = catalog.settings().model_code == ModelCode::Allow
         && match request.run_code {
@@ -79,6 +82,15 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
             if runs_code { &[Generic::RunCode] } else { &[] },
         )
     })
+}
+
+/// The plan of a run of one skill: its declared tools, and its files with `run_code` where models may write programs.
+fn plan_of_run(skill: &SkillRef, client_tools: &[&str], catalog: &Catalog) -> Result<Plan, PlanError> {
+    let unknown = || PlanError::UnknownSkill {
+        id: format!("{}/{}", skill.namespace, skill.name),
+    };
+    let entry = catalog.get(skill).filter(|entry| entry.mode != ActivationMode::Never);
+    Ok(assemble::of_run(catalog, entry.ok_or_else(unknown)?, client_tools))
 }
 
 /// The plan of a client that shows tools to a model itself (MCP): every served skill is active, whatever its mode, so the tools

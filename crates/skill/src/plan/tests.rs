@@ -45,6 +45,7 @@ pub(super) fn ask(catalog: &Catalog, asked: &Asked<'_>) -> Result<Plan, PlanErro
             run_code: asked.run_code,
             header: asked.header,
             max_tokens: asked.max_tokens,
+            run_of: None,
         },
         catalog,
     )

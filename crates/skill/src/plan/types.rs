@@ -67,6 +67,8 @@ pub struct PlanRequest<'a> {
     pub header: Option<&'a str>,
     /// The request's cap of output tokens.
     pub max_tokens: Option<u64>,
+    /// The request is a run of this skill, whose instructions it carries: it gets its tools, and no other skill.
+    pub run_of: Option<&'a SkillRef>,
 }
 
 /// Why no plan could be made: the request names something that is not here. The gateway answers 404 in the client's error shape.
@@ -106,6 +108,8 @@ pub enum ActivationCause {
     Litellm,
     /// Scored.
     Auto,
+    /// The request is a run of it.
+    Run,
 }
 
 /// One skill whose body is in the system text.

@@ -2,19 +2,23 @@
 
 use std::time::Duration;
 
+use knack_skill::agent_flow::{RUN_SYSTEM, RunEnd, RunEvent, RunSettings, begin_run, end_run, run_token};
+use knack_skill::template::{substitute, validate_inputs};
 use knack_wire::drive::{AnswerHead, Drive, DriveAction, DriveSettings};
 use knack_wire::frame::{SseDecoder, push_event};
 use knack_wire::json::Edits;
 use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::omniroute::text;
+use super::template;
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
 pub(crate) const OPS: &[Op] = &[
     Op::new("sse", "format", format).compared(Compare::Custom(same_event)),
     Op::new("sse", "heartbeat", heartbeat).compared(Compare::Custom(same_comment)),
+    Op::new("sse", "execute", execute),
 ];
 
 fn format(input: &Value) -> Outcome {
@@ -50,6 +54,58 @@ fn same_event(expected: &Value, actual: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// One run of a skill: its events, and what the model is sent.
+fn execute(input: &Value) -> Outcome {
+    let skill = &input["skill"];
+    let prompt = text(skill, "prompt");
+    let document = format!("---\nname: s\nmodel: {}\n---\n{prompt}", skill["model"]);
+    let settings = RunSettings::of(&document);
+    let (declared, given) = (template::declared(skill), template::provided(input));
+    let checked = validate_inputs(&declared, &given);
+    let is_run = checked.is_ok();
+    let mut events = begin_run(checked, skill["knowledge_base"].as_str());
+    if !is_run {
+        return Ok(json!({ "events": shown(&events) }));
+    }
+    let tokens: Vec<&str> = input["llm"]["tokens"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let failed = input["llm"]["error_after"]
+        .as_u64()
+        .and_then(|after| usize::try_from(after).ok());
+    events.extend(
+        tokens
+            .iter()
+            .take(failed.unwrap_or(tokens.len()))
+            .map(|token| run_token(token)),
+    );
+    events.extend(end_run(if failed.is_some() {
+        RunEnd::Failed
+    } else {
+        RunEnd::Answered
+    }));
+    let user = substitute(prompt, &declared, &given);
+    let mut run = json!({
+        "events": shown(&events),
+        "llm_messages": [{"role": "system", "content": RUN_SYSTEM}, {"role": "user", "content": user}],
+        "temperature": settings.temperature,
+    });
+    if let Some(max_tokens) = settings.max_tokens {
+        run["max_tokens"] = max_tokens.into();
+    }
+    Ok(run)
+}
+
+fn shown(events: &[RunEvent]) -> Vec<Value> {
+    let shown = events
+        .iter()
+        .map(|event| json!({"event": event.name, "data": event.data}));
+    shown.collect()
 }
 
 /// What a client gets of a stream while a skill runs and nothing else happens.

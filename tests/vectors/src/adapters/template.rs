@@ -34,11 +34,11 @@ fn workflow_template(input: &Value) -> Outcome {
 }
 
 /// Input declarations as a frontmatter would hold them. Names that no placeholder can hold are left out there too.
-fn declared(input: &Value) -> Vec<Input> {
+pub(super) fn declared(input: &Value) -> Vec<Input> {
     inputs::read(&input["inputs"]).0
 }
 
-fn provided(input: &Value) -> BTreeMap<String, String> {
+pub(super) fn provided(input: &Value) -> BTreeMap<String, String> {
     template::given(&members(&input["provided"]))
 }
 

@@ -199,6 +199,7 @@ pub(super) fn pre_call(input: &Value) -> Outcome {
         run_code: knack_skill::plan::RunCode::WithFiles,
         header: None,
         max_tokens: view.max_tokens,
+        run_of: None,
     };
     let plan = plan(&asked, &catalog).map_err(|error| Failure::new(error.to_string()).with("http", 404))?;
     let ours = plan

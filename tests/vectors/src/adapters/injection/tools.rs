@@ -30,6 +30,7 @@ pub(super) fn planned(catalog: &Catalog, request: &Value, tool_names: &[&str]) -
         run_code: knack_skill::plan::RunCode::WithFiles,
         header: None,
         max_tokens: None,
+        run_of: None,
     };
     plan(&request, catalog).map_err(|error| Failure::new(error.to_string()))
 }

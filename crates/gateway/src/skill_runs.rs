@@ -1,0 +1,53 @@
+//! Runs of skills for users: what a gateway allows, and what tells a request to a model that it is one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_serving::sources::{Pace, Sources, Turn};
+use knack_skill::model::SkillRef;
+use tokio::time::Instant;
+
+/// Runs of one caller: those of Agent Flow, 10 a minute.
+const PACE: Pace = Pace {
+    at_once: 10,
+    burst: 10,
+    refill: Duration::from_secs(6),
+};
+/// What a caller hears who has used them up.
+pub const TOO_MANY_RUNS: &str = "Too many runs by this caller: the limit is 10 at once and 10 a minute";
+
+/// Runs of skills: their model where a skill names none, and their pace.
+#[derive(Debug)]
+pub struct SkillRuns {
+    model: Option<String>,
+    limit: Arc<Sources>,
+}
+
+impl SkillRuns {
+    /// Runs by this model, unless a skill names another; `None`: a skill without one is refused.
+    pub fn new(model: Option<String>) -> Self {
+        Self {
+            model,
+            limit: Arc::new(Sources::new(PACE)),
+        }
+    }
+
+    /// The model of skills that name none.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// The right of a caller to one more run. Error: the seconds until there is one.
+    pub fn admit(&self, caller: &str) -> Result<Turn, u64> {
+        self.limit.take(caller, Instant::now()).ok_or(PACE.refill.as_secs())
+    }
+}
+
+/// In the extensions of a request to a model: the run that it is.
+#[derive(Debug, Clone)]
+pub struct RunOf {
+    /// The skill.
+    pub skill: SkillRef,
+    /// The id of the run's own answer: logs, spans and `knack trace` name the request to the model by it.
+    pub request_id: String,
+}
