@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# times.sh: how long developers wait, on two cores, in fresh clones of the commit that is checked out; writes docs/benchmarks.md.
-# times.sh demo|ci|warm|edit...: some of it, printed only.
+# times.sh [demo|ci|warm|edit]...: how long developers wait, on two cores, in fresh clones of the commit that is checked out; all of it,
+# or some. What was measured is written into docs/benchmarks.md at once, each row with its date; the other rows stay.
 # A floor is the same command again with nothing to build: what is above it is the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts=("$@")
+for part in "${parts[@]}"; do
+  case $part in demo | ci | warm | edit) ;; *) echo "times: no part $part; there are demo, ci, warm and edit" >&2 && exit 2 ;; esac
+done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 lines=$work/lines
-touch "$lines"
 on_two_cores=()
 [ "$(nproc)" -le 2 ] || on_two_cores=(taskset -c 0,1)
 # A clone builds into its own target, as a newcomer's does.
@@ -40,6 +42,7 @@ budget() {
     *) verdict=$(awk -v took="$took" -v limit="$2" 'BEGIN { print (took <= limit ? "ok" : "over") }') ;;
   esac
   echo "budget $1 $took $2 $verdict" | tee -a "$lines"
+  tools/bench_page.sh times "make times" "$lines" dated
 }
 
 # The gateway's own tests, and a file of it.
@@ -75,5 +78,4 @@ if is_wanted edit; then
   budget gateway_edit_to_its_tests_green_s 20
 fi
 
-[ ${#parts[@]} -gt 0 ] || tools/bench_page.sh times "make times" "$lines"
 ! grep -q ' over$' "$lines"

@@ -1,5 +1,6 @@
 """What tools/ must refuse, each with a doctored input beside a good one."""
 import contextlib
+import datetime
 import importlib.util
 import io
 import os
@@ -336,6 +337,12 @@ def times_are_measured_in_a_clone_and_judged_by_their_limits():
         os.makedirs(os.path.join(repository, "tools"))
         os.makedirs(os.path.join(repository, "crates", "gateway", "src"))
         os.makedirs(programs)
+        os.makedirs(os.path.join(repository, "docs"))
+        page = os.path.join(repository, "docs", "benchmarks.md")
+        with open(page, "w") as file:
+            file.write("Before.\n<!-- times: written by make times -->\n"
+                       "| `ci_cold_s` | 4000.0 | 3600 | over | 2026-01-02 |\n"
+                       "| `gateway_edit_to_its_tests_green_s` | 99.0 | 20 | over | 2026-01-02 |\n<!-- end of times -->\nAfter.\n")
         for tool in ("times.sh", "bench_page.sh"):
             shutil.copy(f"{ROOT}/tools/{tool}", os.path.join(repository, "tools"))
         with open(os.path.join(repository, "crates", "gateway", "src", "app.rs"), "w") as file:
@@ -357,7 +364,18 @@ def times_are_measured_in_a_clone_and_judged_by_their_limits():
         seconds, limit, verdict = rows["gateway_edit_to_its_tests_green_s"]
         expect((limit, verdict) == ("20", "ok") and float(seconds) >= 0.2, rows)
         expect(rows["gateway_tests_with_nothing_to_build_s"][1:] == ["-", "floor"], rows)
-        expect(not subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True).stdout, "the checkout was edited")
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True).stdout
+        expect(changed == " M docs/benchmarks.md\n", changed)
+        # What was measured is written with its date; what was not keeps its row and its date.
+        with open(page) as file:
+            written = file.read().splitlines()
+        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        expect(written[0] == "Before." and written[-1] == "After.", written)
+        expect(written[4] == "| `ci_cold_s` | 4000.0 | 3600 | over | 2026-01-02 |", written)
+        expect(written[5] == f"| `gateway_edit_to_its_tests_green_s` | {seconds} | 20 | ok | {today} |", written)
+        expect(written[6].startswith("| `gateway_tests_with_nothing_to_build_s` |") and len(written) == 9, written)
+        done = subprocess.run([times, "edits"], capture_output=True, text=True, env=environment)
+        expect(done.returncode == 2 and "no part edits" in done.stderr, done)
         # Its second make demo fails: no time is printed for what did not work.
         done = subprocess.run([times, "demo"], capture_output=True, text=True, env=environment)
         expect(done.returncode == 1 and "failed: make demo" in done.stderr, done)
