@@ -1,4 +1,4 @@
-//! The attack suite: every attack of `attacks.py`, unlocked as a positive control and in the local sandbox.
+//! The attack suite: every attack of `program/`, unlocked as a positive control and in the local sandbox.
 //!
 //! ```text
 //! cargo test --test attacks          as root: unshare ──▶ --world (networks, peer, victim)
@@ -22,6 +22,7 @@
 )]
 
 mod column;
+mod program;
 mod table;
 mod world;
 
@@ -61,13 +62,15 @@ fn outer() -> ExitCode {
     for (from, to) in [
         (std::env::current_exe().unwrap(), "suite"),
         (runner(), "knack-runner"),
-        (source.join("attacks.py"), "attacks.py"),
         (source.join("world.py"), "world.py"),
     ] {
         let to = directory.path().join(to);
         std::fs::copy(from, &to).unwrap();
         std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
+    let attacks = directory.path().join("attacks.py");
+    std::fs::write(&attacks, program::PROGRAM).unwrap();
+    std::fs::set_permissions(&attacks, std::fs::Permissions::from_mode(0o755)).unwrap();
     for kernel in world::kernels() {
         std::fs::copy(older_kernel(), directory.path().join(format!("runner-{kernel}"))).unwrap();
     }

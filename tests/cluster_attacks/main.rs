@@ -19,11 +19,12 @@
 
 mod outside;
 mod pods;
+#[path = "../attacks/program.rs"]
+mod program;
 #[path = "../attacks/table.rs"]
 mod table;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,10 +35,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Attacks that end the run, or everything in the pod, when they meet a limit: one to an execution.
 fn bombs() -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/attacks.py");
     let output = Command::new("/usr/bin/python3")
-        .arg(script)
-        .arg("--bombs")
+        .args(["-c", program::PROGRAM, "--bombs"])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -55,10 +54,10 @@ fn time_limit(bomb: &str) -> Duration {
     Duration::from_secs(if bomb == "cpu_burn" { 2 } else { 30 })
 }
 
-/// One execution of `attacks.py` with these words, in a pod of the runtime's way; its output, or how the run ended.
+/// One execution of the attacks' program with these words, in a pod of the runtime's way; its output, or how the run ended.
 async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> Result<String, String> {
     let words = serde_json::to_string(&[&["attacks.py"], words].concat()).unwrap();
-    let script = include_str!("../attacks/attacks.py");
+    let script = program::PROGRAM;
     // Code is given no environment by anybody.
     let world = serde_json::to_string(&world().to_string()).unwrap();
     let program = Program::Code {

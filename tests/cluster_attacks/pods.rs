@@ -216,7 +216,7 @@ pub(crate) async fn controls(cluster: &Cluster) -> BTreeMap<String, Control> {
     let files = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "attacks"},
         "data": {
-            "attacks.py": include_str!("../attacks/attacks.py"),
+            "attacks.py": crate::program::PROGRAM,
             "world.py": include_str!("../attacks/world.py"),
             "control.py": include_str!("control.py"),
         },

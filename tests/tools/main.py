@@ -290,7 +290,14 @@ def attacks_do_not_run_in_a_checkout():
         inside = os.path.join(folder, "a", "b")
         os.makedirs(inside)
         os.mkdir(os.path.join(folder, ".git"))
-        attack = [sys.executable, "-B", f"{ROOT}/tests/attacks/attacks.py"]
+        # Its parts in the order in which the suites join them.
+        with open(f"{ROOT}/tests/attacks/program.rs") as file:
+            order = re.findall(r'include_str!\("(program/\w+\.py)"\)', file.read())
+        parts = []
+        for part in order:
+            with open(f"{ROOT}/tests/attacks/{part}") as file:
+                parts.append(file.read())
+        attack = [sys.executable, "-B", "-c", "\n\n".join(parts)]
         for words in (["--control", "dropped_binary"], ["dropped_binary"], ["--each", "dropped_binary"]):
             done = subprocess.run([*attack, *words], cwd=inside, capture_output=True, text=True)
             expect(done.returncode == 1 and "in a git tree" in done.stderr, f"{words}: {done}")

@@ -14,6 +14,8 @@
 )]
 
 mod document_skills;
+#[path = "../../../../tests/attacks/program.rs"]
+mod program;
 mod sandbox;
 
 use std::collections::BTreeMap;
@@ -163,16 +165,16 @@ fn gentle_attacks(script: &str) -> Vec<String> {
 #[ignore = "needs the image: make test-office"]
 fn no_attack_is_open_that_the_table_of_pods_has_closed() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/attacks");
-    let script = std::fs::read_to_string(tests.join("attacks.py")).unwrap();
     let table = std::fs::read_to_string(tests.join("expected/pod.json")).unwrap();
     let table: BTreeMap<String, String> = serde_json::from_str(&table).unwrap();
-    let names = gentle_attacks(&script);
+    let names = gentle_attacks(program::PROGRAM);
     let mut cells = BTreeMap::new();
     for part in names.chunks(names.len().div_ceil(PARTS)) {
         let words = serde_json::to_string(&[&["attacks.py".to_owned(), "--each".to_owned()], part].concat()).unwrap();
         let world = serde_json::to_string(&world().to_string()).unwrap();
         let told = python(&format!(
-            "import os, sys\nos.environ['KNACK_WORLD'] = {world}\nsys.argv = {words}\n{script}"
+            "import os, sys\nos.environ['KNACK_WORLD'] = {world}\nsys.argv = {words}\n{}",
+            program::PROGRAM
         ));
         let lines = told.stdout.lines().filter_map(|line| line.strip_prefix("EACH "));
         let lines = lines.filter_map(|line| line.split_once(' '));

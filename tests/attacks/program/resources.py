@@ -1,0 +1,144 @@
+"""Attacks that take memory, disk, processes, descriptors and time. Each is bounded: it stops by itself once it has shown that nothing stops it."""
+
+
+@bomb
+def fork_bomb():
+    children = []
+    try:
+        for _ in range(400):
+            pid = os.fork()
+            if pid == 0:
+                signal.pause(); os._exit(0)
+            children.append(pid)
+        time.sleep(0.5)
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)
+
+
+@bomb
+def thread_bomb():
+    threading.stack_size(64 << 10)
+    done = threading.Event()
+    try:
+        for _ in range(400):
+            threading.Thread(target=done.wait, daemon=True).start()
+        time.sleep(0.5)
+    except RuntimeError:
+        raise Closed("EAGAIN")
+    finally:
+        done.set()
+
+
+@bomb
+def memory_bomb():
+    blocks = []
+    for _ in range(80):
+        blocks.append(b"\xff" * (16 << 20))
+    time.sleep(0.5)
+    need(len(blocks) == 80)
+
+
+@bomb
+def one_big_file():
+    with open("big", "wb") as file:
+        for _ in range(320):
+            file.write(b"x" * (1 << 20))
+
+
+@bomb
+def many_files_384_mib():
+    os.mkdir("many")
+    for index in range(384):
+        with open(f"many/{index}", "wb") as file:
+            file.write(b"x" * (1 << 20))
+
+
+def fill(mib, name="{}"):
+    for index in range(mib):
+        with open(name.format(index), "wb") as file:
+            file.write(b"x" * (1 << 20))
+
+
+def stay():
+    """Until somebody has looked."""
+    time.sleep(1)
+
+
+@bomb
+def disk_below_40_directories():
+    for _ in range(40):
+        os.mkdir("deep"); os.chdir("deep")
+    fill(384); stay()
+
+
+@bomb
+def disk_in_deleted_files():
+    kept = []
+    for index in range(200):
+        file = open(str(index), "wb", buffering=0)
+        os.unlink(str(index))
+        for _ in range(2):
+            file.write(b"x" * (1 << 20))
+        kept.append(file)
+    stay()
+
+
+@bomb
+def disk_in_deleted_mappings():
+    kept = []
+    for index in range(192):
+        with open(str(index), "w+b") as file:
+            file.truncate(2 << 20)
+            memory = mmap.mmap(file.fileno(), 2 << 20)
+            os.unlink(str(index))
+        for at in range(0, 2 << 20, 4096):
+            memory[at] = 1
+        kept.append(memory)
+    stay()
+
+
+@bomb
+def disk_in_a_directory_without_a_list():
+    os.mkdir("hidden"); os.chmod("hidden", 0o300)
+    fill(384, "hidden/{}"); stay()
+
+
+def directories(count):
+    """So many, a thousand to a parent."""
+    for index in range(count):
+        if index % 1000 == 0:
+            parent = f"d{index // 1000}"
+            os.mkdir(parent)
+        os.mkdir(f"{parent}/{index % 1000}")
+
+
+@bomb
+def disk_behind_250001_directories():
+    directories(250001)
+    fill(384, "z{}"); stay()
+
+
+@bomb
+def directories_20000():
+    directories(20000); stay()
+
+
+@bomb
+def inodes_20000():
+    os.mkdir("inodes")
+    for index in range(20000):
+        os.close(os.open(f"inodes/{index}", os.O_CREAT | os.O_WRONLY))
+
+
+@bomb
+def descriptor_exhaustion():
+    for _ in range(1000):
+        os.dup(0)
+
+
+@bomb
+def cpu_burn():
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        pass
