@@ -159,6 +159,27 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"namespace": "n", "name": name}, "spec": spec})).unwrap()
     }
 
+    /// Of runtimes that are no default, where environments are built unless there are no records.
+    fn scope<'a>(namespaces: &'a NamespaceLabels, environments: Option<&'a Records>) -> Scope<'a> {
+        Scope {
+            cluster_default: false,
+            namespaces,
+            default_image: Some("r.io/base@sha256:0"),
+            allow_image_tags: false,
+            environments,
+        }
+    }
+
+    /// The digests that are declared, and whether only an earlier revision needs them, sorted.
+    fn digests(all: &BTreeMap<String, NeededEnvironment>) -> Vec<(&str, bool)> {
+        let mut found: Vec<(&str, bool)> = all
+            .values()
+            .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
     #[test]
     fn equal_locks_are_built_once_for_all_runtimes_of_one_image() {
         let locked = json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": "d1"});
@@ -179,13 +200,7 @@ mod tests {
             runtime("four", &json!({"packages": {"constraints": ["six<2"]}})),
         ];
         let (none, records) = (NamespaceLabels::new(), Records::default());
-        let scope = |environments| Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: Some("r.io/base@sha256:0"),
-            allow_image_tags: false,
-            environments,
-        };
+        let scope = |environments| scope(&none, environments);
         let skills: Vec<&Skill> = skills.iter().collect();
         let all = wanted(runtimes.iter().map(|runtime| (runtime, scope(Some(&records)))), &skills);
         let mut actual: Vec<(String, String, String)> = all
@@ -227,12 +242,7 @@ mod tests {
             (vec![&edited, &other], [("d1", false), ("d3", false)]),
         ] {
             let all = wanted([(&runtimes[0], scope(Some(&records)))], &skills);
-            let mut actual: Vec<(&str, bool)> = all
-                .values()
-                .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
-                .collect();
-            actual.sort_unstable();
-            assert_eq!(actual, expected);
+            assert_eq!(digests(&all), expected);
         }
         // A runtime that gives the standard environment: one for all of its skills that declare nothing.
         let gives = runtime("gives", &json!({"packages": {"standard": true}}));
@@ -254,13 +264,7 @@ mod tests {
         let before = json!([{"revision": "r0", "digest": "a", "version": "1.0.0", "packages": declares("d1")}]);
         status.earlier = serde_json::from_value(before).unwrap();
         let (none, records) = (NamespaceLabels::new(), Records::default());
-        let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: Some("r.io/base@sha256:0"),
-            allow_image_tags: false,
-            environments: Some(&records),
-        };
+        let scope = scope(&none, Some(&records));
         for (wanted_version, expected) in [
             ("^1", vec![("d1", true)]),
             ("^2", vec![("d2", false)]),
@@ -270,12 +274,7 @@ mod tests {
             let pin = json!({"skillSelector": {"skills": [{"name": "a", "version": wanted_version}]}});
             let runtime = runtime("holds", &pin);
             let all = wanted([(&runtime, scope)], &[&held]);
-            let mut actual: Vec<(&str, bool)> = all
-                .values()
-                .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
-                .collect();
-            actual.sort_unstable();
-            assert_eq!(actual, expected, "{wanted_version}");
+            assert_eq!(digests(&all), expected, "{wanted_version}");
         }
     }
 
@@ -291,13 +290,7 @@ mod tests {
         ]);
         status.earlier = serde_json::from_value(earlier).unwrap();
         let (none, records) = (NamespaceLabels::new(), Records::default());
-        let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: Some("r.io/base@sha256:0"),
-            allow_image_tags: false,
-            environments: Some(&records),
-        };
+        let scope = scope(&none, Some(&records));
         for (pin, expected) in [
             (json!({"name": "a", "version": "^1"}), vec![("d1", true), ("d2", false)]),
             (json!({"name": "a", "version": "^2"}), vec![]),
@@ -305,12 +298,7 @@ mod tests {
         ] {
             let runtime = runtime("pins", &json!({"skillSelector": {"skills": [pin.clone()]}}));
             let all = wanted([(&runtime, scope)], &[&uploaded]);
-            let mut actual: Vec<(&str, bool)> = all
-                .values()
-                .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
-                .collect();
-            actual.sort_unstable();
-            assert_eq!(actual, expected, "{pin}");
+            assert_eq!(digests(&all), expected, "{pin}");
         }
     }
 }

@@ -47,15 +47,38 @@ impl Asked {
     }
 }
 
-async fn relaying(folder: &std::path::Path, model: &Model, hub: &Hub) -> Gateway {
-    let more = [
-        ("KNACK_REGISTRY", hub.url.as_str()),
-        ("KNACK_START_WAIT_SECONDS", "0"),
-        ("KNACK_UPSTREAM_ANTHROPIC", &model.url),
-    ];
-    let mut gateway = Gateway::start(folder, &model.url, &hub.url, &more);
-    gateway.healthy().await;
-    gateway
+/// A gateway that relays to a hub with the registry's paths and one skill.
+struct Relay {
+    gateway: Gateway,
+    hub: Hub,
+    /// They live as long as the gateway.
+    _model: Model,
+    _folder: tempfile::TempDir,
+}
+
+impl Relay {
+    /// `token` is what the gateway shows the hub.
+    async fn start(token: &str) -> Self {
+        let folder = folder(&[("token", token)]);
+        let model = Model::start().await;
+        let mut hub = Hub::new();
+        std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+        hub.skill("larches");
+        hub.start();
+        let more = [
+            ("KNACK_REGISTRY", hub.url.as_str()),
+            ("KNACK_START_WAIT_SECONDS", "0"),
+            ("KNACK_UPSTREAM_ANTHROPIC", &model.url),
+        ];
+        let mut gateway = Gateway::start(folder.path(), &model.url, &hub.url, &more);
+        gateway.healthy().await;
+        Self {
+            gateway,
+            hub,
+            _model: model,
+            _folder: folder,
+        }
+    }
 }
 
 async fn ask(gateway: &Gateway, method: &str, path: &str, anthropic: bool, body: &str) -> (u16, HeaderMap, String) {
@@ -78,24 +101,19 @@ async fn ask(gateway: &Gateway, method: &str, path: &str, anthropic: bool, body:
 
 #[tokio::test]
 async fn the_skills_apis_go_to_the_registry_as_the_gateway_and_an_upload_is_there_for_the_next_request() {
-    let folder = folder(&[("token", "the gateway's own")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
-    hub.start();
-    let gateway = relaying(folder.path(), &model, &hub).await;
+    let relay = Relay::start("the gateway's own").await;
+    let (gateway, hub) = (&relay.gateway, &relay.hub);
     until("the first text is served", async || {
-        chat(&gateway).await.contains("Say larches.")
+        chat(gateway).await.contains("Say larches.")
     })
     .await;
 
     let begun = Instant::now();
-    let (status, headers, text) = ask(&gateway, "POST", "/v1/skills?key=sk-of-the-client&x=1", true, "birches").await;
+    let (status, headers, text) = ask(gateway, "POST", "/v1/skills?key=sk-of-the-client&x=1", true, "birches").await;
     assert_eq!((status, text.as_str()), (200, "POST /v1/skills?x=1"));
     assert_eq!(headers["x-of-the-registry"], "yes");
     assert!(begun.elapsed() >= ON_THE_WAY);
-    assert!(chat(&gateway).await.contains("Say birches."), "the next request has it");
+    assert!(chat(gateway).await.contains("Say birches."), "the next request has it");
     let asked = hub.asked.take();
     let (_, headers, body) = &asked[0];
     assert_eq!(headers["authorization"], "Bearer the gateway's own");
@@ -112,13 +130,13 @@ async fn the_skills_apis_go_to_the_registry_as_the_gateway_and_an_upload_is_ther
         ("POST", "/api/skills/skillssh/install"),
         ("GET", "/api/skills/marketplace?q=larches"),
     ] {
-        let (status, _, text) = ask(&gateway, method, path, false, "").await;
+        let (status, _, text) = ask(gateway, method, path, false, "").await;
         assert_eq!((status, text), (200, format!("{method} {path}")));
     }
     // The provider's own: not for the registry.
     hub.asked.take();
     for path in ["/v1/skills/skill_01AbC", "/v1/skills?source=anthropic"] {
-        let (_, headers, _) = ask(&gateway, "GET", path, true, "").await;
+        let (_, headers, _) = ask(gateway, "GET", path, true, "").await;
         assert!(!headers.contains_key("x-of-the-registry"), "{path}");
     }
     assert!(hub.asked.take().is_empty());
@@ -126,19 +144,13 @@ async fn the_skills_apis_go_to_the_registry_as_the_gateway_and_an_upload_is_ther
 
 #[tokio::test]
 async fn a_registry_that_is_away_or_refuses_the_gateway_is_reported_in_the_shape_of_the_api() {
-    let folder = folder(&[("token", "refused")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
-    hub.start();
-    let gateway = relaying(folder.path(), &model, &hub).await;
+    let mut relay = Relay::start("refused").await;
     for is_there in [true, false] {
         if !is_there {
-            hub.kill();
+            relay.hub.kill();
         }
         for anthropic in [true, false] {
-            let (status, headers, text) = ask(&gateway, "GET", "/v1/skills", anthropic, "").await;
+            let (status, headers, text) = ask(&relay.gateway, "GET", "/v1/skills", anthropic, "").await;
             assert_eq!(status, 503, "{text}");
             assert!(headers.contains_key("retry-after"), "{headers:?}");
             let body: Value = serde_json::from_str(&text).unwrap();
@@ -152,13 +164,8 @@ async fn a_registry_that_is_away_or_refuses_the_gateway_is_reported_in_the_shape
 
 #[tokio::test]
 async fn a_caller_that_floods_the_registry_through_a_gateway_leaves_the_others_their_part() {
-    let folder = folder(&[("token", "the gateway's own")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
-    hub.start();
-    let gateway = relaying(folder.path(), &model, &hub).await;
+    let relay = Relay::start("the gateway's own").await;
+    let (gateway, hub) = (&relay.gateway, &relay.hub);
     let base = gateway.url.trim_end_matches("/v1").to_owned();
     // Without a catalog of another revision a change is answered after a while only, so all are sent at once.
     let send = async |key: &str| {
