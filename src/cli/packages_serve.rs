@@ -33,19 +33,19 @@ pub(super) struct ServeArgs {
     /// Index of Python packages (PEP 503) that builders use
     #[arg(long, value_name = "URL")]
     index: Option<String>,
-    /// Secret of that namespace with `netrc` for the index
+    /// Secret in the namespace of the builder Jobs with `netrc`, the login for --index
     #[arg(long, value_name = "NAME")]
     index_secret: Option<String>,
-    /// Index of packages of Node that builders use; npm's own by default
+    /// Index of Node packages that builders use [default: npm's own]
     #[arg(long, value_name = "URL")]
     npm_index: Option<String>,
-    /// Secret of that namespace with `npmrc` for it
+    /// Secret in the namespace of the builder Jobs with `npmrc`, the login for --npm-index
     #[arg(long, value_name = "NAME")]
     npm_index_secret: Option<String>,
-    /// Secret of that namespace with `.dockerconfigjson` for the registry
+    /// Secret in the namespace of the builder Jobs with `.dockerconfigjson`, the login for the registry of --repository
     #[arg(long, value_name = "NAME")]
     registry_secret: Option<String>,
-    /// Secret of that namespace to pull the builders' image with; may be given several times
+    /// Secret in the namespace of the builder Jobs to pull their image with; may be given several times
     #[arg(long = "builder-pull-secret", value_name = "NAME")]
     builder_pull_secrets: Vec<String>,
     /// Connect to the registry without TLS (test clusters)

@@ -35,7 +35,7 @@ pub struct ServerArgs {
     /// Environment variable that holds the API key; skills belong to it
     #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
     key_env: String,
-    /// Connect to this address, whatever the name in the URL has: 127.0.0.1 behind kubectl port-forward
+    /// Connect to this address instead of resolving the name in the URL: 127.0.0.1 with kubectl port-forward
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
     #[command(flatten)]
