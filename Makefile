@@ -17,7 +17,7 @@ THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGR
 # What tests/cluster_packages takes: the images as archives, and knack.
 OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
-.PHONY: cluster-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-sdk test-frameworks test-examples test-standard test-office test-document-skills test-skew real-skills vectors lint audit advisories test-tools test-benches fuzz bench bench-peers bench-cluster clean recording times sizes \
+.PHONY: cluster-tests machine-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-machine test-cluster test-sdk test-frameworks test-examples test-standard test-office test-document-skills test-skew real-skills vectors lint audit advisories test-tools test-benches fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -87,8 +87,10 @@ charts: ## Writes the generated files of charts/ and deploy/
 test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 	@tools/test.sh
 
-# Two lists, which run beside one another: what needs the cluster of the tests or counts milliseconds, and what needs neither.
-cluster-tests: build vectors test-rust test-chart test-packages test-dist
+# Three lists, which run beside one another: what needs the cluster of the tests, which waits more than it works; the tests of programs
+# and crates on this machine, some of which count milliseconds; and what gives way to both.
+cluster-tests: build vectors test-cluster test-chart test-packages test-dist
+machine-tests: build test-machine
 light-tests: build audit test-tools test-benches test-examples test-sdk
 
 # In a folder of its own: a build does not wait for clippy, and it does not wait for a build.
@@ -103,9 +105,24 @@ vectors: $(if $(filter dev,$(PROFILE)),build,setup) ## Runs the behaviour vector
 cluster-of-tests: build
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh begin
 
-test-rust: runner cluster-of-tests
-	@mkdir -p $(TARGET_DIR)/debug && install -C -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
-	@tools/summary.sh run rust env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast
+# The tests of one part (tools/run_test.sh says which), and the targets of cargo to look for them in.
+rust_tests = tools/summary.sh run rust-$(1) env KNACK_TEST_PART=$(1) CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast $(2)
+runner_of_tests = mkdir -p $(TARGET_DIR)/debug && install -C -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
+
+test-rust: test-machine test-cluster
+
+test-machine: runner
+	@$(runner_of_tests)
+	@$(call rust_tests,machine)
+
+# What breaks the cluster comes first and alone; then three parts share it.
+test-cluster: runner cluster-of-tests
+	@$(runner_of_tests)
+	@status=0; $(call rust_tests,faults,--tests) || status=$$?; \
+	$(call rust_tests,jobs,--tests) & jobs=$$!; \
+	$(call rust_tests,operator,--tests) & operator=$$!; \
+	$(call rust_tests,hub,--tests) || status=$$?; \
+	wait $$jobs || status=$$?; wait $$operator || status=$$?; exit $$status
 
 test-examples: demo-packages
 	@tools/summary.sh run examples env KNACK_UV=$$(tools/uv.sh) KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack tests/examples/run.sh

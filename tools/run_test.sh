@@ -1,14 +1,26 @@
 #!/usr/bin/env bash
-# cargo's runner of test programs (make test-rust): run_test.sh PROGRAM ARGUMENTS... How many tests of a program run at once.
+# cargo's runner of test programs: run_test.sh PROGRAM ARGUMENTS... How many tests of a program run at once, and in which part of
+# `make test` it runs. Without KNACK_TEST_PART it runs; with it, only if it belongs to that part, so that each belongs to one.
 set -euo pipefail
+# A namespace for each test, programs and folders of its own, and mostly waiting: several at once.
+threads=3
 case $(basename "$1") in
-  # A namespace each, and most of their time is waiting for the cluster.
-  cluster_jobs-* | cluster_hub-* | cluster_operator-* | cluster_registry-*) threads=3 ;;
-  # Those that break the cluster wait until no other runs.
-  cluster_faults-*) threads=3 ;;
-  # Programs and folders of their own for each test, which mostly wait for one another.
-  command_line-* | gateway-*) threads=3 ;;
+  # They take parts of the cluster of the tests away, or fill the node: no other part may use the cluster meanwhile.
+  cluster_faults-*) part=faults ;;
+  cluster_attacks-*) part=faults threads=1 ;;
+  # These three parts share the cluster, at the same time.
+  cluster_hub-* | cluster_registry-*) part=hub ;;
+  cluster_oldest-* | cluster_support-* | bed-* | images-* | shared-*) part=hub threads=1 ;;
+  cluster_jobs-*) part=jobs ;;
+  # One of its tests waits for four minutes, while the other thread does all the others.
+  cluster_operator-*) part=operator threads=2 ;;
+  # The rest needs no cluster.
+  command_line-* | gateway-*) part=machine ;;
   # They count processes, files and milliseconds of this machine.
-  *) threads=1 ;;
+  *) part=machine threads=1 ;;
 esac
-RUST_TEST_THREADS=$threads exec "$@"
+case ${KNACK_TEST_PART:-$part} in
+  "$part") RUST_TEST_THREADS=$threads exec "$@" ;;
+  faults | hub | jobs | operator | machine) ;;
+  *) echo "run_test.sh: KNACK_TEST_PART is faults, hub, jobs, operator or machine, not $KNACK_TEST_PART" >&2 && exit 2 ;;
+esac

@@ -59,7 +59,7 @@ for file in "$folder"/*.count; do
     tail -n 25 "$log" | sed 's/^/  /'
     ended=$((ended + 1))
   fi
-  printf '%-10s %5d passed %3d failed %3d skipped %5d s%s\n' "$name" "$p" "$f" "$s" "$seconds" "$([ "$status" = 0 ] || echo ", ended with $status")"
+  printf '%-13s %5d passed %3d failed %3d skipped %5d s%s\n' "$name" "$p" "$f" "$s" "$seconds" "$([ "$status" = 0 ] || echo ", ended with $status")"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 rm -f "$folder"/*.count

@@ -24,7 +24,9 @@ idle=(nice -n 19)
 ! chrt --idle 0 true 2>/dev/null || idle=(chrt --idle 0)
 KNACK_LINT=workspace "${idle[@]}" "${make[@]}" lint & lint=$!
 nice -n 10 "${make[@]}" --keep-going light-tests & light=$!
+"${make[@]}" --keep-going machine-tests & machine=$!
 "${make[@]}" --keep-going cluster-tests || status=$?
+wait "$machine" || status=$?
 wait "$light" || status=$?
 wait "$lint" || status=$?
 [ -z "$programs" ] || wait "$programs" || true
