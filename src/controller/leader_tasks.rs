@@ -25,7 +25,7 @@ use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
 use super::skill::ArchiveTurns;
 use super::streams::{WatchedStore, config, drain, object_of};
 use super::world::World;
-use super::{census, environments, pace, realm_controllers, runtime, sidecars};
+use super::{environments, object_counts, pace, realm_controllers, runtime, sidecars};
 use crate::certificates::{self, CertificateTask, Publication};
 use crate::sources::fetch::Fetcher;
 
@@ -179,7 +179,7 @@ fn certificate_tasks(
 
 /// Counts objects for metrics, and reports pods without the sidecar that they ask for, if this installation injects any.
 fn report(tasks: &mut Tasks, context: &Arc<Context>) {
-    spawn(tasks, census::run(Arc::clone(context)));
+    spawn(tasks, object_counts::run(Arc::clone(context)));
     if let Some(default) = context.settings.injection_runtime.clone() {
         spawn(tasks, sidecars::run(Arc::clone(context), default));
     }

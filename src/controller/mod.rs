@@ -9,7 +9,6 @@
 
 mod account;
 mod authorities;
-mod census;
 mod conditions;
 mod context;
 mod definitions;
@@ -23,6 +22,8 @@ mod http;
 mod index;
 mod leader_tasks;
 mod metrics;
+mod object_counts;
+mod other_releases;
 mod pace;
 mod pending_changes;
 mod process;
@@ -32,7 +33,6 @@ mod realm_controllers;
 mod realm_watches;
 mod reason;
 mod refusal;
-mod rivals;
 mod runtime;
 mod settings;
 mod sidecars;

@@ -17,7 +17,7 @@ use super::leader_tasks::reconcile;
 use super::metrics::Metrics;
 use super::settings::ControllerSettings;
 use super::webhook::Webhook;
-use super::{account, definitions, rivals};
+use super::{account, definitions, other_releases};
 use crate::lease::{Keeper, LeaseClaim, LeaseSettings};
 
 /// Runs until cancelled, or until leadership is lost. The leader's Lease is kept apart by `leases`, so that no number of
@@ -76,14 +76,14 @@ async fn lead(
         () = shutdown.cancelled() => return Ok(()),
     }
     tokio::select! {
-        () = rivals::wait_until_alone(&client, &settings, &phase) => {}
+        () = other_releases::wait_until_alone(&client, &settings, &phase) => {}
         () = shutdown.cancelled() => return Ok(()),
     }
     phase.send_replace(Phase::Standby);
     let owner = account::owner(&client, &settings.namespace).await;
     let wanted = LeaseSettings {
         owner: owner.clone(),
-        annotations: BTreeMap::from([(ANNOTATION_SCOPE.to_owned(), rivals::scope(&settings))]),
+        annotations: BTreeMap::from([(ANNOTATION_SCOPE.to_owned(), other_releases::scope(&settings))]),
         ..LeaseSettings::new(&settings.namespace, LEASE_CONTROLLER, &settings.identity)
     };
     let stop_lease = CancellationToken::new();
@@ -100,7 +100,7 @@ async fn lead(
         let (asking, own) = (client.clone(), settings.clone());
         result = tokio::select! {
             result = reconcile(client, settings, owner, Arc::clone(&metrics), phase, stop) => result,
-            rival = rivals::meet(&asking, &own) => Err(rival),
+            rival = other_releases::meet(&asking, &own) => Err(rival),
             // Another one may lead from now on: nothing more is written, not even by calls under way.
             () = LeaseClaim::lost(claim) => Err(ControllerError::LeaseLost),
         };

@@ -23,10 +23,10 @@ use super::keys::Keys;
 use super::pace::Pace;
 use super::plan::{PodPlan, Requester};
 use super::pods::{PodIndex, PodRef, PodState};
+use super::sandboxes_ready::Starts;
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::start::start_frame;
 use super::start_failures::StartFailures;
-use super::starts::Starts;
 use super::view::{EnvGrant, RuntimeView};
 
 /// How long one try may take.

@@ -28,9 +28,9 @@ use super::pool::Pool;
 use super::record::{self, Unwritten};
 use super::request::{JobRequest, PoolCounts};
 use super::run::{self, Bounds};
+use super::sandboxes_ready;
 use super::settings::JobSettings;
 use super::spool::Spool;
-use super::starts;
 use super::view::RuntimeView;
 use crate::lease::LeaseClaim;
 
@@ -75,7 +75,7 @@ impl Term {
         let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&view.load())));
         let (pool, mut tasks) = Pool::start(foundation.launcher.clone(), Arc::clone(&view));
         tasks.push(foundation.watch);
-        let watching = starts::watch(
+        let watching = sandboxes_ready::watch(
             foundation.launcher.cluster.clone(),
             Arc::clone(&view),
             foundation.launcher.starts.clone(),

@@ -23,7 +23,7 @@ use knack_vocabulary::HEADER_CLIENT;
 use super::ad_hoc::AdHocRuns;
 use super::caller::{self, CallerSecret};
 use super::claims::ReportedClaims;
-use super::reports::Reports;
+use super::history_reports::Reports;
 use super::skill_calls::{SkillCalls, SkillPaces};
 use super::state::Gateway;
 use crate::catalog::{LiveCatalog, Snapshot};

@@ -8,9 +8,9 @@ use crate::Gateway;
 use crate::budget::Requests;
 use crate::caller::CallerSecret;
 use crate::catalog::LiveCatalog;
+use crate::history_reports::{ReportSender, Reports};
 use crate::registry_relay::Relay;
 use crate::replicas::Replicas;
-use crate::reports::{ReportSender, Reports};
 use crate::user_files::{RemoteFiles, UserFiles};
 
 /// The gateway's links to the registry of its cluster.

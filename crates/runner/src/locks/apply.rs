@@ -4,8 +4,8 @@ use landlock::RulesetCreated;
 use rustix::process::Resource;
 
 use super::bpf::Program;
-use super::filter::{Missing, filter_a, filter_b};
 use super::paths::{self, LandlockReached, PathRules};
+use super::seccomp_filters::{Missing, filter_a, filter_b};
 use super::{ABI_SCOPES, ABI_TRUNCATE, Kernel};
 use crate::protocol::{Identity, Landlock, LandlockState};
 

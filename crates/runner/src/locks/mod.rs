@@ -1,12 +1,12 @@
 //! The locks of a run and their order.
 
-mod allowlist;
 mod apply;
 mod bpf;
-mod filter;
 mod limits;
 mod mounts;
 mod paths;
+mod seccomp_allowlist;
+mod seccomp_filters;
 
 pub(crate) use apply::{Failure, Recipe, check_identity, drop_to};
 pub(crate) use limits::{Effective, START_CPU, lower_limits};

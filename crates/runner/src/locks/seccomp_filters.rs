@@ -2,8 +2,8 @@
 
 use libc::c_long;
 
-use super::allowlist::{ALWAYS, FCNTL_COMMANDS, IOCTL_REQUESTS, LEGACY, OPENS, SIGNALS};
 use super::bpf::{Action, Check, Program, Rule, compile};
+use super::seccomp_allowlist::{ALWAYS, FCNTL_COMMANDS, IOCTL_REQUESTS, LEGACY, OPENS, SIGNALS};
 
 /// `AUDIT_ARCH_X86_64`.
 #[cfg(target_arch = "x86_64")]
