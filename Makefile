@@ -17,7 +17,7 @@ THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGR
 # What tests/cluster_packages takes: the images as archives, and knack.
 OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
-.PHONY: cluster-tests machine-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart charts help setup build runner demo demo-programs demo-packages test test-rust test-machine test-cluster test-sdk test-frameworks test-examples test-standard test-office test-document-skills test-skew real-skills vectors lint audit advisories test-tools test-benches fuzz bench bench-peers bench-cluster clean recording times sizes \
+.PHONY: cluster-tests machine-tests light-tests cluster-demo sidecar-demo registry-demo dist test-dist test-chart test-chart-offline test-chart-cluster charts help setup build runner demo demo-programs demo-packages test test-rust test-machine test-cluster test-sdk test-frameworks test-examples test-standard test-office test-document-skills test-skew real-skills vectors lint audit advisories test-tools test-benches fuzz bench bench-peers bench-cluster clean recording times sizes \
 	cluster-setup cluster-up cluster-down cluster-shell cluster-images cluster-of-tests images
 
 help: ## Lists the commands
@@ -78,8 +78,13 @@ dist: build ## A release in dist/: charts, images, list, sums, bill of materials
 test-dist: build cluster-of-tests ## The release: made for this machine, and installed with stock values from a local registry
 	@$(THESE_PROGRAMS) tools/summary.sh run dist tests/dist/run.sh
 
-test-chart: setup cluster-of-tests ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
-	@$(THESE_PROGRAMS) tools/summary.sh run chart tests/chart/run.sh
+test-chart: test-chart-offline test-chart-cluster ## Charts, deploy/ and the GitOps snippets (KNACK_NO_CLUSTER=1: without the cluster's part)
+
+test-chart-offline: setup build
+	@$(THESE_PROGRAMS) tools/summary.sh run chart-offline tests/chart/run.sh offline
+
+test-chart-cluster: setup cluster-of-tests
+	@$(THESE_PROGRAMS) tools/summary.sh run chart tests/chart/run.sh admission injection webhook cluster
 
 charts: ## Writes the generated files of charts/ and deploy/
 	@tools/charts.sh
@@ -89,9 +94,9 @@ test: ## Runs every test (root, for the cluster; KNACK_NO_CLUSTER=1: without it)
 
 # Three lists, which run beside one another: what needs the cluster of the tests, which waits more than it works; the tests of programs
 # and crates on this machine, some of which count milliseconds; and what gives way to both.
-cluster-tests: build vectors test-cluster test-chart test-packages test-dist
+cluster-tests: build vectors test-cluster test-chart-cluster test-packages test-dist
 machine-tests: build test-machine
-light-tests: build audit test-tools test-benches test-examples test-sdk
+light-tests: build audit test-tools test-benches test-examples test-sdk test-chart-offline
 
 # In a folder of its own: a build does not wait for clippy, and it does not wait for a build.
 lint: setup ## Formatting, clippy, file sizes, tracked binaries, citations

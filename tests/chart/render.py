@@ -1,6 +1,7 @@
 """Renders the chart for sets of values, each once, several at a time."""
 
 import concurrent.futures
+import hashlib
 import json
 import os
 import re
@@ -8,7 +9,7 @@ import tempfile
 
 import yaml
 
-from harness import CHART, assert_equal, binary, helm, run
+from harness import CHART, ROOT, assert_equal, binary, helm, run
 
 NAMESPACE = "chart-knack"
 # Two, since a test machine has two cores.
@@ -46,10 +47,15 @@ def shared_documents(text):
     return found
 
 
-def render_all(cases):
-    """{name: text} of many sets of values; remembered, since offline and cluster tests ask for the same."""
+def render_all(cases, written=False):
+    """{name: text} of many sets of values. Offline and cluster tests ask for the same, in one process or in two: they are written
+    down, and with `written` those are taken that another process made of the same values, chart and program."""
     if not RENDERED:
         cases = list(cases)
+        key = inputs(cases)
+        if written and (found := read_renderings(key)):
+            RENDERED.update(found)
+            return RENDERED
         shares = [cases[share::WORKERS] for share in range(WORKERS)]
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
             for share in pool.map(rendered_now, shares):
@@ -57,13 +63,54 @@ def render_all(cases):
         # They are by helm's library; the command says the same.
         for name, values in cases[::max(1, len(cases) // COMPARED)]:
             assert_equal(RENDERED[name], render(values), "what helm template prints: " + name)
+        write_renderings(key)
     return RENDERED
+
+
+WRITTEN = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"), "chart-renderings.json")
+BETWEEN = "\n---\n"
+
+
+def inputs(cases):
+    """A digest of all that decides what the renderings are."""
+    digest = hashlib.sha256(json.dumps(cases).encode())
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(CHART) for name in names]
+    for path in sorted(files) + [renderer()]:
+        with open(path, "rb") as file:
+            digest.update(("%s %s\n" % (path, hashlib.sha256(file.read()).hexdigest())).encode())
+    return digest.hexdigest()
+
+
+def write_renderings(key):
+    """Each distinct part once: all texts together are a hundred times as long."""
+    parts = {}
+    texts = {name: [parts.setdefault(part, len(parts)) for part in text.split(BETWEEN)] for name, text in RENDERED.items()}
+    os.makedirs(os.path.dirname(WRITTEN), exist_ok=True)
+    with open("%s.%d" % (WRITTEN, os.getpid()), "w") as file:
+        json.dump({"key": key, "parts": list(parts), "texts": texts}, file)
+    os.replace(file.name, WRITTEN)
+
+
+def read_renderings(key):
+    """Those of this key, or nothing."""
+    try:
+        with open(WRITTEN) as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return {}
+    if found["key"] != key:
+        return {}
+    return {name: BETWEEN.join(found["parts"][number] for number in numbers) for name, numbers in found["texts"].items()}
+
+
+def renderer():
+    """The program that renders by helm's library."""
+    return os.path.join(os.path.dirname(os.path.realpath(binary("HELM", "helm"))), "helm-renderings")
 
 
 def rendered_now(cases):
     lines = "".join(json.dumps({"name": name, "values": values}) + "\n" for name, values in cases)
-    program = os.path.join(os.path.dirname(os.path.realpath(binary("HELM", "helm"))), "helm-renderings")
-    answers = [json.loads(line) for line in run([program, "knack", CHART, NAMESPACE], stdin=lines).splitlines()]
+    answers = [json.loads(line) for line in run([renderer(), "knack", CHART, NAMESPACE], stdin=lines).splitlines()]
     failed = ["%(name)s: %(error)s" % answer for answer in answers if "error" in answer]
     if failed:
         raise AssertionError("%d renderings fail, the first: %s" % (len(failed), failed[0]))
