@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use cluster_support::{Cluster, Switches, own, run};
+use cluster_support::{Cluster, Switches, own, progress, run};
 use knack_execution::{ExecutionId, ExecutionRequest, Executor as _, Exit, Language, Limits, Program};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -78,6 +78,7 @@ async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> 
         .execute(request, CancellationToken::new())
         .await
         .map_err(|error| format!("no result: {error}"))?;
+    progress("a run of attacks has ended");
     assert_eq!(
         result.timings.start,
         runtime.way.start(),
