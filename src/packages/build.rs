@@ -128,7 +128,7 @@ impl Builder {
             return Err(BuildError::new(broken.state(), broken.text));
         }
         declared
-            .python_refused(&self.base.version)
+            .python_refused(&self.base.version, &self.base.platform().architecture)
             .map_or(Ok(()), |why| Err(BuildError::new(State::Refused, why)))
     }
 

@@ -41,6 +41,17 @@ fn refused() -> Vec<Row> {
         block("dependencies = ['shared==1.0']"),
         block("dependencies = ['shared==2.0']"),
     );
+    let pylock = |environment: &str| {
+        let wheels = format!(
+            "[{{name = \"good.whl\", hashes = {{sha256 = \"{}\"}}}}]",
+            "0".repeat(64)
+        );
+        format!(
+            "lock-version = \"1.0\"\nenvironments = [\"{environment}\"]\n[[packages]]\nname = \"good\"\nversion = \"1.0\"\nwheels = {wheels}\n"
+        )
+    };
+    let of_python = pylock("python_version == '3.1'");
+    let of_machine = pylock("platform_machine == 'riscv64'");
     let old = block("requires-python = '<3'\ndependencies = ['good']");
     vec![
         row(
@@ -117,6 +128,31 @@ fn refused() -> Vec<Row> {
             &[("a.py", &old)],
             State::Refused,
             &["a.py requires Python <3"],
+        ),
+        row(
+            "a lock for another Python",
+            &[("pylock.toml", &of_python)],
+            State::Refused,
+            &[
+                "environments of pylock.toml (python_version == \"3.1\") has none for Python 3.",
+                "lock the packages for it too",
+            ],
+        ),
+        row(
+            "a lock for another machine",
+            &[("pylock.toml", &of_machine)],
+            State::Refused,
+            &["environments of pylock.toml (platform_machine == \"riscv64\") has none for Python 3."],
+        ),
+        row(
+            "the lock of another tool alone",
+            &[("uv.lock", "version = 1")],
+            State::Refused,
+            &[
+                "uv.lock: ",
+                "nothing else declares packages",
+                "uv export --format pylock.toml",
+            ],
         ),
         row(
             "a lock without hashes",

@@ -17,13 +17,13 @@ use crate::finding::{Finding, FindingKind};
 use crate::front::FrontmatterPackages;
 use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::{LOCK_FILE, Lock};
-use crate::marker::allows;
+use crate::marker::{Marker, allows};
 use crate::node::{self, NODE_SPEC_FIELD, NodeDeclaration};
 use crate::pylock::{self, PYTHON_LOCK_FILE};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, help_of};
 use crate::rules::Versions;
-use crate::{MAX_PACKAGES, script, standard};
+use crate::{MAX_PACKAGES, other_locks, script, standard};
 
 /// Files of pip requirements that are read.
 const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"];
@@ -31,8 +31,8 @@ const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"]
 /// Files with locks, the first of which counts.
 const LOCKS: [&str; 2] = [LOCK_FILE, PYTHON_LOCK_FILE];
 
-/// Locks of other tools, which are not read.
-const OTHER_LOCKS: [&str; 2] = ["uv.lock", "poetry.lock"];
+/// Most markers of a lock in a message.
+const MAX_TOLD: usize = 4;
 
 /// The standard environment in messages.
 const STANDARD_SHOWN: &str = "standard environment";
@@ -97,6 +97,8 @@ pub struct Declaration {
     pub node: Option<NodeDeclaration>,
     /// Versions of Python that scripts ask for, by file: operator and version.
     pub requires_python: Vec<(String, Vec<(String, String)>)>,
+    /// Interpreters that `pylock.toml` is for (`environments`): at least one marker holds. Empty: for all.
+    pub environments: Vec<Marker>,
     /// Imports of the skill's scripts, by file.
     pub imports: BTreeMap<String, Vec<Import>>,
     /// Declarations that are refused or have no effect.
@@ -151,19 +153,30 @@ impl Declaration {
         !matches!(self.source, Source::Nothing | Source::Inferred | Source::OfRuntime)
     }
 
-    /// Why a Python of a version (`3.11.2`) cannot run the scripts; `None` if it can.
-    pub fn python_refused(&self, version: &str) -> Option<String> {
-        let (file, clauses) = self
+    /// Why a Python of a version (`3.11.2`) on a machine (`x86_64`) cannot run the scripts; `None` if it can.
+    pub fn python_refused(&self, version: &str, machine: &str) -> Option<String> {
+        if let Some((file, clauses)) = self
             .requires_python
             .iter()
-            .find(|(_, clauses)| !allows(clauses, version))?;
-        let wanted: Vec<String> = clauses
-            .iter()
-            .map(|(operator, wanted)| format!("{operator}{wanted}"))
-            .collect();
+            .find(|(_, clauses)| !allows(clauses, version))
+        {
+            let wanted: Vec<String> = clauses
+                .iter()
+                .map(|(operator, wanted)| format!("{operator}{wanted}"))
+                .collect();
+            let wanted = wanted.join(",");
+            return Some(format!("{file} requires Python {wanted}, and {version} is here"));
+        }
+        let all = &self.environments;
+        if all.is_empty() || all.iter().any(|marker| marker.may_hold(version, machine)) {
+            return None;
+        }
+        let told: Vec<String> = all.iter().take(MAX_TOLD).map(ToString::to_string).collect();
+        let more = if all.len() > MAX_TOLD { "; …" } else { "" };
         Some(format!(
-            "{file} requires Python {}, and {version} is here",
-            wanted.join(",")
+            "environments of {PYTHON_LOCK_FILE} ({}{more}) has none for Python {version} on {machine}, which is here; lock the \
+             packages for it too, or write {LOCK_FILE} with knack skill lock",
+            told.join("; ")
         ))
     }
 
@@ -246,6 +259,7 @@ fn stated_of_python(
         lock: None,
         node: None,
         requires_python,
+        environments: Vec::new(),
         imports: BTreeMap::new(),
         findings,
     };
@@ -262,7 +276,12 @@ fn stated_of_python(
         declared.python.clear();
     }
     add_lock(files, &mut declared);
-    report_other_locks(files, &mut declared);
+    let is_alone = declared.source == Source::Nothing && !declared.is_refused();
+    // Beside the standard environment neither lock counts, which is reported of both.
+    let has_other = declared.source != Source::Standard && files.contains_key(LOCK_FILE);
+    declared
+        .findings
+        .extend(other_locks::findings(files, is_alone, has_other));
     declared
 }
 
@@ -427,9 +446,12 @@ fn read_lock(name: &str, bytes: &[u8], declared: &mut Declaration) -> Result<Loc
         return Lock::read(name, bytes);
     }
     let read = pylock::read(bytes)?;
-    if !read.requires_python.is_empty() {
-        declared.requires_python.push((name.to_owned(), read.requires_python));
+    if !read.head.requires_python.is_empty() {
+        declared
+            .requires_python
+            .push((name.to_owned(), read.head.requires_python));
     }
+    declared.environments = read.head.environments;
     Ok(read.lock)
 }
 
@@ -462,25 +484,6 @@ pub(crate) fn is_python(path: &str) -> bool {
 fn imports_of(files: &BTreeMap<String, SkillFile>) -> BTreeMap<String, Vec<Import>> {
     let all = python_files(files).map(|(file, text)| (file.to_owned(), imports::of_source(text)));
     all.filter(|(_, found)| !found.is_empty()).collect()
-}
-
-fn report_other_locks(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
-    // `pylock.<name>.toml`.
-    let is_named = |file: &str| {
-        let name = file.strip_prefix("pylock.");
-        name.and_then(|rest| rest.strip_suffix(".toml")).is_some()
-    };
-    // Beside the standard environment neither counts, which is reported of both.
-    let counts_first = declared.source != Source::Standard && files.contains_key(LOCK_FILE);
-    let is_second = |file: &str| file == PYTHON_LOCK_FILE && counts_first;
-    let is_other = |file: &str| OTHER_LOCKS.contains(&file) || is_named(file) || is_second(file);
-    for file in files.keys().filter(|file| is_other(file)) {
-        let text = "this lock file is not used";
-        let help = "requirements.lock counts, else pylock.toml; knack skill lock writes the former";
-        declared
-            .findings
-            .push(Finding::new(FindingKind::NotInstalled, file, 0, text, help));
-    }
 }
 
 #[cfg(test)]

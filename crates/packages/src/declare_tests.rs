@@ -164,7 +164,9 @@ fn what_is_not_installed_is_a_warning() {
         &[("SKILL.md", node)][..],
         &[("package.json", "{\"dependencies\": {\"docx\": \"^9\"}}")],
         &[("package.json", "{")],
-        &[("uv.lock", "")],
+        &[("requirements.txt", "six"), ("uv.lock", "")],
+        &[("requirements.txt", "six"), ("scripts/a.py.lock", "")],
+        &[("pylock.dev.toml", "")],
     ] {
         let declared = declare(&files(list), None);
         assert_eq!(declared.findings.len(), 1, "{list:?}");
@@ -172,6 +174,51 @@ fn what_is_not_installed_is_a_warning() {
         assert!(!declared.is_refused());
     }
     assert!(declare(&files(&[("package.json", "{}")]), None).findings.is_empty());
+}
+
+#[test]
+fn a_lock_of_another_tool_says_how_to_export_it_and_alone_it_is_refused() {
+    for (file, remedy) in [
+        ("uv.lock", "uv export --format pylock.toml"),
+        ("pdm.lock", "pdm export -f pylock"),
+        ("poetry.lock", "poetry export -o requirements.lock"),
+        ("Pipfile.lock", "pipenv requirements --hash"),
+        ("pixi.lock", "packages.python of SKILL.md"),
+        ("conda-lock.yml", "packages.python of SKILL.md"),
+    ] {
+        // Even where imports would give the standard environment: that has other versions than the author locked.
+        let alone = declare(&files(&[(file, ""), ("a.py", "import yaml")]), None);
+        let [finding] = alone.findings.as_slice() else {
+            panic!("{file}: {:?}", alone.findings)
+        };
+        assert_eq!((finding.kind, finding.file.as_str()), (FindingKind::Lock, file));
+        assert!(finding.text.contains("nothing else declares packages"), "{finding}");
+        assert!(finding.help.contains(remedy), "{finding}");
+        assert!(alone.is_refused());
+        let front = "---\nname: x\npackages: {python: []}\n---\n";
+        for beside in [
+            ("requirements.txt", "six"),
+            (
+                "requirements.lock",
+                &*format!("six==1 --hash=sha256:{}", "a".repeat(64)),
+            ),
+            ("SKILL.md", front),
+            ("SKILL.md", "---\nname: x\npackages: {standard: true}\n---\n"),
+        ] {
+            let declared = declare(&files(&[(file, ""), beside]), None);
+            assert!(!declared.is_refused(), "{beside:?}: {:?}", declared.findings);
+            let told = declared.findings.iter().find(|finding| finding.file == file).unwrap();
+            assert!(told.help.contains(remedy), "{told}");
+        }
+    }
+    let script = "# /// script\n# dependencies = [\"six\"]\n# ///\n";
+    let locked = declare(&files(&[("a.py", script), ("a.py.lock", "")]), None);
+    assert!(!locked.is_refused());
+    assert!(
+        locked.findings[0].help.contains("uv export --script a.py"),
+        "{:?}",
+        locked.findings
+    );
 }
 
 #[test]
@@ -186,9 +233,9 @@ fn equal_declarations_have_one_text() {
 fn a_script_says_which_python_it_requires() {
     let script = "# /// script\n# requires-python = \">=3.12,<4\"\n# ///\n";
     let declared = declare(&files(&[("scripts/a.py", script)]), None);
-    assert_eq!(declared.python_refused("3.12.1"), None);
+    assert_eq!(declared.python_refused("3.12.1", "x86_64"), None);
     assert_eq!(
-        declared.python_refused("3.11.2").unwrap(),
+        declared.python_refused("3.11.2", "x86_64").unwrap(),
         "scripts/a.py requires Python >=3.12,<4, and 3.11.2 is here"
     );
 }

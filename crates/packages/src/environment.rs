@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::declare::{Declaration, Source};
-use crate::finding::Finding;
+use crate::finding::{Finding, FindingKind};
 use crate::lock::Lock;
+use crate::marker::Marker;
 use crate::node::{NODE_LOCK_FILE, NodeDeclaration, NodeLock};
+use crate::pylock::PYTHON_LOCK_FILE;
 use crate::requirements_txt;
 use crate::rules::Rules;
 use crate::state::State;
@@ -38,6 +40,9 @@ pub struct Input {
     /// field, can read such a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     node: Option<String>,
+    /// Markers of interpreters that the lock is for. Absent without, as `node`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    environments: Vec<String>,
 }
 
 impl Input {
@@ -52,6 +57,7 @@ impl Input {
             lock: declared.lock.as_ref().map(|lock| lock.text().to_owned()),
             python: declared.requires_python.clone(),
             node: declared.node.as_ref().map(|node| node.lock.file_text()),
+            environments: declared.environments.iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -74,6 +80,10 @@ impl Input {
         // Input without this part has the digest that older versions gave it.
         if let Some(node) = &self.node {
             parts.extend([NODE_LOCK_FILE, node.as_str()]);
+        }
+        if !self.environments.is_empty() {
+            parts.push(PYTHON_LOCK_FILE);
+            parts.extend(self.environments.iter().map(String::as_str));
         }
         hash(&parts)
     }
@@ -105,8 +115,24 @@ impl Input {
                 lock,
             }),
             requires_python: self.python.clone(),
+            environments: self.environments()?,
             imports: BTreeMap::new(),
             findings: Vec::new(),
+        })
+    }
+}
+
+impl Input {
+    fn environments(&self) -> Result<Vec<Marker>, Vec<Finding>> {
+        let read = self.environments.iter().map(|text| Marker::parse(text));
+        read.collect::<Result<_, _>>().map_err(|why| {
+            vec![Finding::new(
+                FindingKind::Lock,
+                "environments",
+                0,
+                why,
+                "build it again",
+            )]
         })
     }
 }

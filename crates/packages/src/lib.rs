@@ -22,6 +22,7 @@ pub mod lock;
 pub mod marker;
 pub mod name;
 pub mod node;
+mod other_locks;
 pub mod programs;
 pub mod pylock;
 pub mod requirement;

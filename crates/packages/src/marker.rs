@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::name::normalized;
+
 /// Variables that a marker may name.
 const VARIABLES: [&str; 12] = [
     "python_version",
@@ -19,6 +21,9 @@ const VARIABLES: [&str; 12] = [
     "extra",
 ];
 
+/// Those that only a lock in the standard format may name: lists of what an installer was asked for.
+const OF_LOCKS: [&str; 2] = ["extras", "dependency_groups"];
+
 /// Deepest nesting of brackets: markers in use nest once or twice.
 const MAX_DEPTH: usize = 32;
 
@@ -33,6 +38,15 @@ pub enum Marker {
     Compare(Operand, &'static str, Operand),
 }
 
+/// A marker of a lock, as far as the lists of an installer decide it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Selected {
+    /// They decide it.
+    Always(bool),
+    /// It names none of them any more.
+    If(Marker),
+}
+
 /// One side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operand {
@@ -45,31 +59,81 @@ pub enum Operand {
 impl Marker {
     /// Reads a marker. The error is one clause.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut reader = Reader {
-            rest: text.trim_start(),
+        read(text, &[])
+    }
+
+    /// Reads a marker of a lock in the standard format, for an installer that is asked for no extras and for the lock's
+    /// `default-groups`. The error is one clause.
+    pub(crate) fn of_lock(text: &str, groups: &[&str]) -> Result<Selected, String> {
+        read(text, &OF_LOCKS)?.selected(groups)
+    }
+
+    fn selected(self, groups: &[&str]) -> Result<Selected, String> {
+        let (parts, deciding, join): (_, _, fn(Vec<Self>) -> Self) = match self {
+            Self::And(parts) => (parts, false, Self::And),
+            Self::Or(parts) => (parts, true, Self::Or),
+            Self::Compare(left, operator, right) => {
+                let list = |side: &Operand| match side {
+                    Operand::Variable(name) => OF_LOCKS.into_iter().find(|list| list == name),
+                    Operand::Text(_) => None,
+                };
+                let is_in = match (&left, list(&left), list(&right)) {
+                    (_, None, None) => return Ok(Selected::If(Self::Compare(left, operator, right))),
+                    (Operand::Text(wanted), _, Some(name)) => {
+                        name == "dependency_groups"
+                            && groups.iter().any(|group| normalized(group) == normalized(wanted))
+                    }
+                    _ => return Err("a list stands on the right of in or not in".to_owned()),
+                };
+                return match operator {
+                    "in" => Ok(Selected::Always(is_in)),
+                    "not in" => Ok(Selected::Always(!is_in)),
+                    _ => Err("a list stands on the right of in or not in".to_owned()),
+                };
+            }
         };
-        let marker = reader.any(0)?;
-        if reader.rest.is_empty() {
-            Ok(marker)
+        let mut open = Vec::new();
+        for part in parts {
+            match part.selected(groups)? {
+                Selected::Always(value) if value == deciding => return Ok(Selected::Always(value)),
+                Selected::Always(_) => {}
+                Selected::If(part) => open.push(part),
+            }
+        }
+        if open.is_empty() {
+            Ok(Selected::Always(!deciding))
         } else {
-            Err("there is text after it".to_owned())
+            Ok(Selected::If(one_or(open, join)))
         }
     }
 
     /// Whether it holds in a sandbox: under Linux and CPython, of a version (`3.11.2`) if one is known. `None`: what decides
     /// is not known.
     pub fn holds(&self, python: Option<&str>) -> Option<bool> {
+        self.decided(Known { python, machine: None })
+    }
+
+    /// Whether it may hold for an interpreter of a version (`3.11.2`) on a machine (`x86_64`).
+    pub(crate) fn may_hold(&self, python: &str, machine: &str) -> bool {
+        let known = Known {
+            python: Some(python),
+            machine: Some(machine),
+        };
+        self.decided(known) != Some(false)
+    }
+
+    fn decided(&self, known: Known<'_>) -> Option<bool> {
         match self {
-            Self::Compare(left, operator, right) => compared(left, operator, right, python),
+            Self::Compare(left, operator, right) => compared(left, operator, right, known),
             Self::And(parts) => {
-                let all = || parts.iter().map(|part| part.holds(python));
+                let all = || parts.iter().map(|part| part.decided(known));
                 if all().any(|part| part == Some(false)) {
                     return Some(false);
                 }
                 all().all(|part| part == Some(true)).then_some(true)
             }
             Self::Or(parts) => {
-                let all = || parts.iter().map(|part| part.holds(python));
+                let all = || parts.iter().map(|part| part.decided(known));
                 if all().any(|part| part == Some(true)) {
                     return Some(true);
                 }
@@ -79,9 +143,31 @@ impl Marker {
     }
 }
 
+fn read(text: &str, more: &'static [&'static str]) -> Result<Marker, String> {
+    let mut reader = Reader {
+        rest: text.trim_start(),
+        more,
+    };
+    let marker = reader.any(0)?;
+    if reader.rest.is_empty() {
+        Ok(marker)
+    } else {
+        Err("there is text after it".to_owned())
+    }
+}
+
+/// The properties of an interpreter that are known.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    python: Option<&'a str>,
+    machine: Option<&'a str>,
+}
+
 /// The value of a variable in a sandbox, as far as it is the same in all of them.
-fn value(name: &str, python: Option<&str>) -> Option<String> {
+fn value(name: &str, known: Known<'_>) -> Option<String> {
+    let python = known.python;
     let fixed = match name {
+        "platform_machine" => known.machine?,
         "os_name" => "posix",
         "sys_platform" => "linux",
         "platform_system" => "Linux",
@@ -98,13 +184,13 @@ fn value(name: &str, python: Option<&str>) -> Option<String> {
 }
 
 /// A comparison of a variable with a text, in either order.
-fn compared(left: &Operand, operator: &'static str, right: &Operand, python: Option<&str>) -> Option<bool> {
+fn compared(left: &Operand, operator: &'static str, right: &Operand, known: Known<'_>) -> Option<bool> {
     let (name, text, is_turned) = match (left, right) {
         (Operand::Variable(name), Operand::Text(text)) => (*name, text, false),
         (Operand::Text(text), Operand::Variable(name)) => (*name, text, true),
         _ => return None,
     };
-    let value = value(name, python)?;
+    let value = value(name, known)?;
     let (left, right) = if is_turned { (text, &value) } else { (&value, text) };
     match operator {
         "in" => Some(right.contains(left.as_str())),
@@ -165,6 +251,8 @@ fn by_release(left: &str, right: &str) -> Ordering {
 
 struct Reader<'a> {
     rest: &'a str,
+    /// Variables besides those of every marker.
+    more: &'static [&'static str],
 }
 
 impl Reader<'_> {
@@ -216,9 +304,9 @@ impl Reader<'_> {
             .unwrap_or(self.rest.len());
         // Older files write `os.name`.
         let word = self.rest[..end].replace('.', "_");
-        let name = VARIABLES
-            .into_iter()
-            .find(|name| *name == word)
+        let mut names = VARIABLES.iter().chain(self.more);
+        let name = names
+            .find(|name| **name == word)
             .ok_or("it compares something that is neither a variable nor a quoted text")?;
         self.rest = self.rest[end..].trim_start();
         Ok(Operand::Variable(name))
@@ -353,6 +441,60 @@ mod tests {
                 (unknown, known),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_marker_of_a_lock_is_decided_for_no_extras_and_the_default_groups() {
+        let text = |text: &str| match Marker::of_lock(text, &["default", "Web_Site"]) {
+            Ok(Selected::Always(holds)) => holds.to_string(),
+            Ok(Selected::If(marker)) => marker.to_string(),
+            Err(why) => why,
+        };
+        for (marker, selected) in [
+            ("'default' in dependency_groups", "true"),
+            ("\"web-site\" in dependency_groups", "true"),
+            ("'dev' in dependency_groups", "false"),
+            ("'dev' not in dependency_groups", "true"),
+            ("'x' in extras", "false"),
+            ("'x' not in extras", "true"),
+            ("'x' in extras or 'dev' in dependency_groups", "false"),
+            ("'x' in extras or 'default' in dependency_groups", "true"),
+            (
+                "os_name == 'posix' and 'default' in dependency_groups",
+                "os_name == \"posix\"",
+            ),
+            ("os_name == 'posix' and 'dev' in dependency_groups", "false"),
+            ("os_name == 'posix' or 'x' in extras", "os_name == \"posix\""),
+            ("os_name == 'posix' or 'x' not in extras", "true"),
+            (
+                "(os_name == 'a' or os_name == 'b') and ('default' in dependency_groups or 'x' in extras)",
+                "os_name == \"a\" or os_name == \"b\"",
+            ),
+            ("'x' == extras", "a list stands on the right of in or not in"),
+            ("extras in 'x'", "a list stands on the right of in or not in"),
+            ("os_name in extras", "a list stands on the right of in or not in"),
+        ] {
+            assert_eq!(text(marker), selected, "{marker}");
+        }
+        assert!(
+            Marker::parse("'x' in extras")
+                .unwrap_err()
+                .contains("neither a variable")
+        );
+    }
+
+    #[test]
+    fn a_machine_that_is_known_decides() {
+        for (text, may) in [
+            ("platform_machine == 'x86_64'", true),
+            ("platform_machine != 'x86_64'", false),
+            ("platform_machine in 'arm64 aarch64'", false),
+            ("platform_machine == 'aarch64' or python_version == '3.11'", true),
+            ("platform_machine == 'x86_64' and python_version == '3.12'", false),
+            ("platform_release == '5'", true),
+        ] {
+            assert_eq!(Marker::parse(text).unwrap().may_hold("3.11.2", "x86_64"), may, "{text}");
         }
     }
 

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 use crate::finding::{Finding, FindingKind, shown};
 use crate::lock::Lock;
-use crate::marker::Marker;
+use crate::marker::{Marker, Selected};
 use crate::requirement::{Requirement, version_clauses};
 use crate::requirements_txt::{Line, MAX_FINDINGS, is_hash, text_of};
 
@@ -24,8 +24,17 @@ const HELP: &str = "lock versions that have wheels for Linux, or write requireme
 pub(crate) struct PythonLock {
     /// Its packages.
     pub(crate) lock: Lock,
+    /// What it says of the interpreter.
+    pub(crate) head: Head,
+}
+
+/// The interpreters that a lock is for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
     /// `requires-python`: operator and version.
     pub(crate) requires_python: Vec<(String, String)>,
+    /// `environments`: at least one holds. Empty: for all.
+    pub(crate) environments: Vec<Marker>,
 }
 
 /// Reads a lock. Errors: packages that a sandbox needs and that have no wheel with a hash from an index. No input panics.
@@ -38,7 +47,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<PythonLock, Vec<Finding>> {
         let text = format!("it is not valid TOML: {}", error.message());
         vec![Finding::new(FindingKind::Lock, PYTHON_LOCK_FILE, line, text, HELP)]
     })?;
-    let requires_python = head(&table).map_err(|why| vec![wrong(why)])?;
+    let head = head(&table).map_err(|why| vec![wrong(why)])?;
+    // What an installer installs that is asked for no groups.
+    let groups = list(&table, "default-groups").map_err(|why| vec![wrong(why)])?;
     let packages = match table.get("packages") {
         None => &Vec::new(),
         Some(Value::Array(packages)) => packages,
@@ -46,7 +57,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<PythonLock, Vec<Finding>> {
     };
     let (mut lines, mut findings) = (Vec::new(), Vec::new());
     for (index, package) in packages.iter().enumerate() {
-        match line(index, package) {
+        match line(index, package, &groups) {
             Ok(line) => lines.extend(line),
             Err(why) if findings.len() < MAX_FINDINGS => findings.push(wrong(why)),
             Err(_) => {}
@@ -61,7 +72,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<PythonLock, Vec<Finding>> {
     }
     if findings.is_empty() {
         let lock = Lock::of(&lines);
-        Ok(PythonLock { lock, requires_python })
+        Ok(PythonLock { lock, head })
     } else {
         Err(findings)
     }
@@ -72,59 +83,64 @@ fn wrong(text: String) -> Finding {
 }
 
 /// Version, environments and `requires-python` of the whole lock. Errors: one that no sandbox can use.
-fn head(table: &Table) -> Result<Vec<(String, String)>, String> {
+fn head(table: &Table) -> Result<Head, String> {
     match table.get("lock-version") {
         Some(Value::String(version)) if version.starts_with(MAJOR_VERSION) => {}
         Some(Value::String(version)) => return Err(format!("lock-version {} is not 1.x", shown(version))),
         _ => return Err("lock-version is missing".to_owned()),
     }
-    if let Some(environments) = table.get("environments") {
-        let texts = environments
-            .as_array()
-            .ok_or("environments must be a list of markers")?;
-        let mut may_hold = texts.is_empty();
-        for text in texts {
-            let marker = marker_of(text).map_err(|why| format!("environments: {why}"))?;
-            may_hold |= marker.holds(None) != Some(false);
-        }
-        if !may_hold {
-            return Err("environments has none for Linux and CPython".to_owned());
-        }
+    let mut head = Head::default();
+    for text in list(table, "environments")? {
+        let marker = Marker::parse(text).map_err(|why| format!("environments: {}", unreadable(text, &why)))?;
+        head.environments.push(marker);
     }
-    match table.get("requires-python") {
-        None => Ok(Vec::new()),
-        Some(Value::String(text)) => version_clauses(text).map_err(|why| format!("requires-python: {why}")),
-        Some(_) => Err("requires-python must be text".to_owned()),
+    let is_for_none = |marker: &Marker| marker.holds(None) == Some(false);
+    if !head.environments.is_empty() && head.environments.iter().all(is_for_none) {
+        return Err("environments has none for Linux and CPython".to_owned());
     }
+    head.requires_python = match table.get("requires-python") {
+        None => Vec::new(),
+        Some(Value::String(text)) => version_clauses(text).map_err(|why| format!("requires-python: {why}"))?,
+        Some(_) => return Err("requires-python must be text".to_owned()),
+    };
+    Ok(head)
 }
 
-fn marker_of(value: &Value) -> Result<Marker, String> {
+fn list<'t>(table: &'t Table, key: &str) -> Result<Vec<&'t str>, String> {
+    let Some(value) = table.get(key) else {
+        return Ok(Vec::new());
+    };
+    let texts: Option<Vec<&str>> = value
+        .as_array()
+        .and_then(|texts| texts.iter().map(Value::as_str).collect());
+    texts.ok_or_else(|| format!("{key} must be a list of texts"))
+}
+
+fn unreadable(text: &str, why: &str) -> String {
+    format!("the marker {} cannot be read: {why}", shown(text))
+}
+
+fn marker_of(value: &Value, groups: &[&str]) -> Result<Selected, String> {
     let text = value.as_str().ok_or("a marker must be text")?;
-    Marker::parse(text).map_err(|why| {
-        match ["extras", "dependency_groups"]
-            .iter()
-            .find(|word| text.contains(**word))
-        {
-            Some(word) => format!(
-                "the marker {} selects by {word}, of which a skill names none",
-                shown(text)
-            ),
-            None => format!("the marker {} cannot be read: {why}", shown(text)),
-        }
-    })
+    Marker::of_lock(text, groups).map_err(|why| unreadable(text, &why))
 }
 
-/// One package; `None`: it is for other systems.
-fn line(index: usize, package: &Value) -> Result<Option<Line>, String> {
+/// One package; `None`: it is for other systems, or for a group that is not asked for.
+fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Option<Line>, String> {
     let package = package.as_table().ok_or("packages must be an array of tables")?;
     let text_at = |key: &str| package.get(key).and_then(Value::as_str);
     let name = text_at("name").ok_or_else(|| format!("packages[{index}] has no name"))?;
     let told = shown(name);
-    let marker = package.get("marker").map(marker_of).transpose();
-    let marker = marker.map_err(|why| format!("{told}: {why}"))?;
-    if marker.as_ref().is_some_and(|marker| marker.holds(None) == Some(false)) {
-        return Ok(None);
-    }
+    let selected = package
+        .get("marker")
+        .map(|marker| marker_of(marker, groups))
+        .transpose();
+    let marker = match selected.map_err(|why| format!("{told}: {why}"))? {
+        None | Some(Selected::Always(true)) => None,
+        Some(Selected::Always(false)) => return Ok(None),
+        Some(Selected::If(marker)) if marker.holds(None) == Some(false) => return Ok(None),
+        Some(Selected::If(marker)) => Some(marker),
+    };
     for (key, what) in [
         ("vcs", "comes from version control"),
         ("directory", "is a folder"),

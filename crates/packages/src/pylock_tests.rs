@@ -61,7 +61,7 @@ fn versions_markers_and_hashes_of_wheels_are_those_of_a_lock_in_pips_format() {
     );
     let read = read(text.as_bytes()).unwrap();
     assert_eq!(read.lock, Lock::read(LOCK_FILE, pip.as_bytes()).unwrap());
-    assert_eq!(read.requires_python, []);
+    assert_eq!(read.head, Head::default());
 }
 
 #[test]
@@ -109,10 +109,9 @@ fn what_a_sandbox_cannot_install_is_named() {
             "the wheel \"a.whl\" has no hash",
         ),
         (
-            "version = \"1\"\nmarker = \"'dev' in dependency_groups\"",
-            "selects by dependency_groups",
+            "version = \"1\"\nmarker = \"'dev' == dependency_groups\"",
+            "a list stands on the right",
         ),
-        ("version = \"1\"\nmarker = \"'x' in extras\"", "selects by extras"),
         ("version = \"1\"\nmarker = \"shell == 'x'\"", "cannot be read"),
         ("version = \"1\"\nmarker = 1", "a marker must be text"),
         (
@@ -198,7 +197,62 @@ fn a_lock_that_no_sandbox_can_use_says_why() {
         "lock-version = \"1.1\"\nrequires-python = \">=3.10\"\nenvironments = [\"os_name == 'nt'\", \"os_name == 'posix'\"]\n{good}"
     );
     let read = read(later.as_bytes()).unwrap();
-    assert_eq!(read.requires_python, [(">=".to_owned(), "3.10".to_owned())]);
+    assert_eq!(read.head.requires_python, [(">=".to_owned(), "3.10".to_owned())]);
+    assert_eq!(read.head.environments.len(), 2);
+}
+
+#[test]
+fn what_pdm_exports_is_read_for_its_default_groups() {
+    let of_group = |name: &str, group: &str| {
+        let wheels = wheel("x.whl", A);
+        let more = format!("version = \"1.0\"\nmarker = \"'{group}' in dependency_groups\"\nwheels = [{wheels}]");
+        package(name, &more)
+    };
+    let groups = "dependency-groups = [\"default\", \"dev\"]\ndefault-groups = [\"default\"]\nextras = [\"x\"]\n";
+    let packages = [of_group("six", "default"), of_group("pytest", "dev"), good("rich")].concat();
+    let text = format!("lock-version = \"1.0\"\ncreated-by = \"pdm\"\n{groups}{packages}");
+    let read = read(text.as_bytes()).unwrap();
+    assert_eq!(
+        read.lock.text(),
+        format!("rich==1.0 \\\n    --hash=sha256:{A}\nsix==1.0 \\\n    --hash=sha256:{A}\n")
+    );
+    for wrong in ["default-groups = 1", "default-groups = [1]", "environments = [1]"] {
+        let told = texts(&format!("lock-version = \"1.0\"\n{wrong}\n{}", good("a")));
+        assert!(told[0].contains("must be a list of texts"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_lock_for_another_interpreter_is_refused_for_this_one() {
+    let text = |environments: &str| {
+        format!(
+            "lock-version = \"1.0\"\nenvironments = [{environments}]\n{}",
+            good("six")
+        )
+    };
+    for (environments, refused) in [
+        ("", false),
+        ("\"python_version == '3.11'\"", false),
+        ("\"python_version == '3.12'\"", true),
+        ("\"python_version == '3.12'\", \"python_version == '3.11'\"", false),
+        ("\"platform_machine == 'aarch64'\"", true),
+        ("\"sys_platform == 'linux' and platform_machine == 'x86_64'\"", false),
+        ("\"python_full_version < '3.11.2'\", \"sys_platform == 'win32'\"", true),
+    ] {
+        let declared = declare(&files(&[("pylock.toml", &text(environments))]), None);
+        assert!(!declared.is_refused(), "{:?}", declared.findings);
+        let why = declared.python_refused("3.11.2", "x86_64");
+        assert_eq!(why.is_some(), refused, "{environments}: {why:?}");
+        // A builder of a cluster decides as a laptop does.
+        let built = crate::environment::Input::of(&declared).declaration().unwrap();
+        assert_eq!(built.python_refused("3.11.2", "x86_64"), why, "{environments}");
+    }
+    let declared = declare(&files(&[("pylock.toml", &text("\"python_version == '3.12'\""))]), None);
+    assert_eq!(
+        declared.python_refused("3.11.2", "x86_64").unwrap(),
+        "environments of pylock.toml (python_version == \"3.12\") has none for Python 3.11.2 on x86_64, which is here; \
+         lock the packages for it too, or write requirements.lock with knack skill lock"
+    );
 }
 
 #[test]
@@ -217,7 +271,7 @@ fn a_skill_declares_by_it_as_by_a_lock_in_pips_format() {
     );
     assert_eq!(alone.source.shown(), "pylock.toml");
     assert_eq!(
-        alone.python_refused("3.11.2").unwrap(),
+        alone.python_refused("3.11.2", "x86_64").unwrap(),
         "pylock.toml requires Python >=3.12, and 3.11.2 is here"
     );
     let (beside, told) = found(&[("requirements.txt", "six"), ("pylock.toml", &pylock)]);
