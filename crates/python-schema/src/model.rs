@@ -145,7 +145,13 @@ impl Models {
         if !schema.contains_key("$ref") {
             schema.insert("title".to_owned(), title_case(&field.name.replace('_', " ")).into());
         }
-        let is_array = schema.get("type").and_then(Value::as_str) == Some("array");
+        let of_array = |schema: &Value| schema["type"] == "array";
+        let alternatives = schema.get("anyOf").and_then(Value::as_array);
+        // A length of an optional list is that of the list.
+        let is_array = alternatives.map_or_else(
+            || schema.get("type").is_some_and(|kind| kind == "array"),
+            |alternatives| alternatives.iter().any(of_array),
+        );
         for (keyword, value) in &field.constraints {
             let member = match keyword.as_str() {
                 "min_length" if is_array => "minItems",
@@ -276,6 +282,7 @@ fn literal_schema(texts: &[String]) -> Value {
         .iter()
         .map(|text| match super::literal::unquote(text) {
             Some(words) => Value::String(words),
+            None if text == "None" => Value::Null,
             None => serde_json::from_str(&text.to_ascii_lowercase()).unwrap_or_else(|_| Value::from(text.as_str())),
         })
         .collect();

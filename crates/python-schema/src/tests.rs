@@ -158,6 +158,21 @@ fn models_keep_their_fields_constraints_and_references() {
 }
 
 #[test]
+fn literals_may_hold_none_and_lengths_of_optional_lists_are_of_items() {
+    let found = tools(
+        "class M(BaseModel):\n  mode: Literal['a', None, 1, True]\n  tags: Optional[list[str]] = Field(None, max_length=3)\n  \
+         name: Optional[str] = Field(None, min_length=2)\n@skill\ndef f(m: M): pass\n",
+    );
+    let properties = &found[0]["input_schema"]["properties"];
+    assert_eq!(properties["mode"]["enum"], json!(["a", null, 1, true]));
+    assert_eq!(
+        (&properties["tags"]["maxItems"], properties["tags"].get("maxLength")),
+        (&json!(3), None)
+    );
+    assert_eq!(properties["name"]["minLength"], 2);
+}
+
+#[test]
 fn a_model_that_holds_itself_is_a_reference() {
     input(
         "class Node(BaseModel):\n  children: list['Node'] = []\n@skill\ndef f(n: Node): pass\n",

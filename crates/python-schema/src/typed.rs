@@ -17,6 +17,8 @@ impl<'t> Module<'t> {
             .into_iter()
             .filter_map(|statement| match statement.kind() {
                 "function_definition" => Some(statement),
+                // The types of one form of a function that follows.
+                "decorated_definition" if is_overload(statement, self.text) => None,
                 "decorated_definition" => statement
                     .child_by_field_name("definition")
                     .filter(|definition| definition.kind() == "function_definition"),
@@ -45,6 +47,14 @@ impl<'t> Module<'t> {
         let names = value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned));
         names.collect()
     }
+}
+
+fn is_overload(statement: Node<'_>, text: &str) -> bool {
+    let mut decorators = parts(statement).into_iter().filter(|part| part.kind() == "decorator");
+    decorators.any(|decorator| {
+        let words = text_of(decorator, text).trim_start_matches('@').trim();
+        words.rsplit('.').next() == Some("overload")
+    })
 }
 
 fn is_typed(function: Node<'_>) -> bool {
@@ -96,6 +106,10 @@ mod tests {
         declares(
             "__all__ = ['_g', 'h']\ndef f(x: int): pass\ndef _g(x: int): pass\ndef h(x): pass\n",
             &["_g"],
+        );
+        declares(
+            "@overload\ndef f(x: int) -> int: ...\n@typing.overload\ndef f(x: str) -> str: ...\ndef f(x: int | str): pass\n",
+            &["f"],
         );
         declares("def f(x: int): pass\n@tool\ndef g(x): pass\n", &["g"]);
     }

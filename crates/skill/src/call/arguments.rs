@@ -29,7 +29,8 @@ pub(super) fn read(
     checked(tool, members, schema, validate).map_err(error)
 }
 
-/// Checks arguments that are an object already.
+/// Checks arguments that are an object already. A null for what is not required and is no null counts as not given, as models
+/// write it where a tool has options.
 ///
 /// Errors: one line for the model, with the schema.
 pub(super) fn checked(
@@ -38,7 +39,7 @@ pub(super) fn checked(
     schema: &Value,
     validate: Validate<'_>,
 ) -> Result<Map<String, Value>, String> {
-    let value = Value::Object(members);
+    let value = Value::Object(without_nulls(members, schema));
     let checked = validate(schema, &value);
     let Value::Object(members) = value else {
         return Ok(Map::new());
@@ -52,6 +53,23 @@ pub(super) fn checked(
         Err((_, Some(name))) => Err(mismatch(tool, &format!("\"{name}\" is required"), schema)),
         Err((why, None)) => Err(mismatch(tool, &why, schema)),
     }
+}
+
+fn without_nulls(mut members: Map<String, Value>, schema: &Value) -> Map<String, Value> {
+    let is_left_out = |name: &str| {
+        let kind = schema
+            .get("properties")
+            .and_then(|properties| properties.get(name)?.get("type"));
+        let is_other = match kind {
+            Some(Value::String(kind)) => kind != "null",
+            Some(Value::Array(kinds)) => kinds.iter().all(|kind| kind != "null"),
+            // Not declared, or by something that only the check knows.
+            _ => false,
+        };
+        is_other && required(schema).all(|wanted| wanted != name)
+    };
+    members.retain(|name, value| !value.is_null() || !is_left_out(name));
+    members
 }
 
 fn mismatch(tool: &str, why: &str, schema: &Value) -> String {
