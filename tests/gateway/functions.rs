@@ -8,7 +8,8 @@ const DOCUMENT: &str =
     "---\nname: py\ndescription: d\nactivation: Always\ntools:\n  - python: tools.py\n---\nUse the tools.\n";
 
 const TOOLS: &str = r#"
-import asyncio, dataclasses, enum, json, os, subprocess, sys
+import asyncio, dataclasses, datetime, decimal, enum, json, os, pathlib, subprocess, sys, typing
+from tukuy.context import SkillContext
 from tukuy.skills import skill
 
 print("imported")
@@ -106,6 +107,22 @@ def again(id: str):
     """Changes an artifact."""
     return json.dumps({"__artifact_update__": True, "id": id, "content": "new"})
 
+class Level(enum.IntEnum):
+    LOW = 1
+
+@skill
+def kinds(color: Color, colors: list[Color], day: datetime.date, at: datetime.datetime, price: decimal.Decimal,
+          path: pathlib.Path, level: Level = Level.LOW, unknown: "NoSuchType" = None, limit: int = 10,
+          label: typing.Optional[str] = None):
+    """Takes types that JSON does not have."""
+    return [color.name, [one.name for one in colors], day.year, at.utcoffset().seconds, price + 1, path.name, level.name,
+            limit, label]
+
+@skill
+def by_place(a: int = 1, b: int = 2, /, c: int = 3):
+    """Takes arguments by their place."""
+    return [a, b, c]
+
 @skill
 def places():
     """Tells where it runs and what it sees."""
@@ -166,6 +183,47 @@ async fn a_model_reads_the_value_and_not_what_was_printed() {
         ("places", json!({}), r#"[true, "tools.py", "tools", ""]"#),
     ] {
         assert_eq!(called(&format!("py__{tool}"), &arguments).await.1, expected, "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_become_what_the_function_declares() {
+    let kinds = |color: &str, more: Value| {
+        let mut arguments = json!({"color": color, "colors": ["red", "RED"], "day": "2026-02-03", "at": "2026-02-03T04:05:06Z",
+            "price": "1.50", "path": "a/b.txt"});
+        arguments
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        arguments
+    };
+    let found = |rest: &str| format!(r#"["RED", ["RED", "RED"], 2026, 0, "2.50", "b.txt", "LOW", {rest}]"#);
+    for (tool, arguments, expected) in [
+        ("kinds", kinds("red", json!({})), found("10, null")),
+        (
+            "kinds",
+            kinds("red", json!({"level": "1", "limit": 5})),
+            found("5, null"),
+        ),
+        // Models write null for an option that they leave out.
+        (
+            "kinds",
+            kinds("red", json!({"limit": null, "label": null})),
+            found("10, null"),
+        ),
+        (
+            "kinds",
+            kinds("green", json!({})),
+            "Error: 'green' is none of 'red'".to_owned(),
+        ),
+        ("by_place", json!({"b": 5}), "[1, 5, 3]".to_owned()),
+        ("by_place", json!({"a": 7, "c": 9}), "[7, 2, 9]".to_owned()),
+    ] {
+        assert_eq!(
+            called(&format!("py__{tool}"), &arguments).await.1,
+            expected,
+            "{tool} {arguments}"
+        );
     }
 }
 

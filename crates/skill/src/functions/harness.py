@@ -184,7 +184,7 @@ def stand_in_for_decorators():
     """The modules of `from tukuy.skills import skill`, where that package is not installed."""
     if importlib.util.find_spec("tukuy"):
         return
-    for name in ("tukuy", "tukuy.skill", "tukuy.skills"):
+    for name in ("tukuy", "tukuy.context", "tukuy.skill", "tukuy.skills"):
         module = types.ModuleType(name)
         module.skill = module.tool = skill
         module.__path__ = []
@@ -205,12 +205,8 @@ def inner(found):
 
 def bound(function, arguments, given):
     """The arguments as the function takes them: positional ones, and the others by name. A context is none of the model's."""
-    try:
-        hints = typing.get_type_hints(function)
-    except Exception:
-        # A type that only a checker knows.
-        hints = {}
     parameters = list(inspect.signature(function).parameters.values())
+    hints = types_of(function, parameters)
     takers = [one.name for one in parameters if is_context(hints.get(one.name, one.annotation))]
     fillable = [one for one in parameters
                 if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) and one.name not in takers]
@@ -220,8 +216,29 @@ def bound(function, arguments, given):
     named = {name: converted(value, hints.get(name)) for name, value in arguments.items() if name not in takers}
     if given is not None:
         named.update(dict.fromkeys(takers, given))
-    only = [one.name for one in parameters if one.kind == one.POSITIONAL_ONLY and one.name in named]
-    return [named.pop(name) for name in only], named
+    positional = []
+    for one in parameters:
+        if one.kind != one.POSITIONAL_ONLY or (one.name not in named and one.default is one.empty):
+            break
+        # One that is left out keeps its place.
+        positional.append(named.pop(one.name, one.default))
+    return positional, named
+
+
+def types_of(function, parameters):
+    """The types of the parameters, as far as they are known at run time."""
+    try:
+        return typing.get_type_hints(function)
+    except Exception:
+        # A type that only a checker knows hides no other one.
+        known = {}
+        for one in parameters:
+            try:
+                kind = one.annotation
+                known[one.name] = eval(kind, function.__globals__) if isinstance(kind, str) else kind
+            except Exception:
+                continue
+        return known
 
 
 def is_context(kind):
@@ -251,7 +268,34 @@ def converted(value, kind):
         return float(value)
     if kind is bytes and isinstance(value, str):
         return base64.b64decode(value, validate=True)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return member(value, kind)
+    if isinstance(value, str) and isinstance(kind, type) and kind in FROM_TEXT:
+        return FROM_TEXT[kind](value)
     return value
+
+
+def moment(text):
+    """The time that a text in the form of ISO 8601 means."""
+    # Python reads the Z of UTC from 3.11 on.
+    return datetime.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+
+
+# Types whose schema is that of a text, and what makes them of one.
+FROM_TEXT = {
+    datetime.datetime: moment, datetime.date: datetime.date.fromisoformat,
+    datetime.time: datetime.time.fromisoformat, decimal.Decimal: decimal.Decimal, uuid.UUID: uuid.UUID,
+    pathlib.Path: pathlib.Path, pathlib.PurePath: pathlib.PurePath,
+}
+
+
+def member(value, kind):
+    """The member of an enumeration that a value means, or its text where the schema asks for one, or a name."""
+    for said in (lambda one: one.value, lambda one: str(one.value), lambda one: one.name):
+        for one in kind:
+            if said(one) == value:
+                return one
+    raise ValueError(f"{value!r} is none of {', '.join(repr(one.value) for one in kind)}")
 
 
 def shown(value):
