@@ -1,12 +1,12 @@
 //! Bad input, as one table: nothing of it runs, nothing is left, the error names what is wrong, and what was there before
 //! serves on.
 
-use knack::packages::BuildLimits;
-use knack_packages::State;
+use knack::packages::{Base, BuildError, BuildLimits, Builder, Uv};
+use knack_packages::{Rules, State};
 
-use super::index::{sha256, wheel};
+use super::index::{Index, sha256, wheel};
 use super::skip::skip;
-use super::{World, declared};
+use super::{World, declared, reach, uv_path};
 
 /// What nobody's sandbox needs and each row would make if its code ran or its path escaped.
 const MARKER: &str = "knack-bad-input-ran";
@@ -385,4 +385,40 @@ async fn an_environment_that_runs_use_is_not_removed_and_one_that_vanished_is_ma
     let second = world.build(&files).await.unwrap();
     assert!(second.is_new && second.environment.root == first.environment.root);
     assert!(second.environment.python.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_two_indexes_have_is_taken_from_the_first_alone() {
+    // Somebody published the name of a private package, with a higher version, on the index that is mirrored.
+    let (world, _mirror) = World::with(vec![wheel("shared", "9.0", "", &[]), wheel("public", "1.0", "", &[])]).await;
+    let private = Index::serve(vec![wheel("shared", "1.0", "", &[])]).await;
+    let build = async |text: &str| {
+        let variables = [
+            ("UV_INDEX", private.url.as_str()),
+            ("UV_DEFAULT_INDEX", world.url.as_str()),
+            ("HOME", world.folder.path().to_str().unwrap()),
+        ];
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        let uv = Uv::new(uv_path(), variables.into_iter());
+        let base = Base::of(std::path::Path::new("/usr/bin/python3"), reach())
+            .await
+            .unwrap();
+        let no_node = Err(BuildError::new(State::PackagesOff, "no packages of Node here"));
+        let builder = Builder::new(
+            world.store(),
+            base,
+            uv,
+            no_node,
+            BuildLimits::default(),
+            Rules::default(),
+        );
+        builder
+            .environment(&declared(&[("requirements.txt", text)]), &|_| {})
+            .await
+    };
+    let built = build("shared\npublic").await.unwrap();
+    let packages = [("public", "1.0"), ("shared", "1.0")].map(|(name, version)| (name.to_owned(), version.to_owned()));
+    assert_eq!(built.about.packages, packages);
+    let error = build("shared>=9").await.unwrap_err();
+    assert_eq!(error.state, State::PackageNotFound, "{error}");
 }
