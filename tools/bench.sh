@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every bench against its floor, prints the budget lines, and writes them to docs/benchmarks.md.
-# bench.sh: all. bench.sh gateway|local_exec|locks|autoscore: one.
+# bench.sh: all. bench.sh gateway|local_exec|packages|locks|autoscore: one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -24,6 +24,10 @@ ulimit -n "$(ulimit -Hn)"
 cargo build -q --release --features otel --example floor_proxy
 bench gateway cargo bench -q --features otel --bench gateway
 bench local_exec cargo bench -q --features otel --bench local_exec
+# Its wheels come from the index that uv's configuration names.
+KNACK_UV=${KNACK_UV:-$(tools/uv.sh)}
+export KNACK_UV
+bench packages cargo bench -q --features otel --bench packages
 bench locks cargo bench -q -p knack-runner --bench locks
 bench autoscore cargo bench -q -p knack-skill --bench autoscore
 
