@@ -133,9 +133,10 @@ impl DevUploads {
     async fn respond(&self, call: ApiCall, parts: &Parts, body: Bytes, base: &Arc<Snapshot>) -> Response<Bytes> {
         let owner = self.owner(parts);
         // Without one the answer is 401, which costs nothing.
+        let address = caller::unchecked_address(parts);
         let admitted = owner
             .as_ref()
-            .map(|owner| self.calls.admit(&call, &parts.method, owner.as_str()));
+            .map(|owner| self.calls.admit(&call, &parts.method, owner.as_str(), address));
         let _admitted = match admitted.transpose() {
             Ok(admitted) => admitted,
             Err(refused) => return *refused,

@@ -1,10 +1,12 @@
 //! The identity of a caller: a keyed hash of the credential, so that no credential is ever stored.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::request::Parts;
 use http::{HeaderMap, Uri};
+use knack_serving::Peer;
 use knack_vocabulary::HEADER_CLIENT;
 use knack_wire::history::{Caller, HistorySecret};
 
@@ -75,6 +77,13 @@ pub fn counted(secret: &HistorySecret, parts: &Parts) -> Caller {
         }
         None => identify(secret, &parts.headers, &parts.uri),
     }
+}
+
+/// Where a caller comes from whose keys nobody checked, so that it may make up as many as it likes; `None` of a checked client.
+pub fn unchecked_address(parts: &Parts) -> Option<IpAddr> {
+    let is_checked = parts.extensions.get::<CheckedAccount>().is_some();
+    let peer = parts.extensions.get::<Peer>().filter(|_| !is_checked);
+    peer.map(|peer| peer.0)
 }
 
 /// Whether a request has a credential of its own.

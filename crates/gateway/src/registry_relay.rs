@@ -191,7 +191,8 @@ impl Uploads for Relay {
                 return Response::new(Body::empty());
             };
             let counted = Owner::from(caller::counted(&self.secret.current(), parts).bucket());
-            let admitted = self.calls.admit(&call, &parts.method, counted.as_str());
+            let address = caller::unchecked_address(parts);
+            let admitted = self.calls.admit(&call, &parts.method, counted.as_str(), address);
             let _admitted = match admitted {
                 Ok(admitted) => admitted,
                 Err(refused) => return (*refused).map(Body::from),

@@ -4,6 +4,7 @@
 //!
 //! [`Uploads::answer`]: crate::uploads::Uploads::answer
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,8 +109,15 @@ impl SkillCalls {
         }
     }
 
-    /// The right of a caller to a call. Error: the answer, 429 with `Retry-After`.
-    pub fn admit(&self, call: &ApiCall, method: &Method, caller: &str) -> Result<SkillCall, Box<Response<Bytes>>> {
+    /// The right of a caller to a call. `address`: where it comes from, if nobody checked who it is. Error: the answer, 429 with
+    /// `Retry-After`.
+    pub fn admit(
+        &self,
+        call: &ApiCall,
+        method: &Method,
+        caller: &str,
+        address: Option<IpAddr>,
+    ) -> Result<SkillCall, Box<Response<Bytes>>> {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         let limits: &[&Limit] = match call {
             ApiCall::OmniRoute(OmniRoute::Execute) => &[&self.runs],
@@ -119,9 +127,11 @@ impl SkillCalls {
             _ => &[&self.changes],
         };
         let now = Instant::now();
+        // A key costs its sender nothing, an address does.
+        let group = address.map_or_else(|| caller.to_owned(), |address| address.to_string());
         let turns: Result<Vec<Turn>, &Limit> = limits
             .iter()
-            .map(|limit| limit.sources.take(caller, now).ok_or(*limit))
+            .map(|limit| limit.sources.take_of_group(&group, caller, now).ok_or(*limit))
             .collect();
         turns
             .map(|turns| SkillCall { _turns: turns })
@@ -169,7 +179,9 @@ mod tests {
         let calls = SkillCalls::new(SkillPaces::RELAYED);
         let in_a_row = |method: &Method, path: &str, caller: &str| {
             let call = call(method, path);
-            (0..FAR).find(|_| calls.admit(&call, method, caller).is_err()).unwrap()
+            (0..FAR)
+                .find(|_| calls.admit(&call, method, caller, None).is_err())
+                .unwrap()
         };
         let changes = SkillPaces::RELAYED.changes.burst;
         assert_eq!(in_a_row(&Method::POST, "/v1/skills", "flood"), changes);
@@ -194,7 +206,7 @@ mod tests {
         assert_eq!(in_a_row(&Method::POST, "/v1/skills", "other"), changes);
 
         let (post, path) = (Method::POST, "/v1/skills");
-        let refused = calls.admit(&call(&post, path), &post, "flood").unwrap_err();
+        let refused = calls.admit(&call(&post, path), &post, "flood", None).unwrap_err();
         assert_eq!(refused.status(), 429);
         let seconds = refused.headers()[header::RETRY_AFTER]
             .to_str()
@@ -209,12 +221,31 @@ mod tests {
     fn a_call_takes_its_place_until_it_is_answered() {
         let calls = SkillCalls::new(SkillPaces::RELAYED);
         let create = call(&Method::POST, "/api/v1/skills");
-        let admit = || calls.admit(&create, &Method::POST, "one");
+        let admit = || calls.admit(&create, &Method::POST, "one", None);
         let held: Vec<SkillCall> = (0..SkillPaces::RELAYED.changes.at_once)
             .map(|_| admit().unwrap())
             .collect();
         assert_eq!(admit().unwrap_err().status(), 429);
         drop(held);
         assert!(admit().is_ok());
+    }
+
+    #[test]
+    fn keys_that_are_made_up_lock_no_caller_of_another_address_out() {
+        let calls = SkillCalls::new(SkillPaces::RELAYED);
+        let list = call(&Method::GET, "/v1/skills");
+        let admit = |key: &str, last: u8| {
+            let address = IpAddr::from([10, 0, 0, last]);
+            calls.admit(&list, &Method::GET, key, Some(address))
+        };
+        let held: Vec<_> = (0..100_000).map(|key| admit(&key.to_string(), 1)).collect();
+        assert!(held.iter().filter(|admitted| admitted.is_ok()).count() < 1000);
+        let own: Vec<_> = (0..SkillPaces::RELAYED.reads.at_once)
+            .map(|_| admit("own", 2))
+            .collect();
+        assert!(own.iter().all(Result::is_ok));
+        assert!(admit("own", 2).is_err(), "as many as ever");
+        let checked = calls.admit(&list, &Method::GET, "account", None);
+        assert!(checked.is_ok(), "who was checked is no part of any address");
     }
 }
