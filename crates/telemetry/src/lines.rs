@@ -12,6 +12,11 @@ use std::time::Duration;
 /// Lines that wait for a reader: some thousands, which is how many a busy gateway writes in a second. What comes while they wait is
 /// left out.
 const WAITING_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of one write, if it is of several lines: what a pipe takes as a whole, so that no other writer comes in between.
+const WRITE_BYTES_MAX: usize = 4096;
+/// How long the thread lets lines come together after it wrote. A person does not notice it, and a busy process does not wake
+/// the thread for each request.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How long the end of a process waits for a reader.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
@@ -96,23 +101,72 @@ impl Drop for LinesGuard {
     }
 }
 
-fn write_all(messages: &Receiver<Message>, state: &State, mut out: impl Write, notice: impl Fn(u64) -> String) {
-    // A stream that is closed takes nothing: what the lines are about goes on.
-    for message in messages {
-        let left_out = state.left_out.swap(0, Ordering::Relaxed);
-        if left_out > 0 {
-            let _ = writeln!(out, "{}", notice(left_out));
+/// Lines that go out in one write.
+struct Batch<'a, W> {
+    out: W,
+    state: &'a State,
+    text: Vec<u8>,
+    /// Bytes of it that count as waiting.
+    waiting_bytes: usize,
+}
+
+impl<W: Write> Batch<'_, W> {
+    /// Makes room for so many bytes.
+    fn reserve(&mut self, bytes: usize) {
+        if self.text.len() + bytes > WRITE_BYTES_MAX {
+            self.write();
         }
-        match message {
-            Message::Line(line) => {
-                let _ = out.write_all(&line);
-                state.waiting_bytes.fetch_sub(line.len(), Ordering::Relaxed);
+    }
+
+    fn add(&mut self, line: &[u8]) {
+        self.reserve(line.len());
+        self.text.extend_from_slice(line);
+        self.waiting_bytes += line.len();
+    }
+
+    fn add_notice(&mut self, notice: &str) {
+        self.reserve(notice.len() + 1);
+        self.text.extend_from_slice(notice.as_bytes());
+        self.text.push(b'\n');
+    }
+
+    fn write(&mut self) {
+        if !self.text.is_empty() {
+            // A stream that is closed takes nothing: what the lines are about goes on.
+            let _ = self.out.write_all(&self.text);
+            self.text.clear();
+            // One long line does not keep its memory.
+            self.text.shrink_to(WRITE_BYTES_MAX);
+        }
+        let written = std::mem::take(&mut self.waiting_bytes);
+        self.state.waiting_bytes.fetch_sub(written, Ordering::Relaxed);
+    }
+}
+
+fn write_all(messages: &Receiver<Message>, state: &State, out: impl Write, notice: impl Fn(u64) -> String) {
+    let mut batch = Batch {
+        out,
+        state,
+        text: Vec::with_capacity(WRITE_BYTES_MAX),
+        waiting_bytes: 0,
+    };
+    while let Ok(first) = messages.recv() {
+        for message in std::iter::once(first).chain(messages.try_iter()) {
+            let left_out = state.left_out.swap(0, Ordering::Relaxed);
+            if left_out > 0 {
+                batch.add_notice(&notice(left_out));
             }
-            Message::End(done) => {
-                let _ = out.flush();
-                drop(done);
+            match message {
+                Message::Line(line) => batch.add(&line),
+                Message::End(done) => {
+                    batch.write();
+                    let _ = batch.out.flush();
+                    drop(done);
+                }
             }
         }
+        batch.write();
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -126,6 +180,8 @@ mod tests {
     #[derive(Clone, Default)]
     struct Stopped {
         written: Arc<Mutex<Vec<u8>>>,
+        /// Bytes of each write.
+        writes: Arc<Mutex<Vec<usize>>>,
         reader: Arc<Mutex<()>>,
     }
 
@@ -134,6 +190,8 @@ mod tests {
             let _reads = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
             let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
             written.extend_from_slice(bytes);
+            let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+            writes.push(bytes.len());
             Ok(bytes.len())
         }
 
@@ -172,5 +230,25 @@ mod tests {
         drop(guard);
         let expected: String = (0..100).map(|number| format!("{number}\n")).collect();
         assert_eq!(*out.written.lock().unwrap(), expected.as_bytes());
+    }
+
+    #[test]
+    fn lines_that_wait_go_out_together_and_whole() {
+        let out = Stopped::default();
+        let stopped = out.reader.lock().unwrap();
+        let (lines, guard) = Lines::start(out.clone(), |_| String::new()).unwrap();
+        let long = format!("{}\n", "y".repeat(2 * WRITE_BYTES_MAX));
+        let short = format!("{}\n", "x".repeat(99));
+        lines.send(long.clone().into_bytes());
+        for _ in 0..80 {
+            lines.send(short.clone().into_bytes());
+        }
+        lines.send(long.clone().into_bytes());
+        drop(stopped);
+        drop(guard);
+        let each = WRITE_BYTES_MAX / short.len();
+        let expected = [long.len(), each * short.len(), (80 - each) * short.len(), long.len()];
+        assert_eq!(*out.writes.lock().unwrap(), expected);
+        assert_eq!(lines.state.waiting_bytes.load(Ordering::Relaxed), 0);
     }
 }
