@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every bench against its floor, prints the budget lines, and writes them to docs/benchmarks.md.
-# bench.sh: all. bench.sh gateway|local_exec|packages|locks|autoscore: one.
+# bench.sh: all. bench.sh gateway|local_exec|packages|locks|autoscore: one. bench.sh gateway_2k: the gateway's rows of 2 KB and of full load with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -23,6 +23,7 @@ ulimit -n "$(ulimit -Hn)"
 # The features of `make build`: what is measured is what ships.
 cargo build -q --release --features otel --example floor_proxy
 bench gateway cargo bench -q --features otel --bench gateway
+[ "$only" != gateway_2k ] || bench gateway_2k cargo bench -q --features otel --bench gateway -- --small
 bench local_exec cargo bench -q --features otel --bench local_exec
 # Its wheels come from the index that uv's configuration names.
 KNACK_UV=${KNACK_UV:-$(tools/uv.sh)}
