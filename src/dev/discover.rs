@@ -1,5 +1,6 @@
 //! From paths that a user named to the skills and runtimes found there.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use knack_api::skill::ArchiveSource;
@@ -37,6 +38,35 @@ pub struct DiscoveredSources {
     pub given: Vec<SkillConfig>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
     pub archived: Vec<(String, SkillManifest, ArchiveSource)>,
+    searched: Searched,
+}
+
+/// Where the search has been: a folder that is reached by a link too, or by a link to a folder above, gives its skills
+/// once. Paths are canonical.
+#[derive(Debug, Default)]
+struct Searched {
+    /// With the least depth that they were searched at: from a lesser one, more is within reach.
+    folders: HashMap<PathBuf, usize>,
+    /// Folders of skills, and manifest files that were found by searching.
+    sources: HashSet<PathBuf>,
+}
+
+impl Searched {
+    /// Whether the folder must be searched from this depth.
+    fn enters(&mut self, folder: &Path, depth: usize) -> bool {
+        let Ok(folder) = std::fs::canonicalize(folder) else {
+            return true;
+        };
+        let least = self.folders.entry(folder).or_insert(usize::MAX);
+        let is_nearer = depth < *least;
+        *least = depth.min(*least);
+        is_nearer
+    }
+
+    /// Whether the source was not read before.
+    fn takes(&mut self, source: &Path) -> bool {
+        std::fs::canonicalize(source).map_or(true, |source| self.sources.insert(source))
+    }
 }
 
 /// Searches files and folders. A folder with a SKILL.md is one skill, and so is an archive with one; other folders are
@@ -157,6 +187,9 @@ impl DiscoveredSources {
             self.skill_folder(search, directory);
             return;
         }
+        if !self.searched.enters(directory, depth) {
+            return;
+        }
         let origin = directory.display().to_string();
         let entries = match std::fs::read_dir(directory) {
             Ok(entries) => entries,
@@ -188,6 +221,9 @@ impl DiscoveredSources {
     /// A YAML file that was found by searching counts only if it speaks of knack.dev: it may be anybody's.
     /// One that is no YAML any more is not ours to report, but what it gave before stays (`failed`).
     fn searched_yaml(&mut self, path: &Path) {
+        if !self.searched.takes(path) {
+            return;
+        }
         match read_bounded(path) {
             Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, FileOrigin::BySearch),
             Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
@@ -196,6 +232,9 @@ impl DiscoveredSources {
     }
 
     fn skill_folder(&mut self, search: &Search, directory: &Path) {
+        if !self.searched.takes(directory) {
+            return;
+        }
         let origin = directory.display().to_string();
         let name = std::fs::canonicalize(directory)
             .ok()

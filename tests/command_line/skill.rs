@@ -60,6 +60,24 @@ async fn validate_lists_every_skill_and_fails_for_errors_only() {
 }
 
 #[tokio::test]
+async fn a_folder_that_links_reach_too_is_one_skill() {
+    let folder = folder(&[(
+        "skills/a/real/SKILL.md",
+        "---\nname: real\ndescription: d\n---\nText.\n",
+    )]);
+    for (target, link) in [("..", "a/above"), ("a/real", "again"), ("a", "zone")] {
+        std::os::unix::fs::symlink(target, folder.path().join("skills").join(link)).unwrap();
+    }
+    let output = knack(folder.path(), &["skill", "validate", "skills", "skills/again"], &[]).await;
+    let said = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("ok   default/real") && said.contains("1 skills, 0 with errors"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
 async fn validate_of_nothing_says_what_to_name() {
     let folder = folder(&[("empty/README.txt", "x")]);
     let output = knack(folder.path(), &["skill", "validate", "empty"], &[]).await;
