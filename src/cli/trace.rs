@@ -43,8 +43,8 @@ pub struct TraceArgs {
     /// Id of the request, from the response header x-knack-request-id, the log or an exemplar; without it, the last requests
     /// are listed
     request_id: Option<String>,
-    /// Address of a gateway on this machine
-    #[arg(long, value_name = "ADDRESS", env = "KNACK_LISTEN", default_value = "127.0.0.1:4141")]
+    /// Address of a gateway on this machine, or the URL that knack dev prints
+    #[arg(long, value_name = "ADDRESS", env = "KNACK_LISTEN", default_value = "127.0.0.1:4141", value_parser = gateway_address)]
     gateway: SocketAddr,
     /// Ask the gateways in this namespace of a cluster: the gateway of an installation, and sidecars
     #[arg(long, short = 'n', value_name = "NAMESPACE")]
@@ -222,6 +222,16 @@ fn gateway_port(pod: &Pod) -> Option<u16> {
         .flat_map(|container| container.ports.iter().flatten());
     let metrics = ports.find(|port| port.name.as_deref() == Some("metrics"))?;
     u16::try_from(metrics.container_port).ok()
+}
+
+/// An address as people have it at hand: with a scheme, or with the name of this machine.
+fn gateway_address(written: &str) -> Result<SocketAddr, String> {
+    let authority = written.strip_prefix("http://").unwrap_or(written).trim_end_matches('/');
+    let address = match authority.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}").parse::<SocketAddr>(),
+        None => authority.parse(),
+    };
+    address.map_err(|_| "write an IP address and a port, such as 127.0.0.1:4141".to_owned())
 }
 
 /// The variable that says where it answers.

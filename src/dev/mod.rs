@@ -281,7 +281,8 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// The folder of generated files, made if need be. `None` without a home: they are served by URL only.
+/// The folder of generated files, made if need be. `None` where there is none by default: they are served by URL only,
+/// and the console says so.
 ///
 /// Outside of what is searched for skills by default: what a model writes must not look like a part of the project.
 fn files_folder(named: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
@@ -295,12 +296,18 @@ fn files_folder(named: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
         Some(state.join("knack/files"))
     };
     let chosen = named.is_some();
+    let none = |why: &str| {
+        terminal::line(&format!(
+            "generated files are served by URL only, not written to a folder: {why}; name a folder with --files-dir"
+        ));
+        Ok(None)
+    };
     let Some(folder) = named.or_else(of_user) else {
-        return Ok(None);
+        return none("neither XDG_STATE_HOME nor HOME is an absolute path");
     };
     match std::fs::create_dir_all(&folder) {
         Ok(()) => Ok(Some(folder)),
-        Err(_) if !chosen => Ok(None),
+        Err(error) if !chosen => none(&format!("{}: {error}", folder.display())),
         Err(error) => Err(error).with_context(|| format!("--files-dir {}", folder.display())),
     }
 }

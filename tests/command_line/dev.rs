@@ -59,6 +59,30 @@ async fn what_cannot_be_served_is_refused_before_anything_starts() {
 }
 
 #[tokio::test]
+async fn it_says_why_generated_files_are_written_to_no_folder() {
+    let arguments = ["--upstream", "mock", "--no-local-executor"];
+    let program = Program::start(folder(FILES), &arguments, &[("XDG_STATE_HOME", "/dev/null")]).await;
+    let greeting = program.greeting.join("\n");
+    for part in ["by URL only", "/dev/null/knack/files: Not a directory", "--files-dir"] {
+        assert!(greeting.contains(part), "{part} in {greeting}");
+    }
+}
+
+#[tokio::test]
+async fn trace_takes_an_address_as_dev_prints_it_and_says_what_one_is() {
+    let folder = folder(&[]);
+    for (gateway, said) in [
+        ("http://127.0.0.1:1", "gateway at 127.0.0.1:1\n"),
+        ("http://localhost:1/", "gateway at 127.0.0.1:1\n"),
+        ("[::1]:1", "gateway at [::1]:1\n"),
+        ("knack.example", "write an IP address and a port"),
+    ] {
+        let output = knack(folder.path(), &["trace", "--gateway", gateway], &[]).await;
+        assert!(err(&output).contains(said), "{gateway}: {}", err(&output));
+    }
+}
+
+#[tokio::test]
 async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
     let arguments = ["--upstream", "mock", "--no-local-executor", "--print-port-file", "port"];
     let mut program = Program::start(folder(FILES), &arguments, &[]).await;
