@@ -180,6 +180,8 @@ REFUSED = [
     ({"registry": {"enabled": True, "replicas": 2, "history": {"enabled": True}}}, "registry.replicas"),
     ({"registry": {"enabled": True, "strategy": {"type": "Recreate"}, "history": {"enabled": True, "existingClaim": "history"}}}, "registry.strategy"),
     ({"registry": {"enabled": False, "files": {"enabled": True}}}, "registry.files.enabled"),
+    ({"registry": {"history": {"enabled": True, "existingClaim": "history"}}}, "registry.history.enabled"),
+    ({"registry": {"catalog": {"name": "skillssh"}}}, "registry.catalog.name"),
     ({"registry": {"enabled": True, "replicas": 2, "files": {"enabled": True}}}, "registry.replicas"),
     ({"registry": {"enabled": True, "strategy": {"type": "Recreate"}, "files": {"enabled": True, "existingClaim": "files"}}}, "registry.strategy"),
     ({"registry": {"enabled": True, "history": {"enabled": True, "existingClaim": "a"}, "files": {"enabled": True, "existingClaim": "a"}}}, "registry.files.existingClaim"),
