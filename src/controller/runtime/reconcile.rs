@@ -108,9 +108,11 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     };
     let found = find(context, runtime, &scope, &basis);
     let (guard, next_look) = guarded(context, runtime, &scope).await?;
-    let verdict = guard
-        .or_else(|| objection(runtime, &scope))
-        .unwrap_or_else(|| serving(runtime, &scope, &found.summary.counts));
+    let verdict = guard.or_else(|| objection(runtime, &scope)).unwrap_or_else(|| {
+        serving(runtime, &scope, &found.summary.counts, |namespace, name| {
+            context.world.skill(namespace, name).is_some()
+        })
+    });
     let before = own_part(runtime);
     let after = status(runtime, &verdict, found.summary, Timestamp::now());
     let written = write(context, runtime, &before, &after).await?;

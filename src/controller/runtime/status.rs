@@ -15,6 +15,9 @@ use crate::selection::Scope;
 /// Conditions that the controller owns; `Isolated` is the hub's.
 const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED];
 
+/// Pins without a Skill that a message names; the others are counted.
+const PINS_SHOWN: usize = 5;
+
 /// The first problem of a runtime's spec, if it has any.
 pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Verdict> {
     let sandbox = &runtime.spec.sandbox;
@@ -38,8 +41,13 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
     ))
 }
 
-/// How a runtime without objection reads.
-pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, counts: &SkillCounts) -> Verdict {
+/// How a runtime without objection reads. `is_there`: whether a Skill exists, by namespace and name.
+pub(super) fn serving(
+    runtime: &SkillRuntime,
+    scope: &Scope<'_>,
+    counts: &SkillCounts,
+    is_there: impl Fn(&str, &str) -> bool,
+) -> Verdict {
     if runtime.spec.is_suspended() {
         return Verdict::new(
             VerdictState::Ready,
@@ -48,6 +56,20 @@ pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, counts: &SkillC
         );
     }
     let mut message = format!("{} skills served, {} rejected", counts.accepted, counts.rejected);
+    // The runtime stays ready: who applies a folder may bring the Skill a moment later.
+    let missing = pins_without_skill(runtime, is_there);
+    if !missing.is_empty() {
+        let (shown, more) = missing.split_at(missing.len().min(PINS_SHOWN));
+        let more = if more.is_empty() {
+            String::new()
+        } else {
+            format!(" and {} more", more.len())
+        };
+        message.push_str(&format!(
+            "; spec.skillSelector.skills: no readable Skill is named {}{more}; check namespace and name, or create it",
+            shown.join(", ")
+        ));
+    }
     if let Some(seconds) = runtime.spec.sandbox.max_timeout_seconds
         && seconds < LITELLM_TIMEOUT_SECONDS
     {
@@ -61,6 +83,16 @@ pub(super) fn serving(runtime: &SkillRuntime, scope: &Scope<'_>, counts: &SkillC
         );
     }
     Verdict::new(VerdictState::Ready, Reason::Serving, message)
+}
+
+/// The Skills that a runtime's pins name and that do not exist, as namespace/name.
+fn pins_without_skill(runtime: &SkillRuntime, is_there: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let pins = runtime.spec.skill_selector.iter().flat_map(|selector| &selector.skills);
+    pins.map(|pin| (pin.namespace.as_deref().unwrap_or(own), pin.name.as_str()))
+        .filter(|(namespace, name)| !is_there(namespace, name))
+        .map(|(namespace, name)| format!("{namespace}/{name}"))
+        .collect()
 }
 
 /// The controller's part of the status.
@@ -163,9 +195,31 @@ mod tests {
         for (default, cluster_default, expected) in [(true, false, true), (true, true, false), (false, false, false)] {
             let mut runtime = runtime(json!({}));
             runtime.spec.default = default;
-            let message = serving(&runtime, &scope(&none, cluster_default), &NONE).message;
+            let message = serving(&runtime, &scope(&none, cluster_default), &NONE, |_, _| true).message;
             assert_eq!(message.contains("spec.default has no effect"), expected, "{message}");
         }
+    }
+
+    #[test]
+    fn pins_of_skills_that_are_not_there_are_named() {
+        let none = NamespaceLabels::new();
+        let message = |pins: Value| {
+            let mut runtime = runtime(json!({}));
+            runtime.spec.skill_selector = serde_json::from_value(json!({"skills": pins})).unwrap();
+            let is_there = |namespace: &str, name: &str| (namespace, name) == ("n", "prices");
+            let verdict = serving(&runtime, &scope(&none, false), &NONE, is_there);
+            assert_eq!(verdict.state, VerdictState::Ready, "the others are served");
+            verdict.message
+        };
+        assert_eq!(message(json!([{"name": "prices"}])), "0 skills served, 0 rejected");
+        let told = message(json!([{"name": "prices"}, {"name": "pricse"}, {"name": "prices", "namespace": "m"}]));
+        assert!(
+            told.contains("no readable Skill is named n/pricse, m/prices; check"),
+            "{told}"
+        );
+        let many: Vec<Value> = (0..7).map(|number| json!({"name": format!("s{number}")})).collect();
+        let told = message(json!(many));
+        assert!(told.contains("n/s0, n/s1, n/s2, n/s3, n/s4 and 2 more"), "{told}");
     }
 
     #[test]
@@ -219,7 +273,7 @@ mod tests {
     #[test]
     fn a_ceiling_below_the_time_of_a_dialect_is_reported() {
         let none = NamespaceLabels::new();
-        let message = |sandbox: Value| serving(&runtime(sandbox), &scope(&none, false), &NONE).message;
+        let message = |sandbox: Value| serving(&runtime(sandbox), &scope(&none, false), &NONE, |_, _| true).message;
         assert!(message(json!({"maxTimeoutSeconds": 60})).contains("after 60 s instead of 120 s"));
         for sandbox in [
             json!({}),
@@ -248,7 +302,7 @@ mod tests {
         let scope = scope(&none, false);
         let selected = select(&runtime, &scope, Caller::All, &skills);
         let summary = Summary::of(&runtime, &selected);
-        let verdict = serving(&runtime, &scope, &summary.counts);
+        let verdict = serving(&runtime, &scope, &summary.counts, |_, _| true);
         let made = status(&runtime, &verdict, summary, Timestamp::UNIX_EPOCH);
         assert_eq!(
             made.skills,
