@@ -3,28 +3,38 @@
 use knack_api::{Skill, SkillRuntime};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
 
+use super::http::Phase;
 use super::settings::{CRD_PAUSE, ControllerSettings};
 use super::streams::scoped;
 use crate::api_call::{CALL_TIMEOUT, within};
 
-/// Waits until the API server serves both definitions, and logs once that it waits.
-pub(super) async fn wait(client: &Client, settings: &ControllerSettings) {
-    let mut logged = false;
+/// Waits until the API server serves both definitions. Log and `/readyz` say why it waits, and say it anew when the reason is
+/// another: a connection that is refused at the start hides no missing definition.
+pub(super) async fn wait(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
+    let mut told = None;
     loop {
         let missing = match (
             served::<Skill>(client, settings).await,
             served::<SkillRuntime>(client, settings).await,
         ) {
             (Ok(true), Ok(true)) => return,
+            (Err(kube::Error::Api(status)), _) | (_, Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                format!(
+                    "{}; run helm upgrade, which restores the rights of the release's ServiceAccounts",
+                    status.message
+                )
+            }
             (Err(error), _) | (_, Err(error)) => error.to_string(),
             _ => "not installed; install the chart knack-crds, or kubectl apply --server-side -f crds/".to_owned(),
         };
-        if !logged {
+        if told.as_ref() != Some(&missing) {
             warn!(%missing, "waiting for the definitions of Skill and SkillRuntime");
-            logged = true;
+            phase.send_replace(Phase::WaitingForDefinitions(missing.clone()));
+            told = Some(missing);
         }
         sleep(CRD_PAUSE).await;
     }
@@ -44,5 +54,39 @@ where
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::controller::fixture;
+
+    #[tokio::test]
+    async fn the_reason_that_holds_now_is_told() {
+        let code = Arc::new(AtomicU16::new(403));
+        let answered = Arc::clone(&code);
+        let (address, _) = fixture::start(move |_, path, _| {
+            let code = answered.load(Ordering::SeqCst);
+            let message = "skills.knack.dev is forbidden: User \"c\" cannot list resource \"skills\"";
+            let refused =
+                json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Forbidden", "message": message});
+            (code != 200 && path.contains("knack.dev")).then_some(refused)
+        });
+        let client = Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+        let (phase, mut seen) = watch::channel(Phase::Standby);
+        let waiting = tokio::spawn(async move { wait(&client, &fixture::settings(), &phase).await });
+        for (next, word) in [(404, "run helm upgrade"), (200, "install the chart knack-crds")] {
+            seen.changed().await.unwrap();
+            let told = format!("{:?}", *seen.borrow_and_update());
+            assert!(told.contains(word), "{told}");
+            code.store(next, Ordering::SeqCst);
+        }
+        waiting.await.unwrap();
     }
 }

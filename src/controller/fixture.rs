@@ -88,7 +88,11 @@ async fn serve(State((stored, answers)): State<(Shared, Answers)>, request: Requ
         return events(answers, path);
     }
     if let Some(answer) = answers(&parts.method, &path, &body) {
-        return Json(answer).into_response();
+        let code = (answer["kind"] == "Status").then(|| answer["code"].as_u64()).flatten();
+        let code = code.map_or(StatusCode::OK, |code| {
+            StatusCode::from_u16(code.try_into().unwrap()).unwrap()
+        });
+        return (code, Json(answer)).into_response();
     }
     if path.contains("/namespaces/home/leases") && !is_list {
         return of_the_lease(&stored, &parts.method, &body);

@@ -16,8 +16,8 @@ use super::metrics::Metrics;
 /// The state of the process, as `/readyz` reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The definitions are not installed.
-    WaitingForDefinitions,
+    /// The definitions are not served, or cannot be read: why, and what to do.
+    WaitingForDefinitions(String),
     /// Another release of Knack manages the same namespaces: which, and what to do.
     Refused(String),
     /// Another replica leads; this one is on standby.
@@ -31,9 +31,9 @@ pub(super) enum Phase {
 impl Phase {
     fn answer(&self) -> (StatusCode, Cow<'static, str>) {
         match self {
-            Self::WaitingForDefinitions => (
+            Self::WaitingForDefinitions(why) => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "waiting for the definitions of Skill and SkillRuntime: install the chart knack-crds, or kubectl apply --server-side -f crds/\n".into(),
+                format!("waiting for the definitions of Skill and SkillRuntime: {why}\n").into(),
             ),
             Self::Refused(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("refused: {why}\n").into()),
             Self::Standby => (StatusCode::OK, "standing by: another replica leads\n".into()),

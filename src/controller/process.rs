@@ -31,7 +31,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), ControllerError> {
     let metrics = Arc::new(Metrics::default());
-    let (phase, phase_seen) = watch::channel(Phase::WaitingForDefinitions);
+    let (phase, phase_seen) = watch::channel(Phase::WaitingForDefinitions("not asked for yet".to_owned()));
     let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
     // Answers until the very end: while the lease is given back, probes are still asked.
     let stop_http = CancellationToken::new();
@@ -72,7 +72,7 @@ async fn lead(
     shutdown: CancellationToken,
 ) -> Result<(), ControllerError> {
     tokio::select! {
-        () = definitions::wait(&client, &settings) => {}
+        () = definitions::wait(&client, &settings, &phase) => {}
         () = shutdown.cancelled() => return Ok(()),
     }
     tokio::select! {
