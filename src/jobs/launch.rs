@@ -326,7 +326,7 @@ impl Launcher {
             }
             Ok(Err(error @ ExecutionError::Cluster(_))) => Err(error),
             // The stream ended: the pod's state says why.
-            Ok(Err(error)) => match pod_failure(&self.index.state(&sandbox.job).facts.unwrap_or_default()) {
+            Ok(Err(error)) => match sandbox.state.borrow().facts.as_ref().and_then(pod_failure) {
                 Some(found) => Err(found.error(false)),
                 None => Err(stream_ended(&error)),
             },
@@ -342,7 +342,7 @@ impl Launcher {
     /// Deletes a Job whose pod did not become ready. Its program may not be a runner and need its whole grace period to
     /// end, so the pod is deleted first.
     async fn discard(&self, job: &str) {
-        if let Some(facts) = self.index.state(job).facts.filter(|facts| !facts.is_over()) {
+        for facts in self.index.of_job(job).iter().filter(|facts| !facts.is_over()) {
             self.cluster.delete_pod(&facts.name, &facts.uid).await;
         }
         self.cluster.delete_job(job).await;

@@ -1,16 +1,22 @@
-//! The end of a term before an API server in memory.
+//! The end of a term, and of a takeover, before an API server in memory.
 
 use std::sync::{Mutex, PoisonError};
 
 use axum::extract::{Query, Request, State};
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use axum::{Json, Router};
 use http::{Method, StatusCode};
+use knack_execution::conversation::RunEnd;
 use knack_execution::{ClusterFailureKind, ExecutionRequest, Program};
+use knack_runner::protocol::{FromRunner, RunnerLink};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::*;
 use crate::jobs::failure::failure;
+use crate::jobs::journal::tests::started;
+use crate::jobs::keys::{Context, Keys};
 use crate::jobs::{Defaults, JobRequest};
 
 /// What was written of runs.
@@ -45,10 +51,13 @@ async fn answer(
 
 /// The ownership of a runtime without warm pods, and what gives it away.
 async fn ownership(written: &Written) -> (Ownership, watch::Sender<Peers>) {
+    ownership_before(Router::new().fallback(answer).with_state(Arc::clone(written))).await
+}
+
+async fn ownership_before(router: Router) -> (Ownership, watch::Sender<Peers>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = Router::new().fallback(answer).with_state(Arc::clone(written));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let runtime = serde_json::from_value(json!({
         "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": {"warmPool": {"replicas": 0}},
@@ -93,7 +102,7 @@ async fn a_term_ends_once_the_records_of_its_last_runs_are_written() {
             let id = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
             let request: JobRequest = ExecutionRequest::new(id, "c", program).into();
             let failed = failure(ClusterFailureKind::OutOfMemory, "OOMKilled", "m", true);
-            term.record("r-1".to_owned(), &request, &Err(failed));
+            term.record("r-1".to_owned(), &request, &RunEnd::Failed(failed));
             if is_handed_over {
                 leaving.send_modify(Peers::leave);
             } else {
@@ -105,5 +114,100 @@ async fn a_term_ends_once_the_records_of_its_last_runs_are_written() {
         let mut written = written.lock().unwrap_or_else(PoisonError::into_inner).clone();
         written.sort_unstable();
         assert_eq!(written, ["event", "record"], "handed over: {is_handed_over}");
+    }
+}
+
+/// The journal of a pod that ended while its run went on.
+fn broken_journal(pod_uid: &str) -> Vec<u8> {
+    let keys = Keys::new([0; 32]);
+    let context = Context {
+        caller: "c".to_owned(),
+        skill_namespace: None,
+        skill: None,
+        revision: None,
+        is_command: true,
+        is_warm: false,
+        timeout_ms: 1000,
+    };
+    let mut frame = started("01890a5d-ac96-774b-bcce-b302099a8057");
+    if let FromRunner::Started(started) = &mut frame {
+        started.context = keys.seal(pod_uid, &context);
+    }
+    RunnerLink::new(&keys.runner(pod_uid)).encode(&frame)
+}
+
+/// Has a pod whose run broke, and one whose log does not come; says when the record of the first one is looked for, and answers
+/// that once `over`.
+fn takeover_api(written: &Written, looked_for: &Arc<Notify>, over: &Arc<Notify>) -> Router {
+    let pod = |name: &str| {
+        json!({
+            "metadata": {
+                "name": name, "uid": name, "labels": {},
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": true}],
+            },
+            "status": {"phase": "Failed"},
+        })
+    };
+    let pods = json!({
+        "apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [pod("broken"), pod("silent")],
+    });
+    let listed = move |Query(query): Query<std::collections::BTreeMap<String, String>>| async move {
+        if query.contains_key("watch") {
+            return std::future::pending().await;
+        }
+        Json(pods)
+    };
+    let job = json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "broken", "namespace": "ns"},
+    });
+    let (looked_for, over, at_patch) = (Arc::clone(looked_for), Arc::clone(over), Arc::clone(written));
+    let look = move || async move {
+        looked_for.notify_one();
+        over.notified().await;
+        Json(job)
+    };
+    let patch = move |body: Json<Value>| async move {
+        at_patch.lock().unwrap_or_else(PoisonError::into_inner).push("record");
+        body
+    };
+    let namespace = "/api/v1/namespaces/ns/pods";
+    Router::new()
+        .route(namespace, get(listed))
+        .route(
+            &format!("{namespace}/broken/log"),
+            get(|| async { broken_journal("broken") }),
+        )
+        .route(&format!("{namespace}/silent/log"), get(std::future::pending::<()>))
+        .route("/apis/batch/v1/namespaces/ns/jobs/broken", get(look).patch(patch))
+        .fallback(answer)
+        .with_state(Arc::clone(written))
+}
+
+#[tokio::test]
+async fn a_takeover_that_is_broken_off_writes_what_it_has_found_ended() {
+    for is_leaving in [true, false] {
+        let (written, looked_for, over) = (Written::default(), Arc::default(), Arc::default());
+        let (ownership, leaving) = ownership_before(takeover_api(&written, &looked_for, &over)).await;
+        let held = LeaseClaim {
+            mine_until: Some(Instant::now() + Duration::from_mins(10)),
+            ..LeaseClaim::default()
+        };
+        let (_renewing, claim) = watch::channel(held);
+        let break_off = async {
+            looked_for.notified().await;
+            if is_leaving {
+                leaving.send_modify(Peers::leave);
+            } else {
+                ownership.shutdown.cancel();
+            }
+            over.notify_one();
+        };
+        let (end, ()) = tokio::join!(ownership.serve(claim, None), break_off);
+        assert_eq!(matches!(end, TermEnd::GivenUp(None)), is_leaving);
+        assert_eq!(
+            *written.lock().unwrap_or_else(PoisonError::into_inner),
+            ["record"],
+            "leaving: {is_leaving}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The executions of an earlier owner, from its Jobs, where no journal is left. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
@@ -11,6 +11,7 @@ use knack_vocabulary::LABEL_EXECUTION;
 use super::facts::PodFacts;
 use super::history::finished_at;
 use super::names::LABEL_PROBE;
+use super::record;
 
 /// Jobs have times in whole seconds, rounded down.
 const ROUNDING: Duration = Duration::from_secs(1);
@@ -18,38 +19,39 @@ const ROUNDING: Duration = Duration::from_secs(1);
 /// Executions that must not run again.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Past {
-    /// Executions whose pods are gone.
+    /// Executions that Jobs name. What their journals say of them goes first.
     pub(super) ids: Vec<ExecutionId>,
     /// Executions whose ids carry a time before this may have run.
     pub(super) floor: Duration,
+    /// The Jobs that say so: they stay for the owner after this one.
+    pub(super) jobs: BTreeSet<String>,
 }
 
 impl Past {
-    /// From the Jobs of a runtime and those of them that have a pod. `kept`: how many finished Jobs the owners keep. `now` is
-    /// since the Unix epoch.
-    pub(super) fn of(jobs: &[Job], with_pod: &BTreeSet<String>, kept: usize, now: Duration) -> Self {
+    /// From the Jobs of a runtime and how many pods each of them has that can be read. `kept`: how many finished Jobs the owners
+    /// keep. `now` is since the Unix epoch.
+    pub(super) fn of(jobs: &[Job], pods: &BTreeMap<String, usize>, kept: usize, now: Duration) -> Self {
         let mut past = Self::default();
         let mut ends: Vec<i64> = Vec::new();
         for job in jobs {
+            let ended = finished_at(job).map(|(ended, _)| ended);
+            ends.extend(ended);
             let labels = job.metadata.labels.as_ref();
             let label = |name: &str| labels.and_then(|labels| labels.get(name));
-            let has_pod = |name: &str| with_pod.contains(name) || label(LABEL_PROBE).is_some();
-            let Some((ended, name)) = finished_at(job) else {
-                let name = job.metadata.name.as_deref().unwrap_or_default();
-                if pod_ended(job) && !has_pod(name) {
-                    past.floor = now;
-                }
-                continue;
-            };
-            ends.push(ended);
-            if has_pod(name) {
+            if label(LABEL_PROBE).is_some() || record::ran_nothing(job.metadata.annotations.as_ref()) {
                 continue;
             }
-            // Its pod was deleted, with the journal.
+            let name = job.metadata.name.as_deref().unwrap_or_default();
             match label(LABEL_EXECUTION).and_then(|id| id.parse().ok()) {
                 Some(id) => past.ids.push(id),
-                None => past.raise(ended, now),
+                None if !lacks_pod(job, pods.get(name).copied().unwrap_or_default()) => continue,
+                // A pod of it was deleted, with the journal.
+                None => match ended {
+                    Some(ended) => past.raise(ended, now),
+                    None => past.floor = now,
+                },
             }
+            past.jobs.insert(name.to_owned());
         }
         // Older ones may have been deleted for being too many: all of them had ended before the oldest that is left, and long
         // enough ago that no id of theirs is ahead of this clock.
@@ -82,23 +84,31 @@ fn floor_of_end(ended: i64, now: Duration) -> Duration {
     (ended + RecordSettings::CLOCK_SKEW).min(now)
 }
 
-/// Whether the pod of a Job that is not finished has ended: the job controller counts it before it lets it go, and only then
-/// says that the Job is finished.
-fn pod_ended(job: &Job) -> bool {
-    job.status.as_ref().is_some_and(|status| {
-        let counted = status.uncounted_terminated_pods.as_ref().is_some_and(|uncounted| {
-            let some = |uids: &Option<Vec<String>>| uids.as_ref().is_some_and(|uids| !uids.is_empty());
-            some(&uncounted.failed) || some(&uncounted.succeeded)
-        });
-        counted
-            || [status.failed, status.succeeded]
-                .iter()
-                .any(|count| count.unwrap_or(0) > 0)
-    })
+/// Whether a Job had more pods than the `seen` ones: the job controller counts a pod that has ended before it lets it go, and
+/// only then says that the Job is finished. One that runs may not have been seen yet.
+fn lacks_pod(job: &Job, seen: usize) -> bool {
+    let status = job.status.as_ref();
+    let count = |count: Option<i32>| usize::try_from(count.unwrap_or(0)).unwrap_or(0);
+    let uncounted = status.and_then(|status| status.uncounted_terminated_pods.as_ref());
+    let uncounted = uncounted.map_or(0, |pods| {
+        [&pods.failed, &pods.succeeded]
+            .into_iter()
+            .flatten()
+            .map(Vec::len)
+            .sum()
+    });
+    let ended = status.map_or(0, |status| count(status.failed) + count(status.succeeded)) + uncounted;
+    let others = status.map_or(0, |status| count(status.active) + count(status.terminating));
+    if seen == 0 {
+        ended > 0 || finished_at(job).is_some()
+    } else {
+        ended > 0 && ended + others > seen
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use knack_vocabulary::ANNOTATION_RESULT;
     use serde_json::{Value, json};
 
     use super::*;
@@ -117,8 +127,11 @@ mod tests {
     }
 
     fn of_at(jobs: &[Job], with_pod: &[&str], kept: usize, now: Duration) -> Past {
-        let with_pod = with_pod.iter().map(ToString::to_string).collect();
-        Past::of(jobs, &with_pod, kept, now)
+        let mut pods = BTreeMap::new();
+        for job in with_pod {
+            *pods.entry((*job).to_owned()).or_default() += 1;
+        }
+        Past::of(jobs, &pods, kept, now)
     }
 
     #[test]
@@ -129,14 +142,85 @@ mod tests {
             job("probe", 9, json!({LABEL_PROBE: "enabled"})),
             serde_json::from_value(json!({"metadata": {"name": "runs"}})).unwrap(),
         ];
-        assert_eq!(of(&jobs, &["told", "untold"], 500), Past::default());
+        let told = Past {
+            ids: vec![ID.parse().unwrap()],
+            floor: Duration::ZERO,
+            jobs: BTreeSet::from(["told".to_owned()]),
+        };
+        // Its journal may be that of another pod.
+        assert_eq!(of(&jobs, &["told", "untold"], 500), told);
         assert_eq!(
             of(&jobs, &[], 500),
             Past {
-                ids: vec![ID.parse().unwrap()],
-                floor: Duration::from_secs(8 + 60)
+                floor: Duration::from_secs(8 + 60),
+                jobs: BTreeSet::from(["told".to_owned(), "untold".to_owned()]),
+                ..told
             }
         );
+    }
+
+    #[test]
+    fn a_job_that_is_known_to_have_run_nothing_refuses_nothing() {
+        let ran = |result: Value| -> Job {
+            let ended = json!([{"type": "Failed", "status": "True", "lastTransitionTime": "1970-01-01T00:00:05Z"}]);
+            let annotations = json!({ANNOTATION_RESULT: result.to_string()});
+            serde_json::from_value(json!({
+                "metadata": {"name": "a", "labels": {LABEL_EXECUTION: ID}, "annotations": annotations},
+                "status": {"conditions": ended, "failed": 1},
+            }))
+            .unwrap()
+        };
+        for (result, is_refused) in [
+            (json!({"status": "error", "mayHaveRun": false}), false),
+            (json!({"status": "error", "mayHaveRun": true}), true),
+            (json!({"status": "error"}), true),
+            (json!("mayHaveRun"), true),
+        ] {
+            let job = ran(result.clone());
+            assert_eq!(
+                !of(std::slice::from_ref(&job), &[], 500).ids.is_empty(),
+                is_refused,
+                "{result}"
+            );
+            // Another try of the same execution is told apart.
+            let other = self::job("b", 6, json!({LABEL_EXECUTION: ID}));
+            assert!(of(&[job, other], &[], 500).ids.contains(&ID.parse().unwrap()));
+        }
+        // A pod that was counted, and a Job that is not finished yet.
+        let mut unfinished = ran(json!({"mayHaveRun": false}));
+        unfinished.status.as_mut().unwrap().conditions = None;
+        assert_eq!(of(&[unfinished], &[], 500), Past::default());
+    }
+
+    #[test]
+    fn a_pod_that_is_there_says_nothing_of_another_one_of_its_job_that_is_gone() {
+        let now = Duration::from_hours(1);
+        for (status, pods, is_refused) in [
+            (json!({"active": 1}), 1, false),
+            (json!({"active": 2}), 1, false),
+            // The watch was behind.
+            (json!({"failed": 1}), 1, false),
+            (json!({"active": 1, "failed": 1}), 1, true),
+            (json!({"terminating": 1, "failed": 1}), 1, true),
+            (json!({"failed": 2}), 1, true),
+            (
+                json!({"failed": 1, "uncountedTerminatedPods": {"failed": ["uid"]}}),
+                1,
+                true,
+            ),
+            (json!({"active": 1, "failed": 1}), 2, false),
+            (json!({"failed": 1, "succeeded": 1}), 2, false),
+        ] {
+            for is_finished in [false, true] {
+                let mut job = job("a", 5, json!({}));
+                let conditions = job.status.take().unwrap().conditions.filter(|_| is_finished);
+                job.status = Some(serde_json::from_value(status.clone()).unwrap());
+                job.status.as_mut().unwrap().conditions = conditions;
+                let past = of_at(&[job], &vec!["a"; pods], 500, now);
+                assert_eq!(!past.floor.is_zero(), is_refused, "{status} {pods}");
+                assert_eq!(past.jobs.contains("a"), is_refused, "{status} {pods}");
+            }
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use knack_execution::conversation::RunEnd;
 use knack_execution::records::Outcome;
-use knack_execution::{ExecutionError, ExecutionId, ExecutionStatus, Exit};
+use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, ExecutionStatus, Exit};
 use knack_vocabulary::{
     ANNOTATION_RESULT, API_VERSION, KIND_SKILL_RUNTIME, LABEL_EXECUTION, LABEL_REVISION, LABEL_SKILL,
     LABEL_SKILL_NAMESPACE,
@@ -74,6 +75,9 @@ pub(super) struct Summary {
     exit: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// `false`: it is shown that nothing ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_have_run: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     start: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,29 +89,58 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// That of an outcome.
-    pub(super) fn of(outcome: &Outcome) -> Self {
-        match outcome {
-            Ok(result) => Self {
-                status: result.status().as_str(),
-                exit: Some(exit_word(result.exit)),
-                reason: None,
-                start: Some(result.timings.start.as_str()),
-                run_millis: Some(result.timings.run.as_millis()),
-                output_bytes: Some(result.stdout.bytes.len() + result.stderr.bytes.len()),
-                files: Some(result.files.len()),
-            },
-            Err(error) => Self {
-                status: ExecutionStatus::Error.as_str(),
-                exit: None,
-                reason: Some(reason(error)),
-                start: None,
-                run_millis: None,
-                output_bytes: None,
-                files: None,
+    /// That of the end of a run. Where the run has not started, the next owner refuses nothing for its Job.
+    pub(super) fn of_end(end: &RunEnd) -> Self {
+        match end {
+            RunEnd::Ended(result) => Self::of_result(result),
+            RunEnd::Failed(error) => Self::of_error(error),
+            RunEnd::NotStarted(error) => Self {
+                may_have_run: Some(false),
+                ..Self::of_error(error)
             },
         }
     }
+
+    /// That of an outcome, which does not tell whether a run has started.
+    pub(super) fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Ok(result) => Self::of_result(result),
+            Err(error) => Self::of_error(error),
+        }
+    }
+
+    fn of_result(result: &ExecutionResult) -> Self {
+        Self {
+            status: result.status().as_str(),
+            exit: Some(exit_word(result.exit)),
+            reason: None,
+            may_have_run: None,
+            start: Some(result.timings.start.as_str()),
+            run_millis: Some(result.timings.run.as_millis()),
+            output_bytes: Some(result.stdout.bytes.len() + result.stderr.bytes.len()),
+            files: Some(result.files.len()),
+        }
+    }
+
+    fn of_error(error: &ExecutionError) -> Self {
+        Self {
+            status: ExecutionStatus::Error.as_str(),
+            exit: None,
+            reason: Some(reason(error)),
+            may_have_run: None,
+            start: None,
+            run_millis: None,
+            output_bytes: None,
+            files: None,
+        }
+    }
+}
+
+/// Whether the record of a Job says that nothing ran in it.
+pub(super) fn ran_nothing(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let record = annotations.and_then(|annotations| annotations.get(ANNOTATION_RESULT));
+    let record = record.and_then(|record| serde_json::from_str::<serde_json::Value>(record).ok());
+    record.is_some_and(|record| record.get("mayHaveRun").and_then(serde_json::Value::as_bool) == Some(false))
 }
 
 /// What is still to be written of the runs of a term: records, and Events of failures.
@@ -243,6 +276,23 @@ mod tests {
         ));
         let text = serde_json::to_string(&Summary::of(&outcome)).unwrap();
         assert_eq!(text, r#"{"status":"error","reason":"OOMKilled"}"#);
+    }
+
+    #[test]
+    fn only_what_is_shown_not_to_have_started_is_recorded_so() {
+        let kind = knack_execution::ClusterFailureKind::ContainerFailed;
+        // The word of the error is for the caller: how the run ended decides.
+        for says_so in [false, true] {
+            let error = || super::super::failure::failure(kind, "NoResult", "m", says_so);
+            for (end, expected) in [(RunEnd::NotStarted(error()), true), (RunEnd::Failed(error()), false)] {
+                let summary = serde_json::to_string(&Summary::of_end(&end)).unwrap();
+                let annotations = BTreeMap::from([(ANNOTATION_RESULT.to_owned(), summary)]);
+                assert_eq!(ran_nothing(Some(&annotations)), expected, "{annotations:?}");
+            }
+            let adopted = serde_json::to_string(&Summary::of(&Err(error()))).unwrap();
+            assert!(!adopted.contains("mayHaveRun"), "{adopted}");
+        }
+        assert!(!ran_nothing(None) && !ran_nothing(Some(&BTreeMap::new())));
     }
 
     #[test]

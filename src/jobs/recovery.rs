@@ -7,7 +7,7 @@
 //! pod lives, no run      ─▶ ended while its journal is watched, and waited for
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,6 @@ use super::keys::Context;
 use super::launch::Launcher;
 use super::leave_later::leave_later;
 use super::past::{self, Past};
-use super::pods::PodRef;
 use super::record::{self, Unwritten};
 use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
@@ -72,8 +71,8 @@ struct EarlierRun {
 /// The pods of earlier owners, by what is to be done with them.
 #[derive(Default)]
 struct Takeover {
-    /// The Jobs of runs that are known again.
-    adopted: BTreeSet<String>,
+    /// The Jobs that stay: of runs that are known again, and of what may have run.
+    kept: BTreeSet<String>,
     /// Pods to be ended.
     idle: Vec<PodFacts>,
     known: usize,
@@ -102,28 +101,48 @@ pub(super) async fn recover(
     pods.sort_by_key(|facts| facts.created);
     // What an earlier owner ran before the oldest Job that is kept is unknown, and its ids may have been ahead of the clock.
     records.raise_floor(now().saturating_sub(view.ttl));
-    remember_jobs(launcher, view, (records, &pods), settings.max_finished).await;
+    let seen = pods_by_job(&pods);
+    let past = past_of_jobs(launcher, view, &seen, settings.max_finished).await;
+    refuse_past(records, &past);
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
     let mut found = futures::stream::iter(pods)
         .map(|facts| look(launcher, facts))
         .buffer_unordered(READERS);
-    let mut takeover = Takeover::default();
+    let mut takeover = Takeover {
+        // What is known of one pod says nothing of another one of its Job.
+        kept: seen
+            .into_iter()
+            .filter(|(_, pods)| *pods > 1)
+            .map(|(job, _)| job)
+            .collect(),
+        ..Takeover::default()
+    };
+    takeover.kept.extend(past.jobs);
     while let Some(found) = found.next().await {
         takeover.take(&adoption, found).await;
     }
     let Takeover {
-        adopted,
+        kept,
         idle,
         known,
         unknown,
     } = takeover;
     tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took over the runtime");
-    let ended = idle.into_iter().map(|facts| end_idle(&adoption, facts));
+    let ended = idle.into_iter().map(|facts| end_idle(&adoption, &kept, facts));
     futures::stream::iter(ended)
         .buffer_unordered(READERS)
         .collect::<()>()
         .await;
-    delete_leftover_jobs(launcher, view, &adopted).await;
+    delete_leftover_jobs(launcher, view, &kept).await;
+}
+
+/// How many pods each Job has.
+fn pods_by_job(pods: &[PodFacts]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for facts in pods {
+        *counts.entry(facts.job.clone()).or_default() += 1;
+    }
+    counts
 }
 
 impl Takeover {
@@ -133,7 +152,7 @@ impl Takeover {
         match content {
             JournalContent::Run(run) => {
                 self.known += 1;
-                self.adopted.insert(run.facts.job.clone());
+                self.kept.insert(run.facts.job.clone());
                 adoption.adopt(*run);
             }
             JournalContent::Idle(facts) if facts.is_over() => {}
@@ -190,10 +209,11 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
 }
 
 /// Below what unknown ids may be of the run of a pod that went before it was read. An owner that ends a pod that has run nothing
-/// deletes its Job first; a pod that is lost with its node, or deleted by others, leaves its Job.
+/// deletes its Job first, or the Job says so; a pod that is lost with its node, or deleted by others, leaves its Job.
 async fn floor_of(launcher: &Launcher, gone: &PodFacts) -> Duration {
     match call(launcher.cluster.jobs.get_metadata_opt(&gone.job)).await {
         Ok(None) => Duration::ZERO,
+        Ok(Some(job)) if record::ran_nothing(job.metadata.annotations.as_ref()) => Duration::ZERO,
         Ok(Some(_)) => past::floor_of_gone(gone, now()),
         Err(error) => {
             tracing::warn!(job = %gone.job, %error, "the Job of a pod that is gone cannot be read");
@@ -226,19 +246,11 @@ fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalConte
     }
 }
 
-/// Refuses executions that only the Jobs of earlier owners record.
-/// `pods` were there before: a Job that was listed may have been deleted since, with its pod.
-async fn remember_jobs(
-    launcher: &Launcher,
-    view: &RuntimeView,
-    (records, pods): (&Arc<Records>, &[PodFacts]),
-    kept: usize,
-) {
-    let past = match list_jobs(launcher, view).await {
-        Ok(jobs) => {
-            let with_pod = pods.iter().map(|facts| facts.job.clone()).collect();
-            Past::of(&jobs, &with_pod, kept, now())
-        }
+/// What the Jobs of earlier owners record. `pods` were seen before: a Job that was listed may have been deleted since, with its
+/// pod.
+async fn past_of_jobs(launcher: &Launcher, view: &RuntimeView, pods: &BTreeMap<String, usize>, kept: usize) -> Past {
+    match list_jobs(launcher, view).await {
+        Ok(jobs) => Past::of(&jobs, pods, kept, now()),
         Err(error) => {
             tracing::error!(%error, "the Jobs of the last owner cannot be listed; rejecting unknown execution ids");
             Past {
@@ -246,13 +258,17 @@ async fn remember_jobs(
                 ..Past::default()
             }
         }
-    };
+    }
+}
+
+/// Refuses executions that only the Jobs of earlier owners record. A journal that tells how one of them ended goes first.
+fn refuse_past(records: &Records, past: &Past) {
     if !past.floor.is_zero() {
         tracing::info!("pods of the last owner are gone; rejecting unknown execution ids from before they ended");
     }
     records.raise_floor(past.floor);
-    for id in past.ids {
-        records.refuse(id);
+    for id in &past.ids {
+        records.refuse(*id);
     }
 }
 
@@ -315,18 +331,21 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
     let cancel = run.cancel.clone();
     let outcome = if let Some((result, collected)) = end {
         if !was_over {
-            let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
+            let pod = launcher.index.pod_ref(&facts);
             tokio::spawn(end_if_it_stays(launcher.clone(), pod));
         }
         run_end(subject, &result, collected, start)
     } else {
-        // The semaphore is never closed. The time for reading begins with the turn.
-        let _turn = if was_over { again.acquire().await.ok() } else { None };
-        let pod = PodRef::of(&facts, launcher.index.follow(&facts.job));
-        let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
-        let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
+        let pod = launcher.index.pod_ref(&facts);
+        let determine = async {
+            // The semaphore is never closed. The time for reading begins with the turn.
+            let _turn = if was_over { again.acquire().await.ok() } else { None };
+            let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
+            let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
+            determine_end(&launcher, &pod, (subject, true), start, deadline, &mut events).await
+        };
         tokio::select! {
-            end = determine_end(&launcher, &pod, (subject, true), start, deadline, &mut events) => end,
+            end = determine => end,
             () = cancel.cancelled() => {
                 launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                 RunEnd::Failed(ExecutionError::Cancelled)
@@ -362,14 +381,16 @@ async fn has_record(launcher: &Launcher, job: &str) -> bool {
         .is_some_and(|annotations| annotations.contains_key(ANNOTATION_RESULT))
 }
 
-/// Ends a pod that has run nothing; if it starts something at the last moment, that counts.
-async fn end_idle(adoption: &Adoption, facts: PodFacts) {
+/// Ends a pod that has run nothing; if it starts something at the last moment, that counts. Its Job goes with it, unless it is one
+/// of those that are `kept`.
+async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts) {
     let Adoption { launcher, records, .. } = adoption;
-    let mut state = launcher.index.follow(&facts.job);
-    let pod = PodRef::of(&facts, state.clone());
+    let pod = launcher.index.pod_ref(&facts);
+    let mut state = pod.state.clone();
+    let keeps_job = kept.contains(&facts.job);
     if facts.node.is_some() && !facts.is_probe {
         // How the run ended says only whether a run began; the journal says which one, while it exists.
-        if let RunEnd::Failed(_) = end_unstarted(launcher, &pod, false).await {
+        if let RunEnd::Failed(_) = end_unstarted(launcher, &pod, keeps_job).await {
             match look(launcher, facts.clone()).await {
                 JournalContent::Run(run) => return adoption.adopt(*run),
                 JournalContent::Foreign(_, id) => records.refuse(id),
@@ -382,7 +403,11 @@ async fn end_idle(adoption: &Adoption, facts: PodFacts) {
         }
     }
     // For pods without a node and probes, and once more for the others: a Job that stays would refuse ids at the next owner.
-    launcher.cluster.delete_job(&facts.job).await;
+    if keeps_job {
+        launcher.cluster.delete_pod(&facts.name, &facts.uid).await;
+    } else {
+        launcher.cluster.delete_job(&facts.job).await;
+    }
     let gone = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
     // A node that does not answer cannot confirm it; the Lease of the old owner has expired, so no owner claims the
     // pod.
@@ -390,7 +415,7 @@ async fn end_idle(adoption: &Adoption, facts: PodFacts) {
 }
 
 /// Jobs whose pod did not exist yet when the old owner ended: it may exist by now, and no owner would ever claim it.
-async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, adopted: &BTreeSet<String>) {
+async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, kept: &BTreeSet<String>) {
     let jobs = match list_jobs(launcher, view).await {
         Ok(jobs) => jobs,
         Err(error) => {
@@ -405,7 +430,7 @@ async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, adopted: 
     };
     let leftover = jobs.into_iter().filter(|job| !is_finished(job)).filter_map(|job| {
         let name = job.metadata.name?;
-        (!adopted.contains(&name)).then_some(name)
+        (!kept.contains(&name)).then_some(name)
     });
     for job in leftover {
         launcher.cluster.delete_job(&job).await;

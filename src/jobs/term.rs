@@ -296,7 +296,7 @@ impl Term {
             self.check_ownership()?;
             let job = sandbox.job.clone();
             let end = run::run(&self.launcher, sandbox, request, start, &bounds, spool).await;
-            self.record(job, request, &outcome_of(&end));
+            self.record(job, request, &end);
             let error = match end {
                 RunEnd::Ended(result) => return Ok(result),
                 RunEnd::Failed(error) => return Err(error),
@@ -365,18 +365,26 @@ impl Term {
         }
     }
 
-    /// Writes the record of a run, after [`RECORD_DELAY`].
-    pub(super) fn record(self: &Arc<Self>, job: String, request: &JobRequest, outcome: &Outcome) {
-        if matches!(outcome, Err(ExecutionError::NotOwner { .. })) {
+    /// Writes the record of a run, after [`RECORD_DELAY`]; where nothing ran, no next call of a chain waits for the CPU.
+    pub(super) fn record(self: &Arc<Self>, job: String, request: &JobRequest, end: &RunEnd) {
+        let error = match end {
+            RunEnd::Ended(_) => None,
+            RunEnd::Failed(error) | RunEnd::NotStarted(error) => Some(error),
+        };
+        if matches!(error, Some(ExecutionError::NotOwner { .. })) {
             return;
         }
-        if let Err(error @ ExecutionError::Cluster(_)) = outcome {
+        if let Some(error @ ExecutionError::Cluster(_)) = error {
             self.publish(error.clone());
         }
         let (cluster, subject) = (self.launcher.cluster.clone(), record::Subject::of(request));
-        let (summary, over) = (record::Summary::of(outcome), self.over.clone());
+        let (summary, over) = (record::Summary::of_end(end), self.over.clone());
+        let delay = match end {
+            RunEnd::NotStarted(_) => Duration::ZERO,
+            RunEnd::Ended(_) | RunEnd::Failed(_) => RECORD_DELAY,
+        };
         self.unwritten.spawn(async move {
-            let _ = tokio::time::timeout(RECORD_DELAY, over.cancelled()).await;
+            let _ = tokio::time::timeout(delay, over.cancelled()).await;
             record::write(&cluster, &job, &subject, &summary).await;
         });
     }
@@ -414,14 +422,6 @@ fn placed(start: StartKind, is_of_pool: bool) -> Event {
     Event::Placed {
         start,
         note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
-    }
-}
-
-/// The outcome that the record of a run keeps.
-fn outcome_of(end: &RunEnd) -> Outcome {
-    match end {
-        RunEnd::Ended(result) => Ok(Arc::new(result.clone())),
-        RunEnd::Failed(error) | RunEnd::NotStarted(error) => Err(error.clone()),
     }
 }
 

@@ -7,7 +7,7 @@ use cluster_support::Cluster;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use knack::jobs::{JobClients, JobExecutor, JobSettings};
-use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit, StartKind};
+use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit, Program, StartKind};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, LogParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -490,4 +490,39 @@ fn a_pool_waits_for_a_late_node_with_the_same_pod() {
         assert_eq!(uid_of(&job), pooled, "{pod}");
         executor.shutdown().await;
     });
+}
+
+/// The pod of such a run is gone, with its journal, and its Job alone says that it ran nothing.
+#[test]
+fn what_did_not_start_may_be_asked_for_again_at_the_next_owner() {
+    cluster_support::run(
+        "what_did_not_start_may_be_asked_for_again_at_the_next_owner",
+        async |cluster| {
+            let fixture = Fixture::new(cluster, cold()).await;
+            let mut request = python("");
+            request.program = Program::Command {
+                argv: vec!["no-such-program".to_owned()],
+            };
+            let owner = fixture.owner().await;
+            let ask = async |executor: &JobExecutor| {
+                let outcome = executor.execute(request.clone(), CancellationToken::new());
+                let error = within(60, outcome).await.unwrap_err();
+                assert!(matches!(error, ExecutionError::Invalid(_)), "{error:?}");
+            };
+            ask(&owner).await;
+            let result = r"jsonpath={.items[*].metadata.annotations.knack\.dev/result}";
+            eventually(30, "its Job says that nothing ran", async || {
+                let result = cluster.kubectl(&["get", "jobs", "-n", &fixture.namespace, "-o", result]);
+                result.contains(r#""mayHaveRun":false"#)
+            })
+            .await;
+            fixture.no_pod_runs().await;
+            cluster.kubectl(&["delete", "pods", "--all", "-n", &fixture.namespace]);
+            owner.shutdown().await;
+            let next = fixture.replica("next").await;
+            within(30, next.wait_until_owner()).await;
+            ask(&next).await;
+            next.shutdown().await;
+        },
+    );
 }
