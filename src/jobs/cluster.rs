@@ -26,7 +26,7 @@ const CREATE_PAUSE: Duration = Duration::from_millis(300);
 /// Grace periods of a deleted pod: the second lets its log be read to the end. The pod's own grace period is for
 /// deletions by others.
 const DELETE_GRACE_SECONDS: u32 = 1;
-/// Tries of ending a pod. Retried are a conflict, an API server that is overloaded or stops, and a lost answer.
+/// Tries of ending a pod, or of deleting a Job: one that stays without its pod makes the next owner refuse ids. Retried are a conflict, an API server that is overloaded or stops, and a lost answer.
 const DELETE_TRIES: u32 = 4;
 /// The pause after the first of them; it doubles.
 const DELETE_PAUSE: Duration = Duration::from_millis(300);
@@ -98,7 +98,8 @@ impl Cluster {
     /// Deletes a Job and, in the background, its pod. One that is gone is fine; one that cannot be deleted now ends by
     /// its deadline.
     pub(super) async fn delete_job(&self, job: &str) {
-        let deleted = call(self.jobs.delete(job, &DeleteParams::background())).await;
+        let parameters = DeleteParams::background();
+        let deleted = until_deleted(|| call(self.jobs.delete(job, &parameters))).await;
         log_failure(deleted, "delete the Job", job);
     }
 

@@ -343,15 +343,23 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
             }
         }
     };
-    tokio::select! {
-        biased;
-        _ = taken => return Some(sandbox),
-        () = died => {}
+    if lasts(taken, died).await {
+        return Some(sandbox);
     }
     tracing::info!(%job, "a pod of the pool is lost");
-    pool.launcher.cluster.delete_job(job).await;
+    // The run that takes the next one does not wait for it.
+    pool.discard(sandbox);
     pool.quiet.notify();
     None
+}
+
+/// Whether a pod is taken before it has `died`; a run that is given a dead one would lose a try.
+async fn lasts(taken: oneshot::Receiver<()>, died: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        biased;
+        () = died => false,
+        _ = taken => true,
+    }
 }
 
 async fn refill(pool: Arc<Pool>) {
@@ -421,6 +429,17 @@ impl Drop for Reserved<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_pod_that_has_died_is_not_given_to_a_run_that_takes_it_now() {
+        use std::future::{pending, ready};
+        let (take, taken) = oneshot::channel();
+        take.send(()).unwrap();
+        assert!(!lasts(taken, ready(())).await);
+        let (take, taken) = oneshot::channel();
+        take.send(()).unwrap();
+        assert!(lasts(taken, pending()).await);
+    }
 
     #[test]
     fn a_pod_that_may_be_used_at_once_comes_first_and_then_the_oldest() {
