@@ -12,6 +12,8 @@ use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_hub_api::{ClientVerdict, Problem, ProblemCode};
 use knack_memory::MemoryBudget;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 use super::support::{Running, Start, start};
 use super::tls::{self, Flaw};
@@ -21,7 +23,14 @@ const FRESH_SECONDS: u64 = 1;
 /// Tokens that one address forges, 32 at once.
 const FORGED: usize = 400;
 
-/// Longest wait for a verdict to get old.
+/// The gateway's memory for requests: a quarter of it is the part of one caller for large bodies, and half of it that of all.
+const MEMORY_BYTES: usize = 256 << 20;
+/// A body that two of fit into a caller's part, bytes.
+const LARGE_BYTES: usize = 28 << 20;
+/// Enough of a body for its announced length to count, bytes.
+const BEGUN_BYTES: usize = 1 << 20;
+
+/// Longest wait for a verdict to get old, and for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the hub was asked, and whether it is there.
@@ -58,7 +67,7 @@ impl Hub {
 }
 
 /// A gateway that has its clients checked by a hub, in front of a registry that takes everything.
-async fn shared(hub: &Arc<Hub>) -> Running {
+async fn shared(hub: &Arc<Hub>, memory: MemoryBudget) -> Running {
     let served = Arc::clone(hub);
     let server = tls::serve(Flaw::None, move |head, body| {
         if head.contains(" /api/v1/skills") {
@@ -80,6 +89,7 @@ async fn shared(hub: &Arc<Hub>) -> Running {
         on_cluster: true,
         registry: Some((asks.clone(), false)),
         auth: Some(ClientAccess::Tokens(ClientAuth::new(asks, runtime(), tenants))),
+        memory,
         ..Start::default()
     })
     .await
@@ -108,7 +118,7 @@ async fn status(client: &reqwest::Client, knack: &Running, token: &str) -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
     let hub = Arc::new(Hub::default());
-    let knack = shared(&hub).await;
+    let knack = shared(&hub, MemoryBudget::new(MEMORY_BYTES)).await;
     let at = |last: u8| {
         let address = std::net::Ipv4Addr::new(127, 0, 0, last);
         reqwest::Client::builder()
@@ -163,7 +173,7 @@ async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
 /// Keys of a provider may come beside the token, in a header or in the address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_has_one_share_of_the_registry_whatever_keys_it_sends_beside_its_token() {
-    let knack = shared(&Arc::new(Hub::default())).await;
+    let knack = shared(&Arc::new(Hub::default()), MemoryBudget::new(MEMORY_BYTES)).await;
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let send = async |account: &str, key: usize| {
         let request = client.post(format!("{}/api/v1/skills?key={key}", knack.url));
@@ -174,4 +184,74 @@ async fn an_account_has_one_share_of_the_registry_whatever_keys_it_sends_beside_
     assert!(all.iter().all(|status| matches!(status, 200 | 429)), "{all:?}");
     assert!(all.contains(&200) && all.contains(&429), "{all:?}");
     assert_eq!(send("real-two", 0).await, 200, "another account has its own");
+}
+
+/// Begins a large request and does not end it: its connection, once it has its memory.
+async fn begin(knack: &Running, memory: &MemoryBudget, (path, token): (&str, &str)) -> TcpStream {
+    let held = memory.held_bytes();
+    let address = knack.url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nx-knack-token: {token}\r\ncontent-length: {LARGE_BYTES}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b' '; BEGUN_BYTES]).await.unwrap();
+    until(|| memory.held_bytes() >= held + LARGE_BYTES, "the body is taken").await;
+    stream
+}
+
+async fn until(is_so: impl Fn() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Sends a large request whole; the status of its answer.
+async fn send_large(knack: &Running, client: &reqwest::Client, (path, token): (&str, &str)) -> u16 {
+    let request = client
+        .post(format!("{}{path}", knack.url))
+        .header("x-knack-token", token);
+    request
+        .body(vec![b' '; LARGE_BYTES])
+        .send()
+        .await
+        .unwrap()
+        .status()
+        .as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_of_forged_tokens_take_no_memory_and_those_of_one_account_its_part() {
+    let memory = MemoryBudget::new(MEMORY_BYTES);
+    let knack = shared(&Arc::new(Hub::default()), memory.clone()).await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let before = memory.held_bytes();
+    let mut most = before;
+    for number in 0..4 {
+        let token = format!("forged-{number}");
+        let sent = send_large(&knack, &client, ("/v1/chat/completions", &token));
+        tokio::pin!(sent);
+        let status = loop {
+            tokio::select! {
+                status = &mut sent => break status,
+                () = tokio::time::sleep(Duration::from_millis(1)) => most = most.max(memory.held_bytes()),
+            }
+        };
+        assert_eq!(status, 401);
+    }
+    assert!(most < before + LARGE_BYTES, "refused before the body is read: {most}");
+    for path in ["/v1/chat/completions", "/v1/messages"] {
+        let keyed = |key: usize| format!("{path}?key={key}");
+        let held = [
+            begin(&knack, &memory, (&keyed(0), "real-one")).await,
+            begin(&knack, &memory, (&keyed(1), "real-one")).await,
+        ];
+        let third = send_large(&knack, &client, (&keyed(2), "real-one")).await;
+        assert_eq!(third, 503, "{path}: one account has one part, whatever keys it sends");
+        let other = begin(&knack, &memory, (path, "real-two")).await;
+        drop((held, other));
+        until(|| memory.held_bytes() <= before, "the memory is given back").await;
+    }
 }

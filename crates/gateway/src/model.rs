@@ -112,10 +112,11 @@ async fn accept(
     (parts, body): (&http::request::Parts, Body),
     request_id: &str,
 ) -> Result<(HeldBody, Option<Recording>, NamedFiles), Fault> {
-    let held = gateway.requests.read(&caller.bucket(), &parts.headers, body).await;
+    let counted = caller::counted(&gateway.secret.current(), parts).bucket();
+    let held = gateway.requests.read(&counted, &parts.headers, body).await;
     let mut held = held.map_err(body_fault)?;
     let recording = recording(gateway, request_id, &held.bytes);
-    let named = named::resolve(gateway, caller, route, &mut held.bytes).await?;
+    let named = named::resolve(gateway, (caller, counted), route, &mut held.bytes).await?;
     Ok((held, recording, named))
 }
 

@@ -7,6 +7,7 @@ use knack_wire::history::Caller;
 
 use super::info::{Content, FoundFile};
 use super::refusal::Refusal;
+use crate::records::KeyedHash;
 use crate::state::Gateway;
 
 /// One call, with its parts.
@@ -14,6 +15,8 @@ pub(super) struct FilesRequest<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) dialect: Dialect,
     pub(super) caller: Caller,
+    /// Who its memory counts for.
+    pub(super) counted: KeyedHash,
     pub(super) parts: Parts,
     pub(super) body: Bytes,
 }

@@ -15,6 +15,7 @@ use super::refusal::Refusal;
 use super::shapes;
 use crate::budget::Holding;
 use crate::hidden::StagedFile;
+use crate::records::KeyedHash;
 use crate::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
 use crate::state::Gateway;
 
@@ -27,6 +28,8 @@ pub struct NamedFiles {
     pub container: Option<Container>,
     /// Whether only programs here can read what it names, so that its code tool runs here.
     pub runs_here: bool,
+    /// Who the memory of its files counts for.
+    counted: KeyedHash,
     bytes: usize,
     /// Its share of the memory, until the files are staged, which take theirs.
     pub holding: Option<Holding>,
@@ -34,7 +37,7 @@ pub struct NamedFiles {
 
 impl NamedFiles {
     /// Takes room for one file more than so many, before it is read.
-    fn admit(&mut self, gateway: &Gateway, caller: &Caller, (files, size): (usize, u64)) -> Result<(), Fault> {
+    fn admit(&mut self, gateway: &Gateway, (files, size): (usize, u64)) -> Result<(), Fault> {
         let bytes = self.bytes + usize::try_from(size).unwrap_or(STAGED_MAX_BYTES);
         if files >= MADE_MAX_FILES || bytes > STAGED_MAX_BYTES {
             let text = format!(
@@ -47,7 +50,7 @@ impl NamedFiles {
             Some(holding) => holding.grow_to(bytes),
             None => gateway
                 .requests
-                .hold(&caller.bucket(), bytes)
+                .hold(&self.counted, bytes)
                 .map(|holding| self.holding = Some(holding)),
         };
         held.map_err(|_| Fault::new(503, NO_MEMORY))
@@ -60,9 +63,11 @@ const CONTENTS_TIMEOUT: Duration = Duration::from_mins(1);
 const NO_MEMORY: &str = "The gateway is short of memory for the files of this request; try again in a second.";
 
 /// Looks up what a request names; its body becomes the one that the provider may see. Errors (400, 404): what is not there, and what only a provider could read.
+///
+/// The files are those of the caller, and their memory counts for who comes beside it.
 pub async fn resolve(
     gateway: &Gateway,
-    caller: &Caller,
+    caller: (&Caller, KeyedHash),
     route: &ModelRoute,
     body: &mut Bytes,
 ) -> Result<NamedFiles, Fault> {
@@ -75,7 +80,7 @@ pub async fn resolve(
 
 async fn resolve_named(
     gateway: &Gateway,
-    caller: &Caller,
+    (caller, counted): (&Caller, KeyedHash),
     route: &ModelRoute,
     body: &mut Bytes,
 ) -> Result<NamedFiles, Fault> {
@@ -90,7 +95,10 @@ async fn resolve_named(
     if own == OwnFiles::default() {
         return Ok(NamedFiles::default());
     }
-    let mut named = NamedFiles::default();
+    let mut named = NamedFiles {
+        counted,
+        ..NamedFiles::default()
+    };
     if request.kind() == CallKind::Generate {
         named.container = container(gateway, caller, &own).await?;
         if let Some(container) = named.container.clone() {
@@ -116,7 +124,7 @@ async fn contents(
         return Ok(Vec::new());
     };
     for (count, file) in container.files.iter().enumerate() {
-        named.admit(gateway, caller, (count, file.size))?;
+        named.admit(gateway, (count, file.size))?;
     }
     let bucket = caller.bucket();
     let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(&bucket, container)).await;
@@ -189,7 +197,7 @@ async fn parts(
         } else {
             let found = gateway.own_file(caller, &part.id).await;
             let found = found.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
-            named.admit(gateway, caller, (named.files.len(), found.info.size))?;
+            named.admit(gateway, (named.files.len(), found.info.size))?;
             let bytes = gateway.content_of(caller, &found).await;
             let bytes = bytes.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
             let given = Attachment {

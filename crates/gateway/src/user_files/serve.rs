@@ -40,7 +40,8 @@ const NO_DELETE: &str = "Files made by skills can be read, not deleted; they exp
 pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall), request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let read = gateway.requests.read(&caller.bucket(), &parts.headers, body).await;
+    let counted = caller::counted(&gateway.secret.current(), &parts).bucket();
+    let read = gateway.requests.read(&counted, &parts.headers, body).await;
     // Its part of the budget is held until the answer is there.
     let held = match read {
         Ok(held) => held,
@@ -50,6 +51,7 @@ pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall),
         gateway: &gateway,
         dialect,
         caller,
+        counted,
         parts,
         body: held.bytes.clone(),
     };
@@ -88,7 +90,7 @@ impl FilesRequest<'_> {
     /// A content's share of the memory, while it is read.
     pub(super) fn hold(&self, bytes: u64) -> Result<Holding, Refusal> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let held = self.gateway.requests.hold(&self.caller.bucket(), bytes);
+        let held = self.gateway.requests.hold(&self.counted, bytes);
         held.map_err(|_| Refusal::Busy)
     }
 
