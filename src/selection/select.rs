@@ -222,6 +222,8 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill, pin: Option
                 message: "spec.suspend is true".to_owned(),
             })
         })
+        // Of the skill, so before all that is of its newest revision alone.
+        .or_else(|| limits::check(runtime, skill.spec.sandbox.as_ref()?, scope))
         .or_else(|| {
             let served = skill.status.as_ref().is_some_and(|status| status.artifact.is_some());
             (!served).then(|| Rejection {
@@ -229,7 +231,6 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill, pin: Option
                 message: "no valid content yet; see condition Ready of the skill".to_owned(),
             })
         })
-        .or_else(|| limits::check(runtime, skill.spec.sandbox.as_ref()?, scope))
         .or_else(|| version_refusal(pin, newest_version(skill)))
         .or_else(|| packages::refusal(runtime, Revision::newest(skill), scope))
 }

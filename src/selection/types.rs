@@ -126,7 +126,8 @@ impl Reason {
     pub fn is_of_revision(self) -> bool {
         matches!(
             self,
-            Self::VersionNotMatched
+            Self::NotReady
+                | Self::VersionNotMatched
                 | Self::PackagesNotAllowed
                 | Self::LockRequired
                 | Self::PackagesConflict

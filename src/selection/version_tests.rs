@@ -269,3 +269,46 @@ fn a_refusal_says_of_an_uploaded_skill_that_none_of_its_versions_matches() {
         );
     }
 }
+
+/// The default version of an upload may have no valid content, and the object none from before.
+#[test]
+fn a_kept_version_is_served_where_the_default_one_is_not_ready() {
+    let kept = json!([
+        {"revision": "one", "digest": "one", "version": "1.0.0", "uploadVersion": 1},
+        {"revision": "two", "digest": "two", "version": "1.3.0", "uploadVersion": 2},
+    ]);
+    let limited = json!({"skillSelector": pinned("^1")["skillSelector"], "sandbox": {"images": []}});
+    for (what, spec, sandbox, expected) in [
+        ("a pin takes one", pinned("^1"), json!({}), Ok("two")),
+        ("a pin takes none", pinned("^2"), json!({}), Err(Reason::NotReady)),
+        ("without a pin", json!({}), json!({}), Err(Reason::NotReady)),
+        (
+            "what the skill asks for is refused all the same",
+            limited,
+            json!({"sandbox": {"imageName": "office"}}),
+            Err(Reason::ImageUnknown),
+        ),
+    ] {
+        let mut skill = skill("blue", "word", json!({}), sandbox);
+        let earlier = serde_json::from_value(kept.clone()).unwrap();
+        skill.status = Some(SkillStatus {
+            earlier,
+            ..SkillStatus::default()
+        });
+        let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
+        let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+        let found = match &selected[0].accepted {
+            Ok(_) => Ok(selected[0].earlier.map_or("", |earlier| earlier.revision.as_str())),
+            Err(refused) => Err(refused.reason),
+        };
+        assert_eq!(found, expected, "{what}");
+        if expected.is_ok() {
+            let told = told(&selected[0]);
+            let end = "the default version is not served: no valid content yet; see condition Ready of the skill";
+            assert!(
+                told.starts_with("KeptVersion: version 1.3.0") && told.ends_with(end),
+                "{told}"
+            );
+        }
+    }
+}
