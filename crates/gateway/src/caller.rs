@@ -96,6 +96,13 @@ pub fn has_credential(headers: &HeaderMap, uri: &Uri) -> bool {
     CREDENTIAL_HEADERS.iter().any(given) || parameters(uri).next().is_some()
 }
 
+/// The pairs of a query that are credentials, as they were sent: a request that is made of another one has them too.
+pub fn credential_query(uri: &Uri) -> String {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let credentials = pairs.filter(|pair| credential_parameter(pair).is_some_and(|key| !key.is_empty()));
+    credentials.collect::<Vec<_>>().join("&")
+}
+
 /// The credentials in a query.
 fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
     uri.query()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ::http::request::Parts;
-use ::http::{HeaderMap, HeaderValue, Method, Request, header};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use bytes::Bytes;
 use knack_gateway::{Gateway, caller};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -126,6 +126,7 @@ pub(crate) async fn call(
         Ok(request) => request,
         Err(text) => return Some(CallToolResult::error(vec![ContentBlock::text(text)])),
     };
+    let address = with_credentials(address, &parts.uri);
     let asked = Request::builder().method(method).uri(address).body(()).ok()?;
     let (mut asked, ()) = asked.into_parts();
     asked.headers = credentials(&parts.headers);
@@ -144,6 +145,17 @@ pub(crate) async fn call(
     } else {
         CallToolResult::error(content)
     })
+}
+
+/// The address with the credentials in the address of the MCP request: a client may have no other place for its key.
+fn with_credentials(address: String, uri: &Uri) -> String {
+    let credentials = caller::credential_query(uri);
+    let mark = if address.contains('?') { '&' } else { '?' };
+    if credentials.is_empty() {
+        address
+    } else {
+        format!("{address}{mark}{credentials}")
+    }
 }
 
 /// The headers that name the sender: all but those that describe the body.

@@ -52,10 +52,15 @@ fn upside(text: &str) -> Value {
 }
 
 pub(super) async fn mcp(served: &Served, method: &str, params: Value, key: &str) -> Value {
+    mcp_at(served, "/mcp", (method, params), key).await
+}
+
+/// The same at an address with a query.
+async fn mcp_at(served: &Served, path: &str, (method, params): (&str, Value), key: &str) -> Value {
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
     let request = served
         .client
-        .post(format!("{}/mcp", served.program.url))
+        .post(format!("{}{path}", served.program.url))
         .header("accept", "application/json, text/event-stream")
         .header("content-type", "application/json")
         .header("mcp-protocol-version", "2025-06-18")
@@ -318,6 +323,10 @@ async fn mcp_clients_with_a_credential_manage_their_skills() {
         (&json!({"reversed": "ba"}), false),
         "{ran}"
     );
+    // The key may be in the address, where a client of MCP can be given nothing else.
+    let params = json!({"name": "omniroute_skills_list", "arguments": {"name": "upside"}});
+    let listed = mcp_at(&served, "/mcp?x=1&key=two", ("tools/call", params), "").await;
+    assert_eq!(listed["isError"], false, "{listed}");
     let (past, _) = call("executions", json!({"limit": 5})).await;
     assert_eq!(past["data"][0], ran["execution"]);
     let id = &skills["data"][0]["id"];
