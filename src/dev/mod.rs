@@ -221,13 +221,18 @@ fn secret(uploads: Option<&DevUploads>) -> knack_wire::history::HistorySecret {
     uploads.map_or_else(knack_gateway::secret::random_secret, DevUploads::secret)
 }
 
-/// Serves the APIs of models and MCP until Ctrl-C or SIGTERM.
+/// Serves the APIs of models and MCP until Ctrl-C or SIGTERM; a second one cuts off what is still running.
 async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let service = server::Service {
         routes: knack_mcp::router(Arc::clone(&gateway)),
         ..server::Service::open(gateway)
     };
-    server::serve(service, listener, stop_signal()).await;
+    let again = knack_serving::signals::stop_again();
+    tokio::select! {
+        () = server::serve(service, listener, stop_signal()) => {}
+        // What is still running is dropped with its connections.
+        () = again => terminal::line("running answers are cut off"),
+    }
 }
 
 /// The providers, asked with the keys of the user.
@@ -457,6 +462,6 @@ fn stop_signal() -> impl Future<Output = ()> + Send {
     let caught = knack_serving::signals::stop();
     async {
         caught.await;
-        terminal::line("stopping; running answers are finished first");
+        terminal::line("stopping; running answers are finished first, unless you stop it again");
     }
 }

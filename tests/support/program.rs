@@ -54,7 +54,7 @@ pub(crate) struct Program {
     child: Child,
     /// `http://address:port`.
     pub(crate) url: String,
-    client: reqwest::Client,
+    pub(crate) client: reqwest::Client,
     lines: Lines<BufReader<ChildStdout>>,
     /// What it printed when it began to serve.
     pub(crate) greeting: Vec<String>,
@@ -144,10 +144,15 @@ impl Program {
         self.child.kill().await.unwrap();
     }
 
-    /// Ends it as Kubernetes does, and waits for the end.
-    pub(crate) async fn stop(&mut self) {
+    /// Asks it to end, as Kubernetes does.
+    pub(crate) fn signal(&self) {
         let pid = rustix::process::Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Asks it to end, and waits for the end.
+    pub(crate) async fn stop(&mut self) {
+        self.signal();
         let status = tokio::time::timeout(PATIENCE, self.child.wait())
             .await
             .unwrap()

@@ -7,26 +7,40 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// that comes before ends the program at once, or not at all where it is the first process of a container. Must be called inside
 /// a tokio runtime.
 pub fn stop() -> impl Future<Output = ()> + Send {
+    caught(1)
+}
+
+/// Resolves on the second of these signals: whoever sends it again does not want to wait for what is still running.
+pub fn stop_again() -> impl Future<Output = ()> + Send {
+    caught(2)
+}
+
+fn caught(times: usize) -> impl Future<Output = ()> + Send {
     #[cfg(unix)]
     {
-        let [interrupt, terminate] = [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok());
+        let [mut interrupt, mut terminate] =
+            [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| signal(kind).ok());
         async move {
-            tokio::select! { () = next(interrupt) => {}, () = next(terminate) => {} }
+            for _ in 0..times {
+                tokio::select! { () = next(&mut interrupt) => {}, () = next(&mut terminate) => {} }
+            }
         }
     }
     #[cfg(not(unix))]
-    async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+    async move {
+        for _ in 0..times {
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
 
 /// Never resolves for a signal that cannot be caught.
 #[cfg(unix)]
-async fn next(caught: Option<Signal>) {
+async fn next(caught: &mut Option<Signal>) {
     match caught {
-        Some(mut caught) => drop(caught.recv().await),
+        Some(caught) => drop(caught.recv().await),
         None => std::future::pending().await,
     }
 }
