@@ -81,7 +81,7 @@ impl Ownership {
                 () = self.shutdown.cancelled() => break,
                 () = self.wait_for_lease(&mut claim) => {}
             }
-            let ended = self.serve(claim.clone(), given_at).await;
+            let ended = Box::pin(self.serve(claim.clone(), given_at)).await;
             if self.shutdown.is_cancelled() {
                 break;
             }

@@ -342,7 +342,15 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
             let _turn = if was_over { again.acquire().await.ok() } else { None };
             let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
             let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
-            determine_end(&launcher, &pod, (subject, true), start, deadline, &mut events).await
+            Box::pin(determine_end(
+                &launcher,
+                &pod,
+                (subject, true),
+                start,
+                deadline,
+                &mut events,
+            ))
+            .await
         };
         tokio::select! {
             end = determine => end,

@@ -34,13 +34,8 @@ fn block(lines: &str) -> String {
     format!("# /// script\n{lines}# ///\nimport shared\n")
 }
 
-/// What is refused before anybody asks an index.
-fn refused() -> Vec<Row> {
-    let many: String = (0..500).map(|number| format!("package-{number}\n")).collect();
-    let (one, two) = (
-        block("dependencies = ['shared==1.0']"),
-        block("dependencies = ['shared==2.0']"),
-    );
+/// Locks that do not hold for the interpreter that is here.
+fn locks_for_others() -> Vec<Row> {
     let pylock = |environment: &str| {
         let wheels = format!(
             "[{{name = \"good.whl\", hashes = {{sha256 = \"{}\"}}}}]",
@@ -52,6 +47,32 @@ fn refused() -> Vec<Row> {
     };
     let of_python = pylock("python_version == '3.1'");
     let of_machine = pylock("platform_machine == 'riscv64'");
+    vec![
+        row(
+            "a lock for another Python",
+            &[("pylock.toml", &of_python)],
+            State::Refused,
+            &[
+                "environments of pylock.toml (python_version == \"3.1\") has none for Python 3.",
+                "lock the packages for it too",
+            ],
+        ),
+        row(
+            "a lock for another machine",
+            &[("pylock.toml", &of_machine)],
+            State::Refused,
+            &["environments of pylock.toml (platform_machine == \"riscv64\") has none for Python 3."],
+        ),
+    ]
+}
+
+/// What is refused before anybody asks an index.
+fn refused() -> Vec<Row> {
+    let many: String = (0..500).map(|number| format!("package-{number}\n")).collect();
+    let (one, two) = (
+        block("dependencies = ['shared==1.0']"),
+        block("dependencies = ['shared==2.0']"),
+    );
     let old = block("requires-python = '<3'\ndependencies = ['good']");
     vec![
         row(
@@ -128,21 +149,6 @@ fn refused() -> Vec<Row> {
             &[("a.py", &old)],
             State::Refused,
             &["a.py requires Python <3"],
-        ),
-        row(
-            "a lock for another Python",
-            &[("pylock.toml", &of_python)],
-            State::Refused,
-            &[
-                "environments of pylock.toml (python_version == \"3.1\") has none for Python 3.",
-                "lock the packages for it too",
-            ],
-        ),
-        row(
-            "a lock for another machine",
-            &[("pylock.toml", &of_machine)],
-            State::Refused,
-            &["environments of pylock.toml (platform_machine == \"riscv64\") has none for Python 3."],
         ),
         row(
             "the lock of another tool alone",
@@ -289,7 +295,10 @@ async fn bad_input_has_its_own_error_leaves_nothing_and_stops_nothing() {
         files,
         state,
         parts,
-    } in refused().into_iter().chain(unavailable(&sha256(&elsewhere)))
+    } in refused()
+        .into_iter()
+        .chain(locks_for_others())
+        .chain(unavailable(&sha256(&elsewhere)))
     {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         let error = builder.environment(&declared(&files), &|_| {}).await.unwrap_err();

@@ -65,6 +65,17 @@ pub fn is_open(command: &[String], is_file: impl Fn(&str) -> bool) -> bool {
     true
 }
 
+/// The file that an interpreter is given to run, as a relative path: its first operand, where that looks like a file.
+pub fn script(command: &[String]) -> Option<&str> {
+    let [program, operand, ..] = command else {
+        return None;
+    };
+    let name = base_name(program);
+    let is_file = operand.contains('/') || operand.rsplit_once('.').is_some_and(|(stem, _)| !stem.is_empty());
+    let is_relative = !operand.starts_with(['-', '/', '$', '{']);
+    (is_interpreter(name) && !SUBCOMMANDS.contains(&name) && is_file && is_relative).then_some(operand)
+}
+
 /// `python3.11` is `python`; `lua5.4` is `lua`.
 fn is_interpreter(name: &str) -> bool {
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -92,6 +103,26 @@ mod tests {
     fn judged(line: &str) -> bool {
         let command: Vec<String> = line.split(' ').map(|word| word.replace('_', " ")).collect();
         is_open(&command, |path| matches!(path, "x.py" | "bin/x" | "x.sh" | "x.awk"))
+    }
+
+    #[test]
+    fn the_script_of_an_interpreter_is_its_first_operand() {
+        for (line, expected) in [
+            ("python3 check.py", Some("check.py")),
+            ("/usr/bin/python3.11 scripts/check --fast", Some("scripts/check")),
+            ("node ./a.mjs", Some("./a.mjs")),
+            ("python3 /opt/a.py", None),
+            ("python3 -m json.tool", None),
+            ("python3 -u check.py", None),
+            ("python3 check", None),
+            ("bash ${SCRIPT}.sh", None),
+            ("deno run.ts", None),
+            ("own-program check.py", None),
+            ("python3", None),
+        ] {
+            let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(script(&command), expected, "{line}");
+        }
     }
 
     #[test]

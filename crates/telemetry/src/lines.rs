@@ -166,6 +166,7 @@ fn write_all(messages: &Receiver<Message>, state: &State, out: impl Write, notic
             }
         }
         batch.write();
+        #[expect(clippy::disallowed_methods, reason = "a thread of its own")]
         std::thread::sleep(PAUSE);
     }
 }

@@ -568,9 +568,12 @@ fn a_null_for_an_option_counts_as_not_given() {
     let schema = json!({"type": "object", "required": ["a"], "properties": {
         "a": {"type": "string"}, "b": {"type": "integer"}, "c": {"type": ["string", "null"]}, "d": {}, "e": {"type": "null"},
         "f": {"type": ["string", "integer"]}}});
-    let strict = |_: &Value, arguments: &Value| match arguments["a"].is_null() {
-        true => Err("/a: null is not of type \"string\"".to_owned()),
-        false => Ok(()),
+    let strict = |_: &Value, arguments: &Value| {
+        if arguments["a"].is_null() {
+            Err("/a: null is not of type \"string\"".to_owned())
+        } else {
+            Ok(())
+        }
     };
     let read = |arguments: Value| {
         let members = arguments.as_object().unwrap().clone();

@@ -12,7 +12,7 @@ use crate::finding::{Finding, MAX_ENTRIES};
 use crate::ids;
 use crate::inputs;
 use crate::model::{ActivationMode, Dialect, Input, Tool};
-use crate::open_command::is_open_tool;
+use crate::open_command::{self, is_open_tool};
 use crate::placeholder;
 use crate::problem::{Problem, ProblemKind, Severity};
 use crate::template;
@@ -139,12 +139,19 @@ impl Fields<'_> {
         tools
     }
 
-    /// A program given as a path must be a file of the skill.
+    /// A program given as a path, and the script of an interpreter, must be a file of the skill.
     pub(super) fn check_programs(&mut self, tools: &[ToolDeclaration], input: &LoadInput) {
         for tool in tools {
-            let program = tool.command[0].trim_start_matches("./");
             let is_path = tool.command[0].contains('/') && !tool.command[0].starts_with('/');
-            if is_path && !input.files.contains_key(program) {
+            let path = if is_path {
+                Some(tool.command[0].as_str())
+            } else {
+                open_command::script(&tool.command)
+            };
+            let Some(program) = path.map(|path| path.trim_start_matches("./")) else {
+                continue;
+            };
+            if !input.files.contains_key(program) {
                 let message = format!(
                     "tool \"{}\" runs {program}, which is not a file of the skill",
                     tool.name

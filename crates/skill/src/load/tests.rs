@@ -250,7 +250,11 @@ fn placeholders_that_stay_as_they_are_are_named() {
         (from_spec, "", "spec.tools[0].command[2]", None),
     ] {
         for profile in [Profile::Load, Profile::Strict] {
-            let loaded = load_files(&[("SKILL.md", text.as_bytes())], profile, overrides.clone());
+            let loaded = load_files(
+                &[("SKILL.md", text.as_bytes()), ("t.py", b"")],
+                profile,
+                overrides.clone(),
+            );
             let mut told: Vec<_> = loaded
                 .problems
                 .iter()
@@ -433,6 +437,34 @@ fn an_illegal_identity_is_refused_with_a_legal_one() {
     let loaded = load(input);
     assert!(loaded.skill.is_none());
     assert!(loaded.problems[0].help.contains("my-skill"), "{}", loaded.problems[0]);
+}
+
+#[test]
+fn a_script_that_is_no_file_of_the_skill_is_warned_about() {
+    let tool = |name: &str| format!("  - {{name: {name}, description: d, command: [python3, {name}.py]}}\n");
+    let text = format!(
+        "---\nname: demo\ndescription: d\ntools:\n{}{}---\nB",
+        tool("here"),
+        tool("gone")
+    );
+    let files = [("SKILL.md", text.as_bytes()), ("here.py", b"".as_slice())];
+    let loaded = load_files(&files, Profile::Load, SpecOverrides::default());
+    let told: Vec<_> = loaded
+        .problems
+        .iter()
+        .map(|problem| (problem.kind, problem.field.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [(ProblemKind::ToolFileMissing, "tools.gone")],
+        "{:?}",
+        loaded.problems
+    );
+    assert_eq!(
+        loaded.skill.unwrap().tools.len(),
+        2,
+        "it is served: the file may come from the image"
+    );
 }
 
 #[test]
