@@ -34,8 +34,8 @@ fn block(lines: &str) -> String {
     format!("# /// script\n{lines}# ///\nimport shared\n")
 }
 
-/// Locks that do not hold for the interpreter that is here.
-fn locks_for_others() -> Vec<Row> {
+/// Locks that hold for another interpreter, and one of another tool.
+fn locks_of_others() -> Vec<Row> {
     let pylock = |environment: &str| {
         let wheels = format!(
             "[{{name = \"good.whl\", hashes = {{sha256 = \"{}\"}}}}]",
@@ -62,6 +62,16 @@ fn locks_for_others() -> Vec<Row> {
             &[("pylock.toml", &of_machine)],
             State::Refused,
             &["environments of pylock.toml (platform_machine == \"riscv64\") has none for Python 3."],
+        ),
+        row(
+            "the lock of another tool alone",
+            &[("uv.lock", "version = 1")],
+            State::Refused,
+            &[
+                "uv.lock: ",
+                "nothing else declares packages",
+                "uv export --format pylock.toml",
+            ],
         ),
     ]
 }
@@ -149,16 +159,6 @@ fn refused() -> Vec<Row> {
             &[("a.py", &old)],
             State::Refused,
             &["a.py requires Python <3"],
-        ),
-        row(
-            "the lock of another tool alone",
-            &[("uv.lock", "version = 1")],
-            State::Refused,
-            &[
-                "uv.lock: ",
-                "nothing else declares packages",
-                "uv export --format pylock.toml",
-            ],
         ),
         row(
             "a lock without hashes",
@@ -297,7 +297,7 @@ async fn bad_input_has_its_own_error_leaves_nothing_and_stops_nothing() {
         parts,
     } in refused()
         .into_iter()
-        .chain(locks_for_others())
+        .chain(locks_of_others())
         .chain(unavailable(&sha256(&elsewhere)))
     {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
