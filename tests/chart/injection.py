@@ -95,14 +95,14 @@ def the_registry_is_reached_where_it_is_enabled():
         assert_equal("--registry=" + address in arguments, shared, "--registry of the gateway")
         reported = ("KNACK_HISTORY" in given, any(a.startswith("--history") for a in arguments))
         assert_equal(reported, (False, False), "reports without a history")
-        values = {**values, "registry": {"enabled": enabled, "history": {"enabled": True}}}
-        given = {e["name"]: e.get("value") for e in parameters(values, namespace="away")["container"]["env"]}
-        gateway = next(d for d in documents(render(values, namespace="away")) if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
-        arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
-        reported = (given.get("KNACK_HISTORY"), "--history=" + address in arguments)
-        assert_equal(reported, (address, True) if enabled else (None, False), "reports to a history")
-        assert_equal("KNACK_FILES_REGISTRY" in given or any(a.startswith("--files") for a in arguments), False, "files that nobody keeps")
         if enabled:
+            values = {**values, "registry": {"enabled": True, "history": {"enabled": True}}}
+            given = {e["name"]: e.get("value") for e in parameters(values, namespace="away")["container"]["env"]}
+            gateway = next(d for d in documents(render(values, namespace="away")) if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
+            arguments = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+            reported = (given.get("KNACK_HISTORY"), "--history=" + address in arguments)
+            assert_equal(reported, (address, True), "reports to a history")
+            assert_equal("KNACK_FILES_REGISTRY" in given or any(a.startswith("--files") for a in arguments), False, "files that nobody keeps")
             values = {**values, "registry": {"enabled": True, "files": {"enabled": True}}}
             given = {e["name"]: e.get("value") for e in parameters(values, namespace="away")["container"]["env"]}
             gateway = next(d for d in documents(render(values, namespace="away")) if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-gateway")
