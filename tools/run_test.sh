@@ -8,7 +8,7 @@ case $(basename "$1") in
   # They take parts of the cluster of the tests away, or fill the node: no other part may use the cluster meanwhile.
   cluster_faults-*) part=faults ;;
   cluster_attacks-*) part=faults threads=1 ;;
-  # These three parts share the cluster, at the same time.
+  # These three parts share the cluster: hub beside jobs and then operator.
   cluster_hub-* | cluster_registry-*) part=hub ;;
   cluster_oldest-* | cluster_support-* | bed-* | images-* | shared-*) part=hub threads=1 ;;
   cluster_jobs-*) part=jobs ;;
