@@ -17,6 +17,8 @@
 mod index;
 #[path = "support/once.rs"]
 mod once;
+#[path = "../tests/packages/place.rs"]
+mod place;
 #[path = "support/report.rs"]
 mod report;
 #[path = "../tests/support/runner.rs"]
@@ -33,13 +35,13 @@ use std::time::{Duration, Instant};
 
 use knack::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, Store, Uv};
 use knack_execution::environments::{EnvironmentState, Environments};
-use knack_execution::interpreter::Reach;
 use knack_execution::local::{LocalExecutor, LocalSettings};
 use knack_execution::{Executor as _, Exit, SkillMount, StartKind};
 use knack_packages::{Declaration, Rules, State, declare};
 use knack_skill::model::{Skill, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, SpecOverrides};
+use place::{open_folder, reach};
 use report::{Budget, Measured, Report};
 use tokio_util::sync::CancellationToken;
 
@@ -96,12 +98,7 @@ struct Place {
 
 impl Place {
     async fn new() -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("knack-bench-")
-            .tempdir_in("/var/tmp")
-            .unwrap();
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open).unwrap();
+        let folder = open_folder("knack-bench-");
         let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let (mut requirements, mut served) = (REQUIREMENTS, None);
         if once::is_once() {
@@ -266,12 +263,4 @@ fn file(text: &str) -> SkillFile {
 
 fn uv_path() -> String {
     std::env::var("KNACK_UV").unwrap_or_else(|_| panic!("KNACK_UV names no uv; tools/uv.sh prints one"))
-}
-
-fn reach() -> Reach {
-    if rustix::process::geteuid().is_root() {
-        Reach::Stranger
-    } else {
-        Reach::SameUser
-    }
 }

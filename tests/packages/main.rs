@@ -18,6 +18,7 @@ mod index;
 mod lock;
 mod node;
 mod npm_index;
+mod place;
 #[path = "../support/program.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod program;
@@ -38,10 +39,10 @@ use std::sync::OnceLock;
 
 use index::Index;
 use knack::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, NpmIndex, Store, Uv};
-use knack_execution::interpreter::Reach;
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::SkillFile;
 use knack_trust::Roots;
+use place::{open_folder, reach};
 
 /// The program, installed by the project's own tool if nothing names another.
 fn uv_path() -> PathBuf {
@@ -58,14 +59,6 @@ fn uv_path() -> PathBuf {
     .clone()
 }
 
-fn reach() -> Reach {
-    if rustix::process::geteuid().is_root() {
-        Reach::Stranger
-    } else {
-        Reach::SameUser
-    }
-}
-
 /// A store of its own, in a folder that the sandbox's user can enter, with a builder that knows one index.
 struct World {
     folder: tempfile::TempDir,
@@ -78,12 +71,7 @@ struct World {
 
 impl World {
     fn new(url: &str) -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("knack-packages-test-")
-            .tempdir_in("/var/tmp")
-            .unwrap();
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open).unwrap();
+        let folder = open_folder("knack-packages-test-");
         Self {
             folder,
             url: url.to_owned(),

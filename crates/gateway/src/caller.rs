@@ -98,18 +98,20 @@ pub fn has_credential(headers: &HeaderMap, uri: &Uri) -> bool {
 
 /// The pairs of a query that are credentials, as they were sent: a request that is made of another one has them too.
 pub fn credential_query(uri: &Uri) -> String {
-    let pairs = uri.query().unwrap_or_default().split('&');
-    let credentials = pairs.filter(|pair| credential_parameter(pair).is_some_and(|key| !key.is_empty()));
-    credentials.collect::<Vec<_>>().join("&")
+    let pairs = credential_pairs(uri).map(|(pair, _)| pair);
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// The credentials in a query.
 fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
-    uri.query()
-        .unwrap_or_default()
-        .split('&')
-        .filter_map(credential_parameter)
-        .filter(|key| !key.is_empty())
+    credential_pairs(uri).map(|(_, key)| key)
+}
+
+/// The pairs of a query that are credentials, each with its credential.
+fn credential_pairs(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let credentials = pairs.filter_map(|pair| credential_parameter(pair).map(|key| (pair, key)));
+    credentials.filter(|(_, key)| !key.is_empty())
 }
 
 /// One key is one caller, in whatever header an SDK sends it. Blanks at the end of a header do not arrive: `Bearer` alone is

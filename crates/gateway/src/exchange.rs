@@ -22,7 +22,7 @@ use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::answer_headers::{coding, compressed};
+pub use self::answer_headers::{coding, compressed, insert_stream_headers};
 use self::answer_headers::{content_type, retry_after};
 pub use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
 use super::budget::Holding;

@@ -23,6 +23,7 @@ use knack_wire::{CallKind, Format, ModelRoute};
 use serde_json::{Value, json};
 
 use super::budget::HeldBody;
+use super::exchange::insert_stream_headers;
 use super::fault::set_request_id;
 use super::provider::Api;
 use super::skill_runs::{RunOf, TOO_MANY_RUNS};
@@ -32,12 +33,6 @@ use super::{caller, model, upload_routes};
 
 /// Where the request to the model goes.
 const CHAT: &str = "/v1/chat/completions";
-/// Of a stream: neither a cache nor the buffer of a proxy may hold it back.
-const STREAM_HEADERS: [(header::HeaderName, &str); 3] = [
-    (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
-    (header::CACHE_CONTROL, "no-cache"),
-    (header::HeaderName::from_static("x-accel-buffering"), "no"),
-];
 /// What is sent to a client that waits while a tool runs, so that nothing between closes the connection.
 const HEARTBEAT: &[u8] = b": heartbeat\n\n";
 
@@ -70,11 +65,10 @@ pub async fn serve(
     (call, name): (ApiCall, String),
     request: Request,
 ) -> Response {
-    let (parts, body) = request.into_parts();
-    if uploads.is_by_credential() && !caller::has_credential(&parts.headers, &parts.uri) {
-        let base = gateway.served().catalog.snapshot().await;
-        return uploads.answer(&parts, Bytes::new(), base).await;
+    if upload_routes::lacks_credential(uploads, &request) {
+        return upload_routes::serve(&gateway, uploads, request).await;
     }
+    let (parts, body) = request.into_parts();
     match accept(&gateway, &name, &call, &parts, body).await {
         Ok(run) => answer(gateway, run),
         Err(refused) => *refused,
@@ -212,9 +206,7 @@ fn answer(gateway: Arc<Gateway>, run: AcceptedRun) -> Response {
         Some((Ok::<Bytes, std::convert::Infallible>(bytes), stream))
     });
     let mut response = Response::new(Body::from_stream(body));
-    for (name, value) in STREAM_HEADERS {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
+    insert_stream_headers(response.headers_mut());
     set_request_id(response.headers_mut(), &run.request_id);
     response
 }
@@ -261,13 +253,7 @@ impl RunStream {
 
 /// Calls the model; `None`: it was not reached, or refused. Why is in the log of that request.
 async fn call(gateway: Arc<Gateway>, request: Request) -> Option<Box<AnswerReader>> {
-    let route = ModelRoute {
-        format: Format::Chat,
-        kind: CallKind::Generate,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let route = ModelRoute::new(Format::Chat, CallKind::Generate);
     let response = Box::pin(model::serve(gateway, route, request)).await;
     response.status().is_success().then(|| {
         Box::new(AnswerReader {

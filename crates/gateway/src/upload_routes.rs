@@ -17,9 +17,10 @@ use super::uploads::Uploads;
 /// Serves a request to one of these APIs.
 pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
     let format = error_format(&request);
+    let is_nobodys = lacks_credential(uploads, &request);
     let (parts, body) = request.into_parts();
     let base = gateway.served().catalog.snapshot().await;
-    if uploads.is_by_credential() && !caller::has_credential(&parts.headers, &parts.uri) {
+    if is_nobodys {
         return uploads.answer(&parts, Bytes::new(), base).await;
     }
     let counted = caller::counted(&gateway.secret.current(), &parts);
@@ -28,6 +29,11 @@ pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -
         Ok(held) => uploads.answer(&parts, held.bytes.clone(), base).await,
         Err(error) => refused(&parts, error, format),
     }
+}
+
+/// Whether a request has no credential where that says whose skills it is about.
+pub(super) fn lacks_credential(uploads: &dyn Uploads, request: &Request) -> bool {
+    uploads.is_by_credential() && !caller::has_credential(request.headers(), request.uri())
 }
 
 /// The refusal of a body, in the shape of the Skills API that was asked; of a path that none of them has, in the `format` of

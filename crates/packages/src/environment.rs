@@ -120,9 +120,7 @@ impl Input {
             findings: Vec::new(),
         })
     }
-}
 
-impl Input {
     fn environments(&self) -> Result<Vec<Marker>, Vec<Finding>> {
         let read = self.environments.iter().map(|text| Marker::parse(text));
         read.collect::<Result<_, _>>().map_err(|why| {

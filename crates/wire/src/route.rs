@@ -48,19 +48,24 @@ pub struct ModelRoute {
     pub vertex: bool,
 }
 
-/// Finds the format of a request by method and path (docs/design/wire-formats.md#routes). The path may have any prefix and a query.
-pub fn route(method: &str, path: &str) -> Route {
-    let (path, _query) = path.split_once('?').unwrap_or((path, ""));
-    let path = path.trim_end_matches('/');
-    let model = |format, kind| {
-        Route::Model(ModelRoute {
+impl ModelRoute {
+    /// A call whose path names neither a model nor a stream.
+    pub const fn new(format: Format, kind: CallKind) -> Self {
+        Self {
             format,
             kind,
             model: None,
             stream: false,
             vertex: false,
-        })
-    };
+        }
+    }
+}
+
+/// Finds the format of a request by method and path (docs/design/wire-formats.md#routes). The path may have any prefix and a query.
+pub fn route(method: &str, path: &str) -> Route {
+    let (path, _query) = path.split_once('?').unwrap_or((path, ""));
+    let path = path.trim_end_matches('/');
+    let model = |format, kind| Route::Model(ModelRoute::new(format, kind));
     if method != "POST" {
         return Route::Untouched;
     }

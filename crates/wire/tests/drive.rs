@@ -307,13 +307,7 @@ fn changes_of_the_conversation_are_applied_before_anything_is_sent() {
 
 #[test]
 fn counts_get_the_injection_and_their_answer_passes() {
-    let route = ModelRoute {
-        format: Format::Messages,
-        kind: CallKind::Count,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let route = ModelRoute::new(Format::Messages, CallKind::Count);
     let request = Request::parse(route, Bytes::from_static(br#"{"messages":[]}"#)).unwrap();
     let played = play_pieces(request, injection(), settings(), &[json("{\"input_tokens\": 5}")], 3);
     assert_eq!(played.sent_value(0)["tools"][0]["name"], "skill_run");
@@ -389,13 +383,7 @@ fn parallel_calls_run_at_once_and_answer_in_order() {
 
 #[test]
 fn duplicate_members_and_bad_bodies_are_refused() {
-    let route = |format| ModelRoute {
-        format,
-        kind: CallKind::Generate,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let route = |format| ModelRoute::new(format, CallKind::Generate);
     for body in [
         r#"{"messages":[],"messages":[]}"#,
         r#"{"tools":[],"t\u006fols":[]}"#,
@@ -532,7 +520,7 @@ proptest! {
 
     #[test]
     fn no_bytes_of_a_client_make_a_request_panic(format in formats(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream: false, vertex: false };
+        let route = ModelRoute::new(format, CallKind::Generate);
         if let Ok(request) = Request::parse(route, Bytes::from(bytes)) {
             let _ = (request.view(), request.messages(), request.attachments(), request.tools_json().len());
             let _ = request.apply(&injection(), Edits::new());
@@ -548,7 +536,7 @@ proptest! {
         extra in "[a-z]{1,5}",
     ) {
         let body = format!("{{\"{extra}x\":1.50,\"system\":{system},\"tools\":{tools} ,\n\"messages\":{messages},\"stream\":true}}");
-        let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream: false, vertex: false };
+        let route = ModelRoute::new(format, CallKind::Generate);
         let request = Request::parse(route, Bytes::from(body.clone())).unwrap();
         let sent = request.apply(&injection(), Edits::new());
         let value: serde_json::Value = serde_json::from_slice(&sent).unwrap();

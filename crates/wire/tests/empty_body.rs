@@ -14,13 +14,7 @@ fn an_empty_object_takes_every_injection() {
     let injection = Injection::new("# Skills".to_owned(), vec![tool]);
     for format in [Format::Chat, Format::Messages, Format::Responses, Format::Gemini] {
         for body in ["{}", " { } ", "{\n}"] {
-            let route = ModelRoute {
-                format,
-                kind: CallKind::Generate,
-                model: None,
-                stream: false,
-                vertex: false,
-            };
+            let route = ModelRoute::new(format, CallKind::Generate);
             let request = Request::parse(route, Bytes::from_static(body.as_bytes())).unwrap();
             let sent = request.apply(&injection, Edits::new());
             assert!(

@@ -1,8 +1,19 @@
-//! The headers of a provider's answer that the exchange reads.
+//! The headers of a provider's answer that the exchange reads, and those of a stream of ours.
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// Of a stream of ours: neither a cache nor the buffer of a proxy may hold it back.
+pub fn insert_stream_headers(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-cache"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
 
 /// The coding of a compressed body; `None` if it is as it is.
 pub fn coding(headers: &HeaderMap) -> Option<String> {

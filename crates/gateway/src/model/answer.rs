@@ -12,7 +12,7 @@ use knack_wire::{Fault, Format};
 use tokio::time::Instant;
 
 use crate::catalog::Snapshot;
-use crate::exchange::{AnswerPiece, Exchange};
+use crate::exchange::{AnswerPiece, Exchange, insert_stream_headers};
 use crate::fault::{RETRY_AFTER_SECONDS, fault_of, set_name, set_request_id};
 use crate::log::RequestLog;
 use crate::state::Gateway;
@@ -40,12 +40,7 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     match head.body {
         BodyKind::AsUpstream => {}
         BodyKind::Stream => {
-            headers.insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("text/event-stream; charset=utf-8"),
-            );
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+            insert_stream_headers(&mut headers);
         }
         BodyKind::Json => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -34,12 +34,7 @@ pub(super) fn assemble(
     besides: &[Generic],
 ) -> Plan {
     let client: HashSet<&str> = client_tools.iter().copied().collect();
-    let mut parts = Parts {
-        client: &client,
-        tools: Vec::new(),
-        taken: HashSet::new(),
-        notes: Vec::new(),
-    };
+    let mut parts = Parts::new(&client);
     let active = active(catalog, named, scored);
     let listing = catalog.listing_block(texts::LOAD_SKILL).is_some();
     let ordinary = active.iter().any(|(active, _)| active.why != ActivationCause::Litellm);
@@ -60,12 +55,7 @@ pub(super) fn assemble(
 /// Assembles the tools of a run of one skill. Its instructions are in the request, so the text names its files alone.
 pub(super) fn of_run(catalog: &Catalog, entry: &CatalogEntry, client_tools: &[&str]) -> Plan {
     let client: HashSet<&str> = client_tools.iter().copied().collect();
-    let mut parts = Parts {
-        client: &client,
-        tools: Vec::new(),
-        taken: HashSet::new(),
-        notes: Vec::new(),
-    };
+    let mut parts = Parts::new(&client);
     let active = [(describe(entry, ActivationCause::Run), entry)];
     let runs_code = entry.has_files() && catalog.settings().model_code == ModelCode::Allow;
     if runs_code {
@@ -203,7 +193,17 @@ struct Parts<'a> {
     notes: Vec<Note>,
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    /// Nothing yet, beside the tools of a client.
+    fn new(client: &'a HashSet<&'a str>) -> Self {
+        Self {
+            client,
+            tools: Vec::new(),
+            taken: HashSet::new(),
+            notes: Vec::new(),
+        }
+    }
+
     /// The plan of all parts, with its system text.
     fn plan(self, system: String, active: Vec<Active>) -> Plan {
         let bytes = system.len() + self.tools.iter().map(|tool| tool.bytes()).sum::<usize>();

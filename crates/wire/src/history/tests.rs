@@ -10,13 +10,7 @@ use crate::route::{CallKind, Format, ModelRoute};
 use crate::stored::{MessageChange, SentMessages, SentRun, StoredView};
 
 fn request(format: Format, body: &str) -> Request {
-    let route = ModelRoute {
-        format,
-        kind: CallKind::Generate,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let route = ModelRoute::new(format, CallKind::Generate);
     Request::parse(route, Bytes::from(body.to_owned())).unwrap()
 }
 
@@ -584,7 +578,7 @@ proptest! {
     ) {
         for (format, key) in [(Format::Chat, "messages"), (Format::Messages, "messages"), (Format::Responses, "input"), (Format::Gemini, "contents")] {
             let text = body(&messages).replacen("messages", key, 1);
-            let route = ModelRoute { format, kind: CallKind::Generate, model: None, stream: false, vertex: false };
+            let route = ModelRoute::new(format, CallKind::Generate);
             let Ok(request) = Request::parse(route, Bytes::from(text)) else { continue };
             let scan = scan(&request);
             let hits: Vec<Hit> = (0..scan.turns.len())

@@ -297,13 +297,7 @@ fn without_a_store_reasoning_goes_round_encrypted_and_is_not_shown() {
         assert!(String::from_utf8_lossy(&played.sent[1]).contains("enc-rs_1"));
         assert!(!played.text().contains("encrypted_content"), "{}", played.text());
     }
-    let count = ModelRoute {
-        format: Format::Responses,
-        kind: CallKind::Count,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let count = ModelRoute::new(Format::Responses, CallKind::Count);
     let count = Request::parse(count, Bytes::from(ask)).unwrap();
     let played = play_pieces(count, injection(), settings(), &[json("{\"input_tokens\":3}")], 100);
     assert!(played.sent_value(0).get("include").is_none() && played.sent_value(0)["tools"][0]["name"] == "skill_run");

@@ -128,13 +128,7 @@ pub(crate) fn injection() -> Injection {
 }
 
 pub(crate) fn request(format: Format, body: &str) -> Request {
-    let route = ModelRoute {
-        format,
-        kind: CallKind::Generate,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let route = ModelRoute::new(format, CallKind::Generate);
     Request::parse(route, Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }
 

@@ -39,13 +39,7 @@ pub(crate) fn play(
     answers: &[(u16, Value)],
     files: &[GeneratedFile],
 ) -> Result<Played, Failure> {
-    let route = ModelRoute {
-        format,
-        kind: CallKind::Generate,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let route = ModelRoute::new(format, CallKind::Generate);
     let body = br#"{"model":"m","max_tokens":1024,"messages":[{"role":"user","content":"x"}]}"#;
     let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
     let request = Request::parse(route, body.to_vec().into()).map_err(fault)?;

@@ -110,13 +110,7 @@ fn shown(events: &[RunEvent]) -> Vec<Value> {
 
 /// What a client gets of a stream while a skill runs and nothing else happens.
 fn heartbeat(input: &Value) -> Outcome {
-    let route = ModelRoute {
-        format: Format::Chat,
-        kind: CallKind::Generate,
-        model: None,
-        stream: false,
-        vertex: false,
-    };
+    let route = ModelRoute::new(Format::Chat, CallKind::Generate);
     let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
     let request = Request::parse(route, br#"{"messages":[],"stream":true}"#.to_vec().into()).map_err(fault)?;
     let tool = Tool {
