@@ -64,7 +64,7 @@ impl Controller {
         }
     }
 
-    /// Waits until `/readyz` begins with a text.
+    /// Waits until the answer of `/readyz` contains a text.
     pub(crate) async fn until_phase(&mut self, phase: &str) {
         let started = Instant::now();
         loop {
