@@ -31,7 +31,7 @@ use crate::api_call::{CallError, call};
 use crate::environments::records;
 use crate::events::Events;
 use crate::hub::artifacts::Artifacts;
-use crate::hub::watch::{self, Shared, Watching};
+use crate::hub::watch::{self, Shared, WatchSettings};
 use crate::selection::{NamespaceLabels, Scope};
 
 /// Changes come in bursts: one look for all of them.
@@ -56,7 +56,7 @@ const EVENTS_MAX: usize = 20;
 #[derive(Debug, Clone)]
 pub struct ServeSettings {
     /// The watched objects.
-    pub watching: Watching,
+    pub watching: WatchSettings,
     /// The cluster default.
     pub default_runtime: Option<RuntimeName>,
     /// Image of runtimes that name none.

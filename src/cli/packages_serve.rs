@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::installation::InstallationArgs;
 use super::stop::stop_on_signal;
 use crate::builds::{AUTHORITIES_MAX_BYTES, BuilderSettings, Reference, ServeSettings};
-use crate::hub::watch::Watching;
+use crate::hub::watch::WatchSettings;
 
 /// Arguments of `knack packages serve`.
 #[derive(Debug, Args)]
@@ -88,7 +88,7 @@ fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
     }
     let set = |list: &[String]| -> BTreeSet<String> { list.iter().filter(|name| !name.is_empty()).cloned().collect() };
     Ok(ServeSettings {
-        watching: Watching {
+        watching: WatchSettings {
             namespace: args.installation.namespace,
             watch_namespaces: set(&args.installation.watch_namespaces),
             runtime_namespaces: set(&args.installation.runtime_namespaces),

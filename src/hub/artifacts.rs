@@ -117,14 +117,14 @@ struct Table {
     /// Newest last.
     summaries: HashMap<SkillRef, Vec<Arc<Summary>>>,
     /// Revisions that are being read.
-    reading: HashMap<SkillRef, Vec<Reading>>,
+    reading: HashMap<SkillRef, Vec<RevisionRead>>,
     content: HashMap<(SkillRef, String), Arc<Content>>,
     /// Keys of `content`, least recently used first.
     order: VecDeque<(SkillRef, String)>,
 }
 
 /// A revision that is being read until it is known.
-struct Reading {
+struct RevisionRead {
     wanted: InService,
     /// An answer of the API server has shown that it cannot be had as things are: asking again waits for somebody to mend it.
     is_refused: bool,
@@ -391,7 +391,7 @@ impl Table {
         known.is_some_and(|list| list.iter().any(|summary| summary.in_service == *wanted))
     }
 
-    fn reading(&self, wanted: &InService) -> Option<&Reading> {
+    fn reading(&self, wanted: &InService) -> Option<&RevisionRead> {
         let list = self.reading.get(&wanted.skill)?;
         list.iter().find(|reading| reading.wanted == *wanted)
     }
@@ -400,10 +400,13 @@ impl Table {
     fn is_new(&mut self, wanted: &InService) -> bool {
         let is_new = !self.knows(wanted) && self.reading(wanted).is_none();
         if is_new {
-            self.reading.entry(wanted.skill.clone()).or_default().push(Reading {
-                wanted: wanted.clone(),
-                is_refused: false,
-            });
+            self.reading
+                .entry(wanted.skill.clone())
+                .or_default()
+                .push(RevisionRead {
+                    wanted: wanted.clone(),
+                    is_refused: false,
+                });
         }
         is_new
     }

@@ -38,7 +38,7 @@ struct Execution {
 
 /// Labels of a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfRuntime {
+struct RuntimeLabels {
     runtime: String,
 }
 
@@ -49,10 +49,10 @@ pub struct Metrics {
     refusals: Family<Refusal, Counter>,
     executions: Family<Execution, Counter>,
     duration: Histogram,
-    warm: Family<OfRuntime, Gauge>,
-    wanted: Family<OfRuntime, Gauge>,
-    running: Family<OfRuntime, Gauge>,
-    queued: Family<OfRuntime, Gauge>,
+    warm: Family<RuntimeLabels, Gauge>,
+    wanted: Family<RuntimeLabels, Gauge>,
+    running: Family<RuntimeLabels, Gauge>,
+    queued: Family<RuntimeLabels, Gauge>,
     /// Uses of skills, as gateways report them.
     pub skill_uses: SkillUses,
     /// Open catalog streams.
@@ -188,10 +188,10 @@ impl Metrics {
 
     /// Sets the counts of a runtime that this replica owns.
     pub fn pool(&self, runtime: &str, counts: &PoolCounts) {
-        let labels = OfRuntime {
+        let labels = RuntimeLabels {
             runtime: runtime.to_owned(),
         };
-        let set = |family: &Family<OfRuntime, Gauge>, value: usize| {
+        let set = |family: &Family<RuntimeLabels, Gauge>, value: usize| {
             family
                 .get_or_create(&labels)
                 .set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -220,7 +220,7 @@ impl Metrics {
 
     /// Forgets a runtime.
     pub fn forget(&self, runtime: &str) {
-        let labels = OfRuntime {
+        let labels = RuntimeLabels {
             runtime: runtime.to_owned(),
         };
         for family in [&self.warm, &self.wanted, &self.running, &self.queued] {

@@ -19,13 +19,13 @@ use crate::lease::Peers;
 
 /// Names of ready pods by EndpointSlice.
 #[derive(Debug, Default)]
-struct Slices {
+struct ReadyPeers {
     known: BTreeMap<String, BTreeSet<String>>,
     /// A list that is not complete yet.
     listed: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Slices {
+impl ReadyPeers {
     /// Takes an event; the ready pods, once they are known.
     fn take(&mut self, event: Event<EndpointSlice>) -> Option<BTreeSet<String>> {
         match event {
@@ -65,7 +65,7 @@ pub(super) async fn follow(client: Client, namespace: String, peers: watch::Send
         .labels(&format!("{LABEL_SERVICE_NAME}={SERVICE_HUB}"))
         .timeout(WATCH_TIMEOUT_SECONDS);
     let mut events = watcher(api, config).default_backoff().boxed();
-    let mut slices = Slices::default();
+    let mut slices = ReadyPeers::default();
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn pods_that_get_traffic_are_replicas() {
-        let mut slices = Slices::default();
+        let mut slices = ReadyPeers::default();
         let first = slice("s-1", &json!([endpoint("a", Some(true)), endpoint("b", Some(false))]));
         let second = slice("s-2", &json!([endpoint("c", None), {"addresses": ["10.0.0.8"]}]));
         // Of two address families a pod has two endpoints.

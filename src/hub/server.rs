@@ -158,7 +158,7 @@ impl Hub {
 /// Starts the watches, and to read what their first lists name.
 fn follow(
     client: &Client,
-    watching: &watch::Watching,
+    watching: &watch::WatchSettings,
     shared: &Arc<Shared>,
     artifacts: &Artifacts,
 ) -> (tokio::task::JoinSet<()>, Start) {

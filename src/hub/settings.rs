@@ -6,7 +6,7 @@ use knack_execution::Language;
 use knack_hub_api::RuntimeName;
 use knack_telemetry::Tracer;
 
-use super::watch::Watching;
+use super::watch::WatchSettings;
 
 /// Settings of one hub process.
 #[derive(Debug, Clone)]
@@ -41,8 +41,8 @@ pub struct HubSettings {
 
 impl HubSettings {
     /// The objects that the hub watches.
-    pub fn watching(&self) -> Watching {
-        Watching {
+    pub fn watching(&self) -> WatchSettings {
+        WatchSettings {
             namespace: self.namespace.clone(),
             watch_namespaces: self.watch_namespaces.clone(),
             runtime_namespaces: self.runtime_namespaces.clone(),

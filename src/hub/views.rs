@@ -53,7 +53,7 @@ pub struct Views {
 }
 
 /// The inputs of a view, copied from the world, which may change meanwhile.
-struct Material {
+struct ViewInputs {
     version: u64,
     runtime: Arc<SkillRuntime>,
     namespaces: Arc<NamespaceLabels>,
@@ -91,7 +91,7 @@ impl Views {
             return Some(Arc::clone(view));
         }
         let known = slot.as_ref().map(|(at, _)| *at);
-        let Some(material) = self.shared.read(|world| Material::of(world, runtime, known)) else {
+        let Some(material) = self.shared.read(|world| ViewInputs::of(world, runtime, known)) else {
             lock(&self.slots).remove(&key);
             return None;
         };
@@ -201,7 +201,7 @@ impl Views {
     }
 }
 
-impl Material {
+impl ViewInputs {
     /// For a view in which the changes up to `known` are; `None` for a runtime that is gone.
     fn of(world: &World, runtime: &RuntimeName, known: Option<u64>) -> Option<Self> {
         let changes = known.and_then(|known| world.log.since(known));

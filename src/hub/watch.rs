@@ -72,7 +72,7 @@ impl Shared {
 
 /// The watched objects.
 #[derive(Debug, Clone, Default)]
-pub struct Watching {
+pub struct WatchSettings {
     /// Namespace of the release.
     pub namespace: String,
     /// Namespaces whose Skills and SkillRuntimes are watched; empty: all.
@@ -84,11 +84,11 @@ pub struct Watching {
 }
 
 /// How many watches there are per kind.
-pub fn lists(settings: &Watching) -> usize {
+pub fn lists(settings: &WatchSettings) -> usize {
     scopes(settings).len()
 }
 
-fn scopes(settings: &Watching) -> Vec<Option<String>> {
+fn scopes(settings: &WatchSettings) -> Vec<Option<String>> {
     match namespaces(settings) {
         None => vec![None],
         Some(namespaces) => namespaces.into_iter().map(Some).collect(),
@@ -96,7 +96,7 @@ fn scopes(settings: &Watching) -> Vec<Option<String>> {
 }
 
 /// The namespaces that are watched; `None`: all.
-pub fn namespaces(settings: &Watching) -> Option<Vec<String>> {
+pub fn namespaces(settings: &WatchSettings) -> Option<Vec<String>> {
     let watched = &settings.watch_namespaces;
     (!watched.is_empty()).then(|| watched.union(&settings.runtime_namespaces).cloned().collect())
 }
@@ -104,7 +104,7 @@ pub fn namespaces(settings: &Watching) -> Option<Vec<String>> {
 /// Starts all watches. `on_skill` is called for every Skill that is new or changed, once it is in the world.
 pub fn spawn(
     client: &Client,
-    settings: &Watching,
+    settings: &WatchSettings,
     shared: &Arc<Shared>,
     on_skill: impl Fn(&Skill) + Clone + Send + Sync + 'static,
 ) -> JoinSet<()> {

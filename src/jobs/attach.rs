@@ -20,7 +20,7 @@ const STDOUT_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 32 << 10;
 
 /// The one attacher of a pod. Dropping it ends the stream, never the run.
-pub(super) struct Attached {
+pub(super) struct Attachment {
     stdin: Box<dyn AsyncWrite + Send + Unpin>,
     stdout: Box<dyn AsyncRead + Send + Unpin>,
     /// Aborts the stream when dropped.
@@ -32,16 +32,16 @@ pub(super) struct Attached {
     is_bound: bool,
 }
 
-impl std::fmt::Debug for Attached {
+impl std::fmt::Debug for Attachment {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("Attached")
+            .debug_struct("Attachment")
             .field("is_bound", &self.is_bound)
             .finish_non_exhaustive()
     }
 }
 
-impl Attached {
+impl Attachment {
     /// Attaches. Errors: the container does not run, or the API server refuses.
     pub(super) async fn open(api: &Api<Pod>, pod: &str, key: Key) -> kube::Result<Self> {
         let parameters = AttachParams::default()
@@ -114,7 +114,7 @@ impl Attached {
     }
 }
 
-impl Transport for Attached {
+impl Transport for Attachment {
     fn encode(&mut self, frame: &ToRunner) -> Vec<u8> {
         self.link.encode(frame)
     }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::facts::PodFacts;
 use super::failure::failure;
-use super::journal::{self, Until};
+use super::journal::{self, ReadExtent};
 use super::launch::Launcher;
 use super::pods::{PodRef, PodState};
 
@@ -67,33 +67,33 @@ pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef, keeps_job: 
 async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationToken) -> Option<bool> {
     let mut state = pod.state.clone();
     let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
-    let mut last = LastLook::Nothing;
+    let mut last = FinalRead::Nothing;
     loop {
         // A run that ended before it is read has written everything.
         let was_over = is_over(&state.borrow_and_update());
         let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
         let pods = &launcher.cluster.pods;
         let journal = launcher.journal(&pod.uid);
-        match journal::read_opened(pods, &pod.pod, journal, Until::Started, &opened, &mut ignore).await {
+        match journal::read_opened(pods, &pod.pod, journal, ReadExtent::Started, &opened, &mut ignore).await {
             Ok(journal) if journal.may_have_started() => return Some(true),
             Ok(_) if was_over => return Some(false),
-            Ok(_) => last = LastLook::Read,
+            Ok(_) => last = FinalRead::Read,
             // Gone; or its kubelet has just started, or its Node was deleted, and the pod is there: what it wrote since the last
             // look is unknown then.
             Err(error) if journal::is_not_found(&error) => {
                 let gone = state.wait_for(|state| state.is_gone);
                 if tokio::time::timeout(GONE_PATIENCE, gone).await.is_err() {
-                    last = LastLook::Nothing;
+                    last = FinalRead::Nothing;
                 }
             }
             // A container that has not been made has written nothing.
             Err(error) if journal::is_before_container(&error) => {
-                last = LastLook::NoContainer;
+                last = FinalRead::NoContainer;
                 watching.cancel();
             }
             // The kubelet answers that the container no longer exists: what was read to its end stays read.
             Err(kube::Error::Api(status)) if status.code < 500 => watching.cancel(),
-            Err(_) => last = LastLook::Nothing,
+            Err(_) => last = FinalRead::Nothing,
         }
         let ends = |state: &PodState| state.is_gone || (!was_over && is_over(state));
         let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(ends)).await;
@@ -105,7 +105,7 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
 
 /// The result of the last read of the journal of a pod that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LastLook {
+enum FinalRead {
     /// Nothing that can be relied on.
     Nothing,
     /// There was no container yet.
@@ -114,7 +114,7 @@ enum LastLook {
     Read,
 }
 
-impl LastLook {
+impl FinalRead {
     /// Whether a run has started in a pod that is gone; `None`: unknown. The kubelet reports how the container ended
     /// before it removes a pod, so the last facts of one whose container was never created say that it has not started.
     fn at_the_end(self, state: &PodState) -> Option<bool> {
@@ -138,13 +138,13 @@ mod tests {
             is_gone: true,
         };
         for (last, state, expected) in [
-            (LastLook::Read, begun(true), Some(false)),
-            (LastLook::Read, begun(false), Some(false)),
-            (LastLook::NoContainer, begun(false), Some(false)),
-            (LastLook::NoContainer, begun(true), None),
-            (LastLook::NoContainer, PodState::default(), None),
-            (LastLook::Nothing, begun(false), None),
-            (LastLook::Nothing, begun(true), None),
+            (FinalRead::Read, begun(true), Some(false)),
+            (FinalRead::Read, begun(false), Some(false)),
+            (FinalRead::NoContainer, begun(false), Some(false)),
+            (FinalRead::NoContainer, begun(true), None),
+            (FinalRead::NoContainer, PodState::default(), None),
+            (FinalRead::Nothing, begun(false), None),
+            (FinalRead::Nothing, begun(true), None),
         ] {
             assert_eq!(last.at_the_end(&state), expected, "{last:?} {state:?}");
         }

@@ -6,7 +6,7 @@ use knack_execution::conversation::NO_LANDLOCK;
 use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
 use knack_runner::protocol::{FromRunner, Incoming, PROTOCOL, PROTOCOL_MIN, Ready, common_protocol};
 
-use super::attach::Attached;
+use super::attach::Attachment;
 use super::failure::failure;
 
 /// How long a runner may take to answer `claim`: it answers in a millisecond, on a node without CPU to give in seconds.
@@ -31,7 +31,7 @@ pub(super) fn stream_ended(error: &ExecutionError) -> ExecutionError {
 }
 
 /// Sends `claim`, and again while there is no answer. `false`: the stream ended before anything came.
-pub(super) async fn claim(attached: &mut Attached) -> Result<bool, ExecutionError> {
+pub(super) async fn claim(attached: &mut Attachment) -> Result<bool, ExecutionError> {
     let mut pauses = CLAIM_AGAIN.iter();
     let conversation = async {
         loop {
@@ -62,7 +62,7 @@ pub(super) async fn claim(attached: &mut Attached) -> Result<bool, ExecutionErro
 }
 
 /// Waits for the answer to a claim. `false`: the stream ended. Cancel-safe.
-async fn claimed(attached: &mut Attached) -> Result<bool, ExecutionError> {
+async fn claimed(attached: &mut Attachment) -> Result<bool, ExecutionError> {
     loop {
         match attached.receive().await {
             Ok(Incoming::Frame(FromRunner::Claimed(_))) => return Ok(true),
@@ -133,7 +133,7 @@ mod tests {
         let key = Key::new([7; 32]);
         let (stdin, of_runner) = tokio::io::duplex(4096);
         let (mut to_owner, stdout) = tokio::io::duplex(4096);
-        let mut attached = Attached::over(stdin, stdout, (), key.clone());
+        let mut attached = Attachment::over(stdin, stdout, (), key.clone());
         let mut claims = 0;
         let runner = async {
             let mut link = RunnerLink::new(&key);

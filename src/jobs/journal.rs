@@ -102,7 +102,7 @@ impl Journal {
 
 /// The extent of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum ReadExtent {
     /// The present log.
     Now,
     /// Up to the result, or the end of the container.
@@ -118,7 +118,7 @@ pub(super) async fn read(
     api: &Api<Pod>,
     pod: &str,
     journal: Journal,
-    until: Until,
+    until: ReadExtent,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> kube::Result<Journal> {
     read_opened(api, pod, journal, until, &|| {}, observe).await
@@ -129,13 +129,13 @@ pub(super) async fn read_opened(
     api: &Api<Pod>,
     pod: &str,
     mut journal: Journal,
-    until: Until,
+    until: ReadExtent,
     opened: &(dyn Fn() + Sync),
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> kube::Result<Journal> {
     let parameters = LogParams {
         container: Some(CONTAINER.to_owned()),
-        follow: until != Until::Now,
+        follow: until != ReadExtent::Now,
         ..LogParams::default()
     };
     let reading = async {
@@ -159,16 +159,16 @@ pub(super) async fn read_opened(
                 }
             }
             let is_enough = match until {
-                Until::Now => false,
-                Until::Result => journal.result.is_some() || journal.over.is_some(),
-                Until::Started => journal.may_have_started(),
+                ReadExtent::Now => false,
+                ReadExtent::Result => journal.result.is_some() || journal.over.is_some(),
+                ReadExtent::Started => journal.may_have_started(),
             };
             if is_enough {
                 return Ok(());
             }
         }
     };
-    if until == Until::Now {
+    if until == ReadExtent::Now {
         match tokio::time::timeout(READ_TIMEOUT, reading).await {
             Ok(outcome) => outcome?,
             Err(_) => return Err(kube::Error::Service("the log was not read in time".into())),

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::attach::Attached;
+use super::attach::Attachment;
 use super::cluster::{Cluster, api_failure};
 use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{PodFailure, failure, pod_failure, vanished};
@@ -23,7 +23,7 @@ use super::keys::Keys;
 use super::pace::Pace;
 use super::plan::{PodPlan, Requester};
 use super::pods::{PodIndex, PodRef, PodState};
-use super::sandboxes_ready::Starts;
+use super::sandboxes_ready::StartReports;
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::start::start_frame;
 use super::start_failures::StartFailures;
@@ -45,7 +45,7 @@ const NAME_PART_BYTES: usize = 40;
 #[derive(Debug)]
 pub(super) struct Sandbox {
     /// The stream to its runner.
-    pub(super) attached: Attached,
+    pub(super) attached: Attachment,
     /// Its Job.
     pub(super) job: String,
     /// Its name.
@@ -90,7 +90,7 @@ pub(super) struct Launcher {
     pub(super) keys: Keys,
     pub(super) replica: String,
     pub(super) start_timeout: Duration,
-    pub(super) starts: Starts,
+    pub(super) starts: StartReports,
     /// The memory budget of the output and files of runs, from their first byte until their last reader is done.
     pub(super) results: Option<MemoryBudget>,
     /// The state of the nodes.
@@ -115,7 +115,7 @@ impl Launcher {
             replica,
             start_timeout,
             results,
-            starts: Starts::default(),
+            starts: StartReports::default(),
             gate: Arc::default(),
             lingering: Arc::new(Semaphore::new(MAX_LINGERING)),
         }
@@ -212,7 +212,7 @@ impl Launcher {
         state: &mut watch::Receiver<PodState>,
         failures: &mut StartFailures,
         progress: &(dyn Fn(&str) + Send + Sync),
-    ) -> Result<(PodFacts, Attached), ExecutionError> {
+    ) -> Result<(PodFacts, Attachment), ExecutionError> {
         let mut pace: Option<Pace> = None;
         let mut refused_since: Option<Instant> = None;
         loop {
@@ -239,7 +239,7 @@ impl Launcher {
                 let _ = tokio::time::timeout_at(pace.due(is_running), state.changed()).await;
                 continue;
             }
-            let opening = Attached::open(&self.cluster.attach, &facts.name, self.keys.runner(&facts.uid));
+            let opening = Attachment::open(&self.cluster.attach, &facts.name, self.keys.runner(&facts.uid));
             match tokio::time::timeout(ATTACH_TIMEOUT, opening).await {
                 Ok(Ok(mut attached)) => {
                     refused_since = None;

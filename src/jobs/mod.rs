@@ -11,6 +11,7 @@
 //!
 //! This module does not decide which caller may run what, and does not read Skills: a request carries its files.
 
+mod active_runs;
 mod attach;
 mod burn;
 mod cluster;
@@ -31,7 +32,6 @@ mod journal;
 mod keys;
 mod kinds;
 mod launch;
-mod leave_later;
 mod names;
 mod nodes;
 mod out_of_memory;
@@ -41,7 +41,6 @@ mod past;
 mod plan;
 mod pods;
 mod pool;
-mod quiet;
 mod record;
 mod recovery;
 mod request;
@@ -55,6 +54,7 @@ mod start_failures;
 mod state;
 mod term;
 mod view;
+mod waiter_grace;
 
 pub use event::{Event, OutputStream};
 pub use executor::JobExecutor;

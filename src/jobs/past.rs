@@ -18,7 +18,7 @@ const ROUNDING: Duration = Duration::from_secs(1);
 
 /// Executions that must not run again.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Past {
+pub(super) struct PastExecutions {
     /// Executions that Jobs name. What their journals say of them goes first.
     pub(super) ids: Vec<ExecutionId>,
     /// Executions whose ids carry a time before this may have run.
@@ -27,7 +27,7 @@ pub(super) struct Past {
     pub(super) jobs: BTreeSet<String>,
 }
 
-impl Past {
+impl PastExecutions {
     /// From the Jobs of a runtime and how many pods each of them has that can be read. `kept`: how many finished Jobs the owners
     /// keep. `now` is since the Unix epoch.
     pub(super) fn of(jobs: &[Job], pods: &BTreeMap<String, usize>, kept: usize, now: Duration) -> Self {
@@ -122,16 +122,16 @@ mod tests {
             .unwrap()
     }
 
-    fn of(jobs: &[Job], with_pod: &[&str], kept: usize) -> Past {
+    fn of(jobs: &[Job], with_pod: &[&str], kept: usize) -> PastExecutions {
         of_at(jobs, with_pod, kept, Duration::from_hours(1))
     }
 
-    fn of_at(jobs: &[Job], with_pod: &[&str], kept: usize, now: Duration) -> Past {
+    fn of_at(jobs: &[Job], with_pod: &[&str], kept: usize, now: Duration) -> PastExecutions {
         let mut pods = BTreeMap::new();
         for job in with_pod {
             *pods.entry((*job).to_owned()).or_default() += 1;
         }
-        Past::of(jobs, &pods, kept, now)
+        PastExecutions::of(jobs, &pods, kept, now)
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
             job("probe", 9, json!({LABEL_PROBE: "enabled"})),
             serde_json::from_value(json!({"metadata": {"name": "runs"}})).unwrap(),
         ];
-        let told = Past {
+        let told = PastExecutions {
             ids: vec![ID.parse().unwrap()],
             floor: Duration::ZERO,
             jobs: BTreeSet::from(["told".to_owned()]),
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(of(&jobs, &["told", "untold"], 500), told);
         assert_eq!(
             of(&jobs, &[], 500),
-            Past {
+            PastExecutions {
                 floor: Duration::from_secs(8 + 60),
                 jobs: BTreeSet::from(["told".to_owned(), "untold".to_owned()]),
                 ..told
@@ -189,7 +189,7 @@ mod tests {
         // A pod that was counted, and a Job that is not finished yet.
         let mut unfinished = ran(json!({"mayHaveRun": false}));
         unfinished.status.as_mut().unwrap().conditions = None;
-        assert_eq!(of(&[unfinished], &[], 500), Past::default());
+        assert_eq!(of(&[unfinished], &[], 500), PastExecutions::default());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::active_runs::{ActiveRun, ActiveRuns};
 use super::facts::PodFacts;
 use super::failure::pod_failure;
 use super::kinds::{MAX_SETS, PodKind, USED_LATELY, shares};
@@ -22,7 +23,6 @@ use super::launch::{Launcher, Sandbox};
 use super::nodes::Clearance;
 use super::plan::{PodPlan, Requester};
 use super::pods::PodState;
-use super::quiet::{Active, Quiet};
 use super::spec::pool_key;
 use super::view::RuntimeView;
 
@@ -45,7 +45,7 @@ pub(super) struct Pool {
     launcher: Launcher,
     view: Arc<ArcSwap<RuntimeView>>,
     slots: Mutex<Slots>,
-    quiet: Arc<Quiet>,
+    quiet: Arc<ActiveRuns>,
 }
 
 type Slots = BTreeMap<PodKind, Slot>;
@@ -85,7 +85,7 @@ impl Pool {
             launcher,
             view,
             slots: Mutex::new(slots),
-            quiet: Quiet::new(),
+            quiet: ActiveRuns::new(),
         });
         let refillers = (0..REFILLERS)
             .map(|_| AbortOnDropHandle::new(tokio::spawn(refill(Arc::clone(&pool)))))
@@ -94,7 +94,7 @@ impl Pool {
     }
 
     /// Marks a run as active.
-    pub(super) fn active(&self) -> Active {
+    pub(super) fn active(&self) -> ActiveRun {
         self.quiet.begin()
     }
 
@@ -372,7 +372,7 @@ async fn refill(pool: Arc<Pool>) {
             let _ = tokio::time::timeout(CHECK, changes.changed()).await;
             continue;
         };
-        let reserved = Reserved {
+        let reserved = StartReservation {
             pool: &pool,
             kind: kind.clone(),
         };
@@ -412,12 +412,12 @@ fn lacks_interpreter(error: &ExecutionError) -> bool {
 }
 
 /// The right to start one pod of a slot.
-struct Reserved<'a> {
+struct StartReservation<'a> {
     pool: &'a Pool,
     kind: PodKind,
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for StartReservation<'_> {
     fn drop(&mut self) {
         let mut slots = self.pool.lock();
         if let Some(slot) = slots.get_mut(&self.kind) {

@@ -27,16 +27,16 @@ use super::burn::end_unstarted;
 use super::cluster::call;
 use super::facts::PodFacts;
 use super::foundation::Foundation;
-use super::journal::{self, Journal, Until};
+use super::journal::{self, Journal, ReadExtent};
 use super::keys::Context;
 use super::launch::Launcher;
-use super::leave_later::leave_later;
-use super::past::{self, Past};
+use super::past::{self, PastExecutions};
 use super::record::{self, Unwritten};
 use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
 use super::view::RuntimeView;
+use super::waiter_grace::leave_later;
 
 /// Journals read at once: each is a connection to a kubelet, and may hold the largest result.
 const READERS: usize = 16;
@@ -190,7 +190,15 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
     }
     for _ in 0..READ_TRIES {
         let journal = launcher.journal(&facts.uid);
-        match journal::read(&launcher.cluster.pods, &facts.name, journal, Until::Now, &mut |_| {}).await {
+        match journal::read(
+            &launcher.cluster.pods,
+            &facts.name,
+            journal,
+            ReadExtent::Now,
+            &mut |_| {},
+        )
+        .await
+        {
             Ok(journal) => return judge(launcher, facts, journal),
             // A pod that is there is without its log for a moment if its kubelet starts, and until it goes, too, if its Node
             // was deleted: it may have run, and may run yet.
@@ -248,21 +256,26 @@ fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalConte
 
 /// What the Jobs of earlier owners record. `pods` were seen before: a Job that was listed may have been deleted since, with its
 /// pod.
-async fn past_of_jobs(launcher: &Launcher, view: &RuntimeView, pods: &BTreeMap<String, usize>, kept: usize) -> Past {
+async fn past_of_jobs(
+    launcher: &Launcher,
+    view: &RuntimeView,
+    pods: &BTreeMap<String, usize>,
+    kept: usize,
+) -> PastExecutions {
     match list_jobs(launcher, view).await {
-        Ok(jobs) => Past::of(&jobs, pods, kept, now()),
+        Ok(jobs) => PastExecutions::of(&jobs, pods, kept, now()),
         Err(error) => {
             tracing::error!(%error, "the Jobs of the last owner cannot be listed; rejecting unknown execution ids");
-            Past {
+            PastExecutions {
                 floor: now(),
-                ..Past::default()
+                ..PastExecutions::default()
             }
         }
     }
 }
 
 /// Refuses executions that only the Jobs of earlier owners record. A journal that tells how one of them ended goes first.
-fn refuse_past(records: &Records, past: &Past) {
+fn refuse_past(records: &Records, past: &PastExecutions) {
     if !past.floor.is_zero() {
         tracing::info!("pods of the last owner are gone; rejecting unknown execution ids from before they ended");
     }

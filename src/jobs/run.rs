@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::burn::end_unstarted;
 use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{failure, pod_failure, vanished};
-use super::journal::{self, Journal, Until};
+use super::journal::{self, Journal, ReadExtent};
 use super::keys::Context;
 use super::kinds::may_run;
 use super::launch::{Launcher, Sandbox};
@@ -320,12 +320,12 @@ pub(super) async fn determine_end(
     loop {
         let is_over = has_ended(&pod.state.borrow());
         let until = match (is_over, has_started) {
-            (true, _) => Until::Now,
-            (false, true) => Until::Result,
-            (false, false) => Until::Started,
+            (true, _) => ReadExtent::Now,
+            (false, true) => ReadExtent::Result,
+            (false, false) => ReadExtent::Started,
         };
         events.restart();
-        let bound = if until == Until::Started {
+        let bound = if until == ReadExtent::Started {
             Instant::now() + STARTED_PATIENCE
         } else {
             give_up
@@ -345,7 +345,7 @@ pub(super) async fn determine_end(
                     return over(launcher, pod, true).await;
                 }
             }
-            Err(_) if until == Until::Started => {
+            Err(_) if until == ReadExtent::Started => {
                 unstarted_since.get_or_insert_with(Instant::now);
             }
             Err(_) => {}
@@ -411,7 +411,7 @@ fn journal_unreadable() -> ExecutionError {
 async fn read_journal(
     launcher: &Launcher,
     pod: &PodRef,
-    until: Until,
+    until: ReadExtent,
     events: &mut EventWriter,
 ) -> kube::Result<Journal> {
     let journal = launcher.journal(&pod.uid);

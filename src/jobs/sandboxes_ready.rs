@@ -26,7 +26,7 @@ const UNPULLED_STEP: SignedDuration = SignedDuration::from_mins(10);
 
 /// How the last start went.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum LastStart {
     /// None was tried yet.
     #[default]
     Unknown,
@@ -38,21 +38,21 @@ pub(super) enum Start {
 
 /// The result of launches.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Starts(Arc<watch::Sender<StartState>>);
+pub(super) struct StartReports(Arc<watch::Sender<StartState>>);
 
 /// What is known of starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct StartState {
-    start: Start,
+    start: LastStart,
     /// Of environments of packages the last one that could not be pulled, until it could: builders make it again.
     unpulled: Option<UnpulledEnvironment>,
 }
 
-impl Starts {
+impl StartReports {
     /// A sandbox of an image is ready.
     pub(super) fn succeeded(&self, image: &str) {
         self.change(|known| {
-            known.start = Start::Succeeded;
+            known.start = LastStart::Succeeded;
             known.unpulled.take_if(|unpulled| unpulled.image == image);
         });
     }
@@ -60,7 +60,7 @@ impl Starts {
     /// A sandbox did not start, or waits with a failure that lasts. Only failures that the cluster reports count.
     pub(super) fn failed(&self, error: &ExecutionError) {
         if let ExecutionError::Cluster(failure) = error {
-            self.change(|known| known.start = Start::Failing(failure.clone()));
+            self.change(|known| known.start = LastStart::Failing(failure.clone()));
         }
     }
 
@@ -90,7 +90,7 @@ impl Starts {
     }
 }
 
-impl Start {
+impl LastStart {
     /// Status, reason and message; `None`: nothing is known.
     fn condition(&self) -> Option<(&'static str, &str, &str)> {
         match self {
@@ -109,7 +109,7 @@ fn word(reason: &str) -> &str {
 }
 
 /// Writes the condition whenever it changes, until the task ends.
-pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, starts: Starts) {
+pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, starts: StartReports) {
     let mut changes = starts.0.subscribe();
     changes.mark_changed();
     loop {
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_condition_has_the_word_and_the_message_of_kubernetes() {
-        let starts = Starts::default();
+        let starts = StartReports::default();
         assert_eq!(starts.0.borrow().start.condition(), None);
         starts.failed(&ExecutionError::Cancelled);
         assert_eq!(starts.0.borrow().start.condition(), None, "nobody's fault");
@@ -196,7 +196,7 @@ mod tests {
     fn an_environment_that_cannot_be_pulled_is_named_until_it_can() {
         let now = Timestamp::UNIX_EPOCH;
         let pull = |kind| failure(kind, "ErrImagePull", "not found", false);
-        let starts = Starts::default();
+        let starts = StartReports::default();
         let said = || {
             let unpulled = starts.0.borrow().unpulled.clone();
             unpulled.map(|unpulled| (unpulled.image, unpulled.failed_at.0.as_second()))

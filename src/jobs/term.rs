@@ -22,7 +22,6 @@ use super::history;
 use super::isolation;
 use super::kinds::PodKind;
 use super::launch::{Launcher, Sandbox};
-use super::leave_later::LeaveLater;
 use super::plan::{PodPlan, Requester};
 use super::pool::Pool;
 use super::record::{self, Unwritten};
@@ -32,6 +31,7 @@ use super::sandboxes_ready;
 use super::settings::JobSettings;
 use super::spool::Spool;
 use super::view::RuntimeView;
+use super::waiter_grace::WaiterGrace;
 use crate::lease::LeaseClaim;
 
 /// Pods tried for one execution: one that dies before its run started is bad luck, three are a state of the cluster.
@@ -189,7 +189,7 @@ impl Term {
     ) -> Outcome {
         let _attended = Running::one(&self.attended);
         // A caller that disconnects without cancelling leaves the run going for a while.
-        let mut patient = LeaveLater {
+        let mut patient = WaiterGrace {
             waiter: Some(waiter),
             grace: self.orphan_grace,
         };

@@ -9,7 +9,7 @@ use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, Record, Store, Stor
 
 use super::cluster::Cluster;
 use crate::access_review::Deed;
-use crate::hub::auth::{Caller, Rights};
+use crate::hub::auth::{AccessReviewer, Caller};
 
 /// What a file set costs besides its bytes while it is packed: a zip of it, of about its size at most.
 const COPIES: usize = 2;
@@ -18,7 +18,7 @@ const COPIES: usize = 2;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) cluster: Cluster,
-    pub(super) rights: Rights,
+    pub(super) rights: AccessReviewer,
     /// Where downloads take their memory.
     pub(super) downloads: MemoryBudget,
 }

@@ -39,7 +39,7 @@ use super::refusal::status_of;
 use super::request::{CHANGES, READS, answer};
 use super::state::{RegistrySettings, RegistryState};
 use super::sweep::{self, sweep};
-use crate::hub::auth::{Authenticator, Caller, Rights};
+use crate::hub::auth::{AccessReviewer, Authenticator, Caller};
 use crate::hub::body::Bodies;
 use crate::hub::tls::Certificate;
 use crate::hub::watch;
@@ -75,7 +75,7 @@ impl Registry {
         let scopes = settings.scopes();
         let shared = Arc::new(Shared {
             cluster: Cluster::new(client.clone()),
-            rights: Rights::new(client.clone()),
+            rights: AccessReviewer::new(client.clone()),
             downloads: memory.part(memory.total_bytes() / DOWNLOADS_DIVISOR),
         });
         let catalogs = settings.catalogs.clone();

@@ -21,7 +21,7 @@ use super::cluster::{Cluster, SKILLS_MAX};
 use super::objects::tests::{object, uploaded};
 use super::objects::{UploadedSkill, version_of};
 use super::sweep::sweep;
-use crate::hub::auth::{Caller, Rights};
+use crate::hub::auth::{AccessReviewer, Caller};
 
 /// Who asks, from where.
 const OF: (&str, &str) = ("team", "system:serviceaccount:team:app");
@@ -341,7 +341,7 @@ async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads(
     };
     let records = cluster.list("team", &all).unwrap().items;
     let shared = Shared {
-        rights: Rights::new(cluster.client.clone()),
+        rights: AccessReviewer::new(cluster.client.clone()),
         cluster,
         // One of them, as a zip is made of it.
         downloads: MemoryBudget::new(200 << 10),

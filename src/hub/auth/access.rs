@@ -7,15 +7,15 @@ use knack_hub_api::{Problem, ProblemCode, RuntimeName};
 use knack_vocabulary::{VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
 use kube::Client;
 
+use super::access_review::AccessReviewer;
 use super::caller::Caller;
-use super::rights::Rights;
 use crate::access_review::Deed;
 use crate::hub::start::starting;
 use crate::hub::watch::Shared;
 
 /// A caller who may use a runtime.
 #[derive(Debug, Clone)]
-pub struct Granted {
+pub struct GrantedCaller {
     /// The runtime as it is now.
     pub runtime: Arc<SkillRuntime>,
     /// Its name.
@@ -26,7 +26,7 @@ pub struct Granted {
 
 /// Decides.
 pub struct Access {
-    rights: Rights,
+    rights: AccessReviewer,
     shared: Arc<Shared>,
     default_runtime: Option<RuntimeName>,
     /// Watches per kind, whose first lists must be complete before anything is decided.
@@ -43,7 +43,7 @@ impl Access {
     /// Rights from the world and from the API server; `lists` = watches per kind.
     pub fn new(client: Client, shared: Arc<Shared>, default_runtime: Option<RuntimeName>, lists: usize) -> Self {
         Self {
-            rights: Rights::new(client),
+            rights: AccessReviewer::new(client),
             shared,
             default_runtime,
             lists,
@@ -55,7 +55,7 @@ impl Access {
     /// Errors: [`ProblemCode::Forbidden`], with the same text for a runtime that does not exist, so that answers do not
     /// reveal names; [`ProblemCode::Unavailable`] if the API server does not answer, or this replica has not read its
     /// first lists.
-    pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<Granted, Problem> {
+    pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<GrantedCaller, Problem> {
         let (runtime, listed, is_complete) = self.shared.read(|world| {
             let runtime = world.runtime(name).cloned();
             let labels = world.namespaces.get(&caller.namespace);
@@ -74,7 +74,7 @@ impl Access {
         if !listed && !self.may(caller, name, VERB_USE).await? {
             return Err(forbidden(caller, name));
         }
-        let granted = |sees| Granted {
+        let granted = |sees| GrantedCaller {
             runtime,
             name: name.clone(),
             sees,

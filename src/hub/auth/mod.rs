@@ -1,11 +1,11 @@
 //! Authentication and authorization: TokenReview, then `allowedCallers` or SubjectAccessReview, both cached briefly.
 
 mod access;
+mod access_review;
 mod caller;
-mod rights;
 mod token;
 
-pub use access::{Access, Granted};
+pub use access::{Access, GrantedCaller};
+pub use access_review::AccessReviewer;
 pub use caller::{Caller, CallerError};
-pub use rights::Rights;
 pub use token::Authenticator;

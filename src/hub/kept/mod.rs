@@ -7,7 +7,7 @@
 
 mod store;
 
-pub use store::{KeptStore, NoRoom, Shelf};
+pub use store::{KeptStore, NoRoom, ValueOwner};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -32,12 +32,12 @@ impl KeptSecrets {
     }
 
     /// The secret of one account at one runtime.
-    pub fn of(&self, shelf: &Shelf) -> KeptKey {
+    pub fn of(&self, owner: &ValueOwner) -> KeptKey {
         // HMAC pads a short key with zeros; doing so here leaves no length to get wrong.
         let mut key = [0; 64];
         key[..self.0.len()].copy_from_slice(&self.0);
         let mut mac = <Hmac<Sha256> as Mac>::new(&key.into());
-        for part in ["knack gateway 1", &shelf.account, &shelf.runtime.to_string()] {
+        for part in ["knack gateway 1", &owner.account, &owner.runtime.to_string()] {
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part.as_bytes());
         }
@@ -52,18 +52,18 @@ mod tests {
 
     #[test]
     fn each_account_has_a_secret_of_its_own_at_each_runtime() {
-        let shelf = |account: &str, runtime: &str| Shelf {
+        let owner = |account: &str, runtime: &str| ValueOwner {
             account: account.to_owned(),
             runtime: runtime.parse::<RuntimeName>().unwrap(),
         };
         let (one, other) = (KeptSecrets::new([1; 32]), KeptSecrets::new([2; 32]));
-        let of = |shelf| one.of(&shelf);
-        let mine = of(shelf("team/app/u", "run/default"));
-        assert_eq!(mine, of(shelf("team/app/u", "run/default")));
+        let of = |owner| one.of(&owner);
+        let mine = of(owner("team/app/u", "run/default"));
+        assert_eq!(mine, of(owner("team/app/u", "run/default")));
         for strange in [
-            of(shelf("team/app/v", "run/default")),
-            of(shelf("team/app/u", "run/other")),
-            other.of(&shelf("team/app/u", "run/default")),
+            of(owner("team/app/v", "run/default")),
+            of(owner("team/app/u", "run/other")),
+            other.of(&owner("team/app/u", "run/default")),
         ] {
             assert_ne!(mine, strange);
         }

@@ -24,7 +24,7 @@ const NEWS_WAITING: usize = 256;
 
 /// The owner of the values: one account at one runtime. No other account reads or writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Shelf {
+pub struct ValueOwner {
     /// `<namespace>/<name>/<uid>` of the gateway's ServiceAccount.
     pub account: String,
     /// The runtime.
@@ -41,26 +41,26 @@ pub struct NoRoom;
 pub struct KeptStore {
     memory: MemoryBudget,
     evicted: Counter,
-    inner: Mutex<Shelves>,
+    inner: Mutex<StoredValues>,
 }
 
 #[derive(Debug, Default)]
-struct Shelves {
-    shelves: HashMap<Shelf, Holdings>,
+struct StoredValues {
+    by_owner: HashMap<ValueOwner, GatewayValues>,
     next: u64,
 }
 
 /// The values of one gateway.
 #[derive(Debug)]
-struct Holdings {
+struct GatewayValues {
     bytes: usize,
-    clients: HashMap<KeptKey, OfClient>,
+    clients: HashMap<KeptKey, ClientValues>,
     /// The clients by the bytes that they hold, the largest last.
     by_bytes: BTreeSet<(usize, KeptKey)>,
     news: broadcast::Sender<Arc<KeptValue>>,
 }
 
-impl Default for Holdings {
+impl Default for GatewayValues {
     fn default() -> Self {
         Self {
             bytes: 0,
@@ -73,7 +73,7 @@ impl Default for Holdings {
 
 /// The values of one client of a gateway.
 #[derive(Debug, Default)]
-struct OfClient {
+struct ClientValues {
     bytes: usize,
     by_key: HashMap<KeptKey, u64>,
     /// Least recently used first.
@@ -101,15 +101,15 @@ impl KeptStore {
     /// Keeps a value; an older one under one of its keys is replaced. Room is taken from the largest holder: the
     /// gateway with the most bytes, of its clients the one with the most, and of that one's values the least recently
     /// used.
-    pub fn put(&self, shelf: &Shelf, value: KeptValue, sealed: Bytes) -> Result<(), NoRoom> {
+    pub fn put(&self, owner: &ValueOwner, value: KeptValue, sealed: Bytes) -> Result<(), NoRoom> {
         let cost = sealed.len() + ENTRY_BYTES;
         if cost > self.memory.total_bytes() {
             return Err(NoRoom);
         }
         let mut inner = self.lock();
-        if let Some(holdings) = inner.shelves.get_mut(shelf) {
+        if let Some(values) = inner.by_owner.get_mut(owner) {
             for key in &value.keys {
-                holdings.remove(&value.client, key);
+                values.remove(&value.client, key);
             }
         }
         let share = loop {
@@ -125,7 +125,7 @@ impl KeptStore {
         };
         inner.next += 1;
         let used = inner.next;
-        let holdings = inner.shelves.entry(shelf.clone()).or_default();
+        let values = inner.by_owner.entry(owner.clone()).or_default();
         let value = Arc::new(value);
         let entry = HeldValue {
             value: Arc::clone(&value),
@@ -133,22 +133,22 @@ impl KeptStore {
             share,
             used: Instant::now(),
         };
-        holdings.insert(used, entry);
+        values.insert(used, entry);
         // It is no error if there is no receiver.
-        let _ = holdings.news.send(value);
+        let _ = values.news.send(value);
         Ok(())
     }
 
     /// The value under a key of a client, if it is still there; counts as a use.
-    pub fn get(&self, shelf: &Shelf, client: &KeptKey, key: &KeptKey) -> Option<Bytes> {
+    pub fn get(&self, owner: &ValueOwner, client: &KeptKey, key: &KeptKey) -> Option<Bytes> {
         let mut inner = self.lock();
         inner.next += 1;
         let next = inner.next;
-        let holdings = inner.shelves.get_mut(shelf)?;
-        let of_client = holdings.clients.get_mut(client)?;
+        let values = inner.by_owner.get_mut(owner)?;
+        let of_client = values.clients.get_mut(client)?;
         let at = *of_client.by_key.get(key)?;
         if of_client.entries.get(&at)?.used.elapsed() > KEPT_IDLE {
-            holdings.remove(client, key);
+            values.remove(client, key);
             return None;
         }
         let mut entry = of_client.entries.remove(&at)?;
@@ -161,36 +161,36 @@ impl KeptStore {
         Some(sealed)
     }
 
-    /// The current values of a shelf, and a receiver of new ones.
-    pub fn follow(&self, shelf: &Shelf) -> (Vec<Arc<KeptValue>>, broadcast::Receiver<Arc<KeptValue>>) {
+    /// The current values of an owner, and a receiver of new ones.
+    pub fn follow(&self, owner: &ValueOwner) -> (Vec<Arc<KeptValue>>, broadcast::Receiver<Arc<KeptValue>>) {
         let mut inner = self.lock();
-        let holdings = inner.shelves.entry(shelf.clone()).or_default();
-        let values = holdings.clients.values().flat_map(|client| client.entries.values());
+        let of_gateway = inner.by_owner.entry(owner.clone()).or_default();
+        let values = of_gateway.clients.values().flat_map(|client| client.entries.values());
         let values = values.filter(|entry| entry.used.elapsed() <= KEPT_IDLE);
         let values = values.map(|entry| Arc::clone(&entry.value)).collect();
-        (values, holdings.news.subscribe())
+        (values, of_gateway.news.subscribe())
     }
 
-    /// Drops values that were not read in time, and shelves that are no longer used.
+    /// Drops values that were not read in time, and owners that have none left.
     pub fn prune(&self) {
         let mut inner = self.lock();
-        for holdings in inner.shelves.values_mut() {
-            let clients: Vec<KeptKey> = holdings.clients.keys().copied().collect();
+        for values in inner.by_owner.values_mut() {
+            let clients: Vec<KeptKey> = values.clients.keys().copied().collect();
             for client in clients {
-                while holdings.oldest(&client).is_some_and(|used| used.elapsed() > KEPT_IDLE) {
-                    holdings.remove_oldest(&client);
+                while values.oldest(&client).is_some_and(|used| used.elapsed() > KEPT_IDLE) {
+                    values.remove_oldest(&client);
                 }
             }
         }
         inner
-            .shelves
-            .retain(|_, holdings| !holdings.clients.is_empty() || holdings.news.receiver_count() > 0);
+            .by_owner
+            .retain(|_, values| !values.clients.is_empty() || values.news.receiver_count() > 0);
     }
 
     /// Values and their bytes, for metrics.
     pub fn usage(&self) -> (usize, usize) {
         let inner = self.lock();
-        let clients = inner.shelves.values().flat_map(|holdings| holdings.clients.values());
+        let clients = inner.by_owner.values().flat_map(|values| values.clients.values());
         (
             clients.map(|client| client.entries.len()).sum(),
             self.memory.held_bytes(),
@@ -198,25 +198,25 @@ impl KeptStore {
     }
 
     /// A poisoned lock holds a consistent-enough cache: the worst case is a miss.
-    fn lock(&self) -> MutexGuard<'_, Shelves> {
+    fn lock(&self) -> MutexGuard<'_, StoredValues> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shelves {
+impl StoredValues {
     /// Evicts one value of the largest holder; false: there is none.
     fn evict(&mut self) -> bool {
-        let largest = self.shelves.values_mut().max_by_key(|holdings| holdings.bytes);
-        let Some(holdings) = largest else { return false };
-        let Some((_, client)) = holdings.by_bytes.last().copied() else {
+        let largest = self.by_owner.values_mut().max_by_key(|values| values.bytes);
+        let Some(values) = largest else { return false };
+        let Some((_, client)) = values.by_bytes.last().copied() else {
             return false;
         };
-        holdings.remove_oldest(&client);
+        values.remove_oldest(&client);
         true
     }
 }
 
-impl Holdings {
+impl GatewayValues {
     fn insert(&mut self, used: u64, entry: HeldValue) {
         let client = entry.value.client;
         let of_client = self.clients.entry(client).or_default();

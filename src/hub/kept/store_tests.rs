@@ -2,8 +2,8 @@ use super::*;
 
 const MIB: usize = 1 << 20;
 
-fn shelf(account: &str, runtime: &str) -> Shelf {
-    Shelf {
+fn owner(account: &str, runtime: &str) -> ValueOwner {
+    ValueOwner {
         account: account.to_owned(),
         runtime: runtime.parse().unwrap(),
     }
@@ -38,15 +38,15 @@ fn bytes(length: usize) -> Bytes {
 #[tokio::test(start_paused = true)]
 async fn a_value_is_found_under_each_key_by_its_account_its_runtime_and_its_client_only() {
     let (_, store) = store();
-    let mine = shelf("team/app/u", "run/default");
+    let mine = owner("team/app/u", "run/default");
     store.put(&mine, value(1, &[10, 11]), bytes(3)).unwrap();
     for at in [10, 11] {
         assert_eq!(store.get(&mine, &key(1), &key(at)), Some(bytes(3)));
     }
     for (strange, client, at) in [
-        (shelf("team/app/v", "run/default"), 1, 10),
-        (shelf("team/other/u", "run/default"), 1, 10),
-        (shelf("team/app/u", "run/other"), 1, 10),
+        (owner("team/app/v", "run/default"), 1, 10),
+        (owner("team/other/u", "run/default"), 1, 10),
+        (owner("team/app/u", "run/other"), 1, 10),
         (mine.clone(), 2, 10),
         (mine.clone(), 1, 12),
     ] {
@@ -55,7 +55,7 @@ async fn a_value_is_found_under_each_key_by_its_account_its_runtime_and_its_clie
             None,
             "{strange:?} {client} {at}"
         );
-        let (told, _) = store.follow(&shelf("team/app/v", "run/default"));
+        let (told, _) = store.follow(&owner("team/app/v", "run/default"));
         assert_eq!(told, [], "nobody else is told of it");
     }
 }
@@ -63,7 +63,7 @@ async fn a_value_is_found_under_each_key_by_its_account_its_runtime_and_its_clie
 #[tokio::test(start_paused = true)]
 async fn a_replaced_value_leaves_nothing_behind() {
     let (whole, store) = store();
-    let mine = shelf("a", "run/default");
+    let mine = owner("a", "run/default");
     store.put(&mine, value(1, &[10, 11]), bytes(MIB)).unwrap();
     store.put(&mine, value(1, &[11]), bytes(1)).unwrap();
     assert_eq!(store.get(&mine, &key(1), &key(10)), None);
@@ -75,7 +75,7 @@ async fn a_replaced_value_leaves_nothing_behind() {
 #[tokio::test(start_paused = true)]
 async fn the_bound_holds_and_the_least_recently_used_goes_first() {
     let (whole, store) = store();
-    let mine = shelf("a", "run/default");
+    let mine = owner("a", "run/default");
     for n in 0..7 {
         store.put(&mine, value(1, &[n]), bytes(MIB)).unwrap();
     }
@@ -95,7 +95,7 @@ async fn the_bound_holds_and_the_least_recently_used_goes_first() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_floods_the_store_evicts_its_own_values() {
     let (_, store) = store();
-    let (quiet, loud) = (shelf("quiet", "run/default"), shelf("loud", "run/default"));
+    let (quiet, loud) = (owner("quiet", "run/default"), owner("loud", "run/default"));
     store.put(&quiet, value(1, &[1]), bytes(MIB)).unwrap();
     store.put(&loud, value(2, &[2]), bytes(MIB)).unwrap();
     for n in 100..200 {
@@ -113,7 +113,7 @@ async fn a_client_that_floods_the_store_evicts_its_own_values() {
 #[tokio::test(start_paused = true)]
 async fn runs_and_bodies_come_first() {
     let (whole, store) = store();
-    let mine = shelf("a", "run/default");
+    let mine = owner("a", "run/default");
     store.put(&mine, value(1, &[1]), bytes(MIB)).unwrap();
     let _others = whole.try_take(whole.free_bytes() - MIB / 2).unwrap();
     assert_eq!(store.put(&mine, value(1, &[2]), bytes(MIB)), Err(NoRoom));
@@ -126,7 +126,7 @@ async fn runs_and_bodies_come_first() {
 #[tokio::test(start_paused = true)]
 async fn idle_values_are_dropped_and_used_ones_stay() {
     let (whole, store) = store();
-    let mine = shelf("a", "run/default");
+    let mine = owner("a", "run/default");
     for n in 1..=3 {
         store.put(&mine, value(n, &[n]), bytes(1)).unwrap();
     }
@@ -140,18 +140,18 @@ async fn idle_values_are_dropped_and_used_ones_stay() {
     tokio::time::advance(KEPT_IDLE * 2).await;
     store.prune();
     assert_eq!((store.usage(), whole.held_bytes()), ((0, 0), 0));
-    assert!(store.lock().shelves.is_empty());
+    assert!(store.lock().by_owner.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_gets_existing_values_and_new_ones() {
     let (_, store) = store();
-    let mine = shelf("a", "run/default");
+    let mine = owner("a", "run/default");
     store.put(&mine, value(1, &[1]), bytes(1)).unwrap();
     let (there, mut told) = store.follow(&mine);
     assert_eq!(there, [Arc::new(value(1, &[1]))]);
     store.put(&mine, value(1, &[2]), bytes(1)).unwrap();
-    store.put(&shelf("b", "run/default"), value(1, &[3]), bytes(1)).unwrap();
+    store.put(&owner("b", "run/default"), value(1, &[3]), bytes(1)).unwrap();
     assert_eq!(*told.recv().await.unwrap(), value(1, &[2]));
     assert!(told.try_recv().is_err());
     for n in 0..=NEWS_WAITING {

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::right::Right;
-use super::{HubState, OfRuntime, Refused, Stop, granted};
+use super::stream_reader::StreamReader;
+use super::{HubState, Refused, RuntimeQuery, Stop, granted};
 use crate::hub::auth::Caller;
 use crate::hub::start::starting;
 use crate::hub::view::{self, View};
@@ -39,7 +39,7 @@ pub(super) async fn catalog(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
     Extension(Stop(stop)): Extension<Stop>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     if tokio::time::timeout(START_WAIT, state.start.over()).await.is_err() {
@@ -64,14 +64,14 @@ pub(super) async fn catalog(
     let gauge = state.metrics.streams.clone();
     gauge.inc();
     let stream = CatalogStream {
-        right: Right::new(state, caller, granted),
+        reader: StreamReader::new(state, caller, granted),
         changes,
         view,
         queue,
         watch: query.watch,
         pace: Pace::default(),
         stop,
-        _open: Open(gauge),
+        _open: OpenStream(gauge),
     };
     let lines = futures::stream::unfold(stream, |mut stream| async move {
         let line = stream.next().await?;
@@ -93,7 +93,7 @@ fn gone() -> Problem {
 }
 
 struct CatalogStream {
-    right: Right,
+    reader: StreamReader,
     changes: watch::Receiver<u64>,
     /// The state of the reader once the queue is sent.
     view: Arc<View>,
@@ -101,7 +101,7 @@ struct CatalogStream {
     watch: bool,
     pace: Pace,
     stop: CancellationToken,
-    _open: Open,
+    _open: OpenStream,
 }
 
 /// How long a stream waits for further changes after one: longer while they keep coming.
@@ -135,9 +135,9 @@ impl Pace {
 }
 
 /// Counts an open stream.
-struct Open(Gauge);
+struct OpenStream(Gauge);
 
-impl Drop for Open {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -167,8 +167,8 @@ impl CatalogStream {
                     self.look()?;
                 }
                 // Another view is another stream.
-                () = tokio::time::sleep_until(self.right.check_at) => {
-                    self.right.check(|was, is| was.sees == is.sees).await?;
+                () = tokio::time::sleep_until(self.reader.check_at) => {
+                    self.reader.check(|was, is| was.sees == is.sees).await?;
                 }
                 () = tokio::time::sleep(PING_EVERY) => self.queue.push_back(CatalogLine::Ping),
             }
@@ -186,9 +186,9 @@ impl CatalogStream {
     }
 
     fn look(&mut self) -> Option<()> {
-        let seen = self.right.state.shared.newest_version();
+        let seen = self.reader.state.shared.newest_version();
         let version = *self.changes.borrow_and_update();
-        let Right { state, granted, .. } = &self.right;
+        let StreamReader { state, granted, .. } = &self.reader;
         let view = state.views.get(version, &granted.name, granted.sees.as_deref())?;
         self.queue.extend(view::changes(&self.view, &view, &seen));
         self.view = view;

@@ -9,7 +9,7 @@ use http::header;
 use knack_hub_api::{ContentIndex, Problem, ProblemCode};
 use knack_skill::model::SkillRef;
 
-use super::{HubState, OfRuntime, Refused, granted};
+use super::{HubState, Refused, RuntimeQuery, granted};
 use crate::hub::artifacts::{ArtifactError, Content};
 use crate::hub::auth::Caller;
 use crate::hub::start::starting;
@@ -18,7 +18,7 @@ use crate::hub::start::starting;
 pub(super) async fn index(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     Path(digest): Path<String>,
 ) -> Result<Json<ContentIndex>, Refused> {
     let content = find(&state, &caller, &query, &digest).await?;
@@ -32,7 +32,7 @@ pub(super) async fn index(
 pub(super) async fn file(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     Path((digest, path)): Path<(String, String)>,
 ) -> Result<Response, Refused> {
     let content = find(&state, &caller, &query, &digest).await?;
@@ -45,7 +45,7 @@ pub(super) async fn file(
 async fn find(
     state: &HubState,
     caller: &Caller,
-    query: &Query<OfRuntime>,
+    query: &Query<RuntimeQuery>,
     digest: &str,
 ) -> Result<Arc<Content>, Refused> {
     let granted = granted(state, caller, query, "content").await?;

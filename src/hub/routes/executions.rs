@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::execution_answer::{AbortOnDrop, RunAnswer, Stage};
-use super::{HubState, OfRuntime, Refused, granted};
+use super::{HubState, Refused, RuntimeQuery, granted};
 use crate::hub::admission::{self, Admission, Mounted};
 use crate::hub::artifacts::ArtifactError;
-use crate::hub::auth::{Caller, Granted};
+use crate::hub::auth::{Caller, GrantedCaller};
 use crate::hub::trace::ExecutionTrace;
 use crate::jobs::{JobExecutor, JobRequest};
 use crate::selection::{Rejection, Revision, Scope};
@@ -136,7 +136,12 @@ fn parse(bytes: &[u8]) -> Result<(ExecutionPost, usize), Problem> {
 }
 
 /// For whom a run waits in the queue: the caller, or a gateway's client.
-async fn sharer(state: &HubState, caller: &Caller, granted: &Granted, client: Option<&str>) -> Result<String, Problem> {
+async fn sharer(
+    state: &HubState,
+    caller: &Caller,
+    granted: &GrantedCaller,
+    client: Option<&str>,
+) -> Result<String, Problem> {
     let is_name = |client: &&str| {
         client.len() <= CLIENT_MAX_BYTES && client.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
@@ -149,7 +154,7 @@ async fn sharer(state: &HubState, caller: &Caller, granted: &Granted, client: Op
 }
 
 /// The executor, or why there is none.
-fn executor(state: &HubState, granted: &Granted) -> Result<Arc<JobExecutor>, Problem> {
+fn executor(state: &HubState, granted: &GrantedCaller) -> Result<Arc<JobExecutor>, Problem> {
     let unavailable = |text: String| Problem::new(ProblemCode::Unavailable, text);
     if !state.settings.runtime_namespaces.contains(&granted.name.namespace) {
         return Err(unavailable(format!(
@@ -177,7 +182,7 @@ const WAITS_FOR_A_PERSON: u64 = 30;
 async fn request(
     state: &HubState,
     caller: &Caller,
-    granted: &Granted,
+    granted: &GrantedCaller,
     executor: &JobExecutor,
     post: ExecutionPost,
 ) -> Result<JobRequest, Problem> {
@@ -217,7 +222,12 @@ async fn request(
 
 /// A skill that is served to this caller at this runtime, in the revision that he names. What was revoked since he saw it
 /// is not run.
-async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &SkillRef) -> Result<Mounted, Problem> {
+async fn mount(
+    state: &HubState,
+    granted: &GrantedCaller,
+    line: &MountLine,
+    skill: &SkillRef,
+) -> Result<Mounted, Problem> {
     let unknown = || {
         let text = format!(
             "skill {}/{} is not (or no longer) served to you at SkillRuntime {}",
@@ -282,7 +292,7 @@ async fn mount(state: &HubState, granted: &Granted, line: &MountLine, skill: &Sk
 pub(super) async fn read(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     Path(id): Path<String>,
 ) -> Result<Json<ExecutionView>, Refused> {
     let (executor, id) = known(&state, &caller, &query, &id).await?;
@@ -295,7 +305,7 @@ pub(super) async fn read(
 pub(super) async fn cancel(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refused> {
     let (executor, id) = known(&state, &caller, &query, &id).await?;
@@ -307,7 +317,7 @@ pub(super) async fn cancel(
 async fn known(
     state: &HubState,
     caller: &Caller,
-    query: &Query<OfRuntime>,
+    query: &Query<RuntimeQuery>,
     id: &str,
 ) -> Result<(Arc<JobExecutor>, ExecutionId), Refused> {
     let granted = granted(state, caller, query, "executions").await?;

@@ -20,10 +20,10 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::right::Right;
-use super::{HubState, OfRuntime, Refused, Stop, granted};
-use crate::hub::auth::{Caller, Granted};
-use crate::hub::kept::Shelf;
+use super::stream_reader::StreamReader;
+use super::{HubState, Refused, RuntimeQuery, Stop, granted};
+use crate::hub::auth::{Caller, GrantedCaller};
+use crate::hub::kept::ValueOwner;
 use crate::jobs::JobExecutor;
 
 /// A line at least this often, so that a dead connection is known as one.
@@ -42,13 +42,13 @@ pub(super) struct WriteQuery {
 pub(super) async fn write(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     Query(written): Query<WriteQuery>,
     Path(path): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refused> {
-    let (.., shelf) = here(&state, &caller, &query).await?;
+    let (.., owner) = here(&state, &caller, &query).await?;
     let (client, keys) = read_path(&path)?;
     let held = state
         .bodies
@@ -67,7 +67,7 @@ pub(super) async fn write(
     };
     // A grown buffer may be larger than its content; the store counts the content.
     let sealed = Bytes::copy_from_slice(&held.bytes);
-    let kept = state.kept.put(&shelf, value, sealed);
+    let kept = state.kept.put(&owner, value, sealed);
     kept.map_err(|error| refused(Problem::new(ProblemCode::Unavailable, error.to_string()).retry_after(1)))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -76,12 +76,12 @@ pub(super) async fn write(
 pub(super) async fn read(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     Path(path): Path<(String, String)>,
 ) -> Result<Response, Refused> {
-    let (.., shelf) = here(&state, &caller, &query).await?;
+    let (.., owner) = here(&state, &caller, &query).await?;
     let (client, keys) = read_path(&path)?;
-    let found = keys.iter().find_map(|key| state.kept.get(&shelf, &client, key));
+    let found = keys.iter().find_map(|key| state.kept.get(&owner, &client, key));
     let sealed =
         found.ok_or_else(|| refused(Problem::new(ProblemCode::NotFound, "no value is stored under this key")))?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], sealed).into_response())
@@ -92,12 +92,12 @@ pub(super) async fn follow(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
     Extension(Stop(stop)): Extension<Stop>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
 ) -> Result<Response, Refused> {
-    let (executor, granted, shelf) = here(&state, &caller, &query).await?;
-    let (there, stream) = state.kept.follow(&shelf);
+    let (executor, granted, owner) = here(&state, &caller, &query).await?;
+    let (there, stream) = state.kept.follow(&owner);
     let hello = KeptLine::Hello(KeptHello {
-        secret: state.kept_secrets.of(&shelf),
+        secret: state.kept_secrets.of(&owner),
     });
     let there: Vec<Arc<KeptValue>> = there;
     let chunks = (0..there.len().div_ceil(LINES_AT_ONCE)).map(move |chunk| {
@@ -110,7 +110,7 @@ pub(super) async fn follow(
     let synced = futures::stream::iter([Bytes::from(to_bytes(&KeptLine::Synced))]);
     let news: BoxStream<'static, Bytes> = futures::stream::unfold(
         KeptStream {
-            right: Right::new(state, caller, granted),
+            reader: StreamReader::new(state, caller, granted),
             executor,
             values: stream,
             stop,
@@ -127,7 +127,7 @@ pub(super) async fn follow(
 
 /// The rest of a stream, after the first list.
 struct KeptStream {
-    right: Right,
+    reader: StreamReader,
     executor: Arc<JobExecutor>,
     values: broadcast::Receiver<Arc<KeptValue>>,
     stop: CancellationToken,
@@ -142,20 +142,20 @@ impl KeptStream {
                 () = self.stop.cancelled() => return None,
                 () = self.executor.wait_until_not_owner() => return None,
                 value = self.values.recv() => return value.ok().map(|value| KeptLine::Kept((*value).clone())),
-                () = tokio::time::sleep_until(self.right.check_at) => self.right.check(|_, _| true).await?,
+                () = tokio::time::sleep_until(self.reader.check_at) => self.reader.check(|_, _| true).await?,
                 () = tokio::time::sleep_until(ping_at) => return Some(KeptLine::Ping),
             }
         }
     }
 }
 
-/// The shelf of a caller, if this replica owns the runtime; otherwise the owner's address. Requests never wait for an
+/// The owner of a caller, if this replica owns the runtime; otherwise the owner's address. Requests never wait for an
 /// owner: a gateway continues without the value.
 async fn here(
     state: &HubState,
     caller: &Caller,
-    query: &Query<OfRuntime>,
-) -> Result<(Arc<JobExecutor>, Granted, Shelf), Refused> {
+    query: &Query<RuntimeQuery>,
+) -> Result<(Arc<JobExecutor>, GrantedCaller, ValueOwner), Refused> {
     let granted = granted(state, caller, query, "kept").await?;
     let nobody = || {
         let text = format!("no replica of the hub owns SkillRuntime {} now", granted.name);
@@ -168,11 +168,11 @@ async fn here(
             _ => nobody(),
         });
     }
-    let shelf = Shelf {
+    let owner = ValueOwner {
         account: caller.key(),
         runtime: granted.name.clone(),
     };
-    Ok((executor, granted, shelf))
+    Ok((executor, granted, owner))
 }
 
 fn read_path((client, keys): &(String, String)) -> Result<(KeptKey, Vec<KeptKey>), Refused> {

@@ -7,7 +7,7 @@ mod execution_answer;
 mod executions;
 mod kept;
 mod problem;
-mod right;
+mod stream_reader;
 mod uses;
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use problem::Refused;
 
 use super::artifacts::Artifacts;
-use super::auth::{Access, Authenticator, Caller, Granted};
+use super::auth::{Access, Authenticator, Caller, GrantedCaller};
 use super::body::Bodies;
 use super::executors::Executors;
 use super::kept::{KeptSecrets, KeptStore};
@@ -98,7 +98,7 @@ struct Stop(CancellationToken);
 
 /// The query of every request about a runtime.
 #[derive(Debug, Deserialize)]
-struct OfRuntime {
+struct RuntimeQuery {
     runtime: String,
     #[serde(default)]
     watch: bool,
@@ -166,9 +166,9 @@ fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, Problem> {
 async fn granted(
     state: &HubState,
     caller: &Caller,
-    query: &Query<OfRuntime>,
+    query: &Query<RuntimeQuery>,
     route: &'static str,
-) -> Result<Granted, Refused> {
+) -> Result<GrantedCaller, Refused> {
     let name: RuntimeName = query
         .runtime
         .parse()

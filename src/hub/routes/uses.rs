@@ -9,14 +9,14 @@ use http::{HeaderMap, StatusCode};
 use knack_hub_api::{Problem, ProblemCode, USES_MAX, USES_MAX_BYTES, UsesPost};
 use knack_skill::model::SkillRef;
 
-use super::{HubState, OfRuntime, Refused, granted};
+use super::{HubState, Refused, RuntimeQuery, granted};
 use crate::hub::auth::Caller;
 
 /// The route. Skills that the runtime does not serve are counted together, so that no caller can make up names.
 pub(super) async fn count(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<Caller>,
-    query: Query<OfRuntime>,
+    query: Query<RuntimeQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Refused> {

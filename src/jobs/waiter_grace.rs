@@ -5,12 +5,12 @@ use std::time::Duration;
 use knack_execution::records::Waiter;
 
 /// Keeps a waiter registered for a grace period after its connection drops.
-pub(super) struct LeaveLater {
+pub(super) struct WaiterGrace {
     pub(super) waiter: Option<Waiter>,
     pub(super) grace: Duration,
 }
 
-impl Drop for LeaveLater {
+impl Drop for WaiterGrace {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()

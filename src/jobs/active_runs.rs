@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Quiet before a refill: the answer of the call that emptied the place is out, and the next of a chain of calls a few
+/// Quiet time before a refill: the answer of the call that emptied the place is out, and the next of a chain of calls a few
 /// hundred milliseconds apart has come.
 const REFILL_QUIET: Duration = Duration::from_millis(150);
 /// How long a refill waits for quiet: under steady load the pool must not stay empty.
@@ -16,16 +16,16 @@ const REFILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Counts active runs, and notifies every listener of a change. A single wake-up would go to the task that waits
 /// longest, which may wait for another state.
 #[derive(Debug)]
-pub(super) struct Quiet {
+pub(super) struct ActiveRuns {
     active: AtomicUsize,
     changed: watch::Sender<()>,
 }
 
 /// Counts a run as active while it lives.
 #[derive(Debug)]
-pub(super) struct Active(Arc<Quiet>);
+pub(super) struct ActiveRun(Arc<ActiveRuns>);
 
-impl Quiet {
+impl ActiveRuns {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             active: AtomicUsize::new(0),
@@ -34,9 +34,9 @@ impl Quiet {
     }
 
     /// Marks a run as active.
-    pub(super) fn begin(self: &Arc<Self>) -> Active {
+    pub(super) fn begin(self: &Arc<Self>) -> ActiveRun {
         self.active.fetch_add(1, Ordering::Relaxed);
-        Active(Arc::clone(self))
+        ActiveRun(Arc::clone(self))
     }
 
     /// Wakes all listeners.
@@ -67,7 +67,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveRun {
     fn drop(&mut self) {
         self.0.active.fetch_sub(1, Ordering::Relaxed);
         self.0.notify();
@@ -82,7 +82,7 @@ mod tests {
     /// listeners.
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_run_wakes_the_one_that_waits_for_quiet() {
-        let quiet = Quiet::new();
+        let quiet = ActiveRuns::new();
         let mut idle = quiet.listen();
         let idle = tokio::spawn(async move { idle.changed().await });
         tokio::task::yield_now().await;
@@ -104,7 +104,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn under_steady_load_patience_ends() {
-        let quiet = Quiet::new();
+        let quiet = ActiveRuns::new();
         let _run = quiet.begin();
         let begun = Instant::now();
         quiet.wait().await;

@@ -20,19 +20,19 @@ const REMEMBERED: usize = 8192;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the API server, and remembers its answers.
-pub struct Rights {
+pub struct AccessReviewer {
     client: Client,
     answers: Expiring<(String, String, Deed), bool>,
 }
 
-impl std::fmt::Debug for Rights {
+impl std::fmt::Debug for AccessReviewer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Rights").finish_non_exhaustive()
+        formatter.debug_struct("AccessReviewer").finish_non_exhaustive()
     }
 }
 
-impl Rights {
-    /// Rights by the word of an API server.
+impl AccessReviewer {
+    /// Reviews by an API server.
     pub fn new(client: Client) -> Self {
         Self {
             client,

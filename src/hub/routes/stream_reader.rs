@@ -7,22 +7,22 @@ use knack_hub_api::ProblemCode;
 use tokio::time::Instant;
 
 use super::HubState;
-use crate::hub::auth::{Caller, Granted};
+use crate::hub::auth::{Caller, GrantedCaller};
 
 /// How often the right of an open stream is checked again.
 const RIGHT_EVERY: Duration = Duration::from_secs(30);
 
 /// The reader of a stream, and what was granted when the stream began.
-pub(super) struct Right {
+pub(super) struct StreamReader {
     pub(super) state: Arc<HubState>,
-    pub(super) granted: Granted,
+    pub(super) granted: GrantedCaller,
     caller: Caller,
     /// When it is checked again.
     pub(super) check_at: Instant,
 }
 
-impl Right {
-    pub(super) fn new(state: Arc<HubState>, caller: Caller, granted: Granted) -> Self {
+impl StreamReader {
+    pub(super) fn new(state: Arc<HubState>, caller: Caller, granted: GrantedCaller) -> Self {
         Self {
             state,
             granted,
@@ -33,7 +33,7 @@ impl Right {
 
     /// Checks again: `None` once the token has expired, the right is withdrawn, or the current right is not sufficient.
     /// An API server that does not answer withdraws nothing.
-    pub(super) async fn check(&mut self, will_do: impl FnOnce(&Granted, &Granted) -> bool) -> Option<()> {
+    pub(super) async fn check(&mut self, will_do: impl FnOnce(&GrantedCaller, &GrantedCaller) -> bool) -> Option<()> {
         self.check_at = Instant::now() + RIGHT_EVERY;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
