@@ -262,6 +262,74 @@ async fn two_calls_of_one_id_in_a_turn_are_an_error_or_an_answer() {
     }
 }
 
+/// Some servers give the calls of a turn no ids, or one id to all of them: each call is a run of its own all the same.
+#[tokio::test]
+async fn calls_of_a_turn_without_ids_of_their_own_run_each() {
+    let code = |program: &str| json!({"code": program});
+    let gemini = |parts: Value| json!({"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}]});
+    let chat = |message: Value, reason: &str| json!({"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": reason}]});
+    let gemini_call = |program: &str| json!({"functionCall": {"name": "run_code", "args": code(program)}});
+    let chat_call = |program: &str| {
+        let function = json!({"name": "run_code", "arguments": code(program).to_string()});
+        json!({"id": "call_0", "type": "function", "function": function})
+    };
+    let programs = ["print('one')", "print('two')"];
+    let rows = [
+        (
+            "/v1beta/models/gemini-x:generateContent",
+            json!({"contents": [{"role": "user", "parts": [{"text": "compute"}]}]}),
+            gemini(json!(programs.map(gemini_call))),
+            gemini(json!([{"text": "Done."}])),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"model": "m", "messages": [{"role": "user", "content": "compute"}]}),
+            chat(
+                json!({"role": "assistant", "content": null, "tool_calls": programs.map(chat_call)}),
+                "tool_calls",
+            ),
+            chat(json!({"role": "assistant", "content": "Done."}), "stop"),
+        ),
+    ];
+    for (path, body, calls, end) in rows {
+        let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel::<String>();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = format!("http://{}", listener.local_addr().unwrap());
+        let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let router = axum::Router::new().fallback(move |body: String| {
+            let is_first = first.swap(false, std::sync::atomic::Ordering::SeqCst);
+            let answer = if is_first { &calls } else { &end }.to_string();
+            asked.send(body).unwrap();
+            async move { ([("content-type", "application/json")], answer) }
+        });
+        let provider = tokio::spawn(async move { axum::serve(listener, router).await });
+        let knack = start(Start {
+            upstream: Some(upstream),
+            executor: Arc::new(super::runner::executor(0).await),
+            ..Start::default()
+        })
+        .await;
+        let answer = client()
+            .post(format!("{}{path}", knack.url))
+            .header("content-type", "application/json")
+            .body(body.to_string())
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        assert!(answer.text().await.unwrap().contains("Done."), "{path}");
+        requests.recv().await.unwrap();
+        let results = requests.recv().await.unwrap();
+        let at = |word: &str| {
+            results
+                .find(word)
+                .unwrap_or_else(|| panic!("{path}: no {word} in {results}"))
+        };
+        assert!(at("s\\none") < at("s\\ntwo"), "{path}: {results}");
+        provider.abort();
+    }
+}
+
 /// What an answer says of its sources comes through as it came, behind a hidden call too.
 #[tokio::test]
 async fn citations_behind_a_hidden_call_come_through_as_they_came() {

@@ -184,6 +184,35 @@ async fn with_the_clients_key_everything_is_passed_on_but_dot_segments() {
     }
 }
 
+/// HTTP/2 has no Transfer-Encoding and demands no Content-Length.
+#[tokio::test]
+async fn a_body_of_http_2_without_a_length_is_passed_on() {
+    let (knack, seen) = gateway(None).await;
+    let http2 = reqwest::Client::builder()
+        .no_proxy()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
+    let pieces = ["{\"input\":", "\"x\"}"].map(Ok::<_, std::io::Error>);
+    let post = http2
+        .post(format!("{}/v1/embeddings", knack.url))
+        .header("content-type", "application/json")
+        .body(reqwest::Body::wrap_stream(futures::stream::iter(pieces)));
+    assert_eq!(post.send().await.unwrap().status(), 200);
+    assert_eq!(
+        http2
+            .get(format!("{}/v1/models", knack.url))
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen[0].2, r#"{"input":"x"}"#);
+    assert!(!seen[1].1.contains_key("transfer-encoding"), "{:?}", seen[1].1);
+}
+
 #[tokio::test]
 async fn what_is_passed_on_keeps_its_length_both_ways_and_is_measured_to_its_end() {
     let (knack, seen) = gateway(None).await;

@@ -92,7 +92,7 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
     };
     let api = match &model {
         Some(found) => Api::of_format(found.format),
-        None => Api::of_request(path, request.headers()),
+        None => Api::of_request(request.uri(), request.headers()),
     };
     if let Err(refused) = gateway.upstreams.admit(api, request.method(), path) {
         return fault(&refused, error_format(&request));

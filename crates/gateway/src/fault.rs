@@ -16,7 +16,7 @@ pub const RETRY_AFTER_SECONDS: &str = "1";
 pub fn error_format(request: &Request) -> Format {
     match route(request.method().as_str(), request.uri().path()) {
         Route::Model(found) => found.format,
-        Route::Untouched => match Api::of_request(request.uri().path(), request.headers()) {
+        Route::Untouched => match Api::of_request(request.uri(), request.headers()) {
             Api::OpenAi => Format::Chat,
             Api::Anthropic => Format::Messages,
             Api::Gemini => Format::Gemini,

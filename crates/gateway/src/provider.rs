@@ -1,6 +1,7 @@
 //! The APIs of providers.
 
-use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, Uri};
 use knack_wire::Format;
 
 /// The API that a request uses: selects one of the configured addresses.
@@ -45,14 +46,73 @@ impl Api {
         }
     }
 
-    /// The API of a request that is proxied untouched: decided by the headers its SDK always sends, then by the path.
-    pub fn of_request(path: &str, headers: &HeaderMap) -> Self {
+    /// The API of a request that is proxied untouched: decided by the headers its SDK always sends, then by the path and the
+    /// query. A credential of one provider is never sent to another.
+    pub fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
         if headers.contains_key("anthropic-version") {
             Self::Anthropic
-        } else if headers.contains_key("x-goog-api-key") || path.contains("/v1beta/") || path.contains("/v1alpha/") {
+        } else if headers.keys().any(is_of_google) || is_path_of_google(uri.path()) {
+            Self::Gemini
+        } else if has_key(uri.query()) && !headers.contains_key(AUTHORIZATION) {
             Self::Gemini
         } else {
             Self::OpenAi
+        }
+    }
+}
+
+/// Headers of Google's SDKs (`x-goog-api-key`, `x-goog-api-client`, `x-goog-user-project`).
+fn is_of_google(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-goog-")
+}
+
+/// Versions that only Google's API has, and models on Vertex AI, there under `v1` too.
+fn is_path_of_google(path: &str) -> bool {
+    let mut segments = path.split('/');
+    segments.any(|segment| matches!(segment, "v1alpha" | "v1beta" | "v1beta1")) || path.contains("/publishers/google/")
+}
+
+/// Whether the credential is in the query, as Google's API takes it.
+fn has_key(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("key=")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_goes_to_the_provider_whose_credential_it_has() {
+        for (uri, header, expected) in [
+            ("/v1/embeddings", "authorization", Api::OpenAi),
+            ("/v1/models", "x-stainless-lang", Api::OpenAi),
+            ("/v1/models?limit=2&monkey=1", "authorization", Api::OpenAi),
+            ("/v1/models", "anthropic-version", Api::Anthropic),
+            ("/v1beta/models", "accept", Api::Gemini),
+            ("/v1alpha/authTokens", "accept", Api::Gemini),
+            ("/upload/v1beta/files", "accept", Api::Gemini),
+            ("/v1/models?pageSize=3&key=k", "accept", Api::Gemini),
+            ("/v1/models?pageSize=3&key=k", "authorization", Api::OpenAi),
+            ("/v1/models", "x-goog-api-key", Api::Gemini),
+            ("/v1/models", "x-goog-api-client", Api::Gemini),
+            (
+                "/v1/projects/p/locations/l/publishers/google/models/m:predict",
+                "authorization",
+                Api::Gemini,
+            ),
+            (
+                "/v1beta1/projects/p/locations/l/cachedContents",
+                "authorization",
+                Api::Gemini,
+            ),
+        ] {
+            let headers =
+                HeaderMap::from_iter([(HeaderName::from_static(header), http::HeaderValue::from_static("x"))]);
+            assert_eq!(
+                Api::of_request(&uri.parse().unwrap(), &headers),
+                expected,
+                "{uri} {header}"
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
@@ -50,7 +50,8 @@ pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response
         headers.insert(CONTENT_LENGTH, length.clone());
     }
     let mut outgoing = gateway.upstreams.request(api, parts.method.clone(), path, headers);
-    if length.is_some() || parts.headers.contains_key(TRANSFER_ENCODING) {
+    // By HTTP/2 a body may come without a word of it in the headers.
+    if length.is_some() || !body.is_end_stream() {
         outgoing = outgoing.body(reqwest::Body::wrap_stream(gateway.requests.passing(body)));
     }
     match outgoing.send().await {

@@ -160,7 +160,9 @@ impl ToolRunner {
     ) -> CallOutcome {
         let begun = tokio::time::Instant::now();
         let limits = self.limits(&spec);
-        let id_at = |start| ExecutionId::new(start, &self.request_id, call.round, &call.id);
+        // The place in the round, too: some servers give the calls of a turn one id, or none.
+        let call_id = format!("{}#{}", call.token, call.id);
+        let id_at = |start| ExecutionId::new(start, &self.request_id, call.round, &call_id);
         let mut id = id_at(self.request_start);
         let mut result = self.run_as(id, call, &spec, &limits, cancel.clone(), &trace).await;
         if let Err(ExecutionError::Invalid(_)) = &result {
