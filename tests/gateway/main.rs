@@ -52,6 +52,7 @@ mod shown_runs;
 #[path = "../support/skip.rs"]
 mod skip;
 mod stored;
+mod stored_bounds;
 mod stored_chat;
 mod stored_runs;
 mod support;

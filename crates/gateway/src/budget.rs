@@ -71,6 +71,18 @@ impl Requests {
         self.bodies.read(caller, headers, body).await
     }
 
+    /// Reads what a provider answers and this gateway changes, of at most so many bytes: it counts as a body of the caller
+    /// that asked for it.
+    pub async fn read_answer(
+        &self,
+        most: usize,
+        caller: &KeyedHash,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<HeldBody, BodyError> {
+        self.bodies.read_up_to(most, caller, headers, body).await
+    }
+
     /// A body that is passed on as it comes: an error ends it when its sender is silent for too long.
     pub fn passing(&self, body: Body) -> impl futures::Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
         self.bodies.passing(body)

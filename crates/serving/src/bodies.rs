@@ -95,7 +95,7 @@ pub struct HeldBody {
 /// Why a body was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyError {
-    /// Over [`BODY_MAX_BYTES`].
+    /// It has more bytes than it may have.
     TooLarge,
     /// The budget is used up.
     Busy(OverBudget),
@@ -122,29 +122,45 @@ impl<K: Eq + Hash + Clone> Bodies<K> {
     }
 
     /// Reads a body to its end within the bounds.
-    pub async fn read(&self, caller: &K, headers: &HeaderMap, mut body: Body) -> Result<HeldBody, BodyError> {
+    pub async fn read(&self, caller: &K, headers: &HeaderMap, body: Body) -> Result<HeldBody, BodyError> {
+        self.read_up_to(BODY_MAX_BYTES, caller, headers, body).await
+    }
+
+    /// The same of a body that may have at most so many bytes.
+    pub async fn read_up_to(
+        &self,
+        most: usize,
+        caller: &K,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<HeldBody, BodyError> {
         let announced = headers
             .get(http::header::CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.parse::<u64>().ok())
             .map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
-        if announced > BODY_MAX_BYTES {
+        if announced > most {
             return Err(BodyError::TooLarge);
         }
-        self.collect(caller, announced, &mut body).await
+        self.collect(caller, (announced, most), body).await
     }
 
-    async fn collect(&self, caller: &K, announced: usize, body: &mut Body) -> Result<HeldBody, BodyError> {
+    async fn collect(
+        &self,
+        caller: &K,
+        (announced, most): (usize, usize),
+        mut body: Body,
+    ) -> Result<HeldBody, BodyError> {
         let mut holding = self.hold(caller, 0)?;
         let mut first: Option<Bytes> = None;
         let mut buffer = BytesMut::new();
         let late = Instant::now() + self.times.arrive;
-        while let Some(frame) = self.frame(body, late).await? {
+        while let Some(frame) = self.frame(&mut body, late).await? {
             let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else {
                 continue;
             };
             let length = first.as_ref().map_or(buffer.len(), Bytes::len) + data.len();
-            if length > BODY_MAX_BYTES {
+            if length > most {
                 return Err(BodyError::TooLarge);
             }
             holding.grow_to(needed(announced, length))?;

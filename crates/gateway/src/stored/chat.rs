@@ -3,17 +3,27 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
+use knack_memory::OverBudget;
 use knack_wire::history::TurnRecord;
 use knack_wire::json::{self, Span};
 use knack_wire::stored::{self, ListedCompletion};
 use knack_wire::{Fault, Format, ItemPage};
 
+use super::asking::{Asking, MAX_BODY};
+use super::held::{HeldPage, MAX_PAGES, PagedList, page_with_own, respond};
 use super::place::Query;
-use super::{Asking, MAX_BODY, MAX_PAGES, PagedList, Stored, page_with_own, set_path};
+use super::{Stored, set_path};
+use crate::budget::{HeldBody, Holding};
 use crate::fault::fault;
+
+/// All messages that a completion was asked with, as the provider lists them.
+struct Messages {
+    all: Vec<Vec<u8>>,
+    /// Their share of the memory budget, of each page.
+    _held: Vec<Holding>,
+}
 
 /// A list of completions that is asked for.
 struct Listing {
@@ -23,7 +33,7 @@ struct Listing {
 }
 
 /// Passes a list of completions: each answer once, as its client was shown it.
-pub(super) async fn list(asking: Asking, mut request: Request) -> Response {
+pub(super) async fn list(asking: Asking, mut request: Request) -> Result<Response, OverBudget> {
     let mut listing = Listing {
         asking,
         path: request.uri().path().to_owned(),
@@ -32,17 +42,19 @@ pub(super) async fn list(asking: Asking, mut request: Request) -> Response {
     if let Some(query) = listing.behind_answer().await {
         set_path(&mut request, &format!("{}{query}", listing.path));
     }
-    let (parts, body) = match listing.asking.pass_whole(request, Format::Chat).await {
+    let (parts, read) = match listing.asking.pass_whole(request, Format::Chat).await {
         Ok(answer) => answer,
-        Err(other) => return other,
+        Err(other) => return Ok(other),
     };
-    let Some(page) = listing.page(&body, usize::MAX).await else {
-        return Response::from_parts(parts, Body::from(body));
+    let Some(first) = listing.page(&read.bytes, usize::MAX).await else {
+        return Ok(respond(parts, read));
     };
-    let Some(page) = page_with_own(page, &mut listing).await else {
-        return incomplete("The provider did not give the next completions of the list.");
+    let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut listing).await? else {
+        return Ok(incomplete(
+            "The provider did not give the next completions of the list.",
+        ));
     };
-    Response::from_parts(parts, Body::from(page.body))
+    Ok(respond(parts, page.body))
 }
 
 impl Listing {
@@ -70,10 +82,16 @@ impl Listing {
 }
 
 impl PagedList for Listing {
-    async fn next(&mut self, after: &str) -> Option<ItemPage> {
-        let path = format!("{}{}", self.path, self.query.page_after(after)?);
-        let body = self.asking.get(&path, MAX_BODY).await?;
-        self.page(&body, self.query.limit()).await
+    async fn next(&mut self, after: &str) -> Result<Option<HeldPage>, OverBudget> {
+        let Some(query) = self.query.page_after(after) else {
+            return Ok(None);
+        };
+        let path = format!("{}{query}", self.path);
+        let Some(read) = self.asking.get(&path, MAX_BODY).await? else {
+            return Ok(None);
+        };
+        let page = self.page(&read.bytes, self.query.limit()).await;
+        page.map(|page| HeldPage::of(read, page)).transpose()
     }
 }
 
@@ -95,53 +113,68 @@ fn listed<'v>(known: &'v HashMap<String, Arc<TurnRecord>>, id: &str) -> Option<L
 impl Stored {
     /// The messages that the client sent, in pages of ours: which of the provider's are not the client's is known by
     /// their places only.
-    pub(super) async fn messages(&self, mut request: Request) -> Response {
+    pub(super) async fn messages(&self, mut request: Request) -> Result<Response, OverBudget> {
         let view = self.view();
         if view.messages.is_none() {
-            return self.asking.pass(request).await;
+            return Ok(self.asking.pass(request).await);
         }
         if let Some(path) = self.place.with(&self.place.id, &self.place.query.all().text()) {
             set_path(&mut request, &path);
         }
-        let (parts, body) = match self.asking.pass_whole(request, Format::Chat).await {
+        let (parts, read) = match self.asking.pass_whole(request, Format::Chat).await {
             Ok(answer) => answer,
-            Err(other) => return other,
+            Err(other) => return Ok(other),
         };
-        let Some(first) = stored::list_elements(&body) else {
-            return Response::from_parts(parts, Body::from(body));
+        let Some(first) = stored::list_elements(&read.bytes) else {
+            return Ok(respond(parts, read));
         };
-        let Some(listed) = self.all_messages(first, MAX_BODY - body.len()).await else {
-            return incomplete("The provider did not give all messages that the completion was asked with.");
+        let Some(listed) = self.all_messages(first, read).await? else {
+            let text = "The provider did not give all messages that the completion was asked with.";
+            return Ok(incomplete(text));
         };
-        let Some(shown) = view.sent_messages(&listed) else {
-            return incomplete("The provider lists other messages than the completion was asked with.");
+        let Some(shown) = view.sent_messages(&listed.all) else {
+            let text = "The provider lists other messages than the completion was asked with.";
+            return Ok(incomplete(text));
         };
         let Some(page) = page_of(shown, &self.place.query) else {
             let text = "\"after\" names no message of the completion.";
-            return fault(&Fault::bad("after", text), Format::Chat);
+            return Ok(fault(&Fault::bad("after", text), Format::Chat));
         };
-        Response::from_parts(parts, Body::from(page))
+        drop(listed);
+        Ok(respond(parts, self.asking.hold(page)?))
     }
 
-    /// All messages that the provider lists, oldest first, from those of the first page on, and within so many bytes.
+    /// All messages that the provider lists, oldest first, from those of the first page on, within [`MAX_BODY`]. `None`: the
+    /// provider did not give all of them.
     async fn all_messages(
         &self,
         (mut all, mut next): (Vec<Vec<u8>>, Option<String>),
-        mut room: usize,
-    ) -> Option<Vec<Vec<u8>>> {
+        read: HeldBody,
+    ) -> Result<Option<Messages>, OverBudget> {
         let query = self.place.query.all();
-        let mut pages = 1;
+        let mut room = MAX_BODY - read.bytes.len();
+        // The messages take the place of what they were read from.
+        let mut held = vec![read.holding];
         while let Some(after) = next {
-            if pages == MAX_PAGES {
-                return None;
+            if held.len() == MAX_PAGES {
+                return Ok(None);
             }
-            let path = self.place.with(&self.place.id, &query.behind(&after)?)?;
-            let body = self.asking.get(&path, room).await?;
-            let (more, behind) = stored::list_elements(&body)?;
+            let query = query.behind(&after);
+            let Some(path) = query.and_then(|query| self.place.with(&self.place.id, &query)) else {
+                return Ok(None);
+            };
+            let Some(read) = self.asking.get(&path, room).await? else {
+                return Ok(None);
+            };
+            let Some((more, behind)) = stored::list_elements(&read.bytes) else {
+                return Ok(None);
+            };
             all.extend(more);
-            (room, pages, next) = (room - body.len(), pages + 1, behind);
+            room -= read.bytes.len();
+            held.push(read.holding);
+            next = behind;
         }
-        Some(all)
+        Ok(Some(Messages { all, _held: held }))
     }
 }
 

@@ -1,11 +1,13 @@
 //! The input items of a response that the provider keeps: what the client sent.
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use knack_wire::{Fault, Format, ItemPage, ItemsAsked};
+use knack_memory::OverBudget;
+use knack_wire::{Fault, Format, ItemsAsked};
 
-use super::{MAX_BODY, PagedList, Stored, page_with_own, set_path};
+use super::asking::MAX_BODY;
+use super::held::{HeldPage, PagedList, page_with_own, respond};
+use super::{Stored, set_path};
 use crate::fault::fault;
 
 /// The items of a response, as far as they were asked for.
@@ -16,7 +18,7 @@ struct ItemList<'s> {
 
 impl Stored {
     /// A page of what the client sent.
-    pub(super) async fn items(&self, mut request: Request) -> Response {
+    pub(super) async fn items(&self, mut request: Request) -> Result<Response, OverBudget> {
         let query = &self.place.query;
         let behind = query.get("after").filter(|id| self.view().lists_run(id));
         let asked = ItemsAsked {
@@ -30,26 +32,32 @@ impl Stored {
         if let Some(path) = from_beginning.filter(|_| list.asked.behind.is_some()) {
             set_path(&mut request, &path);
         }
-        let (parts, body) = match self.asking.pass_whole(request, Format::Responses).await {
+        let (parts, read) = match self.asking.pass_whole(request, Format::Responses).await {
             Ok(answer) => answer,
-            Err(other) => return other,
+            Err(other) => return Ok(other),
         };
-        let Some(first) = self.view().page(&body, &mut list.asked) else {
-            return Response::from_parts(parts, Body::from(body));
+        let Some(first) = self.view().page(&read.bytes, &mut list.asked) else {
+            return Ok(respond(parts, read));
         };
-        let Some(page) = page_with_own(first, &mut list).await else {
+        let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut list).await? else {
             let text = "The provider did not give the next items of the response.";
-            return fault(&Fault::new(502, text), Format::Responses);
+            return Ok(fault(&Fault::new(502, text), Format::Responses));
         };
-        Response::from_parts(parts, Body::from(page.body))
+        Ok(respond(parts, page.body))
     }
 }
 
 impl PagedList for ItemList<'_> {
-    async fn next(&mut self, after: &str) -> Option<ItemPage> {
-        let place = &self.stored.place;
-        let path = place.with(&place.id, &place.query.page_after(after)?)?;
-        let body = self.stored.asking.get(&path, MAX_BODY).await?;
-        self.stored.view().page(&body, &mut self.asked)
+    async fn next(&mut self, after: &str) -> Result<Option<HeldPage>, OverBudget> {
+        let Stored { place, asking, .. } = self.stored;
+        let query = place.query.page_after(after);
+        let Some(path) = query.and_then(|query| place.with(&place.id, &query)) else {
+            return Ok(None);
+        };
+        let Some(read) = asking.get(&path, MAX_BODY).await? else {
+            return Ok(None);
+        };
+        let page = self.stored.view().page(&read.bytes, &mut self.asked);
+        page.map(|page| HeldPage::of(read, page)).transpose()
     }
 }
