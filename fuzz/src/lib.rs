@@ -145,7 +145,10 @@ fn check_exchange(format: Format, stream: bool, request_body: &str, input: &[u8]
                     drive.feed(DriveInput::Result(outcome), now, &mut out);
                 }
                 DriveAction::Finish(summary) => whole = summary.end == EndKind::Answer,
-                DriveAction::Remember(_) | DriveAction::ClientHead(_) | DriveAction::ClientBytes(_) => {}
+                DriveAction::Remember(_)
+                | DriveAction::Note(_)
+                | DriveAction::ClientHead(_)
+                | DriveAction::ClientBytes(_) => {}
             }
         }
     }

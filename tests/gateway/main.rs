@@ -54,6 +54,7 @@ mod skip;
 mod stored;
 mod stored_bounds;
 mod stored_chat;
+mod stored_running;
 mod stored_runs;
 mod support;
 mod talk;

@@ -191,6 +191,7 @@ impl Exchange {
                 self.hidden
                     .remember(&self.gateway, self.drive.request(), *record, &self.kept);
             }
+            DriveAction::Note(note) => self.hidden.note(&self.gateway, self.drive.request().format(), *note),
             DriveAction::ClientHead(head) => {
                 self.log.status = head.status;
                 self.body_kind = head.body;

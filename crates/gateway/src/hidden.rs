@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use knack_skill::call::{LoadRecord, OutputFile, SeenEnd, SeenResult};
 use knack_skill::plan::Plan;
+use knack_wire::drive::RoundNote;
 use knack_wire::history::{
     self, Caller, Chain, Expansion, FileNote, Hit, InjectionMode, Lookup, RecordKeys, ResultTexts, RunText, SeenRun,
     TurnRecord,
@@ -96,7 +97,7 @@ impl HiddenTurnLookup {
                     turn: found.turn,
                     record: Arc::clone(&found.record),
                 });
-                gateway.records.put(bucket, found.opening, found.keys, found.record);
+                gateway.keep_found(bucket, found);
             }
             hits.sort_by_key(|hit| hit.turn);
         }
@@ -212,6 +213,23 @@ impl HiddenTurnLookup {
             );
         };
         self.keep(gateway, opening, turn, record);
+    }
+
+    /// Notes a round of a loop that still runs. Other replicas are told once it is over: until then providers list it
+    /// nowhere, and most answers have no further round.
+    pub fn note(&self, gateway: &Gateway, format: Format, mut note: RoundNote) {
+        let is_over = note.is_over;
+        if format == Format::Responses {
+            note.view.go_on_from(&self.earlier);
+        }
+        let (key, mut record) = history::running(&self.caller, format, note);
+        record.list_runs(&self.runs);
+        // No conversation begins so: nothing of the answer is put back.
+        if is_over {
+            self.keep(gateway, key, vec![key], record);
+        } else {
+            gateway.records.put(self.bucket(), key, vec![key], Arc::new(record));
+        }
     }
 
     fn keep(&self, gateway: &Gateway, opening: KeyedHash, keys: Vec<KeyedHash>, record: TurnRecord) {

@@ -19,7 +19,7 @@ use super::observe::Console;
 use super::recent::RecentRequests;
 use super::recorder::Recorder;
 use super::records::{KeyedHash, RecordStore};
-use super::replicas::Replicas;
+use super::replicas::{FoundRecord, Replicas};
 use super::run_history::RunHistory;
 use super::skill_runs::SkillRuns;
 use super::tenants::{ServedCatalog, Tenant};
@@ -100,6 +100,13 @@ impl Gateway {
     pub fn has_records(&self, caller: &KeyedHash) -> bool {
         let replicas = self.replicas.as_ref();
         self.records.has_caller(caller) || replicas.is_some_and(|replicas| replicas.knows_client(caller))
+    }
+
+    /// Keeps what another replica remembers here, too, unless that replica is about to replace it.
+    pub fn keep_found(&self, caller: KeyedHash, found: FoundRecord) {
+        if !found.record.is_provisional() {
+            self.records.put(caller, found.opening, found.keys, found.record);
+        }
     }
 
     /// Begins to drain.

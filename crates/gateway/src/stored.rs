@@ -2,8 +2,9 @@
 //!
 //! A loop is several responses of the provider and one of the client's: it shows the id of the first, and what the
 //! provider keeps of the whole is under the id of the last. What the client sent is with the first. The record of the
-//! answer has both ids, and what the client is to see. Without a record, which is lost with the cache, the id goes as it
-//! came: the provider has a response of that id, the loop's first round.
+//! answer has both ids, and what the client is to see; while the loop runs, notes of its rounds stand for it. Without a
+//! record, which is lost with the cache, the id goes as it came: the provider has a response of that id, the loop's first
+//! round.
 
 mod asking;
 mod chat;

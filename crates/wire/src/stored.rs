@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::json::{self, Edits, Span};
+use crate::route::Format;
 use crate::seen::OWN_CALL;
 
 pub(crate) use chat::{FINISH, MESSAGE};
@@ -38,6 +39,10 @@ pub struct StoredView {
     pub hidden: Vec<String>,
     /// There are more hidden items than ids: no call is listed.
     pub crowded: bool,
+    /// The answer broke off in the middle of what is read: which of its calls are not the client's is not known, and none is
+    /// shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// The other responses of the same answer, by the ids under which the upstream keeps them.
     pub rounds: Vec<String>,
     /// Where the messages of round 1 are not the client's (Chat). Views of earlier versions have none.
@@ -68,6 +73,7 @@ impl StoredView {
             members: BTreeMap::new(),
             hidden: Vec::new(),
             crowded: false,
+            cut: false,
             rounds: Vec::new(),
             messages: None,
             runs: Vec::new(),
@@ -137,6 +143,21 @@ impl StoredView {
         }
     }
 
+    /// Shows nothing of an answer that is not there yet.
+    pub(crate) fn show_no_answer(&mut self, format: Format) {
+        let members: &[(&str, &str)] = match format {
+            Format::Chat => &[(MESSAGE, r#"{"role":"assistant","content":null}"#), (FINISH, "null")],
+            _ => &[
+                ("output", "[]"),
+                ("status", "\"in_progress\""),
+                ("completed_at", "null"),
+            ],
+        };
+        for (key, value) in members.iter().chain(&[("usage", "null")]) {
+            self.members.insert((*key).to_owned(), (*value).to_owned());
+        }
+    }
+
     /// A response object under the id that the client knows, in its terms; anything else as it is.
     pub fn response(&self, body: &[u8], id: &str) -> Vec<u8> {
         let Some(top) = object_of(body, "response") else {
@@ -147,7 +168,7 @@ impl StoredView {
             && let Some(output) = json::get(body, top, "output")
             && let Ok(items) = json::elements(body, output)
         {
-            edits.remove_items(&items, &self.hidden_of(body, &items));
+            edits.remove_items(&items, &self.hidden_of(body, &items, self.crowded || self.cut));
         }
         edits.apply(body)
     }
@@ -171,8 +192,8 @@ impl StoredView {
         edits
     }
 
-    /// Places of the items that are not the client's.
-    fn hidden_of(&self, src: &[u8], items: &[Span]) -> Vec<usize> {
+    /// Places of the items that are not the client's; where that is not known of `all_calls`, none of them is.
+    fn hidden_of(&self, src: &[u8], items: &[Span], all_calls: bool) -> Vec<usize> {
         let hidden: HashSet<&str> = self.hidden.iter().map(String::as_str).collect();
         let runs: HashSet<&str> = self.runs.iter().map(|run| &*run.call_id).collect();
         let is_hidden = |item: Span| {
@@ -183,7 +204,7 @@ impl StoredView {
             hidden.contains(&*call_id)
                 || hidden.contains(&*text("id"))
                 || (is_call && (call_id.starts_with(OWN_CALL) || runs.contains(&*call_id)))
-                || (self.crowded && (is_call || kind == "reasoning"))
+                || (all_calls && (is_call || kind == "reasoning"))
         };
         (0..items.len()).filter(|at| is_hidden(items[*at])).collect()
     }
@@ -313,7 +334,7 @@ mod tests {
             list.as_bytes(),
             json::get(list.as_bytes(), Span::new(0, list.len()), "data").unwrap(),
         );
-        assert_eq!(later.hidden_of(list.as_bytes(), &items.unwrap()), [0]);
+        assert_eq!(later.hidden_of(list.as_bytes(), &items.unwrap(), true), [0]);
         let mut last = StoredView::default();
         last.go_on_from(&later);
         assert!(last.crowded && last.size() < MAX_MEMBERS_BYTES);

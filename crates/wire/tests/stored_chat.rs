@@ -102,6 +102,43 @@ fn a_loop_is_read_under_its_first_id_as_it_was_shown() {
     }
 }
 
+/// While a loop runs, its rounds are noted: a streamed answer by the id that its client has, the others as parts of it.
+#[test]
+fn rounds_of_a_loop_are_noted_before_anything_of_them_is_sent() {
+    let answers = |round: fn(&str, &str, &[String], &str) -> Answer| {
+        [
+            round("c1", "Let me see.", &[own_call()], "tool_calls"),
+            round("c2", "And again.", &[own_call()], "tool_calls"),
+            round("c3", "5", &[], "stop"),
+        ]
+    };
+    let noted = |ask: &str, answers: &[Answer]| {
+        let played = play_pieces(request(Format::Chat, ask), injection(), settings(), answers, 9);
+        let notes = played.notes.into_iter();
+        notes
+            .map(|note| (note.id, note.view.part_of, note.is_over))
+            .collect::<Vec<_>>()
+    };
+    let note = |id: &str, part_of: &str, is_over| (id.to_owned(), part_of.to_owned(), is_over);
+    assert_eq!(
+        noted(ASK, &answers(streamed)),
+        [
+            note("c1", "", false),
+            note("c1", "", true),
+            note("c2", "c1", false),
+            note("c2", "c1", true),
+            note("c3", "c1", false),
+        ]
+    );
+    assert_eq!(
+        noted(ASK, &answers(whole)),
+        [note("c1", "c1", true), note("c2", "c1", true)],
+        "of an answer that was not shown"
+    );
+    let unkept = ASK.replace("true", "false");
+    assert_eq!(noted(&unkept, &answers(streamed)), []);
+}
+
 /// A loop of a hundred rounds has more calls than a view can name.
 #[test]
 fn only_calls_of_rounds_that_can_be_read_are_known() {

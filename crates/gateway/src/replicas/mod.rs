@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use index::ReplicaIndex;
-pub use read::STAGED_TIMEOUT;
+pub use read::{FoundRecord, STAGED_TIMEOUT};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

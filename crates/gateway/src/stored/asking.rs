@@ -80,7 +80,7 @@ impl Asking {
         for lookups in missing.chunks(RECORDS_AT_ONCE) {
             for one in replicas.records(&self.caller, lookups).await {
                 found.extend(ids.get(one.turn).map(|id| (id.clone(), Arc::clone(&one.record))));
-                gateway.records.put(bucket, one.opening, one.keys, one.record);
+                gateway.keep_found(bucket, one);
             }
         }
         found

@@ -95,6 +95,8 @@ pub struct Drive {
     entries: Vec<HiddenEntry>,
     files: Vec<GeneratedFile>,
     calls_run: u32,
+    /// The last round that was noted while it was read.
+    noted: u32,
     last_input: Duration,
     /// A refusal may name a call of ours whose record is lost: nothing was put back into this request, and it was not
     /// answered before.
@@ -162,6 +164,7 @@ impl Drive {
             entries: Vec::new(),
             files: Vec::new(),
             calls_run: 0,
+            noted: 0,
             last_input: Duration::ZERO,
             may_answer_lost: false,
             quiet: None,

@@ -63,6 +63,9 @@ pub enum DriveAction {
     Run(ToolCall),
     /// Store this before anything that follows in the same list is sent.
     Remember(Box<HiddenTurns>),
+    /// Note this before anything that follows in the same list is sent: until the loop has ended, and a
+    /// [`DriveAction::Remember`] takes its place.
+    Note(Box<RoundNote>),
     /// Begin the answer to the client.
     ClientHead(ClientHead),
     /// Bytes for the client.
@@ -209,6 +212,18 @@ pub struct HiddenTurns {
     /// How the client is to see what the upstream keeps of the answer, if it keeps it (Responses, Chat). An answer without
     /// entries is remembered for this alone.
     pub stored: Option<StoredView>,
+}
+
+/// A round of a loop that still runs, where the upstream keeps it and a client may come upon it: by the id that it was shown, or
+/// in a list (Chat).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundNote {
+    /// The id under which the upstream keeps the round.
+    pub id: String,
+    /// How it is shown: as the answer, which is not there yet, or as a part of one.
+    pub view: StoredView,
+    /// The upstream has all of the round, and the loop goes on.
+    pub is_over: bool,
 }
 
 /// One step of a remembered loop.

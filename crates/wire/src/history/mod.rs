@@ -45,7 +45,7 @@ pub use repair::may_need_repair;
 pub use result_texts::{ResultTexts, RunText};
 pub use runs::may_hold_runs;
 pub use scan::{Chain, Lookup, Scan, may_hold_calls, opening, scan};
-pub use seal::{AnswerRecords, RecordKeys, keys, response_keys, round_note, seal};
+pub use seal::{AnswerRecords, RecordKeys, keys, response_keys, round_note, running, seal};
 pub use shown::is_our_use;
 pub use turn::Turn;
 pub use turn::{Link, Speaker};

@@ -60,7 +60,7 @@ pub struct TurnRecord {
     pub resumes: bool,
     /// Files that the answer's runs made.
     pub files: Vec<FileNote>,
-    /// The id under which the upstream keeps the state after the whole answer (Responses, Chat).
+    /// The id under which the upstream keeps the state after the whole answer (Responses, Chat). Empty while the loop runs.
     pub state: String,
     /// What a client sees that reads the answer by its id, where the upstream keeps it (Responses, Chat). The record of a turn
     /// has only what later answers hide, too (Responses), and records of earlier versions have none.
@@ -106,6 +106,12 @@ impl TurnRecord {
             state: self.state.clone(),
             stored,
         }
+    }
+
+    /// Whether its loop still ran, or had shown no answer, when it was written: an answer that ended has a state where the
+    /// upstream keeps it.
+    pub fn is_provisional(&self) -> bool {
+        self.state.is_empty() && self.stored.is_some()
     }
 
     /// What its messages hide where it has no view, since the upstream did not keep the answer: calls of ours by their call

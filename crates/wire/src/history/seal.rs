@@ -93,6 +93,20 @@ pub fn round_note(caller: &Caller, id: &str, record: &TurnRecord) -> Option<(Vec
     (!keys.is_empty()).then_some((keys, note))
 }
 
+/// The record of a round while its loop runs, and its key. What is remembered of the answer takes its place.
+pub fn running(caller: &Caller, format: Format, note: drive::RoundNote) -> (RecordKey, TurnRecord) {
+    let drive::RoundNote { id, mut view, .. } = note;
+    view.bound();
+    if view.part_of.is_empty() {
+        view.show_no_answer(format);
+    }
+    let record = TurnRecord {
+        stored: Some(view),
+        ..TurnRecord::default()
+    };
+    (caller.response_key(&id), record)
+}
+
 /// The records of a loop. Where a client may go on from what the upstream keeps (Responses), the record of a turn that is too
 /// large is kept without its messages: in a conversation of the upstream the id of the last round and the results that are
 /// open are enough. A client that sends the items gets a miss. If these results do not fit into the record for the id either,
@@ -253,6 +267,46 @@ mod tests {
         assert_eq!(note("c3", &["c1", "c2"]), of_answer("c3", &["c3", "c2"]));
         assert_eq!(note("c1", &[]), None, "one round");
         assert_eq!(note("", &["c2"]), of_answer("", &["c2"]), "one that was not shown");
+    }
+
+    /// Nothing of the answer is shown, however long what the client sent is.
+    #[test]
+    fn a_round_of_a_running_loop_shows_no_answer_and_is_provisional() {
+        let caller = Caller::new(&HistorySecret::new([7; 32]), b"Bearer k");
+        let stored = br#"{"id":"r1","object":"response","status":"completed","instructions":"Skills","output":[{"type":"function_call"}],"usage":{}}"#;
+        for (length, instructions) in [(2, r#""xx""#), (200 << 10, "null")] {
+            let own = format!("\"{}\"", "x".repeat(length));
+            let view = StoredView {
+                members: [("instructions".to_owned(), own)].into(),
+                ..StoredView::default()
+            };
+            let note = |view| drive::RoundNote {
+                id: "r1".to_owned(),
+                view,
+                is_over: false,
+            };
+            let (key, record) = running(&caller, Format::Responses, note(view.clone()));
+            assert_eq!((key, record.is_provisional()), (caller.response_key("r1"), true));
+            let shown = record.stored.unwrap().response(stored, "r1");
+            assert_eq!(
+                String::from_utf8(shown).unwrap(),
+                format!(
+                    r#"{{"id":"r1","object":"response","status":"in_progress","instructions":{instructions},"output":[],"usage":null}}"#
+                )
+            );
+            let (_, part) = running(
+                &caller,
+                Format::Chat,
+                note(StoredView::part("c1".to_owned(), Vec::new())),
+            );
+            assert!(part.stored.unwrap().members.is_empty());
+        }
+        let ended = TurnRecord {
+            state: "r2".to_owned(),
+            stored: Some(StoredView::new()),
+            ..TurnRecord::default()
+        };
+        assert!(!ended.is_provisional() && !TurnRecord::default().is_provisional());
     }
 
     /// A long answer that the upstream keeps is remembered twice: what is shown of it, by its id, and its hidden turns.

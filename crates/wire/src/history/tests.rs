@@ -492,6 +492,7 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
             members: [("tools".to_owned(), "[]".to_owned())].into(),
             hidden: vec!["call_1".to_owned()],
             crowded: false,
+            cut: false,
             rounds: vec!["resp_1".to_owned()],
             messages: Some(SentMessages {
                 count: 2,

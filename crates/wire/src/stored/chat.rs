@@ -254,7 +254,8 @@ impl StoredView {
         };
         let calls = json::elements(src, list).unwrap_or_default();
         let hidden: HashSet<&str> = self.hidden.iter().map(String::as_str).collect();
-        let is_hidden = |at: &usize| hidden.contains(&*json::get_text(src, calls[*at], "id").unwrap_or_default());
+        let is_hidden =
+            |at: &usize| self.cut || hidden.contains(&*json::get_text(src, calls[*at], "id").unwrap_or_default());
         let gone: Vec<usize> = (0..calls.len()).filter(is_hidden).collect();
         let is_cut = !gone.is_empty() && gone.len() == calls.len();
         if is_cut {

@@ -121,7 +121,7 @@ impl StoredView {
 
     /// The items of a list that are the client's, in its order.
     fn shown_items(&self, src: &[u8], items: &[Span], ascending: bool) -> Vec<Vec<u8>> {
-        let hidden: HashSet<usize> = self.hidden_of(src, items).into_iter().collect();
+        let hidden: HashSet<usize> = self.hidden_of(src, items, self.crowded).into_iter().collect();
         let mut shown = Vec::new();
         for (at, item) in items.iter().enumerate() {
             let own = self.runs_at(src, *item).map(|run| run.item.clone().into_bytes());

@@ -136,7 +136,7 @@ impl Gateway {
                     DriveAction::Remember(record) => self.remember(drive.request(), &record),
                     DriveAction::ClientBytes(bytes) => client.extend_from_slice(&bytes),
                     DriveAction::ClientHead(head) => assert_eq!(head.status, 200),
-                    DriveAction::Finish(_) => {}
+                    DriveAction::Note(_) | DriveAction::Finish(_) => {}
                 }
             }
         }

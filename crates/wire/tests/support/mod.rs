@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use knack_wire::drive::{
     AnswerHead, CallOutcome, ClientHead, Drive, DriveAction, DriveSettings, DriveSummary, EndKind, GeneratedFile,
-    HiddenTurns,
+    HiddenTurns, RoundNote,
 };
 use knack_wire::json::Edits;
 use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool};
@@ -88,6 +88,8 @@ pub(crate) struct Played {
     pub(crate) calls: Vec<(String, String)>,
     pub(crate) record: Option<HiddenTurns>,
     pub(crate) summary: Option<DriveSummary>,
+    /// What was noted of its rounds meanwhile.
+    pub(crate) notes: Vec<RoundNote>,
     /// `Remember` came before the last client bytes.
     pub(crate) remembered_first: bool,
 }
@@ -169,6 +171,7 @@ pub(crate) fn play_pieces(
                     calls.push(call);
                 }
                 DriveAction::Remember(record) => played.record = Some(*record),
+                DriveAction::Note(note) => played.notes.push(*note),
                 DriveAction::ClientHead(head) => {
                     assert!(played.head.is_none(), "one head");
                     played.head = Some(head);

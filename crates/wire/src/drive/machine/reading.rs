@@ -100,6 +100,7 @@ impl Drive {
                 }
             };
             self.client_head(out);
+            self.note_begun(out);
             if frame.parts.contains(&FramePart::Error) {
                 self.remember_broken(out);
                 self.codec.show(&frame, &vec![true; frame.parts.len()], &mut shown);

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::{Drive, DriveState, PendingCall};
 use crate::drive::values::{
-    BodyKind, CallOutcome, CallResult, ClientHead, DriveAction, EndKind, HiddenEntry, HiddenTurns, OpenCall, ToolCall,
+    BodyKind, CallOutcome, CallResult, ClientHead, DriveAction, EndKind, HiddenEntry, HiddenTurns, OpenCall, RoundNote,
+    ToolCall,
 };
 use crate::format::{Ending, dialect, splice};
 use crate::request::ToolChoice;
@@ -39,6 +40,7 @@ impl Drive {
         if limit {
             return self.limit(out);
         }
+        out.extend(self.note(true).map(DriveAction::Note));
         self.refuse_beyond(self.settings.max_calls, &self.settings.calls_text.clone());
         self.state = DriveState::Running;
         if self.quiet.is_none() {
@@ -283,7 +285,8 @@ impl Drive {
             return None;
         }
         let is_shown = self.head_sent && self.stream == Some(true);
-        let (stored, id) = (self.codec.stored(None)?, self.codec.response_id().to_owned());
+        let (mut stored, id) = (self.codec.stored(None)?, self.codec.response_id().to_owned());
+        stored.cut = self.round == 1 && self.state == DriveState::Reading;
         let (state, stored) = if is_shown {
             (id.clone(), stored)
         } else if self.request.format() == Format::Chat {
@@ -297,6 +300,36 @@ impl Drive {
             stored: Some(stored),
             ..HiddenTurns::default()
         })
+    }
+
+    /// What is to be known of the running round while the loop goes on. Its id is known once it has begun to answer.
+    fn note(&self, is_over: bool) -> Option<Box<RoundNote>> {
+        let is_listed = self.request.format() == Format::Chat;
+        let is_shown = self.round == 1 && self.head_sent && self.stream == Some(true);
+        if !is_shown && !is_listed {
+            return None;
+        }
+        let view = self.codec.stored(None)?;
+        let answer = self.codec.response_id();
+        let id = if self.round == 1 { answer } else { self.codec.state_id() };
+        (!id.is_empty()).then(|| {
+            let part = || StoredView::part(answer.to_owned(), Vec::new());
+            Box::new(RoundNote {
+                id: id.to_owned(),
+                view: if is_shown { view } else { part() },
+                is_over,
+            })
+        })
+    }
+
+    /// Notes a round that is being read, once.
+    pub(super) fn note_begun(&mut self, out: &mut Vec<DriveAction>) {
+        if self.noted < self.round
+            && let Some(note) = self.note(false)
+        {
+            self.noted = self.round;
+            out.push(DriveAction::Note(note));
+        }
     }
 
     pub(super) fn remember_broken(&self, out: &mut Vec<DriveAction>) {
