@@ -18,7 +18,9 @@ use super::error::ControllerError;
 use super::pending_changes::PendingChanges;
 use super::realm_watches::{RealmWatches, SkillIndexes};
 use super::settings::{RUNTIME_CONCURRENCY, SKILL_CONCURRENCY};
-use super::streams::{WatchedStore, config, drain, object_of, scoped, slim_config_map, slim_runtime, slim_skill};
+use super::streams::{
+    WatchedStore, config, drain, object_of, retried, scoped, slim_config_map, slim_runtime, slim_skill,
+};
 use super::world::{ConfigMapMeta, WatchedRuntime, WatchedSkill, controller_uid, source_key};
 use super::{runtime, skill};
 
@@ -57,9 +59,7 @@ pub(super) fn start(
     );
     // Others that skills name as their source carry no label of ours; only events are wanted, so nothing is stored.
     let foreign: Api<ConfigMapMeta> = scoped(client, namespace);
-    let foreign = watcher(foreign, config().labels(&format!("!{LABEL_SKILL},!{LABEL_UPLOAD}")))
-        .default_backoff()
-        .touched_objects();
+    let foreign = retried(foreign, config().labels(&format!("!{LABEL_SKILL},!{LABEL_UPLOAD}"))).touched_objects();
     let (named, uploaded) = (Arc::clone(context), Arc::clone(context));
     let skill_controller = Controller::for_stream(skills.applied_objects(), skill_store)
         .with_config(controller::Config::default().concurrency(SKILL_CONCURRENCY))

@@ -1,5 +1,7 @@
 //! Reasons in conditions.
 
+use knack_vocabulary::REASON_INVALID_SKILL;
+
 use crate::selection::Selected;
 use crate::sources::Cause;
 
@@ -83,7 +85,7 @@ impl Reason {
             Self::Suspended => "Suspended",
             Self::Progressing => "Progressing",
             Self::InvalidObject => "InvalidObject",
-            Self::InvalidSkill => "InvalidSkill",
+            Self::InvalidSkill => REASON_INVALID_SKILL,
             Self::InvalidSource => "InvalidSource",
             Self::AmbiguousSource => "AmbiguousSource",
             Self::SourceNotFound => "SourceNotFound",

@@ -57,20 +57,33 @@ where
         let Self {
             writer, ready_sender, ..
         } = self;
-        watcher(api, config)
-            .default_backoff()
-            .modify(slim)
-            .reflect(writer)
-            .inspect(move |event| match event {
-                Ok(event) => {
-                    if matches!(event, watcher::Event::InitDone) {
-                        ready_sender.send_replace(true);
-                    }
-                    see(event);
+        retried(api, config).modify(slim).reflect(writer).inspect(move |event| {
+            if let Ok(event) = event {
+                if matches!(event, watcher::Event::InitDone) {
+                    ready_sender.send_replace(true);
                 }
-                Err(error) => warn!(%error, "watch"),
-            })
+                see(event);
+            }
+        })
     }
+}
+
+/// The events of a watch that is tried again without end, with a growing pause. The log says what could not be watched, by the path and
+/// the labels that the API server is asked for.
+pub(super) fn retried<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = Result<watcher::Event<K>, watcher::Error>> + Send + 'static
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let resource = api.resource_url().to_owned();
+    let labels = config.label_selector.clone().unwrap_or_default();
+    watcher(api, config).default_backoff().inspect(move |event| {
+        if let Err(error) = event {
+            warn!(%resource, %labels, %error, "a watch failed; it is tried again");
+        }
+    })
 }
 
 /// The objects of a kind in a namespace; `None`: in all.
@@ -132,5 +145,67 @@ fn slim_metadata(metadata: &mut kube::core::ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {
         annotations.retain(|key, _| key.starts_with("knack.dev/"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::PartialObjectMeta;
+    use serde_json::json;
+
+    use super::*;
+    use crate::controller::fixture;
+
+    /// What a test's thread logs.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_fails_is_named_in_the_log() {
+        let written = Written::default();
+        let writer = written.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _log = tracing::subscriber::set_default(log);
+        let (address, _) = fixture::start(|_, path, _| {
+            let refused =
+                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"});
+            path.ends_with("/configmaps").then_some(refused)
+        });
+        let client = Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+        let namespace = "team-a".to_owned();
+        let stored = WatchedStore::<PartialObjectMeta<ConfigMap>>::new();
+        let stored = stored.events(
+            scoped(&client, Some(&namespace)),
+            config().labels("a=b"),
+            |_| {},
+            |_| {},
+        );
+        let events: Api<PartialObjectMeta<ConfigMap>> = scoped(&client, None);
+        assert!(stored.any(async |event| event.is_err()).await);
+        assert!(retried(events, config()).any(async |event| event.is_err()).await);
+        let log = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = log.lines().collect();
+        for (line, words) in lines.iter().zip([
+            ["resource=/api/v1/namespaces/team-a/configmaps", "labels=a=b"],
+            ["resource=/api/v1/configmaps", "labels= "],
+        ]) {
+            assert!(words.iter().all(|word| line.contains(word)), "{log}");
+        }
+        assert_eq!(lines.len(), 2, "{log}");
     }
 }

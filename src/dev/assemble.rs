@@ -6,7 +6,7 @@ use knack_gateway::catalog::{
     self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, UnreadSources,
 };
 use knack_packages::stated;
-use knack_skill::catalog::{ConfigValues, Node};
+use knack_skill::catalog::{ConfigValues, Node, Unserved};
 use knack_skill::model::SkillRef;
 use knack_skill::problem::Profile;
 
@@ -22,6 +22,8 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
         values.retain(|known| !found.given.contains(known));
         values.extend(found.given.iter().cloned());
     }
+    // Those of the settings that were served last are found anew.
+    settings.unserved.clear();
     let mut first: HashMap<&SkillRef, &str> = HashMap::new();
     let mut sources: Vec<&SkillSource> = Vec::new();
     let mut held: Vec<&SkillRef> = Vec::new();
@@ -43,6 +45,10 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
                 held.push(&source.id);
             }
             Verdict::NotServed(reason) => {
+                settings.unserved.push(Unserved {
+                    skill: source.id.clone(),
+                    why: reason.clone(),
+                });
                 let text = format!("skill {} is not served: {reason}", source.id.name);
                 reports.push(SourceReport::warning(source.origin.clone(), text));
             }

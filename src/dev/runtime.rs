@@ -33,6 +33,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
     RuntimeSettings {
         pins: pins.collect(),
         config,
+        unserved: Vec::new(),
         name: SkillRef {
             namespace,
             name: manifest.metadata.name.clone(),

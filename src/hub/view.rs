@@ -6,15 +6,18 @@ use std::sync::{Arc, OnceLock};
 
 use knack_api::skill_status::EarlierRevision;
 use knack_api::{Skill, SkillRuntime};
-use knack_hub_api::{CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced, UploadLine};
+use knack_hub_api::{
+    CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced, UNSERVED_MAX, UnservedSkill,
+    UnservedSkills, UploadLine,
+};
 use knack_skill::config::{self, ConfigEntry};
 use knack_skill::model::{ActivationMode, SkillRef};
-use knack_vocabulary::{LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION};
+use knack_vocabulary::{CONDITION_READY, LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION, REASON_INVALID_SKILL};
 use kube::ResourceExt as _;
 
 use super::artifacts::Summary;
 use super::identity::reference;
-use crate::selection::{Caller, Scope, select};
+use crate::selection::{Caller, Reason, Rejection, Scope, select};
 
 /// A complete state of a catalog.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +26,8 @@ pub struct View {
     pub runtime: RuntimeLine,
     /// Skills served, by identity. Empty while the runtime is suspended. Unchanged ones are shared with the view before.
     pub skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
+    /// Why others, which the caller may see, are not served.
+    unserved: BTreeMap<SkillRef, String>,
     /// The skills of the last changes, at most [`LATEST`]: what gateways ask for next.
     latest: VecDeque<Arc<SkillRef>>,
     /// All of them by digest, computed at the first request for the content of another one.
@@ -36,10 +41,11 @@ const LATEST: usize = 64;
 const NO_NUMBER: u32 = 0;
 
 impl View {
-    fn new(runtime: RuntimeLine, skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>) -> Self {
+    fn new(runtime: RuntimeLine, Judged { skills, unserved }: Judged) -> Self {
         Self {
             runtime,
             skills,
+            unserved,
             latest: VecDeque::new(),
             by_digest: OnceLock::new(),
         }
@@ -68,7 +74,7 @@ pub fn build<'a>(
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> View {
-    View::new(settings, lines(runtime, scope, caller, skills, summary))
+    View::new(settings, judged(runtime, scope, caller, skills, summary))
 }
 
 /// The changes of a view after changes of some skills: each with its current state, `None` for one that is gone. `None`
@@ -82,18 +88,29 @@ pub fn patch<'a>(
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> Option<View> {
     let skills = changed.values().flatten().map(|skill| &**skill);
-    let mut now = lines(runtime, scope, caller, skills, summary);
-    let same = |id: &SkillRef| match (view.skills.get(id), now.get(id)) {
-        (Some(before), Some(after)) => !content_differs(before, after),
-        (before, after) => before.is_none() && after.is_none(),
+    let mut now = judged(runtime, scope, caller, skills, summary);
+    let same = |id: &SkillRef| {
+        let is_same = match (view.skills.get(id), now.skills.get(id)) {
+            (Some(before), Some(after)) => !content_differs(before, after),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        is_same && view.unserved.get(id) == now.unserved.get(id)
     };
     if changed.keys().all(same) {
         return None;
     }
-    let mut patched = View::new(view.runtime.clone(), view.skills.clone());
+    let before = Judged {
+        skills: view.skills.clone(),
+        unserved: view.unserved.clone(),
+    };
+    let mut patched = View::new(view.runtime.clone(), before);
     patched.latest.clone_from(&view.latest);
     for id in changed.keys() {
-        match now.remove_entry(id) {
+        match now.unserved.remove(id) {
+            Some(why) => patched.unserved.insert(id.clone(), why),
+            None => patched.unserved.remove(id),
+        };
+        match now.skills.remove_entry(id) {
             Some((id, line)) => {
                 patched.latest.retain(|known| *known != id);
                 patched.latest.push_front(Arc::clone(&id));
@@ -108,20 +125,30 @@ pub fn patch<'a>(
     Some(patched)
 }
 
-fn lines<'a>(
+/// What a runtime serves of some skills, and why not the others.
+struct Judged {
+    skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
+    unserved: BTreeMap<SkillRef, String>,
+}
+
+fn judged<'a>(
     runtime: &'a SkillRuntime,
     scope: &Scope<'_>,
     caller: Caller<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
-) -> BTreeMap<Arc<SkillRef>, Arc<SkillLine>> {
-    let mut served = BTreeMap::new();
+) -> Judged {
+    let (mut served, mut unserved) = (BTreeMap::new(), BTreeMap::new());
     if !runtime.spec.is_suspended() {
         for item in select(runtime, scope, caller, skills) {
-            if item.accepted.is_err() || item.mode == ActivationMode::Never {
+            let id = reference(item.skill);
+            if let Err(rejection) = &item.accepted {
+                unserved.extend(why_unserved(item.skill, rejection).map(|why| (id, why)));
                 continue;
             }
-            let id = reference(item.skill);
+            if item.mode == ActivationMode::Never {
+                continue;
+            }
             if let Some(summary) = summary(item.skill, item.earlier) {
                 let entries = item.pin.and_then(|pin| pin.config_values(&id.namespace));
                 let entries = entries.map(|config| config.entries).unwrap_or_default();
@@ -133,7 +160,40 @@ fn lines<'a>(
             }
         }
     }
-    served
+    Judged {
+        skills: served,
+        unserved,
+    }
+}
+
+/// Most bytes of what a client is told about a skill that is not served: some problems of a SKILL.md.
+const WHY_MAX: usize = 600;
+
+/// What a client that names a skill is told of it. `None`: as little as of one that is not there, since its owner does not allow this
+/// runtime to serve it. Of a Skill without content the problems of its files are told; other reasons, which may say where a source
+/// is, are in its status.
+fn why_unserved(skill: &Skill, rejection: &Rejection) -> Option<String> {
+    let reason = rejection.reason;
+    let mut why = match reason {
+        Reason::NotAllowedBySkill => return None,
+        Reason::NotReady => {
+            let conditions = skill.status.iter().flat_map(|status| &status.conditions);
+            let ready = conditions.into_iter().find(|found| found.type_ == CONDITION_READY);
+            match ready {
+                Some(ready) if ready.reason == REASON_INVALID_SKILL => format!("{}: {}", ready.reason, ready.message),
+                Some(ready) if ready.status == "False" => {
+                    format!("{}: see the condition Ready of the Skill", ready.reason)
+                }
+                _ => format!("{}: it has no content yet", reason.as_str()),
+            }
+        }
+        _ => format!("{}: {}", reason.as_str(), rejection.message),
+    };
+    if why.len() > WHY_MAX {
+        why.truncate(why.floor_char_boundary(WHY_MAX));
+        why.push('…');
+    }
+    Some(why)
 }
 
 fn line(skill: &Skill, id: &SkillRef, summary: &Summary, given: &[ConfigEntry]) -> SkillLine {
@@ -203,6 +263,9 @@ pub fn index(
             .values()
             .map(|skill| CatalogLine::Skill(Box::new((**skill).clone()))),
     );
+    if !view.unserved.is_empty() {
+        lines.push(unserved(view));
+    }
     lines.push(synced(seen));
     lines
 }
@@ -229,10 +292,30 @@ pub fn changes(before: &Arc<View>, after: &Arc<View>, seen: &str) -> Vec<Catalog
             resource_version: known.resource_version.clone(),
         })
     }));
+    if !before
+        .unserved
+        .iter()
+        .take(UNSERVED_MAX)
+        .eq(after.unserved.iter().take(UNSERVED_MAX))
+    {
+        lines.push(unserved(after));
+    }
     if !lines.is_empty() {
         lines.push(synced(seen));
     }
     lines
+}
+
+fn unserved(view: &View) -> CatalogLine {
+    let told = view.unserved.iter().take(UNSERVED_MAX);
+    let skills = told.map(|(id, why)| UnservedSkill {
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        why: why.clone(),
+    });
+    CatalogLine::Unserved(UnservedSkills {
+        skills: skills.collect(),
+    })
 }
 
 /// Added or changed lines, and removed ones; each by identity. One pass over both: lines that both views
@@ -322,10 +405,11 @@ mod tests {
             };
             (Arc::new(id), Arc::new(line))
         };
-        Arc::new(View::new(
-            runtime_line(&runtime, &[]),
-            skills.iter().map(line).collect(),
-        ))
+        let judged = Judged {
+            skills: skills.iter().map(line).collect(),
+            unserved: BTreeMap::new(),
+        };
+        Arc::new(View::new(runtime_line(&runtime, &[]), judged))
     }
 
     fn ids(lines: &[CatalogLine]) -> Vec<String> {
@@ -337,6 +421,7 @@ mod tests {
                 CatalogLine::Skill(skill) => format!("skill {} {}", skill.name, skill.digest),
                 CatalogLine::Removed(removed) => format!("removed {} {}", removed.name, removed.resource_version),
                 CatalogLine::Synced(_) => "synced".to_owned(),
+                CatalogLine::Unserved(unserved) => format!("unserved {}", unserved.skills.len()),
                 CatalogLine::Ping | CatalogLine::Unknown => "?".to_owned(),
             })
             .collect()
@@ -393,10 +478,68 @@ mod tests {
     }
 
     #[test]
+    fn who_names_a_skill_that_is_not_served_is_told_what_concerns_it() {
+        let skill = |ready: serde_json::Value| -> Skill {
+            let conditions = if ready.is_null() {
+                serde_json::json!([])
+            } else {
+                serde_json::json!([ready])
+            };
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"namespace": "a", "name": "x"}, "spec": {"source": {}}, "status": {"conditions": conditions},
+            }))
+            .unwrap()
+        };
+        let ready = |reason: &str, message: &str| {
+            serde_json::json!({"type": "Ready", "status": "False", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let told = |reason: Reason, message: &str, ready| {
+            let message = message.to_owned();
+            why_unserved(&skill(ready), &Rejection { reason, message })
+        };
+        let none = serde_json::Value::Null;
+        assert_eq!(
+            told(Reason::NotAllowedBySkill, "m", none.clone()),
+            None,
+            "as one that is not there"
+        );
+        for (reason, message, ready, expected) in [
+            (
+                Reason::Suspended,
+                "spec.suspend is true",
+                none.clone(),
+                "Suspended: spec.suspend is true",
+            ),
+            (Reason::NotReady, "m", none, "NotReady: it has no content yet"),
+            (
+                Reason::NotReady,
+                "m",
+                ready("InvalidSkill", "SKILL.md:3: no YAML"),
+                "InvalidSkill: SKILL.md:3: no YAML",
+            ),
+            (
+                Reason::NotReady,
+                "m",
+                ready("SourceUnavailable", "archive.corp.example: refused"),
+                "SourceUnavailable: see the condition Ready of the Skill",
+            ),
+        ] {
+            assert_eq!(told(reason, message, ready).as_deref(), Some(expected));
+        }
+        let long = told(Reason::NotReady, "m", ready("InvalidSkill", &"ä".repeat(WHY_MAX))).unwrap();
+        assert!(long.len() < WHY_MAX + 4 && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
     fn what_changed_last_is_found_without_an_index_of_everything() {
         let before = view(&[("x", "1", "d"), ("y", "2", "e")], false);
         let ids: Vec<_> = before.skills.keys().cloned().collect();
-        let mut after = View::new(before.runtime.clone(), before.skills.clone());
+        let judged = Judged {
+            skills: before.skills.clone(),
+            unserved: BTreeMap::new(),
+        };
+        let mut after = View::new(before.runtime.clone(), judged);
         after.latest.push_front(Arc::clone(&ids[1]));
         assert_eq!(after.of_digest("e"), Some(&*ids[1]));
         assert!(after.by_digest.get().is_none());

@@ -274,6 +274,12 @@ pub fn trim(mut skill: Skill) -> Skill {
     skill.metadata.generation = None;
     skill.status = skill.status.map(|status| SkillStatus {
         activation: status.activation,
+        // Of a Skill that has no content: why.
+        conditions: if status.artifact.is_none() {
+            status.conditions
+        } else {
+            Vec::new()
+        },
         artifact: status.artifact,
         config_maps: status.config_maps,
         earlier: status.earlier,

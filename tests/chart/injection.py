@@ -26,7 +26,8 @@ CRATE = os.path.join(ROOT, "crates", "injection")
 LABEL, ANNOTATION = "knack.dev/inject", "knack.dev/injection"
 KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations", "MutatingAdmissionPolicy": "mutatingadmissionpolicies", "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
          "ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings"}
-OURS = ("injection", "injection-pods", "injection-namespaces", "injection-unmet", "injection-unmet-pods", "injection-unmet-namespaces")
+OURS = ("injection", "injection-pods", "injection-namespaces", "injection-unmet", "injection-unmet-pods", "injection-unmet-namespaces",
+        "injection-label")
 SECONDS_UNTIL_ACTIVE = 60
 # How often the API server is restarted, and how long pods are created after it has answered first. Policies with a parameter
 # object went unheard for up to 30 s after three of seven restarts (kubernetes#124237).
@@ -479,6 +480,17 @@ class Table:
                 raise AssertionError("%s: %r is not in the warning %r" % (title, word, self.server.warning))
         self.taken(labelled(before, None), self.plain)
         assert_equal(self.server.warning, "", "a pod that does not ask")
+        self.mislabelled(before)
+
+    def mislabelled(self, pod):
+        """Who writes another value of the label than the two, on a pod or a namespace, is told that it does nothing."""
+        says = "the label knack.dev/inject=true has no effect"
+        wait_until("the warning", SECONDS_UNTIL_ACTIVE, lambda: self.taken(labelled(pod, "true"), self.plain) and says in self.server.warning)
+        for value, warned in (("enabled", False), ("disabled", False), ("", True), ("true", True)):
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.release + "-labelled", "labels": {LABEL: value}}}
+            status, text = self.server.ask("POST", "/api/v1/namespaces", namespace, dryRun="All")
+            assert_equal(status, 201, message(text))
+            assert_equal("has no effect" in self.server.warning, warned, "a namespace with %r" % value)
 
     def gone_and_back(self):
         """Without the policy a pod that asks starts without its sidecar, and its creator is told; with it again the next one has it."""

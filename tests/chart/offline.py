@@ -221,6 +221,19 @@ def notes_warn_of_images_by_tag():
                  [True, False, False, False], "the warning: stock, by digest, tags allowed, no runtime")
 
 
+def notes_warn_of_runtimes_without_code():
+    """A SkillRuntime where no code may run serves nothing: the notes name the value that names it."""
+    def warned(values):
+        text = helm("install", "knack", CHART, "--dry-run=client", "--namespace", "knack-system", *values)
+        return [value for value in ("gateway.runtime", "injection.runtime") if "WARNING: %s is" % value in text.split("NOTES:", 1)[1]]
+    for values, expected in (((), []),
+                             (("--set", "gateway.runtime=team-a/r"), ["gateway.runtime"]),
+                             (("--set", "injection.runtime=team-a/r"), ["injection.runtime"]),
+                             (("--set", "gateway.runtime=knack-sandboxes/r"), []),
+                             (("--set", "gateway.runtime=team-a/r", "--set", "injection.runtime=team-a/r", "--set", "runtimeNamespaces={team-a}"), [])):
+        assert_equal(warned(values), expected, repr(values))
+
+
 def notes_tell_what_to_do():
     text = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false")
     notes = text.split("NOTES:", 1)[1]
@@ -440,6 +453,7 @@ def tests(report):
     report.check("the image list is complete", pinned_images_everywhere)
     report.check("manifests of examples/cluster are fresh", example_manifests_are_fresh)
     report.check("notes", notes_tell_what_to_do)
+    report.check("notes of runtimes where no code may run", notes_warn_of_runtimes_without_code)
     report.check("a mirror takes the place of our registry", a_mirror_takes_the_place_of_our_registry)
     report.check("pods are given the time that they take to end", pods_are_given_the_time_that_they_take_to_end)
     report.check("one process decides what is built", one_process_decides_what_is_built)

@@ -172,6 +172,32 @@ async fn a_damaged_catalog_keeps_nothing_from_starting_and_is_replaced() {
     saved(&folder.path().join("saved/catalog"), "Say larches.", true).await;
 }
 
+/// A refusal that nobody mends fills no log.
+#[tokio::test]
+async fn a_gateway_that_the_hub_refuses_logs_it_once() {
+    let folder = folder(&[("token", "a token")]);
+    let model = Model::start().await;
+    let mut hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.refuse(Some(Problem::new(ProblemCode::Forbidden, "not team")));
+    hub.start();
+    let log = folder.path().join("log");
+    let more = [
+        ("KNACK_START_WAIT_SECONDS", "0"),
+        ("KNACK_LOG", "info,knack_gateway=debug"),
+    ];
+    let written = std::fs::File::create(&log).unwrap().into();
+    let _gateway = Gateway::logging(folder.path(), &model.url, &hub.url, &more, written);
+    let lines = |word: &str| {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines()
+            .filter(|line| line.contains("not team") && line.contains(word))
+            .count()
+    };
+    until("it has asked again twice", async || lines("\"DEBUG\"") >= 2).await;
+    assert_eq!(lines("\"WARN\""), 1);
+}
+
 /// A pod whose namespace the runtime does not allow: its traffic passes, and whoever looks learns why there are no skills.
 #[tokio::test]
 async fn a_gateway_that_the_hub_refuses_says_why_until_it_is_served() {

@@ -278,10 +278,15 @@ pub struct EnvGrant {
 impl EnvGrant {
     /// Whether the grant names a skill, seen from the runtime's namespace.
     pub fn names(&self, runtime_namespace: &str, skill_namespace: &str, skill_name: &str) -> bool {
-        self.skills.iter().any(|granted| {
-            let (namespace, name) = granted.split_once('/').unwrap_or((runtime_namespace, granted));
-            namespace == skill_namespace && name == skill_name
-        })
+        self.named(runtime_namespace)
+            .any(|named| named == (skill_namespace, skill_name))
+    }
+
+    /// The skills that the grant names, as namespace and name, seen from the runtime's namespace.
+    pub fn named<'a>(&'a self, runtime_namespace: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.skills
+            .iter()
+            .map(move |granted| granted.split_once('/').unwrap_or((runtime_namespace, granted)))
     }
 }
 

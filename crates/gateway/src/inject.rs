@@ -57,6 +57,11 @@ pub fn make_plan(
             retry: false,
             ..Fault::new(404, error.to_string())
         },
+        PlanError::NotServed { .. } => Fault {
+            code: Some("skill_not_served".to_owned()),
+            retry: false,
+            ..Fault::new(404, error.to_string())
+        },
         PlanError::AmbiguousSkill { .. } => Fault {
             code: Some("skill_ambiguous".to_owned()),
             retry: false,

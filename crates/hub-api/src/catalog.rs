@@ -20,6 +20,9 @@ pub enum CatalogLine {
     Skill(Box<SkillLine>),
     /// A skill that is no longer served.
     Removed(Removed),
+    /// The skills that the reader may see and that are not served; a later list replaces an earlier one, and a stream that has none
+    /// yet says of none. For the answer to a request that names one: nothing else follows from it.
+    Unserved(UnservedSkills),
     /// Everything up to here belongs together: now is the time to make a snapshot.
     Synced(Synced),
     /// The stream lives.
@@ -70,6 +73,27 @@ pub struct Removed {
     pub uid: String,
     /// resourceVersion at which the replica knew it to be gone from this view.
     pub resource_version: String,
+}
+
+/// Skills that are not served, by identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnservedSkills {
+    /// The first [`UNSERVED_MAX`] of them.
+    pub skills: Vec<UnservedSkill>,
+}
+
+/// Most skills of [`UnservedSkills`]: a line of them stays below 200 KiB, and who has more looks at the Skills.
+pub const UNSERVED_MAX: usize = 256;
+
+/// A skill that is not served, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnservedSkill {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The reason in the status of the Skill, and what is wrong with which field.
+    pub why: String,
 }
 
 /// A skill: identity, content by digest, and what its spec sets over the frontmatter.

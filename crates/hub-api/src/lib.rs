@@ -39,7 +39,7 @@ mod uses;
 
 pub use catalog::{
     ActivationName, CatalogLine, Hello, InputLine, Overrides, ParameterLine, PinLine, Removed, RiskName, RuntimeLine,
-    SandboxLine, SkillLine, Synced, ToolLine, UploadLine,
+    SandboxLine, SkillLine, Synced, ToolLine, UNSERVED_MAX, UnservedSkill, UnservedSkills, UploadLine,
 };
 pub use content::{ContentFile, ContentIndex};
 pub use data::Data;

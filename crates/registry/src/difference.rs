@@ -85,6 +85,7 @@ fn settings() -> CatalogSettings {
         min_max_tokens: defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
         config: ConfigValues::Here(Vec::new()),
+        unserved: Vec::new(),
     }
 }
 

@@ -96,6 +96,7 @@ pub(crate) fn mk_settings() -> CatalogSettings {
         min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
         config: crate::catalog::ConfigValues::Here(Vec::new()),
+        unserved: Vec::new(),
     }
 }
 

@@ -22,7 +22,10 @@ pub enum ToolOutcome<'a> {
         stderr: &'a str,
     },
     /// The process ran longer than it may.
-    TimedOut,
+    TimedOut {
+        /// The limit (`timeoutSeconds`); `None`: it is not known any more.
+        seconds: Option<u64>,
+    },
     /// The process could not be started.
     NotStarted {
         /// Why.
@@ -50,7 +53,10 @@ pub fn text(outcome: ToolOutcome<'_>) -> String {
         ToolOutcome::Signal { name, stdout, stderr } => {
             format!("Error (signal {name}): {}", output_of_failure(stdout, stderr))
         }
-        ToolOutcome::TimedOut => "Error: the tool timed out".to_owned(),
+        ToolOutcome::TimedOut { seconds: Some(seconds) } => {
+            format!("Error: the tool timed out: it ran for {seconds} s, its time limit (timeoutSeconds)")
+        }
+        ToolOutcome::TimedOut { seconds: None } => "Error: the tool timed out".to_owned(),
         ToolOutcome::NotStarted { reason } | ToolOutcome::Rejected { reason } => format!("Error: {reason}"),
         ToolOutcome::UnknownTool { name } => format!("Error: unknown tool \"{name}\""),
     }
@@ -101,7 +107,11 @@ mod tests {
                 },
                 "Error (signal SIGKILL): e",
             ),
-            (ToolOutcome::TimedOut, "Error: the tool timed out"),
+            (ToolOutcome::TimedOut { seconds: None }, "Error: the tool timed out"),
+            (
+                ToolOutcome::TimedOut { seconds: Some(30) },
+                "Error: the tool timed out: it ran for 30 s, its time limit (timeoutSeconds)",
+            ),
             (
                 ToolOutcome::NotStarted { reason: "no such file" },
                 "Error: no such file",

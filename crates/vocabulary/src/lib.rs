@@ -149,6 +149,8 @@ pub const MANAGED_BY: &str = "knack";
 
 /// Condition: valid and delivered (Skill), usable (SkillRuntime).
 pub const CONDITION_READY: &str = "Ready";
+/// Reason of the condition `Ready` of a Skill whose files are not a valid skill.
+pub const REASON_INVALID_SKILL: &str = "InvalidSkill";
 /// Condition: work is under way, or will be tried again.
 pub const CONDITION_RECONCILING: &str = "Reconciling";
 /// Condition: needs a change by a person.

@@ -10,13 +10,13 @@ use kube::ResourceExt as _;
 use super::super::conditions::{Verdict, VerdictState, conditions, cut};
 use super::super::reason::Reason;
 use super::summary::Summary;
-use crate::selection::Scope;
+use crate::selection::{Scope, reaches};
 
 /// Conditions that the controller owns; `Isolated` is the hub's.
 const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED];
 
-/// Pins without a Skill that a message names; the others are counted.
-const PINS_SHOWN: usize = 5;
+/// Pins, or grants, without a Skill that a message names; the others are counted.
+const MISSING_SHOWN: usize = 5;
 
 /// The first problem of a runtime's spec, if it has any.
 pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Verdict> {
@@ -57,18 +57,15 @@ pub(super) fn serving(
     }
     let mut message = format!("{} skills served, {} rejected", counts.accepted, counts.rejected);
     // The runtime stays ready: who applies a folder may bring the Skill a moment later.
-    let missing = pins_without_skill(runtime, is_there);
-    if !missing.is_empty() {
-        let (shown, more) = missing.split_at(missing.len().min(PINS_SHOWN));
-        let more = if more.is_empty() {
-            String::new()
-        } else {
-            format!(" and {} more", more.len())
-        };
-        message.push_str(&format!(
-            "; spec.skillSelector.skills: no readable Skill is named {}{more}; check namespace and name, or create it",
-            shown.join(", ")
-        ));
+    let pins = pins_without_skill(runtime, &is_there);
+    let granted = grants_without_skill(runtime, scope, &is_there);
+    for (field, missing) in [("spec.skillSelector.skills", pins), ("spec.env[].skills", granted)] {
+        if !missing.is_empty() {
+            message.push_str(&format!(
+                "; {field}: no readable Skill is named {}; check namespace and name, or create it",
+                first_of(&missing)
+            ));
+        }
     }
     if let Some(seconds) = runtime.spec.sandbox.max_timeout_seconds
         && seconds < LITELLM_TIMEOUT_SECONDS
@@ -83,6 +80,35 @@ pub(super) fn serving(
         );
     }
     Verdict::new(VerdictState::Ready, Reason::Serving, message)
+}
+
+/// The first names of a list, and how many more there are.
+fn first_of(missing: &[String]) -> String {
+    let (shown, more) = missing.split_at(missing.len().min(MISSING_SHOWN));
+    let more = if more.is_empty() {
+        String::new()
+    } else {
+        format!(" and {} more", more.len())
+    };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// The Skills that a runtime's grants name and that it cannot serve, since they do not exist or it selects none of their namespace,
+/// as namespace/name. What changes in such a namespace does not lead to another look.
+fn grants_without_skill(
+    runtime: &SkillRuntime,
+    scope: &Scope<'_>,
+    is_there: impl Fn(&str, &str) -> bool,
+) -> Vec<String> {
+    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let granted = runtime.spec.env.iter().flat_map(|grant| grant.named(own));
+    let mut missing: Vec<String> = granted
+        .filter(|(namespace, name)| !reaches(runtime, scope, namespace) || !is_there(namespace, name))
+        .map(|(namespace, name)| format!("{namespace}/{name}"))
+        .collect();
+    missing.sort();
+    missing.dedup();
+    missing
 }
 
 /// The Skills that a runtime's pins name and that do not exist, as namespace/name.
@@ -220,6 +246,25 @@ mod tests {
         let many: Vec<Value> = (0..7).map(|number| json!({"name": format!("s{number}")})).collect();
         let told = message(json!(many));
         assert!(told.contains("n/s0, n/s1, n/s2, n/s3, n/s4 and 2 more"), "{told}");
+    }
+
+    #[test]
+    fn skills_that_are_not_there_and_get_values_are_named() {
+        let none = NamespaceLabels::new();
+        let message = |skills: Value| {
+            let mut runtime = runtime(json!({}));
+            let value = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+            let grant = json!({"name": "TOKEN", "valueFrom": value, "skills": skills});
+            runtime.spec.env = serde_json::from_value(json!([grant, grant])).unwrap();
+            let is_there = |_: &str, name: &str| name == "prices";
+            serving(&runtime, &scope(&none, false), &NONE, is_there).message
+        };
+        assert_eq!(message(json!(["prices", "n/prices"])), "0 skills served, 0 rejected");
+        let told = message(json!(["pricse", "m/prices"]));
+        assert!(
+            told.ends_with("; spec.env[].skills: no readable Skill is named m/prices, n/pricse; check namespace and name, or create it"),
+            "{told}"
+        );
     }
 
     #[test]

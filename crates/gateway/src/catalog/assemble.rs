@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use knack_skill::catalog::{Catalog, CatalogEntry, CatalogSettings, Node};
+use knack_skill::catalog::{Catalog, CatalogEntry, CatalogSettings, Node, Unserved};
 use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::problem::{Profile, Severity};
 use sha2::{Digest, Sha256};
 
 use super::runtime::RuntimeSettings;
-use super::source::{SkillSource, SourceReport};
+use super::source::{ReportLevel, SkillSource, SourceReport};
 
 /// The catalog that every request of one moment is served from.
 #[derive(Debug)]
@@ -156,15 +156,23 @@ pub struct UnreadSources<'a> {
 /// Makes a snapshot. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(
     selected: &Selected<'_>,
-    runtime: RuntimeSettings,
+    mut runtime: RuntimeSettings,
     node: Node,
     last: &mut LastGood,
     mut reports: Vec<SourceReport>,
 ) -> Snapshot {
     let mut served = BTreeMap::new();
     for source in selected.sources {
+        let known = reports.len();
         if let Some(kept) = judge(source, last.skills.remove(&source.id), &mut reports) {
             served.insert(source.id.clone(), kept);
+        } else {
+            let mut of_source = reports.iter().skip(known);
+            let error = of_source.find(|report| report.level == ReportLevel::Error);
+            runtime.unserved.push(Unserved {
+                skill: source.id.clone(),
+                why: error.map(|report| report.text.clone()).unwrap_or_default(),
+            });
         }
     }
     keep_unread(&selected.unread, last, &mut served, &mut reports);
@@ -371,5 +379,6 @@ fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSet
         min_max_tokens: runtime.min_max_tokens,
         pins: runtime.pins.clone(),
         config: runtime.config.clone(),
+        unserved: runtime.unserved.clone(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use knack_skill::catalog::{ConfigValues, ModelCode, Pin};
+use knack_skill::catalog::{ConfigValues, ModelCode, Pin, Unserved};
 use knack_skill::model::{ActivationMode, SkillRef};
 use knack_skill::risk::Risk;
 use knack_vocabulary::{DEFAULT_NAMESPACE, defaults};
@@ -23,6 +23,8 @@ pub struct RuntimeSettings {
     pub pins: Vec<Pin>,
     /// Values of the configuration of functions.
     pub config: ConfigValues,
+    /// Skills that requests may name and that are not served.
+    pub unserved: Vec<Unserved>,
     /// Model-written code.
     pub model_code: ModelCode,
     /// The highest risk of a declared tool that is offered and run.
@@ -69,6 +71,7 @@ impl Default for RuntimeSettings {
             match_labels: BTreeMap::new(),
             pins: Vec::new(),
             config: ConfigValues::Here(Vec::new()),
+            unserved: Vec::new(),
             model_code: ModelCode::Allow,
             max_risk: Risk::Critical,
             timeout: Duration::from_secs(defaults::TIMEOUT_SECONDS),

@@ -17,7 +17,7 @@ pub use clash::Clash;
 pub(crate) use entry::Generic;
 pub use entry::{CatalogEntry, SKILL_MD};
 pub use listing::{ListingCounts, listing_counts};
-pub use settings::{CatalogSettings, ConfigValues, ModelCode, Node, Pin};
+pub use settings::{CatalogSettings, ConfigValues, ModelCode, Node, Pin, Unserved};
 
 use crate::autoscore::ScoreIndex;
 use crate::model::{ActivationMode, SkillRef};
@@ -105,6 +105,17 @@ impl Catalog {
     /// Whether several skills carry an id, so that it names none of them.
     pub fn is_ambiguous(&self, id: &str) -> bool {
         matches!(self.by_id.get(id), Some(None)) && self.place_of_name(id).is_none()
+    }
+
+    /// Finds a skill that is not served by name or `namespace/name`, with or without a version.
+    pub fn unserved(&self, reference: &str) -> Option<&Unserved> {
+        let name = reference.split_once('@').map_or(reference, |(name, _)| name);
+        let (namespace, name) = name
+            .split_once('/')
+            .map_or((None, name), |(namespace, name)| (Some(namespace), name));
+        let is_meant =
+            |skill: &SkillRef| skill.name == name && namespace.is_none_or(|namespace| skill.namespace == namespace);
+        self.settings.unserved.iter().find(|unserved| is_meant(&unserved.skill))
     }
 
     /// Finds a skill by its identity, whatever its mode.

@@ -61,6 +61,17 @@ pub struct CatalogSettings {
     pub pins: Vec<Pin>,
     /// Values of the configuration of functions.
     pub config: ConfigValues,
+    /// Skills that requests may name and that are not served.
+    pub unserved: Vec<Unserved>,
+}
+
+/// A skill that a request may name, and that is there but not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    /// The skill.
+    pub skill: SkillRef,
+    /// Why, for who names it.
+    pub why: String,
 }
 
 /// Who has the values of the configuration of functions.

@@ -54,6 +54,7 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     let mut named = container.skills;
     select::extend(&mut named, header.unwrap_or_default());
     select::extend(&mut named, select::mentions(request.user_texts, catalog));
+    let unserved = select::unserved_mentions(request.user_texts, catalog);
     let named = select::without_always(named);
     let scored = select::scored(request, catalog, &named);
     let collides = request
@@ -69,19 +70,20 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     if named.is_empty() && scored.is_empty() && !collides && !lacks_code {
         return Ok(Plan {
             container: container.plan,
+            notes: unserved,
             ..Plan::shared(catalog)
         });
     }
-    Ok(Plan {
-        container: container.plan,
-        ..assemble::assemble(
-            catalog,
-            &named,
-            &scored,
-            request.client_tools,
-            if runs_code { &[Generic::RunCode] } else { &[] },
-        )
-    })
+    let mut plan = assemble::assemble(
+        catalog,
+        &named,
+        &scored,
+        request.client_tools,
+        if runs_code { &[Generic::RunCode] } else { &[] },
+    );
+    plan.container = container.plan;
+    plan.notes.extend(unserved);
+    Ok(plan)
 }
 
 /// The plan of a run of one skill: its declared tools, and its files with `run_code` where models may write programs.

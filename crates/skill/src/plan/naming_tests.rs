@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::tests::{Asked, active, ask, asked, names, says};
 use super::*;
 use crate::call::{CallContext, Decision, resolve};
-use crate::catalog::{Catalog, Clash, Pin};
+use crate::catalog::{Catalog, Clash, Pin, Unserved};
 use crate::fixture::{mk_catalog, mk_input, mk_ref, mk_settings, mk_skill};
 use crate::model::{ActivationMode, Skill, Upload};
 
@@ -376,4 +376,56 @@ fn header_and_container_name_versions_and_a_mention_does_not() {
     }
     assert_eq!(asked(&catalog, &by_id("skill_native@^1")).container.native, [0]);
     assert!(active(&asked(&catalog, &says(&["@word@^1 hello"]))).is_empty());
+}
+
+#[test]
+fn a_skill_that_is_here_but_not_served_is_answered_with_why() {
+    let unserved = |namespace: &str, name: &str, why: &str| Unserved {
+        skill: mk_ref(namespace, name),
+        why: why.to_owned(),
+    };
+    let settings = crate::catalog::CatalogSettings {
+        unserved: vec![
+            unserved("default", "broken", "InvalidSkill: SKILL.md:3: no YAML"),
+            unserved("team", "served", "Suspended: spec.suspend is true"),
+        ],
+        ..mk_settings()
+    };
+    let catalog = Catalog::compile(vec![Arc::new(mk_skill("served", ActivationMode::OnRequest))], settings);
+    let header = |name| Asked {
+        header: Some(name),
+        ..Asked::default()
+    };
+    for named in ["broken", "default/broken", "broken@^1", "litellm:broken"] {
+        for request in [Some(header(named)).filter(|_| !named.contains(':')), Some(by_id(named))] {
+            let Some(request) = request else { continue };
+            let error = ask(&catalog, &request).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!("skill \"{named}\" is here but not served: InvalidSkill: SKILL.md:3: no YAML")
+            );
+        }
+    }
+    // A skill of the name that is served, one that nobody has, a vendor's own.
+    assert_eq!(active(&asked(&catalog, &header("served"))), ["served"]);
+    assert!(matches!(
+        ask(&catalog, &header("team/other")),
+        Err(PlanError::UnknownSkill { .. })
+    ));
+    let vendors = Asked {
+        container: vec![ContainerSkill {
+            kind: Some("anthropic"),
+            id: "broken",
+        }],
+        ..Asked::default()
+    };
+    assert_eq!(asked(&catalog, &vendors).container.native, [0]);
+    // A message stays in its conversation, so its text stays text; the log says what it named.
+    let plan = asked(&catalog, &says(&["@broken do it", "@broken again"]));
+    assert!(plan.is_empty());
+    let notes: Vec<&str> = plan.notes.iter().map(|note| note.text.as_str()).collect();
+    assert_eq!(
+        notes,
+        ["@broken is here but not served: InvalidSkill: SKILL.md:3: no YAML"]
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::types::{ActivationCause, ContainerPlan, ContainerSkill, PlanError, PlanRequest};
+use super::types::{ActivationCause, ContainerPlan, ContainerSkill, Note, PlanError, PlanRequest};
 use crate::at_skill;
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::ids::{PREFIX, UPLOADED};
@@ -99,6 +99,10 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
         Some(entry) => Some(entry),
         None => version(skill.id, catalog)?,
     };
+    // While it is not served it is ours, too: the vendor does not know it, or knows another skill of this name.
+    if entry.is_none() && catalog.unserved(skill.id).is_some() {
+        return Err(unknown(skill.id, skill.id, catalog));
+    }
     Ok(entry.map(|entry| NamedSkill::new(entry, ActivationCause::Container)))
 }
 
@@ -112,6 +116,11 @@ fn unknown(written: &str, id: &str, catalog: &Catalog) -> PlanError {
     let written = written.to_owned();
     if catalog.is_ambiguous(id) {
         PlanError::AmbiguousSkill { id: written }
+    } else if let Some(unserved) = catalog.unserved(id) {
+        PlanError::NotServed {
+            id: written,
+            why: unserved.why.clone(),
+        }
     } else {
         PlanError::UnknownSkill { id: written }
     }
@@ -155,6 +164,23 @@ pub(super) fn mentions<'a>(texts: &[&str], catalog: &'a Catalog) -> Vec<NamedSki
         }
     }
     named
+}
+
+/// Skills that are not served and that the texts name: their names stay plain text, since a message stays in its conversation.
+pub(super) fn unserved_mentions(texts: &[&str], catalog: &Catalog) -> Vec<Note> {
+    let mut notes: Vec<Note> = Vec::new();
+    for mention in texts.iter().filter_map(|text| at_skill::parse(text)) {
+        if catalog.find(mention.skill).is_none()
+            && let Some(unserved) = catalog.unserved(mention.skill)
+            && !notes.iter().any(|note| note.skill.as_ref() == Some(&unserved.skill))
+        {
+            notes.push(Note {
+                skill: Some(unserved.skill.clone()),
+                text: format!("@{} is here but not served: {}", mention.skill, unserved.why),
+            });
+        }
+    }
+    notes
 }
 
 /// Adds skills that are not there yet; a later naming only gives inputs.

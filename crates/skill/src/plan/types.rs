@@ -82,6 +82,14 @@ pub enum PlanError {
         /// The id as the request wrote it.
         id: String,
     },
+    /// The skill is here and may be named, but is not served.
+    #[error("skill \"{id}\" is here but not served: {why}")]
+    NotServed {
+        /// The id as the request wrote it.
+        id: String,
+        /// Why.
+        why: String,
+    },
     /// Several skills carry the id that the request names.
     #[error("several skills here carry the id \"{id}\"; name the one you mean as namespace/name")]
     AmbiguousSkill {

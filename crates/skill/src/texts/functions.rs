@@ -61,7 +61,7 @@ mod tests {
             (
                 outcome(End::Timeout { seconds: 1 }, "", ""),
                 true,
-                "Error: the tool timed out",
+                "Error: the tool timed out: it ran for 1 s, its time limit (timeoutSeconds)",
             ),
         ] {
             assert_eq!(function_result(&ended, retryable), expected);

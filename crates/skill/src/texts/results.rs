@@ -250,7 +250,7 @@ pub fn seen_result(seen: &SeenResult<'_>) -> String {
             }),
             SeenEnd::Exit(_) => seen.stdout.trim_end().to_owned(),
             SeenEnd::Failed => NO_LONGER_AVAILABLE.to_owned(),
-            SeenEnd::Timeout => tool_result::text(ToolOutcome::TimedOut),
+            SeenEnd::Timeout => tool_result::text(ToolOutcome::TimedOut { seconds: None }),
         }
     };
     push_files(&mut text, &seen.files, seen.other_files);
@@ -321,7 +321,9 @@ pub fn declared_result(outcome: &Outcome) -> String {
                 stderr,
             }
         }
-        End::Timeout { .. } => ToolOutcome::TimedOut,
+        End::Timeout { seconds } => ToolOutcome::TimedOut {
+            seconds: Some(*seconds),
+        },
         End::OutOfMemory => ToolOutcome::NotStarted {
             reason: "the tool ran out of memory",
         },

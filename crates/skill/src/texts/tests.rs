@@ -154,7 +154,12 @@ fn results_of_declared_tools_are_husks() {
         (End::Exit(0), "  {\"ok\":1}\n\n", "warn", "{\"ok\":1}"),
         (End::Exit(3), "out", "oops\n", "Error (exit 3): oops"),
         (End::Exit(1), "only stdout\n", "  ", "Error (exit 1): only stdout"),
-        (End::Timeout { seconds: 5 }, "", "", "Error: the tool timed out"),
+        (
+            End::Timeout { seconds: 5 },
+            "",
+            "",
+            "Error: the tool timed out: it ran for 5 s, its time limit (timeoutSeconds)",
+        ),
         (
             End::NotStarted("spawn nope ENOENT".into()),
             "",

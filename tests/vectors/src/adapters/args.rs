@@ -68,7 +68,7 @@ fn tool_result_text(input: &Value) -> Outcome {
     let text = |key: &str| input[key].as_str().unwrap_or_default();
     let (stdout, stderr) = (text("stdout"), text("stderr"));
     let outcome = if input["timed_out"] == true {
-        ToolOutcome::TimedOut
+        ToolOutcome::TimedOut { seconds: None }
     } else if let Some(reason) = input["spawn_error"].as_str() {
         ToolOutcome::NotStarted { reason }
     } else if let Some(name) = input["unknown_tool"].as_str() {

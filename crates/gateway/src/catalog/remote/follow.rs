@@ -172,15 +172,15 @@ impl Follower {
                 logged.clear();
             }
             let client_namespace = self.client.client_namespace();
-            if matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Forbidden) {
-                tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; retrying");
-            } else if logged == error.to_string() {
-                // A hub that is away for days is logged once, not every two seconds.
+            // A hub that is away, or refuses, for days is logged once, not every two seconds.
+            if logged == error.to_string() {
                 tracing::debug!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
+            } else if matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Forbidden) {
+                tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; it is asked again until it allows it, without a further line");
             } else {
                 tracing::info!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
-                logged = error.to_string();
             }
+            logged = error.to_string();
             if let HubError::Refused(problem) = &error {
                 let seconds = problem.retry_after_seconds.unwrap_or(0);
                 wait = wait.max(Duration::from_secs(seconds)).min(WAIT_MAX);
@@ -276,7 +276,7 @@ impl Follower {
         let created: Vec<(SkillRef, i64)> = served.map(|(id, line)| (id.clone(), line.created)).collect();
         let reports = self.read_sources().await;
         let names = names::owners(created, self.client.client_namespace(), &self.runtime.namespace);
-        let (settings, node) = settings_from_line(&self.runtime, &line);
+        let (settings, node) = settings_from_line(&self.runtime, &line, self.mirror.unserved());
         if let Err(error) = self.pay_for_catalog() {
             tracing::warn!(runtime = %self.runtime, client_namespace = self.client.client_namespace(), %error,
                 "a catalog does not fit into memory; raise the memory limit of the gateway");

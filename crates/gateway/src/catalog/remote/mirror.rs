@@ -4,7 +4,9 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use knack_hub_api::{CatalogLine, Hello, PROTOCOLS, ProtocolRange, Removed, RuntimeLine, SkillLine};
+use knack_hub_api::{
+    CatalogLine, Hello, PROTOCOLS, ProtocolRange, Removed, RuntimeLine, SkillLine, UNSERVED_MAX, UnservedSkill,
+};
 use knack_skill::model::SkillRef;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,9 @@ pub struct Mirror {
     skills: BTreeMap<SkillRef, SkillLine>,
     /// uids of removed skills and the resourceVersion at which they went, oldest first.
     gone: VecDeque<(String, String)>,
+    /// What this hub says of skills that it does not serve. It is not saved, and a replica that lags may say it of skills that are
+    /// served by now: a request finds these first.
+    unserved: Vec<UnservedSkill>,
     /// The index that is being read: the skills named so far, and how far its replica has seen.
     index: Option<MirroredIndex>,
     /// The namespace of the client that the catalog was asked for.
@@ -110,6 +115,7 @@ impl Mirror {
             CatalogLine::Runtime(runtime) => self.runtime(*runtime),
             CatalogLine::Skill(skill) => self.skill(*skill),
             CatalogLine::Removed(removed) => self.removed(&removed),
+            CatalogLine::Unserved(unserved) => self.set_unserved(unserved.skills),
             CatalogLine::Synced(_) => {
                 self.end_index();
                 return if self.runtime.is_some() {
@@ -139,6 +145,17 @@ impl Mirror {
         self.skills.iter().filter(move |_| !suspended)
     }
 
+    /// The skills that are not served, and why.
+    pub(super) fn unserved(&self) -> &[UnservedSkill] {
+        &self.unserved
+    }
+
+    fn set_unserved(&mut self, mut unserved: Vec<UnservedSkill>) {
+        unserved.truncate(UNSERVED_MAX);
+        self.changed |= self.unserved != unserved;
+        self.unserved = unserved;
+    }
+
     fn hello(&mut self, hello: Hello) -> LineEffect {
         let spoken = ProtocolRange::new(hello.protocol_min.unwrap_or(hello.protocol), hello.protocol);
         if !PROTOCOLS.meets(spoken) {
@@ -154,6 +171,7 @@ impl Mirror {
                 hello.version
             ));
         }
+        self.set_unserved(Vec::new());
         self.index = Some(MirroredIndex {
             seen_until: hello.resource_version,
             watched: hello.watched_namespaces,

@@ -2,7 +2,7 @@
 
 use super::*;
 use knack_hub_api::fixture::runtime_line;
-use knack_hub_api::{Overrides, PROTOCOL, Synced};
+use knack_hub_api::{Overrides, PROTOCOL, Synced, UnservedSkills};
 
 fn hello(seen: u64) -> CatalogLine {
     CatalogLine::Hello(Hello {
@@ -301,4 +301,37 @@ fn what_is_known_is_no_change() {
         changes(vec![hello(15), runtime(14, true), synced()]),
         "not named by the index"
     );
+}
+
+/// Another replica may see another list, and an older hub sends none: what is known is what the stream says.
+#[test]
+fn the_list_of_what_is_not_served_is_that_of_the_stream() {
+    let list = |names: &[&str]| {
+        let skills = names.iter().map(|name| UnservedSkill {
+            namespace: "a".to_owned(),
+            name: (*name).to_owned(),
+            why: "InvalidSkill: m".to_owned(),
+        });
+        CatalogLine::Unserved(UnservedSkills {
+            skills: skills.collect(),
+        })
+    };
+    let names = |mirror: &Mirror| -> Vec<String> { mirror.unserved().iter().map(|skill| skill.name.clone()).collect() };
+    let mut mirror = Mirror::default();
+    for line in [hello(1), runtime(1, false), list(&["x", "y"]), synced()] {
+        mirror.take(line);
+    }
+    assert_eq!(
+        (names(&mirror), mirror.take_changed()),
+        (vec!["x".to_owned(), "y".to_owned()], true)
+    );
+    mirror.take(list(&["x", "y"]));
+    assert!(!mirror.take_changed(), "the same list");
+    mirror.take(list(&["y"]));
+    assert_eq!((names(&mirror), mirror.take_changed()), (vec!["y".to_owned()], true));
+    mirror.take(list(&vec!["z"; UNSERVED_MAX + 1]));
+    assert_eq!(names(&mirror).len(), UNSERVED_MAX);
+    mirror.take(hello(2));
+    mirror.take(synced());
+    assert_eq!((names(&mirror), mirror.take_changed()), (vec![], true));
 }

@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use knack_hub_api::convert::{activation_from_name, limit_from_name};
-use knack_hub_api::{RuntimeLine, RuntimeName};
-use knack_skill::catalog::{ConfigValues, ModelCode, Node, Pin};
+use knack_hub_api::{RuntimeLine, RuntimeName, UnservedSkill};
+use knack_skill::catalog::{ConfigValues, ModelCode, Node, Pin, Unserved};
 use knack_skill::model::SkillRef;
 use knack_skill::risk::Risk;
 
 use crate::catalog::RuntimeSettings;
 
-/// The settings of a runtime, and whether its sandboxes have node.
-pub(super) fn settings_from_line(name: &RuntimeName, line: &RuntimeLine) -> (RuntimeSettings, Node) {
+/// The settings of a runtime with the skills that it does not serve, and whether its sandboxes have node.
+pub(super) fn settings_from_line(
+    name: &RuntimeName,
+    line: &RuntimeLine,
+    unserved: &[UnservedSkill],
+) -> (RuntimeSettings, Node) {
     let settings = RuntimeSettings {
         name: SkillRef {
             namespace: name.namespace.clone(),
@@ -47,8 +51,19 @@ pub(super) fn settings_from_line(name: &RuntimeName, line: &RuntimeLine) -> (Run
             })
             .collect(),
         config: ConfigValues::AtHub,
+        unserved: unserved.iter().map(unserved_from_line).collect(),
         upstreams: line.upstreams.clone(),
         ..RuntimeSettings::default()
     };
     (settings, if line.node { Node::Present } else { Node::Absent })
+}
+
+fn unserved_from_line(line: &UnservedSkill) -> Unserved {
+    Unserved {
+        skill: SkillRef {
+            namespace: line.namespace.clone(),
+            name: line.name.clone(),
+        },
+        why: line.why.clone(),
+    }
 }
