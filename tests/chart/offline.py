@@ -243,7 +243,9 @@ def notes_tell_what_to_do():
             raise AssertionError("%r is not in the notes: %s" % (word, notes))
     tenants = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
                    "--values", os.path.join(CHART, "values-multi-tenant.yaml")).split("NOTES:", 1)[1]
-    for word, there in (("any namespace (role edit)", False), ("the skills that are visible to their", True)):
+    for word, there in (("any namespace (role edit)", False), ("the skills that are visible to their", True),
+                        ("kubectl label namespace NAMESPACE knack.dev/skills=enabled kubectl apply", True),
+                        ("kubectl label namespace NAMESPACE knack.dev/inject=enabled knack.dev/skills=enabled", True)):
         assert_equal(word in " ".join(tenants.split()), there, "%r in the notes of the profile" % word)
     loud = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
                 "--set", "admissionPolicy.enabled=false", "--set", "sandbox.allowImageTags=true")

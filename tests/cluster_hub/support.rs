@@ -292,6 +292,15 @@ impl World {
         Process::start_as(&self.kubeconfig, self.folder.path(), name, &words)
     }
 
+    /// A replica of the hub that another program is.
+    pub(crate) fn replica_of(&self, program: &std::ffi::OsStr, name: &str, port: u16) -> Process {
+        let mut command = Command::new(program);
+        command
+            .args(self.hub_words(&format!("127.0.0.1:{port}")))
+            .env("KUBECONFIG", &self.kubeconfig);
+        Process::spawn(self.folder.path(), name, &mut command)
+    }
+
     /// The words of a replica that serves, and is reached, at an address.
     pub(crate) fn hub_words(&self, address: &str) -> Vec<String> {
         let mut words = self.hub_words.clone();

@@ -118,6 +118,9 @@ async fn a_suspended_runtime_injects_nothing() {
         chat().to_string().as_bytes()
     );
     knack.told("suspended").await;
+    let named = knack.send(knack.chat(&chat()).header("x-knack-skills", "always")).await;
+    assert_eq!(named.status, 404);
+    assert!(named.text.contains("is suspended (spec.suspend)"), "{}", named.text);
 }
 
 #[tokio::test]

@@ -148,6 +148,42 @@ async fn a_skill_named_by_header_or_mention_is_active_and_an_unknown_one_is_404_
     assert!(refused.text.contains("nobody"));
 }
 
+/// Saved with an error, suspended: whoever names it reads what is wrong, in the shape of its API, and nothing goes to the provider.
+#[tokio::test]
+async fn a_named_skill_that_is_not_served_is_answered_with_the_reason() {
+    let manifest = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: halted}\nspec:\n  suspend: true\n  source: {inline: {files: {SKILL.md: \"---\\nname: halted\\ndescription: d\\n---\\nx\"}}}\n";
+    let skills = vec![
+        ("broken/SKILL.md", "---\nname: broken\ndescription: [d\n---\nThe broken word.\n"),
+        ("halted.yaml", manifest),
+    ];
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        for (name, why) in [("broken", "SKILL.md:3"), ("halted", "suspend")] {
+            let request = talk.request(&knack.url, &talk.body()).header("x-knack-skills", name);
+            let answer = knack.send(request).await;
+            assert_eq!(answer.status, 404, "{row:?} {name}: {}", answer.text);
+            let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+            assert!(
+                message.contains(&format!("skill \"{name}\" is here but not served: ")) && message.contains(why),
+                "{row:?}: {message}"
+            );
+        }
+    }
+    let mut body = messages("hi");
+    body["container"] = json!({"skills": [{"type": "custom", "skill_id": "broken"}]});
+    let refused = knack.send(knack.messages(&body)).await;
+    assert_eq!(refused.status, 404, "{}", refused.text);
+    assert!(knack.mock.handle.requests().is_empty(), "a bare name goes to no provider");
+    // What a message names stays a message.
+    assert_eq!(knack.send(knack.messages(&messages("@broken do it"))).await.status, 200);
+    knack.told("@broken is here but not served").await;
+}
+
 #[tokio::test]
 async fn a_container_with_ours_and_native_skills_lists_both_in_the_answer() {
     let skills = vec![(

@@ -52,6 +52,18 @@ pub fn make_plan(
             503,
             format!("Skill \"{id}\" cannot be served: this gateway has no catalog of skills at this moment. Try again in a few seconds."),
         ),
+        PlanError::UnknownSkill { id } if snapshot.is_suspended() => {
+            let runtime = &snapshot.runtime.name;
+            let text = format!(
+                "skill \"{id}\" cannot be served: the SkillRuntime {}/{} is suspended (spec.suspend), which switches off all skills",
+                runtime.namespace, runtime.name
+            );
+            Fault {
+                code: Some("skill_not_served".to_owned()),
+                retry: false,
+                ..Fault::new(404, text)
+            }
+        }
         PlanError::UnknownSkill { .. } | PlanError::NoVersion(_) => Fault {
             code: Some("skill_not_found".to_owned()),
             retry: false,
