@@ -7,7 +7,6 @@ use axum::routing::get;
 use axum::{Json, Router};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::SkillOverrides;
-use knack_hub_api::CatalogLine;
 use knack_memory::MemoryBudget;
 use knack_skill::model::SkillFile;
 use knack_telemetry::Tracer;
@@ -24,6 +23,9 @@ use crate::hub::in_service::InService;
 use crate::hub::start::{self, Start};
 use crate::hub::watch::take_skill;
 use crate::hub::world::trim;
+
+#[path = "views_unserved_tests.rs"]
+mod unserved;
 
 type Maps = Arc<Mutex<HashMap<String, ConfigMap>>>;
 
@@ -307,61 +309,6 @@ async fn a_replica_has_not_started_before_it_has_the_records_of_environments() {
         Some(Change::All)
     });
     started.over().await;
-}
-
-/// What a stream with this view says of skills that are not served.
-fn unserved(view: &View) -> Vec<String> {
-    let lines = crate::hub::view::index(view, "1", knack_hub_api::PROTOCOLS.max, None, None);
-    lines.into_iter().flat_map(told).collect()
-}
-
-fn told(line: CatalogLine) -> Vec<String> {
-    match line {
-        CatalogLine::Unserved(unserved) => {
-            let skills = unserved.skills.into_iter();
-            skills
-                .map(|skill| format!("{}/{}: {}", skill.namespace, skill.name, skill.why))
-                .collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-#[tokio::test]
-async fn who_may_see_a_skill_hears_why_it_is_not_served() {
-    let cluster = Cluster::start().await;
-    let ready = json!([{"type": "Ready", "status": "False", "reason": "InvalidSkill", "message": "SKILL.md:3: no YAML",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-    let broken = cluster.deliver("a", "one", &json!({"status": {"artifact": null, "conditions": ready}}));
-    let (before, _) = cluster.look();
-    cluster.take(Event::Apply(broken));
-    let (views, _) = cluster.look();
-    let why = "a/s: InvalidSkill: SKILL.md:3: no YAML".to_owned();
-    assert_eq!(
-        views.each_ref().map(|view| unserved(view)),
-        [vec![why.clone()], vec![], vec![why.clone()]],
-        "another namespace does not know that it is there"
-    );
-    let lines = |before: &Arc<View>, after: &Arc<View>| {
-        let lines = crate::hub::view::changes(before, after, "1").into_iter();
-        lines.flat_map(told).collect::<Vec<_>>()
-    };
-    assert_eq!(lines(&before[0], &views[0]), [why]);
-    assert!(crate::hub::view::changes(&before[1], &views[1], "1").is_empty());
-    cluster.apply("a", "one", json!({})).await;
-    let (mended, _) = cluster.look();
-    assert_eq!(mended.each_ref().map(|view| unserved(view).len()), [0; 3]);
-    assert!(
-        crate::hub::view::changes(&views[0], &mended[0], "1")
-            .iter()
-            .any(|line| matches!(line, CatalogLine::Unserved(unserved) if unserved.skills.is_empty())),
-        "a stream hears that it is mended"
-    );
-    cluster.apply("a", "one", json!({"spec": {"suspend": true}})).await;
-    assert_eq!(
-        unserved(&cluster.view(Some("a"))),
-        ["a/s: Suspended: spec.suspend is true"]
-    );
 }
 
 #[tokio::test]

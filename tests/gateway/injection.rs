@@ -153,7 +153,10 @@ async fn a_skill_named_by_header_or_mention_is_active_and_an_unknown_one_is_404_
 async fn a_named_skill_that_is_not_served_is_answered_with_the_reason() {
     let manifest = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: halted}\nspec:\n  suspend: true\n  source: {inline: {files: {SKILL.md: \"---\\nname: halted\\ndescription: d\\n---\\nx\"}}}\n";
     let skills = vec![
-        ("broken/SKILL.md", "---\nname: broken\ndescription: [d\n---\nThe broken word.\n"),
+        (
+            "broken/SKILL.md",
+            "---\nname: broken\ndescription: [d\n---\nThe broken word.\n",
+        ),
         ("halted.yaml", manifest),
     ];
     let knack = start(Start {
@@ -178,7 +181,10 @@ async fn a_named_skill_that_is_not_served_is_answered_with_the_reason() {
     body["container"] = json!({"skills": [{"type": "custom", "skill_id": "broken"}]});
     let refused = knack.send(knack.messages(&body)).await;
     assert_eq!(refused.status, 404, "{}", refused.text);
-    assert!(knack.mock.handle.requests().is_empty(), "a bare name goes to no provider");
+    assert!(
+        knack.mock.handle.requests().is_empty(),
+        "a bare name goes to no provider"
+    );
     // What a message names stays a message.
     assert_eq!(knack.send(knack.messages(&messages("@broken do it"))).await.status, 200);
     knack.told("@broken is here but not served").await;

@@ -71,6 +71,7 @@ fn settings(max_listing_tokens: usize) -> CatalogSettings {
         min_max_tokens: 0,
         pins: Vec::new(),
         config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
+        unserved: Vec::new(),
     }
 }
 

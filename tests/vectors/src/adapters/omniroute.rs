@@ -104,6 +104,7 @@ pub(crate) fn settings() -> CatalogSettings {
         min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
         pins: Vec::new(),
         config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
+        unserved: Vec::new(),
     }
 }
 
