@@ -12,6 +12,7 @@ mod catalogs;
 pub mod certificates;
 pub mod cli;
 pub mod controller;
+mod counted;
 pub mod dev;
 mod environments;
 mod events;

@@ -19,6 +19,7 @@ use super::image::{Reference, is_index, of_platform, platform_word, platforms, w
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::registry::Registry;
+use crate::counted::counted;
 use crate::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, EnvironmentInfo, NpmIndex, Store, Uv};
 
 /// The file from which the kubelet reads the outcome.
@@ -156,7 +157,8 @@ fn message_of(about: &EnvironmentInfo, left_out: Option<String>) -> String {
             .collect();
         all.join(", ")
     };
-    let (count, size) = (about.packages.len() + about.node.len(), about.bytes / 1_000_000);
+    let count = counted(about.packages.len() + about.node.len(), "package");
+    let size = about.bytes / 1_000_000;
     let python = format!("Python {}: {}", about.python, list(&about.packages));
     let node = format!("Node: {}", list(&about.node));
     let parts = [
@@ -165,7 +167,7 @@ fn message_of(about: &EnvironmentInfo, left_out: Option<String>) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let left_out = left_out.map(|why| format!("{why}; ")).unwrap_or_default();
-    format!("{left_out}{count} packages, {size} MB, {}", parts.join("; "))
+    format!("{left_out}{count}, {size} MB, {}", parts.join("; "))
 }
 
 /// The parts of a base image in the registry.
@@ -278,7 +280,7 @@ mod tests {
                 &["a"],
                 &[],
                 Some("without x"),
-                "without x; 1 packages, 4 MB, Python 3.11.2: a 1.0",
+                "without x; 1 package, 4 MB, Python 3.11.2: a 1.0",
             ),
         ] {
             let about = EnvironmentInfo {

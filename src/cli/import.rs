@@ -16,6 +16,7 @@ use super::skill_manifest::{archived, objects, yaml};
 use super::skills_api::bearer;
 use super::terminal;
 use super::typed::TypedFlags;
+use crate::counted::counted;
 use crate::dev::{discover, discover_text};
 
 /// Arguments of `knack skill import`.
@@ -84,7 +85,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
             tokio::fs::write(path, text)
                 .await
                 .with_context(|| format!("--output {}", path.display()))?;
-            terminal::note(&format!("{}: {} skills", path.display(), found.len()));
+            terminal::note(&format!("{}: {}", path.display(), counted(found.len(), "skill")));
         }
     }
     Ok(ExitCode::SUCCESS)

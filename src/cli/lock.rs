@@ -18,6 +18,7 @@ use knack_trust::{CaArgs, Roots};
 
 use super::discovered::discovered;
 use super::terminal;
+use crate::counted::counted;
 use crate::dev::{discover, package_rules};
 use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm};
 
@@ -91,7 +92,7 @@ async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyh
     tokio::fs::write(&file, text)
         .await
         .with_context(|| file.display().to_string())?;
-    terminal::line(&format!("{}: {count} packages", file.display()));
+    terminal::line(&format!("{}: {}", file.display(), counted(count, "package")));
     Ok(true)
 }
 
@@ -109,7 +110,11 @@ async fn lock_packages(args: &LockArgs, declared: &Declaration, rules: &Rules, r
     tokio::fs::write(&file, text)
         .await
         .with_context(|| file.display().to_string())?;
-    terminal::line(&format!("{}: {} packages", file.display(), lock.packages().len()));
+    terminal::line(&format!(
+        "{}: {}",
+        file.display(),
+        counted(lock.packages().len(), "package")
+    ));
     Ok(())
 }
 

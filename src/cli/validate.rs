@@ -15,6 +15,7 @@ use knack_skill::problem::{Problem, Profile};
 use serde_json::{Value, json};
 
 use super::{Output, programs, terminal};
+use crate::counted::counted;
 use crate::dev::{DiscoveredSources, Search, config_values, discover};
 
 /// Arguments of `knack skill validate`.
@@ -140,7 +141,7 @@ fn print_text(found: &DiscoveredSources, judged: &[SkillReport], failed: usize) 
             terminal::line(&format!("     packages: {}", skill.source.shown()));
         }
     }
-    terminal::line(&format!("{} skills, {failed} with errors", judged.len()));
+    terminal::line(&format!("{}, {failed} with errors", counted(judged.len(), "skill")));
 }
 
 fn print_json(found: &DiscoveredSources, judged: &[SkillReport], failed: usize) {

@@ -7,6 +7,7 @@ use knack_execution::Capabilities;
 use knack_gateway::catalog::Snapshot;
 
 use crate::cli::terminal;
+use crate::counted::counted;
 
 /// Prints how code runs here, and where generated files are written.
 pub(super) fn announce(capabilities: &Capabilities, files_folder: Option<&Path>) {
@@ -28,8 +29,8 @@ pub(super) fn print_snapshot(snapshot: &Snapshot) {
     }
     let names: Vec<&str> = snapshot.skills.iter().map(|skill| skill.id.name.as_str()).collect();
     terminal::line(&format!(
-        "{} skills at revision {}: {}",
-        names.len(),
+        "{} at revision {}: {}",
+        counted(names.len(), "skill"),
         snapshot.revision,
         names.join(", ")
     ));

@@ -19,6 +19,7 @@ use super::node::NpmIndex;
 use super::python::Base;
 use super::store::{Store, default_store};
 use super::uv::Uv;
+use crate::counted::counted;
 
 /// Where lines of progress go.
 pub type LogLine = fn(&str);
@@ -190,8 +191,8 @@ pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules, roots: &Root
 fn ready(built: &BuiltEnvironment, took: std::time::Duration) -> String {
     let about = &built.about;
     let what = format!(
-        "{} packages, {} MB",
-        about.packages.len() + about.node.len(),
+        "{}, {} MB",
+        counted(about.packages.len() + about.node.len(), "package"),
         about.bytes / 1_000_000
     );
     if built.is_new {

@@ -28,7 +28,7 @@ const DENIED: &str = "False/AddressDenied+Stalled";
 fn inline_rows() -> Vec<Row> {
     let files = |files: Value| json!({"source": {"inline": {"files": files}}});
     vec![
-        ("good", inline(&document("good", "Do it.")), READY, "1 files"),
+        ("good", inline(&document("good", "Do it.")), READY, "1 file,"),
         (
             "two-files",
             files(json!({"skills/a/SKILL.md": document("two-files", "x"), "skills/a/b.py": "1"})),

@@ -220,7 +220,7 @@ def of_node(python, folder):
     for what, requirements, base, part, has_wheel, has_node in [
         ("Node alone", "", node, "2 packages, 0 MB, Node: @s/helper 2.1.0, greeter 1.0.0", False, True),
         ("both", "helper\n", both, "3 packages, 0 MB, Python %s: helper 2.1; Node: @s/helper 2.1.0, greeter 1.0.0", True, True),
-        ("an image without Node", "helper\n", python, "without packages of Node, since the sandbox image has no known Node (label dev.knack.node); 1 packages", True, False),
+        ("an image without Node", "helper\n", python, "without packages of Node, since the sandbox image has no known Node (label dev.knack.node); 1 package", True, False),
     ]:
         said = build(asked(requirements, base, node=lock), index.url, folder)
         head, _, tail = part.partition("%s")

@@ -92,7 +92,7 @@ async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
         format!("ANTHROPIC_BASE_URL={}\n", program.url),
         format!("GOOGLE_GEMINI_BASE_URL={}\n", program.url),
         format!("MCP clients     {}/mcp", program.url),
-        "1 skills at revision".to_owned(),
+        "1 skill at revision".to_owned(),
         "code is not run here".to_owned(),
     ] {
         assert!(greeting.contains(&part), "{part} in {greeting}");

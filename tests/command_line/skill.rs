@@ -26,7 +26,7 @@ async fn validate_lists_every_skill_and_fails_for_errors_only() {
         (
             &["skills/good"][..],
             0,
-            &["ok   default/good", "1 skills, 0 with errors"][..],
+            &["ok   default/good", "1 skill, 0 with errors"][..],
         ),
         (&["skills/odd"], 0, &["ok   default/odd", "description"]),
         (&["--strict", "skills/odd"], 1, &["FAIL default/odd", "description"]),
@@ -72,7 +72,7 @@ async fn a_folder_that_links_reach_too_is_one_skill() {
     let said = out(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(
-        said.contains("ok   default/real") && said.contains("1 skills, 0 with errors"),
+        said.contains("ok   default/real") && said.contains("1 skill, 0 with errors"),
         "{said}"
     );
 }

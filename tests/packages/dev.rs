@@ -65,7 +65,7 @@ async fn knack_dev_builds_at_its_start_and_shows_the_model_what_is_there() {
         ("script.yaml", SCRIPT),
     ]);
     let mut program = dev(&world, &index, folder, &["--record", "bodies"]).await;
-    says(&mut program, "packages of with: ready (1 packages").await;
+    says(&mut program, "packages of with: ready (1 package").await;
     follows_the_script(&program).await;
     program.stop().await;
     let bodies = std::fs::read_dir(program.path("bodies")).unwrap();
@@ -108,7 +108,7 @@ async fn a_declaration_that_is_refused_leaves_the_last_good_revision_in_service(
         ("script.yaml", SCRIPT),
     ]);
     let mut program = dev(&world, &index, folder, &[]).await;
-    says(&mut program, "packages of with: ready (1 packages").await;
+    says(&mut program, "packages of with: ready (1 package").await;
     let broken = SKILL.replace("[good]", "[\"good @ https://user:secret@elsewhere.example/good.whl\"]");
     std::fs::write(program.path("skills/with/SKILL.md"), broken).unwrap();
     let (mut reason, mut kept) = (false, false);
@@ -155,7 +155,7 @@ async fn knack_dev_reads_packages_of_manifests() {
     let world = World::new(&index.url);
     let folder = folder(&[("skills/blue.yaml", MANIFESTS), ("script.yaml", SCRIPT)]);
     let mut program = dev(&world, &index, folder, &[]).await;
-    says(&mut program, "packages of with: ready (1 packages").await;
+    says(&mut program, "packages of with: ready (1 package").await;
     // The older version, which the runtime allows, has the value that the script expects.
     follows_the_script(&program).await;
     program.stop().await;

@@ -196,14 +196,7 @@ fn validate_name(name: &str, directory: &str) -> Vec<Finding> {
     }
     let mut findings: Vec<Finding> = kinds
         .into_iter()
-        .map(|kind| {
-            Finding::refused(
-                kind,
-                "name",
-                names::rule(kind),
-                format!("for example {}", names::normalize(&name)),
-            )
-        })
+        .map(|kind| Finding::refused(kind, "name", names::rule(kind), names::advice(&name)))
         .collect();
     if nfkc(directory) != name {
         let message = format!("name '{name}' differs from the folder's name '{directory}'");

@@ -87,7 +87,9 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
             "input name '{}' cannot be used in a placeholder; the input is left out",
             shortened(&name)
         );
-        let help = format!("use 1 to {MAX_INPUT_NAME_CHARS} letters, digits, hyphens and underscores");
+        let help = format!(
+            "use 1 to {MAX_INPUT_NAME_CHARS} of the letters a to z and A to Z, digits, hyphens and underscores"
+        );
         findings.push(Finding::refused(InputInvalid, format!("{path}.name"), message, help));
         return None;
     }

@@ -63,6 +63,17 @@ pub fn normalize(text: &str) -> String {
     }
 }
 
+/// The advice for a name that is not legal: a legal one like it, unless letters of it have no place there, so that what is left
+/// (`gre` of `größe`) is a name that nobody means.
+pub fn advice(text: &str) -> String {
+    let mut letters = text.chars().filter(|character| character.is_alphanumeric()).peekable();
+    if letters.peek().is_some() && letters.all(|letter| letter.is_ascii()) {
+        format!("for example {}", normalize(text))
+    } else {
+        "use the letters a to z, digits and hyphens".to_owned()
+    }
+}
+
 /// HUSK's slug: lower case, every run of other characters than `[a-z0-9]` one hyphen, ends trimmed. May be empty.
 pub fn husk_slug(text: &str) -> String {
     let mut slug = String::new();
@@ -84,6 +95,19 @@ fn is_name_byte(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_suggested_only_where_it_has_all_letters_of_what_was_written() {
+        for (written, expected) in [
+            ("My Summary!", "for example my-summary"),
+            ("a--b", "for example a-b"),
+            ("größe", "use the letters a to z, digits and hyphens"),
+            ("要約", "use the letters a to z, digits and hyphens"),
+            ("!!!", "use the letters a to z, digits and hyphens"),
+        ] {
+            assert_eq!(advice(written), expected);
+        }
+    }
 
     #[test]
     fn the_first_broken_rule_is_reported() {

@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 use super::super::conditions::{Verdict, VerdictState, conditions, cut};
 use super::super::reason::Reason;
 use super::summary::Summary;
+use crate::counted::counted;
 use crate::selection::{Scope, reaches};
 
 /// Conditions that the controller owns; `Isolated` is the hub's.
@@ -55,7 +56,11 @@ pub(super) fn serving(
             "spec.suspend is true: nothing is injected, executions answer 503",
         );
     }
-    let mut message = format!("{} skills served, {} rejected", counts.accepted, counts.rejected);
+    let mut message = format!(
+        "{} served, {} rejected",
+        counted(counts.accepted, "skill"),
+        counts.rejected
+    );
     // The runtime stays ready: who applies a folder may bring the Skill a moment later.
     let pins = pins_without_skill(runtime, &is_there);
     let granted = grants_without_skill(runtime, scope, &is_there);

@@ -15,6 +15,7 @@ use super::deliver::Delivery;
 use super::judge::{JUDGE, ValidatedSkill};
 use super::outline::Outline;
 use super::verdicts::Verdicts;
+use crate::counted::counted;
 
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
@@ -74,15 +75,21 @@ fn number(value: usize) -> i64 {
 pub(super) fn delivered(validated: &ValidatedSkill, made: &Delivery) -> Verdict {
     let (artifact, warnings) = (validated.artifact(), validated.warnings());
     let mut message = format!(
-        "revision {} delivered: {} files, {} bytes",
-        artifact.revision, artifact.file_count, artifact.size
+        "revision {} delivered: {}, {} bytes",
+        artifact.revision,
+        counted(artifact.file_count, "file"),
+        artifact.size
     );
     if !made.replaced.is_empty() {
         message.push_str(&format!("; {}", replaced(&made.replaced).message));
     }
     if !warnings.is_empty() {
         let shown: Vec<_> = warnings.iter().take(WARNINGS_MAX).cloned().collect();
-        message.push_str(&format!("; {} warnings: {}", warnings.len(), shown.join("; ")));
+        message.push_str(&format!(
+            "; {}: {}",
+            counted(warnings.len(), "warning"),
+            shown.join("; ")
+        ));
         if warnings.len() > WARNINGS_MAX {
             message.push_str("; `knack skill validate` lists all");
         }

@@ -126,8 +126,9 @@ pub(super) fn read(
         Split::Found { yaml, body } => (yaml, body),
         Split::Unclosed { .. } => return Err(vec![unclosed_frontmatter().in_file(file.as_str())]),
         Split::Absent { body } => {
-            let problem = without_frontmatter(demanded).in_file(file.as_str());
-            return Ok((plain(&file, &text, body), vec![problem]));
+            // Of an empty file one message says it all.
+            let lacks = (!body.trim().is_empty()).then(|| without_frontmatter(demanded).in_file(file.as_str()));
+            return Ok((plain(&file, &text, body), lacks.into_iter().collect()));
         }
     };
     let node = yaml::parse(yaml).map_err(|error| vec![yaml_problem(&error).in_file(file.as_str())])?;

@@ -53,7 +53,7 @@ fn check_name(name: &str) -> Vec<Problem> {
     let Err(kind) = names::check(name) else {
         return Vec::new();
     };
-    let help = format!("rename the folder or object, for example to {}", names::normalize(name));
+    let help = format!("rename the folder or object; {}", names::advice(name));
     vec![Problem::new(
         Severity::Error,
         kind,
