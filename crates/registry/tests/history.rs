@@ -478,3 +478,25 @@ fn a_skill_asks_for_values_by_its_environment_or_by_the_configuration_of_a_tool(
         );
     }
 }
+
+/// The deepest JSON that a program can print and that is still read as JSON would be one level too deep inside of a line.
+#[test]
+fn what_a_program_prints_takes_no_list_down_and_neither_does_a_damaged_line() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let history = open(work.path());
+        history.note(execution("a", Status::Success));
+        let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
+        history.note(execution("b", Status::Success).with_output(&deep));
+        assert!(history.flush().await);
+        let found = history.find(&owner(), &ALL).await.unwrap().items;
+        assert_eq!(found.len(), 2);
+        assert_eq!(history.get(&owner(), "b").await.unwrap().unwrap().output, deep);
+
+        let file = work.path().join("executions/00000001.jsonl");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replacen("{\"id\":\"a\"", "{\"id\":#a\"", 1)).unwrap();
+        assert_eq!(all(&history).await, [("b".to_owned(), Status::Success)]);
+        assert_eq!(history.get(&owner(), "a").await.unwrap(), None);
+    });
+}

@@ -131,20 +131,24 @@ impl Execution {
     /// Sets why it failed.
     #[must_use]
     pub fn with_error(mut self, text: &str) -> Self {
-        let kept = beginning(text.trim_end(), ERROR_MAX_BYTES);
+        let kept = writable(beginning(text.trim_end(), ERROR_MAX_BYTES), ERROR_MAX_BYTES);
         self.truncated |= kept.len() < text.trim_end().len();
         self.error = Some(kept.to_owned());
         self
     }
 
-    /// The text as JSON if it is JSON and small enough; else its beginning as text.
+    /// The text as JSON if it is JSON that can be kept as such; else its beginning as text.
     fn bounded(&mut self, text: &str, most: usize) -> Value {
         let kept = beginning(text, most);
-        if kept.len() < text.len() {
-            self.truncated = true;
-            return kept.into();
+        if kept.len() == text.len()
+            && let Ok(value) = serde_json::from_str(text)
+            && is_keepable(&value, most)
+        {
+            return value;
         }
-        serde_json::from_str(text).unwrap_or_else(|_| text.into())
+        let kept = writable(kept, most);
+        self.truncated |= kept.len() < text.len();
+        kept.into()
     }
 
     /// The execution as reported by an account: its caller is set to a client of that account. `None`: a gateway makes no such
@@ -248,7 +252,91 @@ const AHEAD_MICROS: i64 = 60 * 1_000_000;
 /// The error of an execution that had not ended when the history was opened again.
 const LOST: &str = "the process that ran it ended before it did, or before its end was recorded; whether the program did its work is not known";
 
+/// Levels of JSON that are kept as JSON. A line, a report and an answer have some around it, and a reader takes 127 in all.
+const DEPTH_MAX: usize = 64;
+/// A text may grow to so many times its bound when it is written as JSON, which [`NOTE_MAX_BYTES`] counts on.
+const WRITTEN_TIMES: usize = 2;
+
+/// Whether JSON may be kept as such: a reader takes it, and it is not much longer than it was sent (`9e15` is 18 digits).
+fn is_keepable(value: &Value, most: usize) -> bool {
+    has_depth(value, DEPTH_MAX) && value.to_string().len() <= WRITTEN_TIMES * most
+}
+
+/// Whether a value has at most so many levels. No deeper than what was parsed, which has 127.
+fn has_depth(value: &Value, most: usize) -> bool {
+    let within = |inner: &Value| has_depth(inner, most.saturating_sub(1));
+    match value {
+        Value::Array(items) => most > 0 && items.iter().all(within),
+        Value::Object(members) => most > 0 && members.values().all(within),
+        _ => true,
+    }
+}
+
+/// The beginning of a text that takes at most [`WRITTEN_TIMES`] so many bytes as a string of JSON: control characters take six.
+fn writable(text: &str, most: usize) -> &str {
+    let mut written = 0;
+    let end = text.char_indices().find(|(_, character)| {
+        written += match character {
+            '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+            '\0'..'\u{20}' => 6,
+            other => other.len_utf8(),
+        };
+        written > WRITTEN_TIMES * most
+    });
+    end.map_or(text, |(at, _)| text.get(..at).unwrap_or_default())
+}
+
 /// At most so many bytes, cut between characters.
 fn beginning(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn execution() -> Execution {
+        let execution = json!({
+            "id": "a", "caller": "11", "skill": null, "tool": "t", "request": "r", "input": null, "output": null,
+            "status": "success", "error": null, "durationMs": 1, "created": 1,
+        });
+        serde_json::from_value(execution).unwrap()
+    }
+
+    fn read_back(execution: &Execution) -> Option<Execution> {
+        serde_json::from_str(&serde_json::to_string(execution).unwrap()).ok()
+    }
+
+    /// A program chooses its output: what a reader of the line does not take would make the lists of its caller fail.
+    #[test]
+    fn json_of_any_depth_is_kept_so_that_it_can_be_read_again() {
+        for depth in [1, DEPTH_MAX, DEPTH_MAX + 1, 126, 127, 128, 200] {
+            for (open, inner, close) in [("[", "", "]"), ("{\"a\":", "1", "}")] {
+                let text = format!("{}{inner}{}", open.repeat(depth), close.repeat(depth));
+                let kept = execution().with_output(&text).with_input(&text);
+                assert_eq!(kept.output.is_string(), depth > DEPTH_MAX, "{depth}");
+                assert_eq!(kept.input, kept.output);
+                assert!(!kept.truncated);
+                assert_eq!(read_back(&kept).as_ref(), Some(&kept), "{depth}");
+            }
+        }
+    }
+
+    /// What a gateway notes is what the registry takes, whatever the texts are.
+    #[test]
+    fn texts_that_grow_as_json_are_cut_so_that_a_report_of_them_is_taken() {
+        for text in [
+            "[9e15".to_owned() + &",9e15".repeat(6_000) + "]",
+            "\u{1b}".repeat(OUTPUT_MAX_BYTES),
+            "\"\n".repeat(OUTPUT_MAX_BYTES),
+            "\u{7f}ü".repeat(OUTPUT_MAX_BYTES),
+        ] {
+            let kept = execution().with_input(&text).with_output(&text).with_error(&text);
+            assert!(kept.output.is_string() && kept.truncated, "{:.20}", text);
+            let taken = kept.of_account("team", "app", 1);
+            assert!(taken.is_some(), "{:.20}", text);
+        }
+        let small = execution().with_output("\u{1b}[1mtext").with_input("[9e15]");
+        assert!(!small.truncated && small.output.is_string() && small.input.is_array());
+    }
 }

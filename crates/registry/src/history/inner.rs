@@ -43,7 +43,8 @@ impl Inner {
         now().saturating_sub(i64::try_from(self.settings.age.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// Reads an execution. `None`: it was removed as too old since the look-up.
+    /// Reads an execution. `None`: it was removed as too old since the look-up, or its line cannot be read, which is no reason to
+    /// refuse the others.
     pub(super) fn read(&self, place: Location) -> io::Result<Option<Execution>> {
         let (file, offset, length) = match place {
             Location::Memory(execution) => return Ok(Some((*execution).clone())),
@@ -56,7 +57,10 @@ impl Inner {
         };
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, offset)?;
-        Ok(Some(serde_json::from_slice(&bytes)?))
+        let read = serde_json::from_slice(&bytes);
+        Ok(read
+            .inspect_err(|error| tracing::error!(%error, "a line of the history of executions cannot be read"))
+            .ok())
     }
 }
 
