@@ -302,6 +302,19 @@ async fn web_pages_and_other_methods_are_refused() {
     assert_eq!(send(request(&knack, "tools/call", &large)).await.status, 413);
 }
 
+/// The values of a list of numbers take many times the memory of its text, and are made before anybody looks at them.
+#[tokio::test]
+async fn a_request_of_very_many_values_is_refused() {
+    let knack = running().await;
+    let arguments = json!({"skill": vec![0; 1_000_000]});
+    let params = json!({"name": "load_skill", "arguments": arguments});
+    let response = request(&knack, "tools/call", &params).send().await.unwrap();
+    assert_eq!(response.status(), 400);
+    let answer: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("100000 JSON values"), "{answer}");
+}
+
 /// The body of a request that ends only at a word.
 fn stalling(mut ends: tokio::sync::broadcast::Receiver<()>, begun: Arc<AtomicUsize>) -> reqwest::Body {
     let begins = futures::stream::iter([Ok::<_, std::io::Error>(

@@ -10,6 +10,7 @@ use axum::routing::any;
 use http_body_util::{BodyExt, Full};
 use knack_gateway::fault::{MCP_PATH, body_fault, mcp_fault};
 use knack_gateway::{Gateway, HostPolicy, caller};
+use knack_registry::weigh_json;
 use knack_wire::Fault;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -24,7 +25,7 @@ use ::http::{HeaderMap, header};
 pub const PATH: &str = MCP_PATH;
 
 /// Bytes of one request: the code and the arguments that a model wrote, of which the largest are some hundred KiB. The
-/// whole of it is read into values, which take several times as much.
+/// whole of it is read into values, which take several times as much, of which there is a bound too.
 const REQUEST_MAX_BYTES: usize = 4 << 20;
 
 struct Shared {
@@ -79,6 +80,9 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
             return refuse(fault.status, &fault.message);
         }
     };
+    if let Err(error) = weigh_json(&held.bytes) {
+        return refuse(400, &format!("The request is {error}."));
+    }
     let (served, snapshot) = gateway.served_to(&parts).await;
     let offer = shared.offers.of(snapshot).await;
     parts.extensions.insert(CallContext {

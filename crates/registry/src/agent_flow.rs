@@ -13,6 +13,7 @@ use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
 use crate::check::check;
 use crate::draft::Draft;
 use crate::error::StoreError;
+use crate::json::read_json;
 use crate::model::{Owner, Record};
 use crate::store::{Store, all};
 
@@ -114,8 +115,7 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
 }
 
 fn parsed(body: &[u8]) -> Result<Value, Refusal> {
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid("body", format!("the body is not valid JSON: {error}")))
+    read_json(body).map_err(|error| Refusal::invalid("body", format!("the body is {error}")))
 }
 
 async fn find(store: &dyn Store, owner: &Owner, name: &str) -> Result<Option<Record>, Refusal> {

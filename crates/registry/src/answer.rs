@@ -119,6 +119,7 @@ impl Refusal {
             StoreError::NameTaken { .. } | StoreError::Managed { .. } | StoreError::Conflict { .. } => {
                 Self::new(RefusalKind::Conflict, "name", error.to_string())
             }
+            StoreError::VersionTaken { .. } => Self::new(RefusalKind::Conflict, "version", error.to_string()),
             StoreError::Unfit(_) => Self::invalid("files", error.to_string()),
             StoreError::Forbidden(_) => Self::new(RefusalKind::Forbidden, "", error.to_string()),
             StoreError::Unavailable(_) => Self::new(RefusalKind::Unavailable, "", error.to_string()),

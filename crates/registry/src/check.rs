@@ -36,6 +36,7 @@ pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draf
             name: skill.id.name,
             description: skill.description,
             version: skill.version,
+            is_release: false,
             mode: Mode::of_activation(skill.activation),
             catalog: None,
             litellm: None,

@@ -14,6 +14,8 @@ pub struct Draft {
     pub description: String,
     /// The version that it says of itself, such as `1.4.0`.
     pub version: Option<String>,
+    /// Whether no other version of the skill may have that one.
+    pub is_release: bool,
     /// The mode that it asks for, if that is one of OmniRoute's.
     pub mode: Option<Mode>,
     /// The catalog that it was installed from.

@@ -14,6 +14,16 @@ pub enum StoreError {
         /// The skill that has it.
         id: String,
     },
+    /// The skill has a version that says the same of itself.
+    #[error("{name}@{version} is installed ({id}); delete it first, or install another version")]
+    VersionTaken {
+        /// The skill's name.
+        name: String,
+        /// The version.
+        version: String,
+        /// The skill that has it.
+        id: String,
+    },
     /// A version must keep the name of its skill.
     #[error(
         "the upload is named \"{given}\", but this skill is named \"{had}\"; all versions of a skill have the same name"

@@ -23,6 +23,7 @@ mod error;
 mod folder;
 mod history;
 pub mod index;
+mod json;
 mod litellm;
 mod mode;
 mod model;
@@ -50,6 +51,7 @@ pub use history::{
     ClaimFailure, ClaimOutcome, ExecutedSkill, Execution, ExecutionPage, ExecutionQuery, FolderHistory, History,
     HistorySettings, OpenedHistory, Status, StoredHistory, read_folder,
 };
+pub use json::{JsonBodyError, read_json, weigh_json};
 pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;
 pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};

@@ -20,6 +20,7 @@ use crate::Files;
 use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
 use crate::check::{DESCRIPTION_MAX_BYTES, long_description};
 use crate::error::StoreError;
+use crate::json::read_json;
 use crate::model::{Owner, Record};
 use crate::query::{page_limit, parameters};
 use crate::reader::Reader;
@@ -140,8 +141,8 @@ pub(crate) async fn create(
 fn fields(form: &Form) -> Result<LiteLlmFields, Refusal> {
     let field = |name: &str| form.fields.get(name).filter(|text| !text.is_empty()).cloned();
     let metadata = field("metadata").map(|text| {
-        serde_json::from_str(&text)
-            .map_err(|error| Refusal::invalid("metadata", format!("metadata is not a JSON object: {error}")))
+        let read = read_json(text.as_bytes()).and_then(|value| Ok(serde_json::from_value(value)?));
+        read.map_err(|error| Refusal::invalid("metadata", format!("metadata is not a JSON object: {error}")))
     });
     let (file_name, file_type) = form.first_file().unzip();
     let description = field("description");

@@ -184,11 +184,28 @@ impl Record {
         if self.versions.len() >= VERSIONS_MAX {
             return Err(StoreError::TooManyVersions { most: VERSIONS_MAX });
         }
+        if draft.is_release {
+            self.demand_new_version(draft)?;
+        }
         let mut record = self.clone();
         let kept = record.default.filter(|_| !make_default);
         record.push(draft, stamp);
         record.default = kept.or(record.default);
         Ok(record)
+    }
+
+    /// Refuses an upload whose version the skill has.
+    pub(crate) fn demand_new_version(&self, draft: &Draft) -> Result<(), StoreError> {
+        match &draft.version {
+            Some(version) if self.versions.iter().any(|there| there.version == draft.version) => {
+                Err(StoreError::VersionTaken {
+                    name: self.name.clone(),
+                    version: version.clone(),
+                    id: self.id.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// With one more version, which is served by default. Where there are as many as there may be, the oldest other one goes.
@@ -343,6 +360,7 @@ mod tests {
             name: name.to_owned(),
             description: "d".to_owned(),
             version: None,
+            is_release: false,
             mode: None,
             catalog: None,
             litellm: None,

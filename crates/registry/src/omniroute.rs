@@ -29,6 +29,7 @@ pub(crate) use repeats::{Repeats, RunsInProgress, repeat_key};
 
 use crate::answer::{Answer, Refusal, RefusalKind};
 use crate::catalogs::{Catalog, Catalogs};
+use crate::json::read_json;
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, Record};
 use crate::query::{number, parameters};
@@ -158,8 +159,7 @@ pub(crate) async fn call(
 
 /// The mode that a patch sets: its `mode`, else the one that `enabled` means.
 fn wanted_mode(body: &[u8]) -> Result<Mode, Refusal> {
-    let body: Value = serde_json::from_slice(body)
-        .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
+    let body: Value = read_json(body).map_err(|error| Refusal::invalid("body", error.to_string()))?;
     let members = body
         .as_object()
         .ok_or_else(|| Refusal::invalid("body", "must be a JSON object"))?;
@@ -210,7 +210,8 @@ async fn install(
     Ok(json!({"success": true, "id": record.id}))
 }
 
-/// Refuses what is no new version of a skill: another name with the same slug, or a version that it has.
+/// Refuses what is no new version of a skill: another name with the same slug, or a version that it has, which the store says
+/// again of what another request has installed meanwhile.
 fn demand_new_version(record: &Record, new: &Installation) -> Result<(), Refusal> {
     let (name, id) = (&record.name, &record.id);
     if let (Some(old), Some(new)) = (record.written(), new.title.as_deref())
@@ -221,13 +222,9 @@ fn demand_new_version(record: &Record, new: &Installation) -> Result<(), Refusal
         );
         return Err(Refusal::new(RefusalKind::Conflict, "name", text));
     }
-    let version = &new.draft.version;
-    if record.versions.iter().any(|there| there.version == *version) {
-        let version = version.as_deref().unwrap_or_default();
-        let text = format!("{name}@{version} is installed ({id}); delete it first, or install another version");
-        return Err(Refusal::new(RefusalKind::Conflict, "version", text));
-    }
-    Ok(())
+    record
+        .demand_new_version(&new.draft)
+        .map_err(|error| refused(error, id))
 }
 
 /// The parameters of a list.

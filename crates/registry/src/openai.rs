@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::answer::{ApiOutcome, Refusal, RefusalKind};
+use crate::json::read_json;
 use crate::model::{ID_PREFIX, Record, VERSION_PREFIX, Version};
 use crate::page::Page;
 use crate::query::{page_limit, parameters};
@@ -59,7 +60,7 @@ pub(crate) fn makes_default(field: Option<&str>) -> Result<bool, Refusal> {
 /// The version that the body of an update names.
 pub(crate) fn default_version(body: &[u8]) -> Result<String, Refusal> {
     let wrong = || Refusal::invalid("default_version", "send {\"default_version\": \"<number>\"}");
-    let body: Value = serde_json::from_slice(body).map_err(|_| wrong())?;
+    let body: Value = read_json(body).map_err(|_| wrong())?;
     body.get("default_version")
         .and_then(Value::as_str)
         .map(str::to_owned)

@@ -374,6 +374,7 @@ fn what_was_confirmed_is_there_after_a_restart_however_long_its_descriptions_are
             name: name.to_owned(),
             description: description.to_owned(),
             version: None,
+            is_release: false,
             mode: None,
             catalog: None,
             litellm: None,
@@ -432,5 +433,31 @@ fn a_dry_run_is_refused_where_the_store_would_keep_nothing() {
         assert_eq!(asked.json("POST", "/api/skills/install", &body).await, refused);
         asked.store.full.store(false, Ordering::SeqCst);
         assert_eq!(asked.json("POST", "/api/skills/install", &body).await.0, 200);
+    });
+}
+
+/// Each of them finds the skill without this version before one has installed it.
+#[test]
+fn of_two_installs_of_one_version_at_once_one_is_refused() {
+    wait(async {
+        let asked = Asked::new();
+        let install = |version: &str| {
+            let body = json!({"name": "word", "version": version, "description": "d", "schema": {}, "handlerCode": document("word", "d")});
+            let asked = &asked;
+            async move { asked.json("POST", "/api/skills/install", &body).await }
+        };
+        for version in ["1.0.0", "1.0.1"] {
+            let answers = futures::future::join_all((0..6).map(|_| install(version))).await;
+            let installed = answers.iter().filter(|(status, _)| *status == 200).count();
+            let refused = answers.iter().filter(|(status, _)| *status == 409).count();
+            assert_eq!((installed, refused), (1, 5), "{version}: {answers:?}");
+        }
+        let record = asked.store.find(&owner(), "word").await.unwrap().unwrap();
+        let versions: Vec<_> = record
+            .versions
+            .iter()
+            .map(|version| version.version.as_deref())
+            .collect();
+        assert_eq!(versions, [Some("1.0.0"), Some("1.0.1")]);
     });
 }

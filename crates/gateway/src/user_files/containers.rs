@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
+use knack_registry::read_json;
 use knack_wire::history::Caller;
 use knack_wire::own_files::{CONTAINER_PREFIX, is_own_file};
 use serde::Deserialize;
@@ -124,7 +125,8 @@ async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container
 
 /// Reads the body of a create. Errors name the member that is wrong.
 fn read(body: &[u8]) -> Result<Create, Refusal> {
-    let body: Map<String, Value> = serde_json::from_slice(body)
+    let body: Map<String, Value> = read_json(body)
+        .and_then(|value| Ok(serde_json::from_value(value)?))
         .map_err(|error| Refusal::Invalid("body", format!("the container is not a JSON object: {error}")))?;
     let member = |name: &str| body.get(name).filter(|value| !value.is_null());
     let name = member("name").ok_or_else(|| Refusal::Invalid("name", "name: required".to_owned()))?;

@@ -14,6 +14,7 @@ use super::install::{CatalogSkill, Installation};
 use super::unreachable::unreachable;
 use crate::answer::{Refusal, RefusalKind};
 use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
+use crate::json::read_json;
 use crate::query::parameters;
 use crate::reader::Reader;
 
@@ -98,7 +99,7 @@ fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
     if found.len() > CATALOG_FETCH_MAX_BYTES {
         return None;
     }
-    let mut found: Value = serde_json::from_slice(found).ok()?;
+    let mut found: Value = read_json(found).ok()?;
     let skills = ["/data/skills", "/skills"].into_iter().find_map(|place| {
         let list = found.pointer_mut(place)?.as_array_mut()?;
         Some(std::mem::take(list))

@@ -10,6 +10,7 @@ use crate::Files;
 use crate::answer::{Refusal, RefusalKind};
 use crate::check::load_stored;
 use crate::difference::{Difference, FileChange, ModelView};
+use crate::json::read_json;
 use crate::mode::Mode;
 use crate::model::{Owner, Record, Stamp, Version};
 use crate::reader::Reader;
@@ -33,8 +34,7 @@ pub(super) struct InstallBody {
 impl InstallBody {
     /// Reads a body. Errors name what is wrong.
     pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
+        let body: Value = read_json(body).map_err(|error| Refusal::invalid("body", error.to_string()))?;
         let Value::Object(mut members) = body else {
             return Err(Refusal::invalid("body", "must be a JSON object"));
         };

@@ -12,6 +12,7 @@ use super::repeats::{RepeatDecision, Repeats, RunObserver, no_history};
 use super::rows::{FileSkills, Item, Row, refused, skill_of};
 use crate::answer::{Refusal, RefusalKind};
 use crate::history::{ExecutedSkill, Execution, ExecutionQuery, History, Status, id_of};
+use crate::json::read_json;
 use crate::mode::Mode;
 use crate::model::Owner;
 use crate::query::{number, parameters};
@@ -240,8 +241,7 @@ struct RunBody {
 
 impl RunBody {
     fn read(body: &[u8], owner: &Owner) -> Result<Self, Refusal> {
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Refusal::invalid("body", format!("must be valid JSON: {error}")))?;
+        let body: Value = read_json(body).map_err(|error| Refusal::invalid("body", error.to_string()))?;
         let Value::Object(members) = body else {
             return Err(Refusal::invalid("body", "must be a JSON object"));
         };

@@ -132,6 +132,7 @@ impl Installation {
     /// A folder of a catalog, which was checked.
     pub(super) fn of_folder(mut draft: Draft, version: Option<&str>, catalog: Catalog) -> Result<Self, Refusal> {
         draft.version = Some(chosen(draft.version, &version_of(version)?, version.is_some())?);
+        draft.is_release = true;
         draft.mode = Some(Mode::Auto);
         draft.catalog = Some(catalog);
         Ok(Self { title: None, draft })
@@ -155,6 +156,7 @@ impl Installation {
         let mut draft = check(&name, files, Profile::Load)
             .map_err(|refusal| Refusal::invalid(field, format!("{}: {}", refusal.field, refusal.message)))?;
         draft.version = Some(chosen(draft.version, &record.version, version_given)?);
+        draft.is_release = true;
         // A description that nobody wrote is the skill's name.
         if is_document && draft.description == draft.name && !record.description.is_empty() {
             draft.description.clone_from(&record.description);
