@@ -13,10 +13,15 @@ fuzz_target!(|data: &[u8]| {
     let [name, value, body] = parts[..] else { return };
     let (declared, _) = inputs::read(&serde_json::json!([{"name": name, "default": value}]));
     let given = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    template::substitute(body, &declared, &given);
+    let value_of = |name: &str| given.get(name).map(String::as_str);
+    let bytes = template::filled_bytes(body, &declared, value_of);
+    match template::substitute(body, &declared, value_of) {
+        Ok(filled) => assert_eq!(filled.len(), bytes),
+        Err(refused) => assert_eq!(refused.bytes, bytes),
+    }
     let _ = template::validate_inputs(&declared, &given);
     template::undeclared(body, &BTreeSet::from([name]));
     if let Ok(serde_json::Value::Object(variables)) = serde_json::from_str(value) {
-        template::fill_workflow(body, &variables, &variables);
+        let _ = template::fill_workflow(body, &variables, &variables);
     }
 });

@@ -21,6 +21,7 @@ mod code_tools;
 mod compatible;
 mod containers;
 mod files;
+mod filled;
 mod floods;
 mod formats;
 mod functions;

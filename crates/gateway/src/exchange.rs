@@ -63,6 +63,8 @@ pub struct Exchange {
     /// The last thing that happened was that time had passed.
     late: bool,
     holding: Holding,
+    /// The memory of the skills' texts that are of this request alone.
+    _texts: Option<Holding>,
     /// Length of the body of the round before.
     sent_bytes: usize,
     container: Option<String>,
@@ -103,6 +105,7 @@ impl Exchange {
             trace,
             begun,
             held,
+            texts,
             given,
             container,
         } = parts;
@@ -130,6 +133,7 @@ impl Exchange {
             finished: false,
             late: false,
             holding: held.holding,
+            _texts: texts,
             sent_bytes: 0,
             container,
         });

@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::ids;
 use knack_skill::model::SkillRef;
-use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan};
+use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within};
 use knack_wire::request::{Material, ToolChoice as WireChoice};
 use knack_wire::{Fault, Format, Injection, Request, Tool, View};
 
 use crate::catalog::Snapshot;
 
+/// The message while there is no memory for the texts of the skills that a request names.
+const NO_ROOM: &str = "The gateway is short of memory for the skills of this request; try again in a second.";
+
 /// The plan for one request. Errors: a skill that the request names and that is not here (404), or not known to be
-/// here because there is no catalog (503).
+/// here because there is no catalog (503), inputs that make its text too long (413), no `room` for the texts (503).
 pub fn make_plan(
     request: &Request,
     view: &View,
@@ -21,6 +24,7 @@ pub fn make_plan(
     snapshot: &Snapshot,
     run_code: RunCode,
     run_of: Option<&SkillRef>,
+    room: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Plan, Fault> {
     let texts = mentioning_texts(request);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -46,7 +50,7 @@ pub fn make_plan(
         max_tokens: view.max_tokens,
         run_of,
     };
-    plan(&values, &snapshot.catalog).map_err(|error| match &error {
+    plan_within(&values, &snapshot.catalog, room).map_err(|error| match &error {
         // It is unknown whether the skill exists, so this is not the client's mistake.
         PlanError::UnknownSkill { id } if snapshot.absent.is_some() => Fault::new(
             503,
@@ -79,6 +83,12 @@ pub fn make_plan(
             retry: false,
             ..Fault::new(400, error.to_string())
         },
+        PlanError::InputsTooLong { .. } => Fault {
+            code: Some("inputs_too_long".to_owned()),
+            retry: false,
+            ..Fault::new(413, error.to_string())
+        },
+        PlanError::NoRoom { .. } => Fault::new(503, NO_ROOM),
     })
 }
 

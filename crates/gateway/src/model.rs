@@ -33,6 +33,7 @@ use super::hidden::HiddenTurnLookup;
 use super::log::RequestLog;
 use super::provider::Api;
 use super::recorder::Recording;
+use super::records::KeyedHash;
 use super::skill_runs::RunOf;
 use super::state::Gateway;
 use super::tools::{LoopState, ToolRunner};
@@ -49,19 +50,22 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let log = new_log(format, parts.extensions.get::<RunOf>());
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let (held, recording, mut named) = match accept(&gateway, &caller, &route, (&parts, body), &log.request_id).await {
+    let counted = caller::counted(&gateway.secret.current(), &parts).bucket();
+    let asked = (&caller, counted);
+    let (held, recording, mut named) = match accept(&gateway, asked, &route, (&parts, body), &log.request_id).await {
         Ok(accepted) => accepted,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
-    let read = read_request(&gateway, &snapshot, route, (&held, &named), &parts).await;
+    let read = read_request(&gateway, &snapshot, route, (&held, &named, counted), &parts).await;
     let Prepared {
         request,
         view,
         plan,
         injection,
         injecting,
+        texts,
     } = match read {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
@@ -97,6 +101,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
         trace,
         begun,
         held,
+        texts,
         given: named.files,
         container: container.and_then(|container| container.id),
     };
@@ -107,12 +112,11 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
 /// Takes a request in: its body within the budget, its recording, and the files and container of ours that it names.
 async fn accept(
     gateway: &Arc<Gateway>,
-    caller: &Caller,
+    (caller, counted): (&Caller, KeyedHash),
     route: &ModelRoute,
     (parts, body): (&http::request::Parts, Body),
     request_id: &str,
 ) -> Result<(HeldBody, Option<Recording>, NamedFiles), Fault> {
-    let counted = caller::counted(&gateway.secret.current(), parts).bucket();
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
     let mut held = held.map_err(body_fault)?;
     let recording = recording(gateway, request_id, &held.bytes);

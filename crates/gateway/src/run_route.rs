@@ -1,6 +1,7 @@
 //! One run of a skill for a user, `POST /api/v1/skills/{name}/run` of Agent Flow: the filled template is sent to the model
 //! as a request of Chat Completions, with the skill's own tools, and the answer comes back as events.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::{Body, BodyDataStream};
@@ -10,19 +11,20 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use knack_registry::{AgentFlow, ApiCall, Denial, deny, refuse};
+use knack_registry::{AgentFlow, ApiCall, Denial, deny, read_json, refuse};
+use knack_serving::aside;
 use knack_serving::sources::Turn;
 use knack_skill::agent_flow::{
     ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, end_run, parse_run_body, run_token,
 };
 use knack_skill::catalog::CatalogEntry;
-use knack_skill::template::MissingInput;
+use knack_skill::template::{FilledTooLarge, MAX_FILLED_BYTES, MissingInput};
 use knack_vocabulary::HEADER_SKILLS;
 use knack_wire::frame::{SseDecoder, SseEvent, push_event};
 use knack_wire::{CallKind, Format, ModelRoute};
 use serde_json::{Value, json};
 
-use super::budget::HeldBody;
+use super::budget::{BodyError, HeldBody, Holding};
 use super::exchange::insert_stream_headers;
 use super::fault::set_request_id;
 use super::provider::Api;
@@ -35,16 +37,26 @@ use super::{caller, model, upload_routes};
 const CHAT: &str = "/v1/chat/completions";
 /// What is sent to a client that waits while a tool runs, so that nothing between closes the connection.
 const HEARTBEAT: &[u8] = b": heartbeat\n\n";
+/// A body, and the inputs that are read from it, are there at one time.
+const COPIES_OF_INPUTS: usize = 2;
+/// So are the filled text and the request that is written from it.
+const COPIES_OF_PROMPT: usize = 2;
 
 /// A run that was accepted.
 struct AcceptedRun {
     /// The events before the model is called.
     first: Vec<RunEvent>,
     /// `None`: an input is missing.
-    request: Option<Request>,
+    request: Option<RunRequest>,
     request_id: String,
     turn: Turn,
-    held: HeldBody,
+}
+
+/// The request of a run to its model.
+struct RunRequest {
+    request: Request,
+    /// The memory of its body, until the model's side takes its own for it.
+    holding: Holding,
 }
 
 /// The call of a request that is a run, and the name of its skill.
@@ -94,16 +106,20 @@ async fn accept(
     })?;
     let counted = caller::counted(&gateway.secret.current(), parts).bucket();
     let source = knack_skill::digest::hex(&counted);
-    let turn = gateway.skill_runs.admit(&source).map_err(|seconds| {
-        Box::new(deny(call, Denial::Throttled, TOO_MANY_RUNS.to_owned(), Some(seconds)).map(Body::from))
-    })?;
+    let turn = gateway
+        .skill_runs
+        .admit(&source, caller::unchecked_address(parts))
+        .map_err(|seconds| {
+            Box::new(deny(call, Denial::Throttled, TOO_MANY_RUNS.to_owned(), Some(seconds)).map(Body::from))
+        })?;
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
-    let held = held.map_err(|error| Box::new(upload_routes::refused(parts, error, Format::Chat)))?;
+    let held = held.map_err(|error| unread(parts, error))?;
     let refused = |error| Box::new(refuse(call, error).map(Body::from));
-    let given = serde_json::from_slice(&held.bytes)
-        .map_err(|error| invalid("body", format!("the body is not valid JSON: {error}")))
-        .and_then(|body: Value| parse_run_body(&body))
-        .map_err(refused)?;
+    let HeldBody { bytes, mut holding } = held;
+    let length = bytes.len();
+    let mut room = |bytes: usize| holding.grow_to(bytes).map_err(|over| unread(parts, over.into()));
+    room(length.saturating_mul(COPIES_OF_INPUTS))?;
+    let given = aside(length, move || inputs(&bytes)).await.map_err(refused)?;
     let (_, snapshot) = gateway.served_to(parts).await;
     if snapshot.is_suspended() || snapshot.absent.is_some() {
         let text = format!("Skill '{name}' cannot run at this moment: this gateway serves no skills");
@@ -120,17 +136,41 @@ async fn accept(
         None => Ok(()),
     };
     let request_id = model::new_request_id();
-    let request = checked.is_ok().then(|| {
-        let prompt = entry.body(&given);
-        chat(parts, entry, &chat_body(model, &prompt, &settings), &request_id)
-    });
+    let request = if checked.is_ok() {
+        let prompt_bytes = entry.body_bytes(&given).min(MAX_FILLED_BYTES);
+        room(length + COPIES_OF_PROMPT * prompt_bytes)?;
+        let prompt = entry.body(&given).map_err(|error| refused(too_long(name, error)))?;
+        let body = chat_body(model, prompt, &settings).to_string();
+        drop(given);
+        room(body.len())?;
+        holding.shrink_to(body.len());
+        let request = chat(parts, entry, body, &request_id);
+        Some(RunRequest { request, holding })
+    } else {
+        None
+    };
     Ok(AcceptedRun {
         first: begin_run(checked, settings.knowledge_base.as_deref()),
         request,
         request_id,
         turn,
-        held,
     })
+}
+
+/// The refusal of a body that was not taken, or for which there is no memory.
+fn unread(parts: &Parts, error: BodyError) -> Box<Response> {
+    Box::new(upload_routes::refused(parts, error, Format::Chat))
+}
+
+/// The inputs of a body.
+fn inputs(body: &[u8]) -> Result<BTreeMap<String, String>, ApiError> {
+    let body = read_json(body).map_err(|error| invalid("body", format!("the body is {error}")))?;
+    parse_run_body(body)
+}
+
+fn too_long(name: &str, error: FilledTooLarge) -> ApiError {
+    let message = format!("the instructions of skill '{name}' are too long with these inputs: {error}");
+    invalid("inputs", message)
 }
 
 fn invalid(field: &str, message: String) -> ApiError {
@@ -148,7 +188,7 @@ fn no_model(name: &str) -> ApiError {
     invalid("model", message)
 }
 
-fn chat_body(model: &str, prompt: &str, settings: &RunSettings) -> Value {
+fn chat_body(model: &str, prompt: String, settings: &RunSettings) -> Value {
     let mut body = json!({
         "model": model,
         "messages": [{"role": "system", "content": RUN_SYSTEM}, {"role": "user", "content": prompt}],
@@ -164,8 +204,8 @@ fn chat_body(model: &str, prompt: &str, settings: &RunSettings) -> Value {
 }
 
 /// The request to the model, with the credentials of the client.
-fn chat(parts: &Parts, entry: &CatalogEntry, body: &Value, request_id: &str) -> Request {
-    let mut request = Request::new(Body::from(body.to_string()));
+fn chat(parts: &Parts, entry: &CatalogEntry, body: String, request_id: &str) -> Request {
+    let mut request = Request::new(Body::from(body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_static(CHAT);
     *request.headers_mut() = headers(&parts.headers);
@@ -199,7 +239,6 @@ fn answer(gateway: Arc<Gateway>, run: AcceptedRun) -> Response {
         gateway,
         stage: Stage::Begin(run.first, run.request),
         _turn: run.turn,
-        _held: run.held,
     };
     let body = futures::stream::unfold(stream, |mut stream| async move {
         let bytes = stream.next().await?;
@@ -216,12 +255,11 @@ struct RunStream {
     gateway: Arc<Gateway>,
     stage: Stage,
     _turn: Turn,
-    _held: HeldBody,
 }
 
 enum Stage {
-    Begin(Vec<RunEvent>, Option<Request>),
-    Call(Request),
+    Begin(Vec<RunEvent>, Option<RunRequest>),
+    Call(RunRequest),
     Read(Box<AnswerReader>),
     Ended,
 }
@@ -234,10 +272,14 @@ impl RunStream {
                     self.stage = request.map_or(Stage::Ended, Stage::Call);
                     return Some(frames(&events));
                 }
-                Stage::Call(request) => match call(Arc::clone(&self.gateway), request).await {
-                    Some(reader) => self.stage = Stage::Read(reader),
-                    None => return Some(frames(&end_run(RunEnd::Failed))),
-                },
+                Stage::Call(RunRequest { request, holding }) => {
+                    // The path of a model's request takes memory for the same body at once.
+                    drop(holding);
+                    match call(Arc::clone(&self.gateway), request).await {
+                        Some(reader) => self.stage = Stage::Read(reader),
+                        None => return Some(frames(&end_run(RunEnd::Failed))),
+                    }
+                }
                 Stage::Read(mut reader) => {
                     let (bytes, ended) = reader.read().await;
                     if !ended {

@@ -1,5 +1,6 @@
 //! Runs of skills for users: what a gateway allows, and what tells a request to a model that it is one.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,9 +38,13 @@ impl SkillRuns {
         self.model.as_deref()
     }
 
-    /// The right of a caller to one more run. Error: the seconds until there is one.
-    pub fn admit(&self, caller: &str) -> Result<Turn, u64> {
-        self.limit.take(caller, Instant::now()).ok_or(PACE.refill.as_secs())
+    /// The right of a caller to one more run. `address`: where it comes from, if nobody checked who it is. Error: the seconds until
+    /// there is one.
+    pub fn admit(&self, caller: &str, address: Option<IpAddr>) -> Result<Turn, u64> {
+        // A key costs its sender nothing, an address does.
+        let group = address.map_or_else(|| caller.to_owned(), |address| address.to_string());
+        let turn = self.limit.take_of_group(&group, caller, Instant::now());
+        turn.ok_or(PACE.refill.as_secs())
     }
 }
 
@@ -50,4 +55,20 @@ pub struct RunOf {
     pub skill: SkillRef,
     /// The id of the run's own answer: logs, spans and `knack trace` name the request to the model by it.
     pub request_id: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_made_up_give_no_more_runs_and_take_none_from_another_address() {
+        let runs = SkillRuns::new(None);
+        let admit = |key: &str, last: u8| runs.admit(key, Some(IpAddr::from([10, 0, 0, last])));
+        let held: Vec<_> = (0..100_000).filter_map(|key| admit(&key.to_string(), 1).ok()).collect();
+        assert!(held.len() < 1_000, "{}", held.len());
+        let own: Vec<_> = (0..PACE.at_once).map(|_| admit("own", 2)).collect();
+        assert!(own.iter().all(Result::is_ok));
+        assert_eq!(admit("own", 2).unwrap_err(), 6, "as many as ever");
+    }
 }

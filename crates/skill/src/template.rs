@@ -3,6 +3,7 @@
 //! A placeholder is `{{[a-zA-Z0-9_-]+}}`, the same for checking and substituting. One pass: inserted text is not
 //! searched again.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -11,6 +12,19 @@ use crate::model::Input;
 
 /// Longest input name in characters (Agent Flow).
 pub const MAX_INPUT_NAME_CHARS: usize = 64;
+/// Longest filled text in bytes: a million tokens, which is what the largest models read. A template repeats a value wherever
+/// it names its input, so a filled text may be far longer than all that was sent; its length is known before it is made.
+pub const MAX_FILLED_BYTES: usize = 4 << 20;
+
+/// A template that would become too long with these values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the text with these values would have {bytes} bytes, above the limit of {MAX_FILLED_BYTES}; give shorter values, or name them less often in the text"
+)]
+pub struct FilledTooLarge {
+    /// Its length.
+    pub bytes: usize,
+}
 
 /// A required input without a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,21 +37,32 @@ pub struct MissingInput {
 /// Replaces every placeholder: the given value, else the declared default, else nothing.
 ///
 /// A name that is not declared becomes nothing, even if a value was given for it. Of two declarations of one name the
-/// last one counts.
-pub fn substitute(body: &str, inputs: &[Input], given: &BTreeMap<String, String>) -> String {
-    let values: BTreeMap<&str, &str> = inputs
-        .iter()
-        .map(|input| {
-            let given = given.get(&input.name).map(String::as_str);
-            (
-                input.name.as_str(),
-                given.or(input.default.as_deref()).unwrap_or_default(),
-            )
-        })
-        .collect();
-    replace(body, is_input_byte, |name| {
-        Some(values.get(name).copied().unwrap_or_default().to_owned())
-    })
+/// last one counts. Refused, before it is made, if the text would be longer than [`MAX_FILLED_BYTES`].
+pub fn substitute<'v>(
+    body: &str,
+    inputs: &'v [Input],
+    given: impl Fn(&str) -> Option<&'v str>,
+) -> Result<String, FilledTooLarge> {
+    let values = values(inputs, given);
+    replace(body, is_input_byte, |name| Some(value_of(&values, name)))
+}
+
+/// The length of what [`substitute`] would make, which may be more than there is memory for.
+pub fn filled_bytes<'v>(body: &str, inputs: &'v [Input], given: impl Fn(&str) -> Option<&'v str>) -> usize {
+    let values = values(inputs, given);
+    replaced_bytes(body, is_input_byte, |name| Some(value_of(&values, name)))
+}
+
+fn values<'v>(inputs: &'v [Input], given: impl Fn(&str) -> Option<&'v str>) -> BTreeMap<&'v str, &'v str> {
+    let value = |input: &'v Input| {
+        let given = given(&input.name);
+        given.or(input.default.as_deref()).unwrap_or_default()
+    };
+    inputs.iter().map(|input| (input.name.as_str(), value(input))).collect()
+}
+
+fn value_of<'v>(values: &BTreeMap<&str, &'v str>, name: &str) -> Cow<'v, str> {
+    Cow::Borrowed(values.get(name).copied().unwrap_or_default())
 }
 
 /// Whether an input needs a value and has none that is not empty. A default does not count: the author asks for a value.
@@ -73,9 +98,16 @@ pub fn is_input_name(name: &str) -> bool {
 
 /// Fills a workflow template: `{{name}}`, `{{path.to.member}}` and `{{<step>.output}}`; what has no value stays as it is.
 ///
-/// Values that are not text become JSON text.
-pub fn fill_workflow(template: &str, variables: &Map<String, Value>, step_outputs: &Map<String, Value>) -> String {
-    let lookup = |name: &str| workflow_value(name.trim(), variables, step_outputs).map(text_of);
+/// Values that are not text become JSON text. Refused like [`substitute`].
+pub fn fill_workflow(
+    template: &str,
+    variables: &Map<String, Value>,
+    step_outputs: &Map<String, Value>,
+) -> Result<String, FilledTooLarge> {
+    let lookup = |name: &str| match workflow_value(name.trim(), variables, step_outputs)? {
+        Value::String(text) => Some(Cow::Borrowed(text.as_str())),
+        other => Some(Cow::Owned(other.to_string())),
+    };
     replace(template, |byte| !matches!(byte, b'{' | b'}'), lookup)
 }
 
@@ -123,8 +155,16 @@ fn is_input_byte(byte: u8) -> bool {
 }
 
 /// Replaces placeholders whose name consists of `legal` bytes; `None` leaves one unchanged.
-fn replace(text: &str, legal: impl Fn(u8) -> bool, value: impl Fn(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(text.len());
+fn replace<'v>(
+    text: &str,
+    legal: impl Fn(u8) -> bool,
+    value: impl Fn(&str) -> Option<Cow<'v, str>>,
+) -> Result<String, FilledTooLarge> {
+    let bytes = replaced_bytes(text, &legal, &value);
+    if bytes > MAX_FILLED_BYTES {
+        return Err(FilledTooLarge { bytes });
+    }
+    let mut out = String::with_capacity(bytes);
     let mut copied = 0;
     scan(text, legal, |name, range| {
         if let Some(value) = value(name) {
@@ -134,7 +174,19 @@ fn replace(text: &str, legal: impl Fn(u8) -> bool, value: impl Fn(&str) -> Optio
         }
     });
     out.push_str(&text[copied..]);
-    out
+    Ok(out)
+}
+
+/// The length of what [`replace`] makes.
+fn replaced_bytes<'v>(text: &str, legal: impl Fn(u8) -> bool, value: impl Fn(&str) -> Option<Cow<'v, str>>) -> usize {
+    let (mut removed, mut added) = (0, 0_usize);
+    scan(text, legal, |name, range| {
+        if let Some(value) = value(name) {
+            removed += range.len();
+            added = added.saturating_add(value.len());
+        }
+    });
+    added.saturating_add(text.len() - removed)
 }
 
 /// Calls `found` for every placeholder from the left: its name and the range with its braces. Linear in the text.
@@ -182,6 +234,36 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect()
+    }
+
+    fn substitute(body: &str, inputs: &[Input], given: &BTreeMap<String, String>) -> String {
+        super::substitute(body, inputs, |name| given.get(name).map(String::as_str)).unwrap()
+    }
+
+    /// A few kilobytes with a thousand placeholders name gigabytes: the length is known, and nothing is made.
+    #[test]
+    fn a_text_that_repeats_a_value_too_often_is_refused_by_its_length() {
+        let inputs = [input("a", false, None)];
+        let long = "x".repeat(32 << 20);
+        let filled = |times: usize, value: &str| {
+            super::substitute(&"{{a}}".repeat(times), &inputs, |_| Some(value)).map(|text| text.len())
+        };
+        for (times, value, expected) in [
+            (1_000, &long[..], Err(FilledTooLarge { bytes: 1_000 << 25 })),
+            (1, &long[..MAX_FILLED_BYTES], Ok(MAX_FILLED_BYTES)),
+            (
+                1,
+                &long[..=MAX_FILLED_BYTES],
+                Err(FilledTooLarge {
+                    bytes: MAX_FILLED_BYTES + 1,
+                }),
+            ),
+        ] {
+            assert_eq!(filled(times, value), expected, "{times}");
+        }
+        let variables = Map::from_iter([("v".to_owned(), Value::from(&long[..1 << 20]))]);
+        let filled = fill_workflow(&"{{v}}".repeat(5), &variables, &Map::new());
+        assert_eq!(filled, Err(FilledTooLarge { bytes: 5 << 20 }));
     }
 
     #[test]
@@ -254,7 +336,8 @@ mod tests {
     fn workflow_templates_keep_what_has_no_value() {
         let variables = json!({"cfg": {"a": {"b": 7}}, "x": "1", "node-1.output": "v"});
         let outputs = json!({"node-1": "O1", "n2": {"k": [1]}});
-        let fill = |text: &str| fill_workflow(text, variables.as_object().unwrap(), outputs.as_object().unwrap());
+        let fill =
+            |text: &str| fill_workflow(text, variables.as_object().unwrap(), outputs.as_object().unwrap()).unwrap();
         assert_eq!(
             fill("{{cfg.a.b}} {{x}} {{node-1}} {{n2.output}} {{no}}"),
             "7 1 {{node-1}} {\"k\":[1]} {{no}}"

@@ -2,12 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use knack_skill::model::Tool;
+use knack_skill::model::{Input, InputKind, Tool};
 use knack_skill::{
     agent_flow, agentskills, argv, frontmatter, husk, inputs, names, registration, semver, template, tools, yaml,
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+
+fn input(name: &str, default: Option<String>) -> Input {
+    Input {
+        name: name.to_owned(),
+        label: String::new(),
+        kind: InputKind::Text,
+        required: false,
+        default,
+        description: None,
+    }
+}
 
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -98,16 +109,28 @@ proptest! {
 
     #[test]
     fn a_text_without_placeholders_is_not_changed(text in "[^{]{0,60}") {
-        prop_assert_eq!(template::substitute(&text, &[], &BTreeMap::new()), text.clone());
-        prop_assert_eq!(template::fill_workflow(&text, &Map::new(), &Map::new()), text);
+        prop_assert_eq!(template::substitute(&text, &[], |_| None), Ok(text.clone()));
+        prop_assert_eq!(template::fill_workflow(&text, &Map::new(), &Map::new()), Ok(text));
     }
 
     #[test]
     fn no_placeholder_is_left(text in "[a{}\\- ]{0,40}") {
-        let done = template::substitute(&text, &[], &BTreeMap::new());
+        let done = template::substitute(&text, &[], |_| None).unwrap();
         // One pass: what is left can only have come together by the removal.
         prop_assert!(done.len() <= text.len());
         prop_assert_eq!(template::undeclared(&text, &BTreeSet::new()).is_empty(), done == text);
+    }
+
+    #[test]
+    fn the_length_of_a_filled_text_is_known_before_it_is_made(
+        text in "([ab{}é]|\\{\\{[abc]\\}\\}){0,30}",
+        values in prop::collection::btree_map("[a-d]", "[a{}é]{0,9}", 0..4),
+        default in prop::option::of("[x{}]{0,5}"),
+    ) {
+        let inputs: Vec<Input> = ["a", "b"].map(|name| input(name, default.clone())).into();
+        let given = |name: &str| values.get(name).map(String::as_str);
+        let filled = template::substitute(&text, &inputs, given).unwrap();
+        prop_assert_eq!(template::filled_bytes(&text, &inputs, given), filled.len());
     }
 
     #[test]

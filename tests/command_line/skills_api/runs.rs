@@ -236,6 +236,40 @@ async fn a_run_that_cannot_begin_is_refused_in_the_shape_of_the_api() {
     }
 }
 
+/// A few kilobytes would be gigabytes of text: nothing is made, and no model is asked.
+#[tokio::test]
+async fn inputs_that_the_template_repeats_too_often_are_refused() {
+    let echo = format!(
+        "---\nname: echo\ndescription: Repeats.\nmodel: m\ninputs: [{{name: text}}]\n---\n{}",
+        "{{text}}".repeat(5_000)
+    );
+    let served = Served::start(SCRIPT, &[("skills/echo/SKILL.md", &echo)]).await;
+    let inputs = json!({"text": "x".repeat(300_000)});
+    let (status, _, refused) = served.run("echo", &inputs, "one").await;
+    let detail = &refused[0].1["detail"];
+    assert_eq!((status, &detail["field"]), (400, &json!("inputs")), "{detail}");
+    let message = detail["message"].as_str().unwrap();
+    assert!(message.contains("1500000000 bytes"), "{message}");
+}
+
+/// A list of small values takes many times the memory of its text.
+#[tokio::test]
+async fn a_body_of_very_many_values_is_refused() {
+    let served = Served::start(SCRIPT, FILES).await;
+    for path in [
+        "/api/v1/skills/adder/run",
+        "/api/v1/skills",
+        "/api/skills/install",
+        "/api/skills/executions",
+    ] {
+        let (status, answer) = served
+            .call("POST", path, &json!({"x": vec![0; 1_000_000]}), "one")
+            .await;
+        assert_eq!(status, 400, "{path}: {answer}");
+        assert!(answer.to_string().contains("100000 JSON values"), "{path}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn a_caller_has_ten_runs_in_a_row_and_others_have_theirs() {
     let served = Served::start(SCRIPT, FILES).await;

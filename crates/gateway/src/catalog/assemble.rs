@@ -6,6 +6,7 @@ use std::sync::Arc;
 use knack_skill::catalog::{Catalog, CatalogEntry, CatalogSettings, Node, Unserved};
 use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::problem::{Profile, Severity};
+use knack_skill::template::{FilledTooLarge, MAX_FILLED_BYTES};
 use sha2::{Digest, Sha256};
 
 use super::runtime::RuntimeSettings;
@@ -244,6 +245,11 @@ fn pin_note<'a>(catalog: &Catalog, pin: &'a knack_skill::catalog::Pin) -> Option
             "its pin sets inputs that it does not declare: {}; they have no effect",
             unknown.join(", ")
         );
+        return Some((&pin.skill, text));
+    }
+    let bytes = entry.body_bytes(&BTreeMap::new());
+    if bytes > MAX_FILLED_BYTES {
+        let text = format!("its pin makes its instructions too long: {}", FilledTooLarge { bytes });
         return Some((&pin.skill, text));
     }
     let missing = entry.missing_inputs(&BTreeMap::new());

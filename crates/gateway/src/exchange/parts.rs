@@ -8,7 +8,7 @@ use knack_wire::Drive;
 use knack_wire::drive::ClientHead;
 use tokio::time::Instant;
 
-use crate::budget::HeldBody;
+use crate::budget::{HeldBody, Holding};
 use crate::hidden::{HiddenTurnLookup, StagedFile};
 use crate::log::RequestLog;
 use crate::provider::Api;
@@ -59,6 +59,8 @@ pub struct ExchangeParts {
     pub begun: Instant,
     /// The request's body and its share of the budget: held as long as rounds may need it.
     pub held: HeldBody,
+    /// The memory of the skills' texts that are of this request alone.
+    pub texts: Option<Holding>,
     /// Files of ours that the request names, for its runs.
     pub given: Vec<StagedFile>,
     /// The container that files of its runs go into.

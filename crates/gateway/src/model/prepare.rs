@@ -9,8 +9,9 @@ use knack_skill::plan::{Note, Plan};
 use knack_vocabulary::HEADER_SKILLS;
 use knack_wire::{Fault, Format, Injection, ModelRoute, View};
 
-use crate::budget::HeldBody;
+use crate::budget::{HeldBody, Holding};
 use crate::catalog::Snapshot;
+use crate::records::KeyedHash;
 use crate::skill_runs::RunOf;
 use crate::state::Gateway;
 use crate::user_files::named::NamedFiles;
@@ -24,14 +25,20 @@ pub(super) struct Prepared {
     pub(super) injection: Injection,
     /// Whether hidden turns come back.
     pub(super) injecting: bool,
+    /// The memory of texts that are of this request alone.
+    pub(super) texts: Option<Holding>,
 }
+
+/// How often the text of the skills of a request is there at one time: while its sections are joined, and later as the plan's
+/// and in the form of the wire.
+const COPIES_OF_TEXTS: usize = 3;
 
 /// Reads a body and decides what is injected; a large one on a thread that may take long.
 pub(super) async fn read_request(
     gateway: &Arc<Gateway>,
     snapshot: &Arc<Snapshot>,
     route: ModelRoute,
-    (held, named): (&HeldBody, &NamedFiles),
+    (held, named, counted): (&HeldBody, &NamedFiles, KeyedHash),
     parts: &Parts,
 ) -> Result<Prepared, Fault> {
     let header = skills_header(&parts.headers);
@@ -40,7 +47,7 @@ pub(super) async fn read_request(
     let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
     aside(bytes.len(), move || {
         let request = knack_wire::Request::parse(route, bytes)?;
-        prepare(request, (header, run_of), &snapshot, (&gateway, names_files))
+        prepare(request, (header, run_of), &snapshot, (&gateway, names_files, counted))
     })
     .await
 }
@@ -49,7 +56,7 @@ fn prepare(
     request: knack_wire::Request,
     (header, run_of): (Result<Option<String>, Fault>, Option<RunOf>),
     snapshot: &Snapshot,
-    (gateway, names_files): (&Gateway, bool),
+    (gateway, names_files, counted): (&Gateway, bool, KeyedHash),
 ) -> Result<Prepared, Fault> {
     let mut view = request.view()?;
     let format = request.format();
@@ -57,6 +64,14 @@ fn prepare(
         code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
     code_tools::unblock(&mut view, is_missing);
     let run_code = code_tools::run_code(&view, format, is_missing);
+    let mut texts = None;
+    let mut room = |bytes: usize| {
+        texts = gateway
+            .requests
+            .hold(&counted, bytes.saturating_mul(COPIES_OF_TEXTS))
+            .ok();
+        texts.is_some()
+    };
     let mut plan = inject::make_plan(
         &request,
         &view,
@@ -64,6 +79,7 @@ fn prepare(
         snapshot,
         run_code,
         run_of.as_ref().map(|run| &run.skill),
+        &mut room,
     )?;
     let (injection, injecting) = if snapshot.is_suspended() {
         plan.off = true;
@@ -84,6 +100,7 @@ fn prepare(
         plan: Arc::new(plan),
         injection,
         injecting,
+        texts,
     })
 }
 

@@ -69,20 +69,20 @@ impl RunSettings {
 }
 
 /// The inputs in the body of a request. Errors: the field that is wrong.
-pub fn parse_run_body(body: &Value) -> Result<BTreeMap<String, String>, ApiError> {
+pub fn parse_run_body(body: Value) -> Result<BTreeMap<String, String>, ApiError> {
     let refused = |field: &str, message: &str| ApiError::new(Status::Invalid, field, message);
-    let body = body
-        .as_object()
-        .ok_or_else(|| refused("body", "the body must be a JSON object"))?;
-    let inputs = match body.get("inputs") {
+    let Value::Object(mut body) = body else {
+        return Err(refused("body", "the body must be a JSON object"));
+    };
+    let inputs = match body.remove("inputs") {
         None | Some(Value::Null) => return Ok(BTreeMap::new()),
         Some(Value::Object(inputs)) => inputs,
         Some(_) => return Err(refused("inputs", "inputs must be an object of names and texts")),
     };
     inputs
-        .iter()
+        .into_iter()
         .map(|(name, value)| match value {
-            Value::String(text) => Ok((name.clone(), text.clone())),
+            Value::String(text) => Ok((name, text)),
             _ => Err(refused(&format!("inputs.{name}"), "the value of an input must be text")),
         })
         .collect()
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn inputs_are_texts_by_name() {
-        let parsed = |body: Value| parse_run_body(&body).map_err(|error| error.field);
+        let parsed = |body: Value| parse_run_body(body).map_err(|error| error.field);
         assert_eq!(parsed(json!({})), Ok(BTreeMap::new()));
         assert_eq!(parsed(json!({"inputs": null})), Ok(BTreeMap::new()));
         let one = BTreeMap::from([("a".to_owned(), "5".to_owned())]);
@@ -212,7 +212,7 @@ mod tests {
             (json!({"inputs": []}), "inputs"),
             (json!({"inputs": {"a": 5}}), "inputs.a"),
         ] {
-            assert_eq!(parsed(body), Err(field.to_owned()));
+            assert_eq!(parsed(body), Err(field.to_owned()), "{field}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::model::Input;
-use crate::template;
+use crate::template::{self, FilledTooLarge};
 
 /// What a skill node sees when it runs.
 #[derive(Debug, Clone, Copy)]
@@ -22,25 +22,25 @@ pub struct WorkflowNode<'a> {
 
 /// Maps a node to the skill's inputs. Without mappings the previous node's output goes to the first required input, else the first.
 /// A name that nothing resolves is a direct value; a placeholder that nothing resolves stays as written.
-pub fn map_workflow(node: &WorkflowNode<'_>, inputs: &[Input]) -> BTreeMap<String, String> {
+pub fn map_workflow(node: &WorkflowNode<'_>, inputs: &[Input]) -> Result<BTreeMap<String, String>, FilledTooLarge> {
     if node.mappings.is_empty() {
-        return super::map_text(inputs, &text(node.upstream));
+        return Ok(super::map_text(inputs, &text(node.upstream)));
     }
     let mut variables = node.step_outputs.clone();
     variables.entry("input").or_insert_with(|| node.workflow_input.clone());
     let resolve = |value: &Value| {
         let Value::String(direct) = value else {
-            return text(value);
+            return Ok(text(value));
         };
         if direct.contains("{{") {
             return template::fill_workflow(direct, &variables, node.step_outputs);
         }
         let known = template::workflow_value(direct.trim(), &variables, node.step_outputs);
-        known.map_or_else(|| direct.clone(), text)
+        Ok(known.map_or_else(|| direct.clone(), text))
     };
     node.mappings
         .iter()
-        .map(|(name, value)| (name.clone(), resolve(value)))
+        .map(|(name, value)| Ok((name.clone(), resolve(value)?)))
         .collect()
 }
 

@@ -10,8 +10,12 @@ use super::visible::{entry_of, visible};
 use crate::catalog::{Catalog, CatalogEntry, SKILL_MD};
 use crate::model::ActivationMode;
 use crate::plan::{Action, Plan};
-use crate::template;
+use crate::template::{self, FilledTooLarge};
 use crate::texts;
+use crate::tree::MAX_SKILL_MD_BYTES;
+
+/// Longest filled instructions that a call may load: as long as a SKILL.md without inputs may be.
+const MAX_LOADED_BYTES: usize = MAX_SKILL_MD_BYTES;
 
 /// Answers `load_skill`.
 pub(super) fn load(context: &CallContext<'_>, arguments: &Map<String, Value>) -> Decision {
@@ -41,7 +45,12 @@ pub(super) fn instructions(plan: &Plan, entry: &CatalogEntry, inputs: BTreeMap<S
     if template::validate_inputs(&entry.skill.inputs, &values).is_err() {
         return error(texts::inputs_missing(&entry.handle, &entry.skill.inputs));
     }
-    let text = instructions_text(plan, entry, &inputs);
+    let text = match instructions_text(plan, entry, &inputs) {
+        Ok(text) => text,
+        Err(FilledTooLarge { bytes }) => {
+            return error(texts::inputs_too_long(&entry.handle, bytes, MAX_LOADED_BYTES));
+        }
+    };
     Decision::Text {
         text,
         is_error: false,
@@ -49,7 +58,16 @@ pub(super) fn instructions(plan: &Plan, entry: &CatalogEntry, inputs: BTreeMap<S
     }
 }
 
-fn instructions_text(plan: &Plan, entry: &CatalogEntry, inputs: &BTreeMap<String, String>) -> String {
+fn instructions_text(
+    plan: &Plan,
+    entry: &CatalogEntry,
+    inputs: &BTreeMap<String, String>,
+) -> Result<String, FilledTooLarge> {
+    let bytes = entry.body_bytes(inputs);
+    if bytes > MAX_LOADED_BYTES {
+        return Err(FilledTooLarge { bytes });
+    }
+    let body = entry.body(inputs)?;
     let skill = &entry.skill;
     let mut tools: Vec<(&str, &str, String)> = Vec::new();
     // Tools of a listed skill are called through run_skill_tool; those of an active one are in the request, except
@@ -70,14 +88,14 @@ fn instructions_text(plan: &Plan, entry: &CatalogEntry, inputs: &BTreeMap<String
         .find(|tool| matches!(tool.action, Action::RunSkillTool));
     let caller = caller.map_or(texts::RUN_SKILL_TOOL, |tool| &tool.name);
     let files = texts::more_files(entry.paths());
-    texts::loaded(
+    Ok(texts::loaded(
         &entry.handle,
         skill.version.as_deref(),
-        &entry.body(inputs),
+        &body,
         &files,
         caller,
         &tools,
-    )
+    ))
 }
 
 fn file(entry: &CatalogEntry, path: &str) -> Decision {
@@ -138,7 +156,8 @@ pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
         return texts::SKILL_CHANGED.to_owned();
     };
     match &record.path {
-        None => instructions_text(plan, entry, &record.inputs),
+        // A pin may have made it too long since.
+        None => instructions_text(plan, entry, &record.inputs).unwrap_or_else(|_| texts::SKILL_CHANGED.to_owned()),
         Some(path) if path == SKILL_MD => file_text(&entry.handle, path, entry.skill.document.as_bytes()),
         Some(path) => match entry.skill.files.get(path) {
             Some(file) => file_text(&entry.handle, path, &file.bytes),
@@ -152,4 +171,42 @@ pub(super) fn inputs_of(entry: &CatalogEntry, arguments: &Map<String, Value>) ->
     let mut inputs = template::given(arguments);
     inputs.retain(|name, _| entry.skill.inputs.iter().any(|input| input.name == *name));
     inputs
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::tests::{call, planned, said};
+    use crate::fixture::{mk_catalog, mk_input, mk_skill};
+    use crate::model::Skill;
+
+    #[test]
+    fn inputs_that_a_template_repeats_too_often_are_refused_and_a_record_of_them_is_no_text() {
+        let catalog = mk_catalog([Skill {
+            inputs: vec![mk_input("text", true)],
+            body: "{{text}}".repeat(1_000),
+            ..mk_skill("echo", ActivationMode::Listed)
+        }]);
+        let plan = planned(&catalog, &[], &[], &[]);
+        let load = |bytes: usize| {
+            let inputs = json!({"skill": "echo", "inputs": {"text": "x".repeat(bytes)}});
+            call(&catalog, &plan, &[], "load_skill", &inputs.to_string())
+        };
+        let fits = MAX_LOADED_BYTES / 1_000;
+        let (text, is_error) = said(load(fits));
+        assert!(!is_error && text.len() > fits * 1_000);
+        let (text, is_error) = said(load(fits + 1));
+        assert!(is_error && text.contains("above the limit of 1048576"), "{text}");
+
+        let Decision::Text {
+            loaded: Some(mut kept), ..
+        } = load(1)
+        else {
+            panic!("it is loaded")
+        };
+        kept.inputs.insert("text".to_owned(), "x".repeat(fits + 1));
+        assert_eq!(reload(&kept, &plan, &catalog), texts::SKILL_CHANGED);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::model::{ActivationMode, Input, Skill, Tool};
 use crate::plan::PlannedTool;
 use crate::risk::Risk;
-use crate::template;
+use crate::template::{self, FilledTooLarge};
 use crate::texts;
 
 /// The file that every skill has; it is not among the files shown to models.
@@ -74,13 +74,23 @@ impl CatalogEntry {
     }
 
     /// The instructions, template inputs filled from `given`, then from the pin, then from their defaults.
-    pub fn body(&self, given: &BTreeMap<String, String>) -> String {
+    pub fn body(&self, given: &BTreeMap<String, String>) -> Result<String, FilledTooLarge> {
         if self.skill.inputs.is_empty() {
-            return self.skill.body.clone();
+            return Ok(self.skill.body.clone());
         }
-        let mut values = self.inputs.clone();
-        values.extend(given.iter().map(|(name, value)| (name.clone(), value.clone())));
-        template::substitute(&self.skill.body, &self.skill.inputs, &values)
+        template::substitute(&self.skill.body, &self.skill.inputs, |name| self.value(given, name))
+    }
+
+    /// The bytes of its instructions, filled in the same way: to be asked before they are made.
+    pub fn body_bytes(&self, given: &BTreeMap<String, String>) -> usize {
+        if self.skill.inputs.is_empty() {
+            return self.skill.body.len();
+        }
+        template::filled_bytes(&self.skill.body, &self.skill.inputs, |name| self.value(given, name))
+    }
+
+    fn value<'v>(&'v self, given: &'v BTreeMap<String, String>, name: &str) -> Option<&'v str> {
+        given.get(name).or_else(|| self.inputs.get(name)).map(String::as_str)
     }
 
     /// Its section under the heading of active skills. Without a value for every required input it asks for them in place of the body:
@@ -91,7 +101,8 @@ impl CatalogEntry {
             return self.section_of_inputs(given, &call);
         }
         let files = texts::files_line(&self.handle, self.paths());
-        texts::body_section(&self.skill.title, &self.body(given), &files)
+        let body = self.body(given).unwrap_or_else(texts::body_too_large);
+        texts::body_section(&self.skill.title, &body, &files)
     }
 
     /// The section that asks for inputs; `call` says how they are given.

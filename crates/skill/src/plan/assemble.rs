@@ -8,6 +8,7 @@ use super::types::{Action, ActivationCause, Active, Note, Plan, PlannedTool};
 use crate::catalog::{Base, Catalog, CatalogEntry, Generic, ModelCode};
 use crate::litellm;
 use crate::model::{ActivationMode, Skill, SkillRef};
+use crate::template::{FilledTooLarge, MAX_FILLED_BYTES};
 use crate::texts;
 use crate::wire_name;
 
@@ -128,7 +129,8 @@ fn system(
                 return entry.section(inputs, generic.load_skill());
             }
             if entry.missing_inputs(inputs).is_empty() {
-                return litellm::section(&active.skill, &entry.body(inputs));
+                let body = entry.body(inputs).unwrap_or_else(texts::body_too_large);
+                return litellm::section(&active.skill, &body);
             }
             let tool = wire_name::of_stored_id(stored_id(naming, &active.skill));
             entry.section_of_inputs(inputs, &texts::call_with_inputs(&tool))
@@ -150,16 +152,22 @@ fn stored_id<'a>(naming: Option<&NamedSkill<'a>>, skill: &'a Skill) -> &'a str {
     naming.and_then(|named| named.id).unwrap_or(&skill.id.name)
 }
 
-/// Says which templates ask for inputs in place of their bodies.
+/// Says which templates ask for inputs in place of their bodies, and which are too long with the values that they have.
 fn wanting(active: &[(Active, &CatalogEntry)], named: &[NamedSkill<'_>]) -> Vec<Note> {
     let none = BTreeMap::new();
     let notes = active.iter().filter_map(|(active, entry)| {
         let inputs = naming(named, &active.skill.id).map_or(&none, |named| &named.inputs);
         let missing = entry.missing_inputs(inputs);
         let names: Vec<&str> = missing.iter().map(|input| input.name.as_str()).collect();
-        (!names.is_empty()).then(|| Note {
+        let text = if names.is_empty() {
+            let bytes = Some(entry.body_bytes(inputs)).filter(|bytes| *bytes > MAX_FILLED_BYTES)?;
+            format!("its instructions are left out: {}", FilledTooLarge { bytes })
+        } else {
+            format!("asks the model for its required inputs: {}", names.join(", "))
+        };
+        Some(Note {
             skill: Some(active.skill.id.clone()),
-            text: format!("asks the model for its required inputs: {}", names.join(", ")),
+            text,
         })
     });
     notes.collect()

@@ -1,7 +1,46 @@
-//! When nothing is injected, independent of the catalog.
+//! When nothing is injected, independent of the catalog, and how long the texts of one request may be.
 
-use super::types::{PlanRequest, ToolChoice};
-use crate::catalog::CatalogSettings;
+use std::collections::BTreeMap;
+
+use super::select::NamedSkill;
+use super::types::{PlanError, PlanRequest, ToolChoice};
+use crate::catalog::{CatalogEntry, CatalogSettings};
+use crate::template::{FilledTooLarge, MAX_FILLED_BYTES};
+
+/// The bytes of the bodies that a request gets beside those of every request. Refused if those with inputs of the request are
+/// above the bound of one filled text together: a request may name every skill.
+pub(super) fn text_bytes(named: &[NamedSkill<'_>], scored: &[&CatalogEntry]) -> Result<usize, PlanError> {
+    let (mut bytes, mut filled) = (0_usize, 0_usize);
+    for skill in named {
+        // It asks for its inputs in place of its body.
+        if !skill.entry.missing_inputs(&skill.inputs).is_empty() {
+            continue;
+        }
+        if skill.inputs.is_empty() {
+            bytes = bytes.saturating_add(own_bytes(skill.entry));
+            continue;
+        }
+        let body = skill.entry.body_bytes(&skill.inputs);
+        bytes = bytes.saturating_add(body);
+        filled = filled.saturating_add(body);
+        if filled > MAX_FILLED_BYTES {
+            return Err(PlanError::InputsTooLong {
+                skill: skill.entry.handle.clone(),
+                error: FilledTooLarge { bytes: filled },
+            });
+        }
+    }
+    Ok(scored
+        .iter()
+        .map(|entry| own_bytes(entry))
+        .fold(bytes, usize::saturating_add))
+}
+
+/// The bytes of a body whose values are a pin's and defaults; one that these make too long is left out.
+fn own_bytes(entry: &CatalogEntry) -> usize {
+    let bytes = entry.body_bytes(&BTreeMap::new());
+    if bytes > MAX_FILLED_BYTES { 0 } else { bytes }
+}
 
 /// The reason why this request is left alone, if there is one.
 pub(super) fn off(request: &PlanRequest<'_>, settings: &CatalogSettings, header_none: bool) -> Option<String> {

@@ -6,9 +6,13 @@
 //! It knows no wire shapes: knack-wire decides where the text and tools go in a body.
 
 pub(crate) mod assemble;
+#[cfg(test)]
+mod length_tests;
 mod limits;
 #[cfg(test)]
 mod naming_tests;
+#[cfg(test)]
+mod run_tests;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -24,11 +28,21 @@ pub use types::{
 use crate::catalog::{Catalog, Generic, ModelCode};
 use crate::model::{ActivationMode, SkillRef};
 
-/// Plans the injection for one request. Fails only if the request names a skill that is not here.
+/// Plans the injection for one request. Fails only if the request names a skill that is not here, or gives inputs that make its
+/// text too long.
 ///
 /// A request that names nothing, scores nothing and collides with nothing gets the catalog's own text and tools by
 /// reference count; the cost is then one look-up per client tool and a check of the first byte of each user text.
 pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanError> {
+    plan_within(request, catalog, &mut |_| true)
+}
+
+/// The same. `room` is asked before texts of named skills are made, with their bytes, and says whether there is memory for them.
+pub fn plan_within(
+    request: &PlanRequest<'_>,
+    catalog: &Catalog,
+    room: &mut dyn FnMut(usize) -> bool,
+) -> Result<Plan, PlanError> {
     let container = select::container(request.container, catalog)?;
     let header = select::header(request.header, catalog)?;
     if let Some(reason) = limits::off(request, catalog.settings(), header.is_none()) {
@@ -54,8 +68,9 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     let mut named = container.skills;
     select::extend(&mut named, header.unwrap_or_default());
     select::extend(&mut named, select::mentions(request.user_texts, catalog));
-    let unserved = select::unserved_mentions(request.user_texts, catalog);
     let named = select::without_always(named);
+    let mut notes = select::unserved_mentions(request.user_texts, catalog);
+    notes.extend(select::unknown_mention(request.user_texts, catalog));
     let scored = select::scored(request, catalog, &named);
     let collides = request
         .client_tools
@@ -70,19 +85,18 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     if named.is_empty() && scored.is_empty() && !collides && !lacks_code {
         return Ok(Plan {
             container: container.plan,
-            notes: unserved,
+            notes,
             ..Plan::shared(catalog)
         });
     }
-    let mut plan = assemble::assemble(
-        catalog,
-        &named,
-        &scored,
-        request.client_tools,
-        if runs_code { &[Generic::RunCode] } else { &[] },
-    );
+    let bytes = limits::text_bytes(&named, &scored)?;
+    if !room(bytes) {
+        return Err(PlanError::NoRoom { bytes });
+    }
+    let besides: &[Generic] = if runs_code { &[Generic::RunCode] } else { &[] };
+    let mut plan = assemble::assemble(catalog, &named, &scored, request.client_tools, besides);
     plan.container = container.plan;
-    plan.notes.extend(unserved);
+    plan.notes.extend(notes);
     Ok(plan)
 }
 

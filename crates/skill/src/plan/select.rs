@@ -183,6 +183,27 @@ pub(super) fn unserved_mentions(texts: &[&str], catalog: &Catalog) -> Vec<Note> 
     notes
 }
 
+/// Says that the last text begins with `@` and a name that no skill has: what may be a typing mistake is sent as text. The name
+/// is the user's own text, which no log holds.
+pub(super) fn unknown_mention(texts: &[&str], catalog: &Catalog) -> Option<Note> {
+    let mention = texts.last().and_then(|text| at_skill::parse(text))?;
+    if catalog.is_empty() || catalog.find(mention.skill).is_some() || catalog.unserved(mention.skill).is_some() {
+        return None;
+    }
+    let closest = catalog.closest(mention.skill);
+    let closest = if closest.is_empty() {
+        String::new()
+    } else {
+        format!("; closest: {}", closest.join(", "))
+    };
+    Some(Note {
+        skill: None,
+        text: format!(
+            "the last message begins with @ and a name that no skill here has, so it is sent as text{closest}"
+        ),
+    })
+}
+
 /// Adds skills that are not there yet; a later naming only gives inputs.
 pub(super) fn extend<'a>(named: &mut Vec<NamedSkill<'a>>, more: Vec<NamedSkill<'a>>) {
     for other in more {

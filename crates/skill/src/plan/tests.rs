@@ -70,14 +70,14 @@ pub(super) fn active(plan: &Plan) -> Vec<&str> {
     plan.active.iter().map(|active| &*active.handle).collect()
 }
 
-fn with_files(mut skill: Skill, paths: &[&str]) -> Skill {
+pub(super) fn with_files(mut skill: Skill, paths: &[&str]) -> Skill {
     for path in paths {
         skill.files.insert((*path).to_owned(), mk_file(b"x"));
     }
     skill
 }
 
-fn with_tools(mut skill: Skill, names: &[&str]) -> Skill {
+pub(super) fn with_tools(mut skill: Skill, names: &[&str]) -> Skill {
     skill.tools = names.iter().map(|name| mk_tool(name)).collect();
     skill
 }
@@ -99,6 +99,28 @@ fn nothing_active_adds_nothing() {
     let plan = asked(&catalog, &says(&["hello"]));
     assert!(plan.is_empty() && plan.active.is_empty());
     assert_eq!(plan.added_tokens, 0);
+}
+
+#[test]
+fn a_last_message_with_an_unknown_name_is_noted_without_the_name() {
+    let catalog = mk_catalog([
+        mk_skill("summary", ActivationMode::Listed),
+        mk_skill("hidden-summary", ActivationMode::OnRequest),
+    ]);
+    let note = "the last message begins with @ and a name that no skill here has, so it is sent as text";
+    for (texts, closest) in [
+        (&["@article-summary text"][..], Some("; closest: summary")),
+        (&["@somebody hello"], Some("")),
+        (&["@summary text"], None),
+        (&["@somebody hello", "hello"], None),
+        (&["@somebody"], None),
+    ] {
+        let notes = asked(&catalog, &says(texts)).notes;
+        let notes: Vec<&str> = notes.iter().map(|note| note.text.as_str()).collect();
+        let expected = closest.map(|closest| format!("{note}{closest}"));
+        assert_eq!(notes, expected.as_deref().into_iter().collect::<Vec<_>>(), "{texts:?}");
+    }
+    assert_eq!(asked(&mk_catalog([]), &says(&["@somebody hello"])).notes, []);
 }
 
 #[test]

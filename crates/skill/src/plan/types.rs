@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::autoscore::AutoContext;
 use crate::model::{ActivationMode, Skill, SkillRef};
 use crate::semver::NoVersion;
+use crate::template::FilledTooLarge;
 
 /// What a request says about tools, as far as it decides whether anything may be injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub struct PlanRequest<'a> {
     pub run_of: Option<&'a SkillRef>,
 }
 
-/// Why no plan could be made: the request names something that is not here. The gateway answers 404 in the client's error shape.
+/// Why no plan could be made. The gateway answers in the client's error shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A skill id in `container.skills` or in the header is ours by form but unknown (or switched off).
@@ -95,6 +96,20 @@ pub enum PlanError {
     AmbiguousSkill {
         /// The id as the request wrote it.
         id: String,
+    },
+    /// The texts of the skills that the request names would be too long with the inputs that it gives.
+    #[error("the instructions of skill \"{skill}\" are too long with these inputs: {error}")]
+    InputsTooLong {
+        /// What the skill is called here.
+        skill: Arc<str>,
+        /// The length.
+        error: FilledTooLarge,
+    },
+    /// There is no memory for the texts of the skills that the request names.
+    #[error("there is no room for {bytes} bytes of instructions")]
+    NoRoom {
+        /// Their length.
+        bytes: usize,
     },
     /// The skill is here, the version that the request asks for is not.
     #[error(transparent)]

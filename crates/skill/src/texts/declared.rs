@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::Node;
 use crate::model::Input;
+use crate::template::FilledTooLarge;
 
 /// Wire name of the loader, unless the client has a tool of that name.
 pub const LOAD_SKILL: &str = "load_skill";
@@ -61,6 +62,11 @@ pub fn bodies_block(sections: &[&str]) -> String {
 pub fn body_section(title: &str, body: &str, files: &str) -> String {
     let gap = if files.is_empty() { "" } else { "\n\n" };
     format!("## Skill: {title}\n\n{body}{gap}{files}")
+}
+
+/// Stands in place of a body that would be too long with the values of its inputs.
+pub fn body_too_large(error: FilledTooLarge) -> String {
+    format!("Its instructions are not shown: {error}.")
 }
 
 /// Makes the section of an active template without its required inputs. `call` says which call takes them:

@@ -10,18 +10,19 @@ mod results;
 mod tests;
 
 pub use declared::{
-    LITELLM_CODE_TOOL, LOAD_SKILL, RUN_CODE, RUN_SKILL_TOOL, bodies_block, body_section, call_with_inputs, files_line,
-    generic_tools_reserved, inputs_wanted, listing_block, listing_line, listing_more, litellm_code_description,
-    litellm_code_schema, litellm_section, load_skill_description, load_skill_schema, load_with_inputs, more_files,
-    run_code_description, run_code_schema, run_skill_tool_description, run_skill_tool_schema,
+    LITELLM_CODE_TOOL, LOAD_SKILL, RUN_CODE, RUN_SKILL_TOOL, bodies_block, body_section, body_too_large,
+    call_with_inputs, files_line, generic_tools_reserved, inputs_wanted, listing_block, listing_line, listing_more,
+    litellm_code_description, litellm_code_schema, litellm_section, load_skill_description, load_skill_schema,
+    load_with_inputs, more_files, run_code_description, run_code_schema, run_skill_tool_description,
+    run_skill_tool_schema,
 };
 pub use functions::function_result;
 pub use results::{
     CALL_UNRESOLVED, LAST_CALL, MAX_RESULT_BYTES, MODEL_CODE_DENIED, NO_LONGER_AVAILABLE, SKILL_CHANGED,
     above_max_risk, argument_refused, arguments_mismatch, arguments_not_json, code_result, cut, declared_result,
-    file_binary, file_too_large, file_unknown, inputs_missing, litellm_result, loaded, missing_module, no_skill,
-    no_tool, not_configured, not_executable, one_program, open_command_denied, open_command_with_grants, seen_result,
-    shown_stderr, too_many_calls, uploaded_input,
+    file_binary, file_too_large, file_unknown, inputs_missing, inputs_too_long, litellm_result, loaded, missing_module,
+    no_skill, no_tool, not_configured, not_executable, one_program, open_command_denied, open_command_with_grants,
+    seen_result, shown_stderr, too_many_calls, uploaded_input,
 };
 
 /// Estimates tokens as everywhere in Knack: bytes divided by 4, rounded up.

@@ -71,6 +71,13 @@ pub fn inputs_missing(handle: &str, inputs: &[Input]) -> String {
     text
 }
 
+/// Answers a load of a template that these inputs make too long.
+pub fn inputs_too_long(handle: &str, bytes: usize, limit: usize) -> String {
+    format!(
+        "Error: with these inputs the instructions of skill \"{handle}\" would have {bytes} bytes, above the limit of {limit}. Load it again with shorter inputs."
+    )
+}
+
 /// Answers a tool name that the skill does not have.
 pub fn no_tool(handle: &str, tool: &str, tools: &[&str]) -> String {
     let tool = shortened(tool);

@@ -262,6 +262,21 @@ fn errors_read_like_this() {
 }
 
 #[test]
+fn templates_that_are_too_long_are_told_like_this() {
+    let error = crate::template::FilledTooLarge { bytes: 5_000_000 };
+    assert_eq!(
+        body_too_large(error),
+        "Its instructions are not shown: the text with these values would have 5000000 bytes, above the limit of 4194304; \
+         give shorter values, or name them less often in the text."
+    );
+    assert_eq!(
+        inputs_too_long("pdf", 5_000_000, 1_048_576),
+        "Error: with these inputs the instructions of skill \"pdf\" would have 5000000 bytes, above the limit of 1048576. \
+         Load it again with shorter inputs."
+    );
+}
+
+#[test]
 fn file_lists_are_bounded() {
     let names: Vec<String> = (0..500).map(|i| format!("f{i}")).collect();
     let line = files_line("pdf", names.iter().map(String::as_str));

@@ -212,7 +212,7 @@ fn create_http(input: &Value) -> Outcome {
 /// A skill runs in a model request; what is asked here is not there.
 /// A body is read before anything else, and a skill that is not there is not run.
 fn run_http(input: &Value) -> Outcome {
-    if let Some(Err(refused)) = input.get("body").map(agent_flow::parse_run_body) {
+    if let Some(Err(refused)) = input.get("body").cloned().map(agent_flow::parse_run_body) {
         return Ok(json!({"http": status_of(refused.status)}));
     }
     let path = format!("{SKILLS}/{}/run", input["name"].as_str().unwrap_or("nonexistent"));

@@ -36,8 +36,6 @@ fn workflow_map(input: &Value) -> Outcome {
         workflow_input: &input["workflow_input"],
         upstream: &input["upstream"],
     };
-    Ok(json!(at_skill::map_workflow(
-        &node,
-        &inputs(items(input, "skill_inputs"))
-    )))
+    let mapped = at_skill::map_workflow(&node, &inputs(items(input, "skill_inputs")));
+    Ok(json!(mapped.map_err(super::template::too_large)?))
 }

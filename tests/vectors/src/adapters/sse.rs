@@ -89,7 +89,8 @@ fn execute(input: &Value) -> Outcome {
     } else {
         RunEnd::Answered
     }));
-    let user = substitute(prompt, &declared, &given);
+    let user = substitute(prompt, &declared, |name| given.get(name).map(String::as_str));
+    let user = user.map_err(template::too_large)?;
     let mut run = json!({
         "events": shown(&events),
         "llm_messages": [{"role": "system", "content": RUN_SYSTEM}, {"role": "user", "content": user}],

@@ -18,7 +18,9 @@ pub(crate) const OPS: &[Op] = &[
 
 fn substitute(input: &Value) -> Outcome {
     let prompt = input["prompt"].as_str().unwrap_or_default();
-    Ok(template::substitute(prompt, &declared(input), &provided(input)).into())
+    let provided = provided(input);
+    let filled = template::substitute(prompt, &declared(input), |name| provided.get(name).map(String::as_str));
+    Ok(filled.map_err(too_large)?.into())
 }
 
 fn validate_inputs(input: &Value) -> Outcome {
@@ -30,7 +32,12 @@ fn validate_inputs(input: &Value) -> Outcome {
 
 fn workflow_template(input: &Value) -> Outcome {
     let text = input["template"].as_str().unwrap_or_default();
-    Ok(template::fill_workflow(text, &members(&input["variables"]), &members(&input["step_outputs"])).into())
+    let filled = template::fill_workflow(text, &members(&input["variables"]), &members(&input["step_outputs"]));
+    Ok(filled.map_err(too_large)?.into())
+}
+
+pub(super) fn too_large(error: template::FilledTooLarge) -> Failure {
+    Failure::new(error.to_string())
 }
 
 /// Input declarations as a frontmatter would hold them. Names that no placeholder can hold are left out there too.
