@@ -59,6 +59,7 @@ fn draft(name: &str, text: &str) -> Draft {
         name: name.to_owned(),
         description: "d".to_owned(),
         version: None,
+        is_release: false,
         mode: None,
         catalog: None,
         litellm: None,

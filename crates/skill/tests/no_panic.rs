@@ -1,6 +1,6 @@
 //! No text makes a reader of the crate panic, and what they give keeps their promises.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use knack_skill::model::{Input, InputKind, Tool};
 use knack_skill::{
