@@ -191,9 +191,11 @@ fn no_model(name: &str) -> ApiError {
 fn chat_body(model: &str, prompt: String, settings: &RunSettings) -> Value {
     let mut body = json!({
         "model": model,
-        "messages": [{"role": "system", "content": RUN_SYSTEM}, {"role": "user", "content": prompt}],
+        "messages": [{"role": "system", "content": RUN_SYSTEM}, {"role": "user"}],
         "stream": true,
     });
+    // Moved, where the macro would copy it.
+    body["messages"][1]["content"] = prompt.into();
     if let Some(temperature) = settings.temperature {
         body["temperature"] = temperature.into();
     }
