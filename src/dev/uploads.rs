@@ -41,7 +41,7 @@ pub(super) struct DevUploads {
     calls: SkillCalls,
     /// The gateway that runs tools for programs; it owns this.
     gateway: OnceLock<Weak<Gateway>>,
-    secret: [u8; 32],
+    secret: HistorySecret,
     packages: PackageNames,
     judged: Arc<ReadySkills>,
     /// The catalogs of callers; locked while one is made, so that it is made once.
@@ -93,7 +93,7 @@ impl DevUploads {
             history,
             calls: SkillCalls::new(SkillPaces::FOLDER),
             gateway: OnceLock::new(),
-            secret: opened.secret,
+            secret: HistorySecret::new(opened.secret),
             packages,
             judged,
             made: tokio::sync::Mutex::default(),
@@ -103,7 +103,7 @@ impl DevUploads {
 
     /// The key of callers' hashes, which the folder keeps: who uploads and who runs are the same.
     pub(super) fn secret(&self) -> HistorySecret {
-        HistorySecret::new(self.secret)
+        self.secret.clone()
     }
 
     /// Runs tools for programs by a gateway, the first that is named.
@@ -127,7 +127,7 @@ impl DevUploads {
     /// The sender of a request; `None` without a credential.
     fn owner(&self, parts: &Parts) -> Option<Owner> {
         caller::has_credential(&parts.headers, &parts.uri)
-            .then(|| Owner::from(caller::identify(&self.secret(), &parts.headers, &parts.uri).bucket()))
+            .then(|| Owner::from(caller::identify(&self.secret, &parts.headers, &parts.uri).bucket()))
     }
 
     async fn respond(&self, call: ApiCall, parts: &Parts, body: Bytes, base: &Arc<Snapshot>) -> Response<Bytes> {

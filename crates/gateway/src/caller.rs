@@ -69,14 +69,20 @@ pub struct CheckedAccount(pub String);
 
 /// Who the limits of a request count for: the account of a checked client, whatever keys it sends beside its token; else the caller.
 pub fn counted(secret: &HistorySecret, parts: &Parts) -> Caller {
-    match parts.extensions.get::<CheckedAccount>() {
-        Some(CheckedAccount(account)) => {
-            let mut credential = Vec::with_capacity(96);
-            add(&mut credential, account.as_bytes());
-            Caller::new(secret, &credential)
-        }
-        None => identify(secret, &parts.headers, &parts.uri),
-    }
+    of_account(secret, parts).unwrap_or_else(|| identify(secret, &parts.headers, &parts.uri))
+}
+
+/// As [`counted`], of a request whose caller is known already.
+pub fn counted_beside(caller: &Caller, secret: &HistorySecret, parts: &Parts) -> Caller {
+    of_account(secret, parts).unwrap_or_else(|| caller.clone())
+}
+
+/// The account of a checked client; `None` where nobody checked.
+fn of_account(secret: &HistorySecret, parts: &Parts) -> Option<Caller> {
+    let CheckedAccount(account) = parts.extensions.get()?;
+    let mut credential = Vec::with_capacity(96);
+    add(&mut credential, account.as_bytes());
+    Some(Caller::new(secret, &credential))
 }
 
 /// Where a caller comes from whose keys nobody checked, so that it may make up as many as it likes; `None` of a checked client.

@@ -50,7 +50,7 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let log = new_log(format, parts.extensions.get::<RunOf>());
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let counted = caller::counted(&gateway.secret.current(), &parts).bucket();
+    let counted = caller::counted_beside(&caller, &gateway.secret.current(), &parts).bucket();
     let asked = (&caller, counted);
     let (held, recording, mut named) = match accept(&gateway, asked, &route, (&parts, body), &log.request_id).await {
         Ok(accepted) => accepted,

@@ -65,8 +65,9 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     if let Some(why) = of_a_page(gateway, &parts.headers) {
         return refuse(403, why);
     }
-    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let key = caller::counted(&gateway.secret.current(), &parts).bucket();
+    let secret = gateway.secret.current();
+    let caller = caller::identify(&secret, &parts.headers, &parts.uri);
+    let key = caller::counted_beside(&caller, &secret, &parts).bucket();
     let Some(slot) = shared.slots.take(key) else {
         return refuse(
             429,

@@ -39,8 +39,9 @@ const NO_DELETE: &str = "Files made by skills can be read, not deleted; they exp
 /// Serves a call.
 pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall), request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
-    let counted = caller::counted(&gateway.secret.current(), &parts).bucket();
+    let secret = gateway.secret.current();
+    let caller = caller::identify(&secret, &parts.headers, &parts.uri);
+    let counted = caller::counted_beside(&caller, &secret, &parts).bucket();
     let read = gateway.requests.read(&counted, &parts.headers, body).await;
     // Its part of the budget is held until the answer is there.
     let held = match read {

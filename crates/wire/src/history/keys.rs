@@ -21,12 +21,16 @@ const MIN_RANDOM_ID_BYTES: usize = 8;
 
 /// The gateway's secret for history keys: 32 random bytes of its process, or those that a hub gives all of its replicas.
 #[derive(Clone)]
-pub struct HistorySecret([u8; 32]);
+pub struct HistorySecret(Hmac<Sha256>);
 
 impl HistorySecret {
     /// Wraps 32 bytes from a cryptographic random source.
     pub fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        // HMAC pads a short key with zeros; doing so here leaves no length to get wrong. The padded key is hashed here, once for
+        // all callers.
+        let mut key = [0; 64];
+        key[..bytes.len()].copy_from_slice(&bytes);
+        Self(<Hmac<Sha256> as Mac>::new(&key.into()))
     }
 }
 
@@ -58,10 +62,7 @@ impl fmt::Debug for Caller {
 impl Caller {
     /// Binds the secret to a credential.
     pub fn new(secret: &HistorySecret, credential: &[u8]) -> Self {
-        // HMAC pads a short key with zeros; doing so here leaves no length to get wrong.
-        let mut key = [0; 64];
-        key[..secret.0.len()].copy_from_slice(&secret.0);
-        let mut mac = <Hmac<Sha256> as Mac>::new(&key.into());
+        let mut mac = secret.0.clone();
         feed(&mut mac, credential);
         let bucket = finish(mac.clone(), b"caller", &[]);
         Self { mac, bucket }
