@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
 
+use knack_gateway::log::RequestLog;
 use knack_gateway::observe::Console;
 use knack_telemetry::{Lines, LinesGuard};
 
@@ -26,9 +27,16 @@ pub fn serve_lines() -> std::io::Result<LinesGuard> {
 
 /// A line for the person or program that asked: standard output.
 pub fn line(text: &str) {
-    let text = visible(text, true);
+    write_line(visible(text, true));
+}
+
+fn write_line(text: Cow<'_, str>) {
     match SERVED.get() {
-        Some(lines) => lines.send(format!("{text}\n").into_bytes()),
+        Some(lines) => {
+            let mut line = text.into_owned();
+            line.push('\n');
+            lines.send(line.into_bytes());
+        }
         // A closed pipe (`knack … | head`) ends nothing that matters.
         None => drop(writeln!(std::io::stdout().lock(), "{text}")),
     }
@@ -71,7 +79,8 @@ fn visible(text: &str, several_lines: bool) -> Cow<'_, str> {
         '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         _ => c.is_control(),
     };
-    if !text.contains(steers) {
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if is_plain || !text.contains(steers) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
@@ -90,8 +99,8 @@ fn visible(text: &str, several_lines: bool) -> Cow<'_, str> {
 pub struct Terminal;
 
 impl Console for Terminal {
-    fn line(&self, text: &str) {
-        line(&visible(text, false));
+    fn show(&self, request: &RequestLog) {
+        write_line(visible(&request.line(), false));
     }
 }
 

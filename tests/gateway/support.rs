@@ -16,6 +16,7 @@ use knack_gateway::files::FileStore;
 use knack_gateway::grants::Grants;
 use knack_gateway::history_reports::Reports;
 use knack_gateway::inject::Materials;
+use knack_gateway::log::RequestLog;
 use knack_gateway::metrics::Metrics;
 use knack_gateway::observe::Console;
 use knack_gateway::provider::Api;
@@ -53,8 +54,8 @@ pub(crate) const LISTED: &str = "---\nname: listed\ndescription: Adds numbers. U
 pub(crate) struct Lines(Mutex<Vec<String>>);
 
 impl Console for Lines {
-    fn line(&self, line: &str) {
-        self.0.lock().unwrap().push(line.to_owned());
+    fn show(&self, request: &RequestLog) {
+        self.0.lock().unwrap().push(request.line());
     }
 }
 

@@ -101,8 +101,9 @@ impl Direct<'_> {
             log.end = Some("client left".to_owned());
         }
         log.duration = begun.elapsed();
+        let request_id = log.request_id.clone();
         log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
-        (log.request_id, outcome)
+        (request_id, outcome)
     }
 
     fn runner(&self, request_id: &str) -> ToolRunner {

@@ -460,9 +460,14 @@ impl Drop for Exchange {
             .metrics
             .record_bytes
             .set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
-        self.log
-            .publish(&*self.gateway.console, &self.gateway.metrics, &self.gateway.recent);
         self.trace.finish(&self.log, !self.finished);
+        let Gateway {
+            console,
+            metrics,
+            recent,
+            ..
+        } = &*self.gateway;
+        std::mem::take(&mut self.log).publish(&**console, metrics, recent);
     }
 }
 

@@ -3,12 +3,11 @@
 use super::log::RequestLog;
 use super::metrics::Metrics;
 use super::recent::RecentRequests;
-use super::report::RequestReport;
 
 /// Where console lines go; `knack dev` prints them, a Deployment only logs.
 pub trait Console: Send + Sync + std::fmt::Debug {
-    /// Shows one line to the person at the terminal.
-    fn line(&self, line: &str);
+    /// Shows a request that is over to the person at the terminal.
+    fn show(&self, request: &RequestLog);
 }
 
 /// A console without output.
@@ -16,19 +15,19 @@ pub trait Console: Send + Sync + std::fmt::Debug {
 pub struct SilentConsole;
 
 impl Console for SilentConsole {
-    fn line(&self, _: &str) {}
+    fn show(&self, _: &RequestLog) {}
 }
 
 impl RequestLog {
     /// Sends it to all outputs.
-    pub fn publish(&self, console: &dyn Console, metrics: &Metrics, recent: &RecentRequests) {
-        metrics.request(self);
-        recent.keep(RequestReport::of(self));
-        console.line(&self.line());
+    pub fn publish(self, console: &dyn Console, metrics: &Metrics, recent: &RecentRequests) {
+        metrics.request(&self);
+        console.show(&self);
         tracing::info!(
             request_id = %self.request_id, format = self.format, model = %self.model, stream = self.stream, status = self.status,
             skills = ?self.skills, added_tokens = self.added_tokens, rounds = self.rounds, executions = self.executions.len(),
             duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX), end = self.end.as_deref().unwrap_or("answer"), "request"
         );
+        recent.keep(self.into());
     }
 }

@@ -173,7 +173,6 @@ impl Drop for ForwardedRequest {
             }
         }
         self.log.duration = self.begun.elapsed();
-        self.log
-            .publish(&*self.gateway.console, &self.gateway.metrics, &self.gateway.recent);
+        std::mem::take(&mut self.log).publish(&*self.gateway.console, &self.gateway.metrics, &self.gateway.recent);
     }
 }

@@ -116,7 +116,7 @@ mod tests {
     use crate::log::RequestLog;
 
     fn report(id: &str) -> RequestReport {
-        RequestReport::of(&RequestLog {
+        RequestReport::from(RequestLog {
             request_id: id.to_owned(),
             ..RequestLog::default()
         })

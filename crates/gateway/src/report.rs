@@ -1,5 +1,7 @@
 //! The report of one request after its end: skills, rounds, calls, runs and their times, and nothing of its content.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::log::RequestLog;
@@ -22,7 +24,7 @@ pub struct RequestReport {
     /// Milliseconds from its head to the end of its answer.
     pub took_ms: u64,
     /// `chat`, `messages`, `responses`, `gemini`, or `proxy` for a request that was passed on untouched.
-    pub format: String,
+    pub format: Cow<'static, str>,
     /// Model asked for.
     pub model: String,
     /// Whether the client streams.
@@ -49,38 +51,42 @@ pub struct RequestReport {
     pub steps_left_out: usize,
 }
 
-impl RequestReport {
+impl From<RequestLog> for RequestReport {
     /// Of a request that is over.
-    pub fn of(log: &RequestLog) -> Self {
-        let (mut steps, steps_left_out) = log.timeline.clone().finish(&log.uses, &log.executions, log.duration);
+    fn from(log: RequestLog) -> Self {
+        let (mut steps, steps_left_out) = log.timeline.finish(&log.uses, &log.executions, log.duration);
         for step in &mut steps {
             if let Step::Call { tool, .. } = step {
-                *tool = cut(tool);
+                cut(tool);
             }
         }
+        // It is kept for long.
+        steps.shrink_to_fit();
         Self {
-            request_id: log.request_id.clone(),
+            request_id: log.request_id,
             begun: log.begun,
             took_ms: millis(log.duration),
-            format: log.format.to_owned(),
-            model: cut(&log.model),
+            format: log.format.into(),
+            model: shortened(log.model),
             stream: log.stream,
             status: log.status,
-            end: log.end.as_deref().map(cut),
-            revision: log.revision.clone(),
-            skills: some(&log.skills),
+            end: log.end.map(shortened),
+            revision: log.revision,
+            skills: some(log.skills),
             listed: log.listed,
             added_tokens: log.added_tokens,
             files: log.files.len(),
-            notes: some(&log.notes),
+            notes: some(log.notes),
             steps,
             steps_left_out,
         }
     }
+}
 
+impl RequestReport {
     /// Memory that it takes: itself and what its texts and lists have allocated, without what the allocator adds.
     pub fn bytes(&self) -> usize {
-        let texts = [&self.request_id, &self.format, &self.model, &self.revision];
+        let texts = [&self.request_id, &self.model, &self.revision];
         let texts: usize = texts.into_iter().chain(&self.end).map(String::capacity).sum();
         let lists = [&self.skills, &self.notes];
         let names: usize = lists
@@ -97,15 +103,23 @@ fn in_milliseconds<S: Serializer>(time: &jiff::Timestamp, serializer: S) -> Resu
     serializer.collect_str(&format_args!("{time:.3}"))
 }
 
-fn some(names: &[String]) -> Vec<String> {
-    names.iter().take(NAMES_MAX).map(|name| cut(name)).collect()
+fn some(mut names: Vec<String>) -> Vec<String> {
+    names.truncate(NAMES_MAX);
+    names.shrink_to_fit();
+    names.iter_mut().for_each(cut);
+    names
 }
 
-fn cut(text: &str) -> String {
-    if text.len() <= NAME_MAX_BYTES {
-        return text.to_owned();
+fn shortened(mut text: String) -> String {
+    cut(&mut text);
+    text
+}
+
+/// Shortens a text that is too long, and gives back its memory.
+fn cut(text: &mut String) {
+    if text.len() > NAME_MAX_BYTES {
+        *text = format!("{}…", &text[..text.floor_char_boundary(NAME_MAX_BYTES)]);
     }
-    format!("{}…", &text[..text.floor_char_boundary(NAME_MAX_BYTES)])
 }
 
 #[cfg(test)]
@@ -119,7 +133,7 @@ mod tests {
             skills: vec!["s".repeat(1 << 10); 1 << 10],
             ..RequestLog::default()
         };
-        let report = RequestReport::of(&log);
+        let report = RequestReport::from(log);
         assert!(report.bytes() < 32 << 10, "{}", report.bytes());
         assert!(report.model.ends_with('…'), "{}", report.model);
     }
@@ -130,7 +144,7 @@ mod tests {
             begun: "2026-11-23T16:20:01.5006Z".parse().unwrap(),
             ..RequestLog::default()
         };
-        let text = serde_json::to_string(&RequestReport::of(&log)).unwrap();
+        let text = serde_json::to_string(&RequestReport::from(log.clone())).unwrap();
         assert!(text.contains(r#""begun":"2026-11-23T16:20:01.500Z""#), "{text}");
         let read: RequestReport = serde_json::from_str(&text).unwrap();
         assert_eq!(read.begun.as_millisecond(), log.begun.as_millisecond());
@@ -147,13 +161,13 @@ mod tests {
             notes: vec!["n".repeat(60); 2],
             ..RequestLog::default()
         };
-        let without_steps = RequestReport::of(&log).bytes();
+        let without_steps = RequestReport::from(log.clone()).bytes();
         assert!(without_steps > size_of::<RequestReport>() + 36 + 100 + 50 + 12 + 3 * 30 + 2 * 60);
         for round in 1..=100 {
             log.timeline.sent(round, std::time::Duration::ZERO);
             log.timeline.over(Some("broken"), std::time::Duration::ZERO);
         }
-        let with_steps = RequestReport::of(&log).bytes();
+        let with_steps = RequestReport::from(log.clone()).bytes();
         assert!(
             with_steps >= without_steps + 100 * (size_of::<Step>() + "broken".len()),
             "{with_steps}"

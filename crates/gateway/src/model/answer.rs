@@ -107,7 +107,8 @@ pub(super) fn refuse(
     log.status = error.status;
     log.end = Some(error.message.clone());
     log.duration = begun.elapsed();
-    log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
     trace.finish(&log, false);
-    fault_of(error, format, &log.request_id)
+    let answer = fault_of(error, format, &log.request_id);
+    log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
+    answer
 }
