@@ -114,7 +114,6 @@ impl Direct<'_> {
             plan: Arc::clone(self.plan),
             executor: Arc::clone(self.executor),
             grants: Arc::clone(&self.gateway.grants),
-            caller: knack_skill::digest::hex(&key),
             caller_key: key,
             request_id: request_id.to_owned(),
             request_start: self

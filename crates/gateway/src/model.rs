@@ -246,7 +246,6 @@ fn tool_runner(
         request_start: executor.now(),
         executor,
         grants: Arc::clone(&gateway.grants),
-        caller: knack_skill::digest::hex(&hidden.bucket()),
         caller_key: hidden.bucket(),
         request_id: log.request_id.clone(),
         public_url: gateway.public_url.clone(),

@@ -49,9 +49,7 @@ pub struct ToolRunner {
     pub executor: Arc<dyn Executor>,
     /// Environment grants.
     pub grants: Arc<Grants>,
-    /// The caller's identity, for execution records.
-    pub caller: String,
-    /// The same, as a key of stores and budgets.
+    /// The caller's identity, for execution records, and as a key of stores and budgets.
     pub caller_key: KeyedHash,
     /// The gateway request's own id.
     pub request_id: String,
@@ -290,7 +288,7 @@ impl ToolRunner {
         };
         Ok(ExecutionRequest {
             id,
-            caller: self.caller.clone(),
+            caller: knack_skill::digest::hex(&self.caller_key),
             skill: spec
                 .skill
                 .as_ref()

@@ -1,7 +1,6 @@
 //! The files of a skill: bounds, paths, which one is SKILL.md, and the digest of the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
@@ -121,13 +120,13 @@ pub fn digest(files: &BTreeMap<String, SkillFile>) -> String {
 
 /// Bytes as lower-case hex, two digits each.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
 }
 
 fn check_sizes(files: &BTreeMap<String, SkillFile>) -> Vec<Problem> {
