@@ -105,13 +105,16 @@ fn is_gemini_call(model: &str) -> bool {
 /// Whether a path has a segment `.` or `..`, in any encoding: URL libraries resolve them, so that the request would
 /// leave the path that was checked, and the prefix that the operator configured.
 pub fn has_dot_segment(path: &str) -> bool {
+    let has_dots = |path: &str| path.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."));
+    if !path.contains('%') {
+        return has_dots(path);
+    }
     let mut plain = path.to_ascii_lowercase();
     // `%252e` is `%2e` for a server that decodes twice.
     while plain.contains("%25") {
         plain = plain.replace("%25", "%");
     }
-    let plain = plain.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
-    plain.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."))
+    has_dots(&plain.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/"))
 }
 
 #[cfg(test)]

@@ -70,14 +70,21 @@ pub enum ApiCall {
 /// The word in `anthropic-beta` that asks for the older shapes.
 pub(crate) const BETA: &str = "skills-2025-10-02";
 
+/// The segment of a path with which every API begins.
+const WORD: &str = "skills";
+
 /// The call that a request makes; `None`: it is not for the registry and goes to the provider, as do all requests
 /// about ids of the provider, its own skills (`source=anthropic`) and what names another provider.
 pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Option<ApiCall> {
+    // Most paths are those of model calls.
+    if !path.split('/').any(|segment| segment == WORD) {
+        return None;
+    }
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     // The last place where an API may begin: a namespace, a base path and an id may be the word, too.
     let at = segments.iter().enumerate().rposition(|(at, segment)| {
         let before = at.checked_sub(1).and_then(|at| segments.get(at).copied());
-        *segment == "skills" && matches!(before, None | Some("v1" | "api"))
+        *segment == WORD && matches!(before, None | Some("v1" | "api"))
     })?;
     let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
     if before.ends_with(&["api", "v1"]) {

@@ -32,8 +32,13 @@ const BETA: &str = "files-api-2025-04-14";
 /// The call that a request makes; `None`: it is the provider's. Ids of ours are served here always; uploads, lists and new
 /// containers only if they are `kept_here`.
 pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, FilesCall)> {
+    let is_word = |segment: &str| matches!(segment, "files" | "containers");
+    // Most paths are those of model calls.
+    if !path.split('/').any(is_word) {
+        return None;
+    }
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let is_word = |at: &usize| matches!(segments.get(*at).copied(), Some("files" | "containers"));
+    let is_word = |at: &usize| segments.get(*at).copied().is_some_and(is_word);
     let begins = |at: &usize| {
         at.checked_sub(1)
             .is_none_or(|at| segments.get(at).copied() == Some("v1"))
