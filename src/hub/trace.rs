@@ -13,7 +13,7 @@ pub(super) struct ExecutionTrace(Option<Box<(Scope, SpanPosition, Executed)>>);
 impl ExecutionTrace {
     /// Begins with the request's head.
     pub(super) fn begin(tracer: &Tracer, headers: &HeaderMap, begun: Instant) -> Self {
-        let opened = Scope::open(tracer, headers, genai::EXECUTED, SpanRole::Server, begun);
+        let opened = Scope::open(tracer, headers, || genai::EXECUTED.to_owned(), SpanRole::Server, begun);
         Self(opened.map(|(scope, place)| Box::new((scope, place, Executed::default()))))
     }
 

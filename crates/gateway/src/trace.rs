@@ -63,8 +63,8 @@ impl RequestTrace {
     /// Begins with the request's head; the trace is the client's if it has one.
     pub fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
         let route_text = genai::route(route.format, route.kind);
-        let name = format!("POST {route_text}");
-        let Some((scope, place)) = Scope::open(tracer, &head.headers, &name, SpanRole::Server, begun) else {
+        let name = || format!("POST {route_text}");
+        let Some((scope, place)) = Scope::open(tracer, &head.headers, name, SpanRole::Server, begun) else {
             return Self(None);
         };
         Self(Some(Box::new(Active {
@@ -237,7 +237,7 @@ impl CallTrace {
             call_id: call.id.clone(),
             round: call.round,
         };
-        let opened = Scope::open(tracer, headers, &called.name(), SpanRole::Internal, begun);
+        let opened = Scope::open(tracer, headers, || called.name(), SpanRole::Internal, begun);
         Self(opened.map(|(scope, place)| {
             Box::new(OpenCall {
                 scope,

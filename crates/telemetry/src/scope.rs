@@ -31,14 +31,14 @@ impl Scope {
     pub fn open(
         tracer: &Tracer,
         headers: &http::HeaderMap,
-        name: &str,
+        name: impl FnOnce() -> String,
         kind: SpanRole,
         begun: Instant,
     ) -> Option<(Self, SpanPosition)> {
         let sink = tracer.sink()?;
         let parent = TraceContext::of_headers(headers).map(|parent| (parent, Origin::Remote));
         let place = SpanPosition {
-            context: sink.begin(parent, name, kind),
+            context: sink.begin(parent, &name(), kind),
             parent,
         };
         let scope = Self {
