@@ -4,7 +4,7 @@ mod answer;
 mod describe;
 mod prepare;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -157,6 +157,8 @@ fn asks_for_events(target: &mut UpstreamTarget, view: &View, reads: bool, format
 const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answer without them.";
 /// Skill calls of one turn that are run: as many as a model makes that splits work over parallel calls.
 const CALLS_PER_TURN: usize = 32;
+/// The answer to a call beyond those.
+static CALLS_TEXT: LazyLock<String> = LazyLock::new(|| knack_skill::texts::too_many_calls(CALLS_PER_TURN));
 
 /// The state for hidden turns.
 fn hidden(
@@ -192,11 +194,11 @@ fn settings(
     DriveSettings {
         max_rounds: snapshot.runtime.max_tool_rounds,
         deadline: snapshot.runtime.deadline,
-        last_note: knack_skill::texts::LAST_CALL.to_owned(),
-        limit_text: LIMIT_REACHED.to_owned(),
-        lost_text: knack_skill::texts::NO_LONGER_AVAILABLE.to_owned(),
+        last_note: knack_skill::texts::LAST_CALL,
+        limit_text: LIMIT_REACHED,
+        lost_text: knack_skill::texts::NO_LONGER_AVAILABLE,
         max_calls: CALLS_PER_TURN,
-        calls_text: knack_skill::texts::too_many_calls(CALLS_PER_TURN),
+        calls_text: &CALLS_TEXT,
         native,
         run_tool: hidden.run_tool.clone(),
         container: container.map(|container| container.shown.clone()),

@@ -325,7 +325,7 @@ fn calls_beyond_the_bound_of_a_turn_are_answered_without_a_run() {
     );
     let settings = DriveSettings {
         max_calls: 2,
-        calls_text: "fewer please".to_owned(),
+        calls_text: "fewer please",
         ..settings()
     };
     let last = r#"{"id":"d","choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}"#;

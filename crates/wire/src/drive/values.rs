@@ -274,15 +274,15 @@ pub struct DriveSettings {
     /// Most calls of one turn that are run; default 32. The others get an answer that says so.
     pub max_calls: usize,
     /// The result of a call beyond that.
-    pub calls_text: String,
+    pub calls_text: &'static str,
     /// The whole loop must end within this time.
     pub deadline: Duration,
     /// Appended, behind a line feed, to each result of the last allowed round.
-    pub last_note: String,
+    pub last_note: &'static str,
     /// The result of a call that was not run because the limit was reached.
-    pub limit_text: String,
+    pub limit_text: &'static str,
     /// The result of a call of ours that a conversation which the upstream keeps left open and whose record is lost.
-    pub lost_text: String,
+    pub lost_text: &'static str,
     /// Show our calls as the vendor's server tools (if the client asked for code execution).
     pub native: bool,
     /// The tool whose runs are shown in the native form, in formats where nothing else of ours is (Responses, Gemini).
@@ -302,11 +302,11 @@ impl Default for DriveSettings {
         Self {
             max_rounds: 10,
             max_calls: 32,
-            calls_text: "too many calls at once".to_owned(),
+            calls_text: "too many calls at once",
             deadline: Duration::from_mins(9),
-            last_note: String::new(),
-            limit_text: "limit reached".to_owned(),
-            lost_text: "result no longer available".to_owned(),
+            last_note: "",
+            limit_text: "limit reached",
+            lost_text: "result no longer available",
             native: false,
             run_tool: None,
             container: None,

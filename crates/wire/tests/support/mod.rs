@@ -137,7 +137,7 @@ pub(crate) fn request(format: Format, body: &str) -> Request {
 /// Settings of most tests.
 pub(crate) fn settings() -> DriveSettings {
     DriveSettings {
-        last_note: "Last skill call available for this request; answer now.".to_owned(),
+        last_note: "Last skill call available for this request; answer now.",
         ..DriveSettings::default()
     }
 }

@@ -208,7 +208,7 @@ impl Drive {
             if let Some(fault) = dialect.lost_state(&self.body, &self.buffer) {
                 return self.fault(&fault, out);
             }
-            let answered = dialect.answer_open(&self.body, &self.buffer, &self.settings.lost_text);
+            let answered = dialect.answer_open(&self.body, &self.buffer, self.settings.lost_text);
             if let Some(body) = answered {
                 self.body = body.into();
                 self.round = 0;

@@ -41,7 +41,7 @@ impl Drive {
             return self.limit(out);
         }
         out.extend(self.note(true).map(DriveAction::Note));
-        self.refuse_beyond(self.settings.max_calls, &self.settings.calls_text.clone());
+        self.refuse_beyond(self.settings.max_calls, self.settings.calls_text);
         self.state = DriveState::Running;
         if self.quiet.is_none() {
             self.quiet = Some((now, 0));
@@ -94,11 +94,11 @@ impl Drive {
 
     /// One skill round too many: nothing runs, and the answer says so.
     pub(super) fn limit(&mut self, out: &mut Vec<DriveAction>) {
-        let text = self.settings.limit_text.clone();
+        let text = self.settings.limit_text;
         let results = self
             .pending
             .drain(..)
-            .map(|pending| refused(pending.call, text.clone()))
+            .map(|pending| refused(pending.call, text.to_owned()))
             .collect();
         self.entries.push(HiddenEntry::Turn(self.codec.turn()));
         self.entries.push(HiddenEntry::Results(results));
@@ -136,9 +136,9 @@ impl Drive {
             })
             .collect();
         if self.injection.tools().is_empty() {
-            self.refuse_beyond(0, &self.settings.limit_text.clone());
+            self.refuse_beyond(0, self.settings.limit_text);
         } else {
-            self.refuse_beyond(self.settings.max_calls, &self.settings.calls_text.clone());
+            self.refuse_beyond(self.settings.max_calls, self.settings.calls_text);
         }
         self.state = DriveState::Running;
         self.run_pending(now, out);
@@ -171,7 +171,7 @@ impl Drive {
     /// The results of the calls that ran, with the note of the last allowed round.
     fn take_results(&mut self) -> Vec<CallResult> {
         let last = self.skill_rounds >= self.settings.max_rounds && !self.settings.last_note.is_empty();
-        let note = if last { self.settings.last_note.as_str() } else { "" };
+        let note = if last { self.settings.last_note } else { "" };
         let mut results = Vec::with_capacity(self.pending.len());
         for pending in self.pending.drain(..) {
             let Some(outcome) = pending.outcome else { continue };
