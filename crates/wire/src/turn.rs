@@ -83,6 +83,17 @@ impl DeltaValue {
         }
     }
 
+    /// A member, to be changed.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
+        match self {
+            Self::Object(own) => own
+                .iter_mut()
+                .find(|(name, _)| name == key.as_bytes())
+                .map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
     /// String content as written; empty for anything else.
     pub(crate) fn text(&self) -> &[u8] {
         match self {

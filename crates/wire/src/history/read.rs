@@ -95,12 +95,13 @@ pub(crate) fn content(canon: &mut Canon, src: &[u8], span: Span) {
     }
 }
 
-/// Feeds one part of a content.
+/// Feeds one part of a content. Thinking (a part of Mistral's models in Chat) does not count.
 pub(crate) fn part(canon: &mut Canon, src: &[u8], span: Span) {
     let fields = Fields::read(src, span);
     match &*fields.text("type") {
         "text" | "input_text" | "output_text" => canon.text(&fields.text("text")),
         "refusal" => canon.text(&fields.text("refusal")),
+        "thinking" => {}
         _ => canon.other(span.of(src)),
     }
 }

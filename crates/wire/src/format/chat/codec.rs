@@ -131,7 +131,11 @@ impl ChatCodec {
                 }
                 continue;
             }
-            self.turn.message.merge_member(raw, key, member.value);
+            if key == b"content" {
+                self.turn.take_content(raw, member.value);
+            } else {
+                self.turn.message.merge_member(raw, key, member.value);
+            }
             self.turn.gathered += member.value.len();
             if key == b"role" || blank(raw, member.value) {
                 blanks = true;

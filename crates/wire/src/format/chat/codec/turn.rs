@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::format::{DecodedFrame, Garbage, splice};
-use crate::json::{self, Span};
+use crate::json::{self, Span, ValueKind};
 use crate::turn::DeltaValue;
 
 /// The running turn, as far as it has come.
@@ -40,12 +40,46 @@ impl ChatTurn {
     pub(super) fn text(&self) -> Cow<'_, [u8]> {
         match self.message.get("content") {
             Some(DeltaValue::Text(text)) => Cow::Borrowed(text),
+            // Parts of a stream, in which texts go on.
+            Some(DeltaValue::List(parts)) => {
+                let texts = parts.iter().filter_map(|(_, part)| part.get("text"));
+                Cow::Owned(texts.flat_map(|text| text.text().to_vec()).collect())
+            }
             Some(DeltaValue::Raw(raw)) => {
                 let mut escaped = Vec::new();
                 json::push_escaped(&mut escaped, &splice::content_text(raw, Span::new(0, raw.len())));
                 Cow::Owned(escaped)
             }
             _ => Cow::Borrowed(b""),
+        }
+    }
+
+    /// Adds a piece of the content. Mistral's models write a list of parts while they think or refer to something, and a
+    /// string otherwise; both go on.
+    pub(super) fn take_content(&mut self, raw: &[u8], content: Span) {
+        let is_list = json::kind(raw, content) == Some(ValueKind::Array);
+        match self.message.get("content") {
+            Some(DeltaValue::List(_)) => {}
+            Some(DeltaValue::Text(text)) if is_list => {
+                let begun = if text.is_empty() {
+                    Vec::new()
+                } else {
+                    vec![(0, text_part(text))]
+                };
+                self.message.set("content", DeltaValue::List(begun));
+            }
+            _ if is_list => self.message.set("content", DeltaValue::List(Vec::new())),
+            _ => return self.message.merge_member(raw, b"content", content),
+        }
+        let Some(DeltaValue::List(parts)) = self.message.get_mut("content") else {
+            return;
+        };
+        match json::raw_text(raw, content) {
+            Some(b"") => {}
+            Some(text) => add_part(parts, text_part(text)),
+            None => parts_of(raw, content)
+                .into_iter()
+                .for_each(|part| add_part(parts, part)),
         }
     }
 
@@ -220,4 +254,47 @@ fn is_piece(raw: &[u8], element: Span) -> bool {
     let Some(inner) = inner else { return false };
     let says = |key| json::get(raw, inner, key).is_some_and(|span| !matches!(span.of(raw), b"null" | b"\"\""));
     (says("arguments") || says("input")) && !says("name")
+}
+
+/// A text as a part of a content.
+fn text_part(text: &[u8]) -> DeltaValue {
+    let mut part = DeltaValue::default();
+    part.set("type", DeltaValue::Text(b"text".to_vec()));
+    part.set("text", DeltaValue::Text(text.to_vec()));
+    part
+}
+
+/// The parts of a content, or of the thinking in it.
+fn parts_of(raw: &[u8], list: Span) -> Vec<DeltaValue> {
+    let elements = json::elements(raw, list).unwrap_or_default();
+    let parts = elements.into_iter().map(|element| {
+        let mut part = DeltaValue::new(raw, element);
+        if let Some(thinking) = json::get(raw, element, "thinking")
+            && json::kind(raw, thinking) == Some(ValueKind::Array)
+        {
+            let inner = parts_of(raw, thinking).into_iter().map(|part| (0, part)).collect();
+            part.set("thinking", DeltaValue::List(inner));
+        }
+        part
+    });
+    parts.collect()
+}
+
+/// Adds a part: a text or a thinking goes on in the next one of its kind, any other is a part of its own.
+fn add_part(parts: &mut Vec<(u64, DeltaValue)>, part: DeltaValue) {
+    let kind = |part: &DeltaValue| part.get("type").map(|kind| kind.text().to_vec());
+    let last = parts.last_mut().filter(|(_, last)| kind(last) == kind(&part));
+    if let Some((_, last)) = last {
+        match (last.get_mut("text"), part.get("text")) {
+            (Some(DeltaValue::Text(text)), Some(DeltaValue::Text(more))) => return text.extend_from_slice(more),
+            _ => {}
+        }
+        match (last.get_mut("thinking"), part.get("thinking")) {
+            (Some(DeltaValue::List(own)), Some(DeltaValue::List(more))) => {
+                return more.iter().for_each(|(_, part)| add_part(own, part.clone()));
+            }
+            _ => {}
+        }
+    }
+    parts.push((0, part));
 }

@@ -6,7 +6,7 @@ use super::ChatCodec;
 use crate::format::chat::layout::{ChatLayout, PartSource, blank};
 use crate::format::{self, DecodedFrame, Ending};
 use crate::frame::push_data;
-use crate::json::{self, Edits, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 
 impl ChatCodec {
     /// Edits that every shown chunk needs: identity of round 1, no usage, no finish reason.
@@ -63,16 +63,7 @@ impl ChatCodec {
                 if !keep {
                     gone.push(at);
                 } else if key == b"content" && !blank(raw, member.value) {
-                    let follows = !self.turn.text_shown && !self.shown_text.is_empty();
-                    let gap = if follows { "\\n\\n" } else { "" };
-                    match text {
-                        Some(text) => {
-                            edits.replace(member.value, [b"\"", gap.as_bytes(), text, b"\""].concat());
-                        }
-                        None if follows => edits.insert(member.value.start + 1, gap),
-                        None => {}
-                    }
-                    self.turn.text_shown = true;
+                    self.show_content(raw, member.value, text, &mut edits);
                 }
             }
             let spans: Vec<Span> = choice.members.iter().map(json::Member::whole).collect();
@@ -87,6 +78,20 @@ impl ChatCodec {
             push_data(out, raw);
         } else {
             push_data(out, &edits.apply(raw));
+        }
+    }
+
+    /// Puts a gap between the text of earlier rounds and the first one of this round. Thinking of Mistral's models comes as a
+    /// list of parts in the same member.
+    fn show_content(&mut self, raw: &[u8], content: Span, text: Option<&[u8]>, edits: &mut Edits) {
+        let follows = !self.turn.text_shown && !self.shown_text.is_empty();
+        let gap = if follows { "\\n\\n" } else { "" };
+        if let Some(text) = text {
+            edits.replace(content, [b"\"", gap.as_bytes(), text, b"\""].concat());
+            self.turn.text_shown = true;
+        } else if let Some(first) = first_text(raw, content) {
+            edits.insert(first.start + 1, gap);
+            self.turn.text_shown = true;
         }
     }
 
@@ -262,4 +267,14 @@ impl ChatCodec {
         chunk.push(b'}');
         push_data(out, &chunk);
     }
+}
+
+/// The string that is the first text of a content: the content itself, or a part's `text`.
+fn first_text(raw: &[u8], content: Span) -> Option<Span> {
+    if json::kind(raw, content) == Some(ValueKind::String) {
+        return Some(content);
+    }
+    let parts = json::elements(raw, content).unwrap_or_default();
+    let mut texts = parts.iter().filter_map(|part| json::get(raw, *part, "text"));
+    texts.find(|text| json::raw_text(raw, *text).is_some_and(|text| !text.is_empty()))
 }

@@ -1,0 +1,128 @@
+//! Chat Completions: what a content can have beside text, and what stands beside a content.
+
+#[path = "support/chat.rs"]
+mod bodies;
+mod support;
+
+use bodies::*;
+use knack_wire::Format;
+use serde_json::{Value, json as value};
+use support::*;
+
+const STREAM: &str = r#"{"model":"gpt-x","messages":[{"role":"user","content":"2+3?"}],"stream":true}"#;
+
+/// A round with text and a call of a skill, and one with an answer.
+fn loop_answers() -> [Answer; 2] {
+    let call = r#"{"tool_calls":[{"index":0,"id":"call_s","type":"function","function":{"name":"skill_run","arguments":"{}"}}]}"#;
+    [
+        stream(&[
+            chunk("S1", r#"{"role":"assistant","content":""}"#, "null"),
+            chunk("S1", r#"{"content":"Let me compute."}"#, "null"),
+            chunk("S1", call, "null"),
+            chunk("S1", "{}", "\"tool_calls\""),
+        ]),
+        stream(&[
+            chunk("S2", r#"{"role":"assistant","content":""}"#, "null"),
+            chunk("S2", r#"{"content":"The sum is 5."}"#, "null"),
+            chunk("S2", "{}", "\"stop\""),
+        ]),
+    ]
+}
+
+/// As Mistral streams a reasoning model: `content` is a list of parts while it thinks, and a string afterwards.
+#[test]
+fn content_that_is_a_list_of_parts_stays_one_and_the_gap_is_before_the_text() {
+    let thinking = |text: &str| {
+        let parts = value!({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]});
+        chunk("S2", &parts.to_string(), "null")
+    };
+    let mut answers = loop_answers();
+    answers[1] = stream(&[
+        chunk("S2", r#"{"role":"assistant","content":""}"#, "null"),
+        thinking("Two and "),
+        thinking("three."),
+        chunk("S2", r#"{"content":"It is "}"#, "null"),
+        chunk(
+            "S2",
+            r#"{"content":[{"type":"reference","reference_ids":[1]},{"type":"text","text":"5."}]}"#,
+            "null",
+        ),
+        chunk("S2", "{}", "\"stop\""),
+    ]);
+    let played = play(Format::Chat, STREAM, &answers);
+    let shown: Vec<Value> = contents(&played);
+    assert_eq!(
+        shown,
+        [
+            value!(""),
+            value!("Let me compute."),
+            value!([{"type": "thinking", "thinking": [{"type": "text", "text": "Two and "}]}]),
+            value!([{"type": "thinking", "thinking": [{"type": "text", "text": "three."}]}]),
+            value!("\n\nIt is "),
+            value!([{"type": "reference", "reference_ids": [1]}, {"type": "text", "text": "5."}]),
+        ]
+    );
+    let visible: Value = serde_json::from_slice(&played.record.unwrap().visible[0]).unwrap();
+    assert_eq!(visible["content"], "Let me compute.\n\nIt is 5.");
+    // The first text of a round may be in a list too.
+    answers[1] = stream(&[
+        chunk(
+            "S2",
+            r#"{"content":[{"type":"thinking","thinking":[]},{"type":"text","text":"5"}]}"#,
+            "null",
+        ),
+        chunk("S2", r#"{"content":"."}"#, "null"),
+        chunk("S2", "{}", "\"stop\""),
+    ]);
+    let shown = contents(&play(Format::Chat, STREAM, &answers));
+    assert_eq!(
+        shown[2],
+        value!([{"type": "thinking", "thinking": []}, {"type": "text", "text": "\n\n5"}])
+    );
+    assert_eq!(shown[3], ".");
+}
+
+/// What a hidden turn's content has goes back whole, in the order in which it came.
+#[test]
+fn content_in_parts_goes_back_whole() {
+    let mut answers = loop_answers();
+    answers[0] = stream(&[
+        chunk("S1", r#"{"role":"assistant","content":""}"#, "null"),
+        chunk(
+            "S1",
+            r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"I "}]}]}"#,
+            "null",
+        ),
+        chunk(
+            "S1",
+            r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"run it."}]}]}"#,
+            "null",
+        ),
+        chunk("S1", r#"{"content":"Let me "}"#, "null"),
+        chunk("S1", r#"{"content":"see."}"#, "null"),
+        chunk(
+            "S1",
+            r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"skill_run","arguments":"{}"}}]}"#,
+            "null",
+        ),
+        chunk("S1", "{}", "\"tool_calls\""),
+    ]);
+    let played = play(Format::Chat, STREAM, &answers);
+    assert_eq!(
+        played.sent_value(1)["messages"][2]["content"],
+        value!([
+            {"type": "thinking", "thinking": [{"type": "text", "text": "I run it."}]},
+            {"type": "text", "text": "Let me see."},
+        ])
+    );
+}
+
+/// The contents of all shown chunks that have one.
+fn contents(played: &Played) -> Vec<Value> {
+    let chunks = played.data().into_iter().filter(|data| data != "[DONE]");
+    let chunks = chunks.map(|data| serde_json::from_str::<Value>(&data).expect("every chunk is JSON"));
+    chunks
+        .map(|chunk| chunk["choices"][0]["delta"]["content"].clone())
+        .filter(|content| !content.is_null())
+        .collect()
+}
