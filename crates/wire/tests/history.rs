@@ -4,8 +4,13 @@
 #[cfg(test)]
 mod conversation;
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use conversation::{Client, Gateway, Upstream, before_messages, inner_messages};
-use knack_wire::Format;
+use knack_wire::drive::{AnswerHead, CallOutcome, DriveAction, OpenCall};
+use knack_wire::json::Edits;
+use knack_wire::{CallKind, Drive, DriveInput, DriveSettings, Format, Injection, ModelRoute, Request, Tool};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -434,5 +439,41 @@ proptest! {
         pieces in proptest::collection::vec(1usize..200, 1..6),
     ) {
         prop_assert_eq!(shown_runs(format, stream, counts, &pieces), shown_runs(format, stream, counts, &[]));
+    }
+}
+
+/// Calls have run by then, so an SDK that asks again would run them again.
+#[test]
+fn an_error_behind_resumed_calls_is_not_to_be_retried() {
+    let route = ModelRoute::new(Format::Messages, CallKind::Generate);
+    let body = br#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}"#;
+    let run_code = Tool {
+        name: "run_code".to_owned(),
+        description: String::new(),
+        schema: "{}".to_owned(),
+    };
+    let injection = Injection::new(String::new(), vec![run_code]);
+    for open in [0, 1] {
+        let request = Request::parse(route.clone(), Bytes::from_static(body)).unwrap();
+        let mut drive = Drive::new(request, injection.clone(), DriveSettings::default()).unwrap();
+        let (mut out, now) = (Vec::new(), Duration::ZERO);
+        let call = OpenCall {
+            id: "toolu_1".to_owned(),
+            name: "run_code".to_owned(),
+            arguments: "{}".to_owned(),
+        };
+        drive.start(Edits::new(), vec![call; open], now, &mut out);
+        drive.feed(DriveInput::Result(CallOutcome::default()), now, &mut out);
+        let head = AnswerHead {
+            status: 529,
+            stream: false,
+            retry_after: None,
+        };
+        drive.feed(DriveInput::Head(head), now, &mut out);
+        let heads = out.iter().filter_map(|action| match action {
+            DriveAction::ClientHead(head) => Some((head.status, head.no_retry)),
+            _ => None,
+        });
+        assert_eq!(heads.collect::<Vec<_>>(), [(529, open > 0)]);
     }
 }

@@ -23,7 +23,8 @@ impl Drive {
                 status: head.status,
                 body: BodyKind::AsUpstream,
                 upstream_headers: true,
-                no_retry: false,
+                // Calls that an earlier answer left open may have run before round 1.
+                no_retry: !good && self.calls_run > 0,
             }));
         }
         if !good {
