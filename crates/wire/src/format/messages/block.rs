@@ -142,14 +142,17 @@ impl ContentBlock {
         }
     }
 
-    /// True for a text block without text, which is refused as input.
+    /// True for a text block without text or of white space, which is refused as input.
     pub(super) fn is_blank(&self) -> bool {
         if self.kind != "text" {
             return false;
         }
-        match self.texts.iter().find(|(key, _)| key == b"text") {
-            Some((_, text)) => text.is_empty(),
-            None => json::get(&self.start, Span::new(0, self.start.len()), "text").is_none_or(|span| span.len() <= 2),
-        }
+        let start = || {
+            let text = json::get(&self.start, Span::new(0, self.start.len()), "text");
+            text.and_then(|span| json::raw_text(&self.start, span))
+        };
+        let grown = self.texts.iter().find(|(key, _)| key == b"text");
+        let text = grown.map(|(_, text)| text.as_slice()).or_else(start);
+        text.is_none_or(|text| json::unescape(text).trim().is_empty())
     }
 }

@@ -1,0 +1,39 @@
+//! Anthropic Messages: turns that the API would refuse as they came, and requests that would name what was taken out.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod support;
+
+use knack_wire::Format;
+use serde_json::{Value, json as value};
+use support::*;
+
+const ASK: &str = r#"{"model":"claude-x","max_tokens":99,"messages":[{"role":"user","content":"2+3?"}]}"#;
+
+fn message(content: &Value, reason: &str) -> Answer {
+    let message = value!({"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "content": content,
+        "stop_reason": reason, "stop_sequence": null, "usage": {"input_tokens": 10, "output_tokens": 5}});
+    json(&message.to_string())
+}
+
+/// "text content blocks must contain non-whitespace text", says the API of what it wrote itself.
+#[test]
+fn texts_of_white_space_do_not_go_back() {
+    let turn = value!([
+        {"type": "text", "text": "\n\n"},
+        {"type": "text", "text": " \u{a0}\t"},
+        {"type": "tool_use", "id": "toolu_1", "name": "skill_run", "input": {}},
+    ]);
+    let first = message(&turn, "tool_use");
+    let last = message(&value!([{"type": "text", "text": "5"}]), "end_turn");
+    let played = play(Format::Messages, ASK, &[first.clone(), last.clone()]);
+    assert_eq!(played.sent_value(1)["messages"][1]["content"], value!([turn[2]]));
+    // Written with escapes, and in pieces.
+    let mut escaped = first;
+    escaped.body = String::from_utf8(escaped.body)
+        .unwrap()
+        .replace("\\t", "\\u0020\\u0009")
+        .into();
+    let played = play(Format::Messages, ASK, &[escaped, last]);
+    assert_eq!(played.sent_value(1)["messages"][1]["content"], value!([turn[2]]));
+}
