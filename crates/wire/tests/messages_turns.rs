@@ -4,7 +4,8 @@
 
 mod support;
 
-use knack_wire::Format;
+use knack_wire::json::Edits;
+use knack_wire::{Format, Injection};
 use serde_json::{Value, json as value};
 use support::*;
 
@@ -36,4 +37,33 @@ fn texts_of_white_space_do_not_go_back() {
         .into();
     let played = play(Format::Messages, ASK, &[escaped, last]);
     assert_eq!(played.sent_value(1)["messages"][1]["content"], value!([turn[2]]));
+}
+
+/// A skill of ours is all that the container has, so the vendor's tool goes, and a choice that names it is free.
+#[test]
+fn a_choice_of_a_tool_that_was_taken_out_is_free() {
+    let injection = Injection {
+        own_skills: vec!["litellm_skill_1".into()],
+        ..injection()
+    };
+    let body = |choice: &str| {
+        format!(
+            r#"{{"container":{{"skills":[{{"type":"custom","skill_id":"litellm_skill_1","version":"latest"}}]}},
+            "tools":[{{"type":"code_execution_20260521","name":"code_execution"}}],"tool_choice":{choice},"messages":[]}}"#
+        )
+    };
+    let named = r#"{"type":"tool","name":"code_execution","disable_parallel_tool_use":true}"#;
+    for (choice, sent) in [
+        (named, value!({"type": "auto", "disable_parallel_tool_use": true})),
+        (r#"{"type":"any"}"#, value!({"type": "any"})),
+        (
+            r#"{"type":"tool","name":"skill_run"}"#,
+            value!({"type": "tool", "name": "skill_run"}),
+        ),
+    ] {
+        let request = request(Format::Messages, &body(choice));
+        let body: Value = serde_json::from_slice(&request.apply(&injection, Edits::new())).unwrap();
+        assert_eq!(body["tools"].as_array().unwrap().len(), 1, "{body}");
+        assert_eq!(body["tool_choice"], sent, "{body}");
+    }
 }

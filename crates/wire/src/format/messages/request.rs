@@ -91,28 +91,35 @@ impl RequestDialect for super::Messages {
         } else {
             splice::add_tools(request, edits, "messages", ours);
         }
-        if let Some(name) = &injection.code_tool
+        if takes_out
             && code_tool(request, &tools(request)).is_some_and(|tool| tool.forced)
-            && let Some(own) = request
-                .present("tool_choice")
-                .and_then(|choice| json::get(src, choice, "name"))
+            && let Some(choice) = request.present("tool_choice")
         {
-            edits.replace(own, json::quoted(name));
+            match (&injection.code_tool, json::get(src, choice, "name")) {
+                (Some(name), Some(own)) => edits.replace(own, json::quoted(name)),
+                // Nothing takes the place of the tool that is named.
+                _ => free_choice(src, choice, edits),
+            }
         }
     }
 
     fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
         let choice = splice::top_value(body, "tool_choice")?;
         let mut edits = Edits::new();
-        let members = json::members(body, choice).unwrap_or_default();
-        if let Some(kind) = json::member(body, &members, "type") {
-            edits.replace(kind.value, "\"auto\"");
-        }
-        let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
-        if let Some(at) = members.iter().position(|member| json::key_is(body, member, "name")) {
-            edits.remove_item(&spans, at);
-        }
+        free_choice(body, choice, &mut edits);
         Some(edits.apply(body))
+    }
+}
+
+/// Makes a choice of tools one of the model's; its other members stay.
+fn free_choice(src: &[u8], choice: Span, edits: &mut Edits) {
+    let members = json::members(src, choice).unwrap_or_default();
+    if let Some(kind) = json::member(src, &members, "type") {
+        edits.replace(kind.value, "\"auto\"");
+    }
+    let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
+    if let Some(at) = members.iter().position(|member| json::key_is(src, member, "name")) {
+        edits.remove_item(&spans, at);
     }
 }
 
