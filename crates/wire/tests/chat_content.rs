@@ -1,6 +1,9 @@
 //! Chat Completions: what a content can have beside text, and what stands beside a content.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 #[path = "support/chat.rs"]
+#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod bodies;
 mod support;
 
@@ -125,4 +128,37 @@ fn contents(played: &Played) -> Vec<Value> {
         .map(|chunk| chunk["choices"][0]["delta"]["content"].clone())
         .filter(|content| !content.is_null())
         .collect()
+}
+
+/// A client joins the log probabilities of all chunks, as it does the texts.
+#[test]
+fn log_probabilities_of_a_stream_are_shown_once() {
+    let body = r#"{"messages":[{"role":"user","content":"x"}],"stream":true,"logprobs":true,"response_format":{"type":"json_object"}}"#;
+    let plain = body.replace(r#","response_format":{"type":"json_object"}"#, "");
+    let said = |text: &str, finish: &str| {
+        let probability = value!({"content": [{"token": text, "logprob": -0.1}], "refusal": null});
+        let choice = value!({"index": 0, "delta": {"content": text}, "logprobs": probability, "finish_reason": null});
+        let chunk = value!({"id": "c", "choices": [choice]}).to_string();
+        chunk.replace(r#""finish_reason":null"#, &format!(r#""finish_reason":{finish}"#))
+    };
+    let answer = stream(&[said("{", "null"), said("1", "null"), said("}", "\"stop\"")]);
+    for body in [body, plain.as_str()] {
+        let played = play(Format::Chat, body, std::slice::from_ref(&answer));
+        let chunks: Vec<Value> = played
+            .data()
+            .iter()
+            .filter_map(|data| serde_json::from_str(data).ok())
+            .collect();
+        let choices = chunks.iter().map(|chunk| &chunk["choices"][0]);
+        let texts: String = choices
+            .clone()
+            .filter_map(|choice| choice["delta"]["content"].as_str())
+            .collect();
+        let tokens = choices
+            .clone()
+            .filter_map(|choice| choice["logprobs"]["content"].as_array())
+            .flatten();
+        let tokens: String = tokens.filter_map(|token| token["token"].as_str()).collect();
+        assert_eq!((texts.as_str(), tokens.as_str()), ("{1}", "{1}"), "{}", played.text());
+    }
 }

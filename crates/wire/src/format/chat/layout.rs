@@ -18,6 +18,8 @@ pub(super) struct Choice {
     pub(super) message: Option<Span>,
     pub(super) members: Vec<Member>,
     pub(super) finish: Option<Span>,
+    /// The log probabilities of the choice's text, unless null.
+    pub(super) logprobs: Option<Span>,
     /// Whether the frame itself is the message: some servers answer without `choices`.
     pub(super) at_root: bool,
 }
@@ -51,10 +53,12 @@ impl ChatLayout {
                 .and_then(|span| json::members(raw, span).ok())
                 .unwrap_or_default();
             let finish = json::member(raw, &list, "finish_reason").map(|member| member.value);
+            let logprobs = json::member(raw, &list, "logprobs").map(|member| member.value);
             Some(Choice {
                 message,
                 members,
                 finish,
+                logprobs: logprobs.filter(|span| !json::is_null(raw, *span)),
                 at_root: false,
             })
         });
@@ -75,6 +79,7 @@ impl ChatLayout {
             message: json::document(raw).ok(),
             members: top.to_vec(),
             finish: json::member(raw, top, "finish_reason").map(|member| member.value),
+            logprobs: None,
             at_root: true,
         })
     }
@@ -99,6 +104,14 @@ impl ChatLayout {
     pub(super) fn push(&mut self, parts: &mut Vec<FramePart>, part: FramePart, piece: PartSource) {
         parts.push(part);
         self.pieces.push(piece);
+    }
+}
+
+impl Choice {
+    /// The members of a chunk that have text of the answer, to which `logprobs` belongs.
+    pub(super) fn texts<'c>(&'c self, raw: &'c [u8]) -> impl Iterator<Item = (usize, &'c Member)> {
+        let members = self.members.iter().enumerate();
+        members.filter(|(_, member)| matches!(member.key.of(raw), b"content" | b"refusal") && !blank(raw, member.value))
     }
 }
 

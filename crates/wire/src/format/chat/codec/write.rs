@@ -68,6 +68,13 @@ impl ChatCodec {
             }
             let spans: Vec<Span> = choice.members.iter().map(json::Member::whole).collect();
             edits.remove_items(&spans, &gone);
+            // They go with the text, which waits or is not shown.
+            if let Some(logprobs) = choice.logprobs
+                && choice.texts(raw).next().is_some()
+                && choice.texts(raw).all(|(at, _)| gone.contains(&at))
+            {
+                edits.replace(logprobs, "null");
+            }
             if let Some(finish) = choice.finish
                 && !json::is_null(raw, finish)
             {
@@ -95,29 +102,29 @@ impl ChatCodec {
         }
     }
 
-    /// The text of a chunk, as written in JSON; empty if it has none.
-    fn text_of<'r>(raw: &'r [u8], layout: &ChatLayout) -> &'r [u8] {
-        let members = layout.choice.iter().flat_map(|choice| &choice.members);
-        let mut texts = members.filter(|member| member.key.of(raw) == b"content");
-        texts
-            .next()
-            .and_then(|member| json::raw_text(raw, member.value))
-            .unwrap_or_default()
+    /// The text of a chunk, as written in JSON. `None` if it has anything beside it that is shown with it: parts of a
+    /// content, log probabilities.
+    fn text_of<'r>(raw: &'r [u8], layout: &ChatLayout) -> Option<&'r [u8]> {
+        let choice = layout.choice.as_ref().filter(|choice| choice.logprobs.is_none())?;
+        let content = choice.members.iter().find(|member| member.key.of(raw) == b"content");
+        content.map_or(Some(b""), |content| json::raw_text(raw, content.value))
     }
 
-    /// The first chunk with the text of all: they hold nothing else that is shown.
+    /// The first chunk with the text of all, if they hold nothing else that is shown; else each as it came.
     pub(super) fn show_joined(&mut self, frames: &[(DecodedFrame, Vec<bool>)], out: &mut Vec<u8>) {
         let layouts = frames.iter().filter_map(|(frame, shown)| match &frame.layout {
             format::Layout::Chat(layout) => Some((&frame.raw, &**layout, shown)),
             _ => None,
         });
-        let text: Vec<u8> = layouts
-            .clone()
-            .flat_map(|(raw, layout, _)| Self::text_of(raw, layout))
-            .copied()
-            .collect();
+        let texts = layouts.clone().map(|(raw, layout, _)| Self::text_of(raw, layout));
+        let Some(texts) = texts.collect::<Option<Vec<_>>>() else {
+            for (raw, layout, shown) in layouts {
+                self.show_chunk(raw, layout, shown, None, out);
+            }
+            return;
+        };
         if let Some((raw, layout, shown)) = layouts.clone().next() {
-            self.show_chunk(raw, layout, shown, Some(&text), out);
+            self.show_chunk(raw, layout, shown, Some(&texts.concat()), out);
         }
     }
 
@@ -209,6 +216,9 @@ impl ChatCodec {
             if let Some(choice) = &layout.choice {
                 if let Some(delta) = choice.message.filter(|_| !choice.members.is_empty()) {
                     edits.replace(delta, "{}");
+                }
+                if let Some(logprobs) = choice.logprobs.filter(|_| choice.texts(&raw).next().is_some()) {
+                    edits.replace(logprobs, "null");
                 }
                 if let (Some(finish), Some(reason)) = (choice.finish, reason)
                     && finish.of(&raw) != reason.as_bytes()
