@@ -162,3 +162,28 @@ fn log_probabilities_of_a_stream_are_shown_once() {
         assert_eq!((texts.as_str(), tokens.as_str()), ("{1}", "{1}"), "{}", played.text());
     }
 }
+
+/// The record of an answer has what the client sends back, or its hidden turns are never found.
+#[test]
+fn a_refusal_is_part_of_the_visible_answer() {
+    let request = STREAM.replace(r#","stream":true"#, "");
+    let calls = [call("a", "skill_run", "{}")];
+    let refused = completion("c2", "null", &[], "stop", 1).replace(r#""odd":1"#, r#""refusal":"I \u0063annot.""#);
+    let whole = play(
+        Format::Chat,
+        &request,
+        &[json(&completion("c1", "null", &calls, "tool_calls", 1)), json(&refused)],
+    );
+    let [first, _] = loop_answers();
+    let streamed = stream(&[
+        chunk("S2", r#"{"role":"assistant","content":null,"refusal":""}"#, "null"),
+        chunk("S2", r#"{"refusal":"I "}"#, "null"),
+        chunk("S2", r#"{"refusal":"cannot."}"#, "null"),
+        chunk("S2", "{}", "\"stop\""),
+    ]);
+    let streamed = play(Format::Chat, STREAM, &[first, streamed]);
+    for played in [whole, streamed] {
+        let visible: Value = serde_json::from_slice(&played.record.unwrap().visible[0]).unwrap();
+        assert_eq!(visible["refusal"], "I cannot.", "{visible}");
+    }
+}

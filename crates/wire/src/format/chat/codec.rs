@@ -276,6 +276,9 @@ impl Codec for ChatCodec {
                     let part = self.take_text(&raw, member.value);
                     layout.push(&mut parts, part, PartSource::Member(at));
                 }
+                b"refusal" if !blank(&raw, member.value) => {
+                    self.turn.message.set("refusal", DeltaValue::new(&raw, member.value));
+                }
                 _ => {}
             }
         }
@@ -390,6 +393,10 @@ impl Codec for ChatCodec {
                 DeltaValue::Text(text)
             },
         );
+        let refusal = self.turn.message.get("refusal");
+        if let Some(refusal) = refusal.filter(|refusal| !refusal.text().is_empty()) {
+            message.set("refusal", refusal.clone());
+        }
         vec![Bytes::from(self.message(&message, |call| call.shown.is_some()))]
     }
 
