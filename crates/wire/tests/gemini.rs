@@ -461,3 +461,73 @@ proptest! {
         prop_assert!(played.summary.is_some());
     }
 }
+
+/// A later round may end without text: its content has no parts, or there is none.
+#[test]
+fn a_body_whose_content_has_no_parts_keeps_the_text_of_earlier_rounds() {
+    let first = frame(
+        "r1",
+        &[value!({"text": "I compute."}), call("skill_run", "a", "")],
+        "STOP",
+    );
+    let contents = [
+        r#""content":{"role":"model"},"#,
+        r#""content":{},"#,
+        r#""content":null,"#,
+        "",
+    ];
+    for content in contents {
+        let last =
+            format!(r#"{{"candidates":[{{{content}"finishReason":"MAX_TOKENS","index":0}}],"responseId":"r2"}}"#);
+        let played = play_with(generate(ASK), settings(), &[json(&first.to_string()), json(&last)]);
+        let text = played.text();
+        assert_eq!(text.matches("\"content\"").count(), 1, "{text}");
+        assert_eq!(
+            played.value()["candidates"][0]["content"],
+            value!({"role": "model", "parts": [{"text": "I compute."}]}),
+            "{text}"
+        );
+        // A stream whose calls are all hidden ends in a frame that has a part.
+        let over = format!(r#"{{"candidates":[{{{content}"finishReason":"STOP","index":0}}],"responseId":"r1"}}"#);
+        let hidden = frame("r1", &[call("skill_run", "a", "")], "");
+        let limit = DriveSettings {
+            max_rounds: 0,
+            ..settings()
+        };
+        let answer = stream(&[hidden, serde_json::from_str(&over).unwrap()]);
+        let end = frames(&play_with(generate(ASK), limit, &[answer])).pop().unwrap();
+        assert_eq!(
+            end["candidates"][0]["content"]["parts"],
+            value!([{"text": ""}]),
+            "{content}"
+        );
+    }
+}
+
+#[test]
+fn a_blocked_round_keeps_the_text_of_earlier_ones() {
+    let first = frame(
+        "r1",
+        &[value!({"text": "I compute."}), call("skill_run", "a", "")],
+        "STOP",
+    );
+    let blocked = r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":3}}"#;
+    let got = play_with(generate(ASK), settings(), &[json(&first.to_string()), json(blocked)]).value();
+    assert_eq!(got["promptFeedback"]["blockReason"], "SAFETY");
+    assert_eq!(
+        got["candidates"][0]["content"]["parts"],
+        value!([{"text": "I compute."}])
+    );
+}
+
+/// The frame that ends an answer goes out last, so it says the usage that came behind it.
+#[test]
+fn usage_behind_a_last_frame_that_has_none_reaches_the_client() {
+    let mut end = frame("r1", &[value!({"text": "a"})], "STOP");
+    end.as_object_mut().unwrap().remove("usageMetadata");
+    let usage = value!({"promptTokenCount": 10, "candidatesTokenCount": 7});
+    let answer = stream(&[end, value!({ "usageMetadata": usage })]);
+    let frames = frames(&play_with(generate(ASK), settings(), &[answer]));
+    let told: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("usageMetadata")).collect();
+    assert_eq!(told, [&usage], "{frames:?}");
+}

@@ -174,28 +174,49 @@ impl GeminiCodec {
         hidden.find_map(|unit| unit.call.as_ref()?.signature.clone())
     }
 
-    /// A frame or body with these parts in place of its own, the ids of round 1 and the usage of all rounds.
-    fn rewritten(&self, raw: &[u8], parts: &[Vec<u8>], reason: Option<&[u8]>) -> Vec<u8> {
+    /// A frame or body with these parts in place of its own, the ids of round 1 and the usage of all rounds. The one that
+    /// ends the answer has the usage in any case.
+    fn rewritten(&self, raw: &[u8], parts: &[Vec<u8>], reason: Option<&[u8]>, is_end: bool) -> Vec<u8> {
         let mut edits = Edits::new();
-        let document = Span::new(0, raw.len());
+        let document = Span::new(json::space(raw, 0), raw.len());
         let candidate = json::get(raw, document, "candidates")
             .and_then(|span| json::elements(raw, span).ok())
             .and_then(|list| list.first().copied());
+        let list = [b"[", parts.join(&b',').as_slice(), b"]"].concat();
+        let content = [br#"{"role":"model","parts":"#, list.as_slice(), b"}"].concat();
         if let Some(candidate) = candidate {
-            let list = [b"[", parts.join(&b',').as_slice(), b"]"].concat();
-            match json::path(raw, candidate, &["content", "parts"]) {
-                Some(own) => edits.replace(own, list),
-                None if parts.is_empty() => {}
-                None => {
-                    let content = [br#""content":{"role":"model","parts":"#, list.as_slice(), b"},"].concat();
-                    edits.insert(candidate.start + 1, content);
-                }
+            let own = json::get(raw, candidate, "content");
+            let member = |separator: &[u8]| [br#""content":"#, content.as_slice(), separator].concat();
+            match (own, own.and_then(|own| json::get(raw, own, "parts"))) {
+                (_, Some(list_of)) => edits.replace(list_of, list),
+                _ if parts.is_empty() => {}
+                // Without text a model writes a content that has no parts.
+                (Some(own), None) => edits.replace(own, content.clone()),
+                (None, None) => edits.insert(candidate.start + 1, member(separator(raw, candidate))),
             }
             if let (Some(reason), Some(own)) = (reason, json::get(raw, candidate, "finishReason")) {
                 edits.replace(own, reason.to_vec());
             }
         }
         let usage = self.usage.total();
+        let mut added = Vec::new();
+        // A blocked round has no candidate; that of earlier rounds stays.
+        if candidate.is_none() && !parts.is_empty() && json::get(raw, document, "candidates").is_none() {
+            added.push([br#""candidates":[{"content":"#, content.as_slice(), br#","index":0}]"#].concat());
+        }
+        if let Some(usage) = usage.as_ref().filter(|_| is_end)
+            && json::get(raw, document, "usageMetadata").is_none()
+        {
+            // It came in a frame of its own, or not in every round.
+            added.push([br#""usageMetadata":"#, usage.as_slice()].concat());
+        }
+        if !added.is_empty() {
+            let added = added.join(&b',');
+            edits.insert(
+                document.start + 1,
+                [added.as_slice(), separator(raw, document)].concat(),
+            );
+        }
         let members = [
             ("usageMetadata", &usage),
             ("modelVersion", &self.model_version),
@@ -256,6 +277,12 @@ impl GeminiCodec {
             push_data_crlf(out, &self.plain(&parts));
         }
     }
+}
+
+/// What follows a member that is put at the beginning of an object.
+fn separator(raw: &[u8], object: Span) -> &'static [u8] {
+    let is_empty = json::members(raw, object).is_ok_and(|members| members.is_empty());
+    if is_empty { b"" } else { b"," }
 }
 
 /// The parts of a candidate.
@@ -335,7 +362,7 @@ impl Codec for GeminiCodec {
         self.send_ending(out);
         let ends = frame.parts.iter().any(|part| matches!(part, FramePart::Stop { .. }));
         if !ends {
-            push_data_crlf(out, &self.rewritten(&frame.raw, &parts, None));
+            push_data_crlf(out, &self.rewritten(&frame.raw, &parts, None, false));
         } else if self.hidden_calls().next().is_some() {
             // The answer may go on after this frame.
             push_data_crlf(out, &self.plain(&parts));
@@ -391,7 +418,7 @@ impl Codec for GeminiCodec {
         if parts.is_empty() && self.units.iter().any(|unit| unit.call.is_some()) {
             parts.push(NOTHING.to_vec());
         }
-        let end = self.rewritten(&self.end, &parts, reason);
+        let end = self.rewritten(&self.end, &parts, reason, true);
         if self.streaming {
             push_data_crlf(out, &end);
         } else {
