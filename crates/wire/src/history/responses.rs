@@ -8,7 +8,7 @@ use super::canon::Canon;
 use super::read::{self, Fields};
 use super::turn::Speaker;
 use super::turn::{Turn, UpstreamHistory};
-use crate::format::responses::{is_call, is_output, shell};
+use crate::format::responses::{id_member, is_call, is_output, shell};
 use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 
@@ -45,12 +45,13 @@ fn kept(request: &Request, name: Span, response: Option<String>) -> Turn {
     let answered = elements
         .iter()
         .map(|span| Fields::read(src, *span))
-        .filter(|item| is_output(&item.text("type")));
+        .filter(|item| is_output(&item.text("type")))
+        .map(|item| item.text(id_member(&item.text("type"))).into_owned());
     Turn {
         elements: 0..0,
         speaker: Speaker::Assistant,
         canon: Some(canon.finish()),
-        calls: answered.map(|item| item.text("call_id").into_owned()).collect(),
+        calls: answered.collect(),
         kept: Some(UpstreamHistory { response }),
     }
 }
@@ -87,7 +88,8 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
             }
             (kind, _) if is_output(kind) => {
                 let mut canon = Canon::new(Speaker::Tool);
-                read::result(&mut canon, &item.text("call_id"), src, item.span("output"), false);
+                let said = item.span("output").or_else(|| item.span("approve"));
+                read::result(&mut canon, &item.text(id_member(kind)), src, said, false);
                 one(index, Speaker::Tool, canon)
             }
             _ => {
@@ -142,7 +144,7 @@ impl OpenAnswer {
             "function_call" => item.text("arguments"),
             "custom_tool_call" => item.text("input"),
             _ => {
-                let id = item.text("call_id");
+                let id = item.text(id_member(kind));
                 if is_call(kind) && !id.is_empty() {
                     self.calls.push(id.into_owned());
                 }

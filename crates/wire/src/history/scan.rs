@@ -90,7 +90,12 @@ pub fn may_hold_calls(request: &Request) -> bool {
         Format::Chat => &["\"tool_calls\"", "\"function_call\""],
         Format::Messages => &["\"tool_use\""],
         // The ends of the types of all calls and of their answers.
-        Format::Responses => &["_call\"", "_call_output\"", "\"previous_response_id\""],
+        Format::Responses => &[
+            "_call\"",
+            "_call_output\"",
+            "\"mcp_approval_re",
+            "\"previous_response_id\"",
+        ],
         Format::Gemini => &["\"functionCall\"", "\"function_call\""],
     };
     let has = |name: &&str| memchr::memmem::find(request.raw(), name.as_bytes()).is_some();

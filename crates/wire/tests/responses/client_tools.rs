@@ -109,3 +109,30 @@ fn hosted_tools_are_left_alone_beside_ours_and_their_items_go_round() {
         assert_eq!(input.as_array().unwrap()[1..=hosted.len()], hosted, "{input}");
     }
 }
+
+/// An approval is the client's to give: nothing of the loop may go on before it.
+#[test]
+fn a_request_for_approval_beside_a_call_of_ours_is_handed_out() {
+    let asks = value!({"id": "mcpr_0123456789abcdef", "type": "mcp_approval_request", "server_label": "s", "name": "delete", "arguments": "{}"});
+    for streams in [false, true] {
+        let output = [call("skill_run", "a"), asks.clone()];
+        let played = play_with(ASK, settings(), &[answer(streams, "resp_1", &output)]);
+        assert_eq!(response(&played)["output"], value!([asks]));
+        assert_eq!(played.calls.len(), 1, "ours has run");
+        let kept = stored(ASK, &played);
+        let said =
+            value!({"type": "mcp_approval_response", "approval_request_id": "mcpr_0123456789abcdef", "approve": true});
+        for body in [
+            value!({"input": [{"role": "user", "content": "2+3?"}, asks, said]}),
+            value!({"previous_response_id": "resp_1", "input": [said]}),
+            value!({"conversation": "conv_1", "input": [said]}),
+        ] {
+            let sent: Value = serde_json::from_str(&go_on(&body.to_string(), &kept)).unwrap();
+            let input = sent["input"].as_array().unwrap();
+            let (last, before) = input.split_last().unwrap();
+            assert_eq!(*last, said, "{sent}");
+            assert_eq!(before.last().unwrap()["type"], "function_call_output", "{sent}");
+            assert_eq!(before.last().unwrap()["call_id"], "a", "{sent}");
+        }
+    }
+}

@@ -30,7 +30,8 @@ impl OutputItem {
     pub(super) fn new(index: u32, raw: &[u8], done: bool) -> Self {
         let span = Span::new(0, raw.len());
         let text = |key| json::get_text(raw, span, key).unwrap_or_default().into_owned();
-        let (item, id) = (text("type"), text("call_id"));
+        let item = text("type");
+        let id = text(id_member(&item));
         let (kind, arguments) = match item.as_str() {
             "message" => (UnitKind::Text, String::new()),
             "function_call" => (UnitKind::Call, text("arguments")),
@@ -97,14 +98,29 @@ impl OutputItem {
 
 /// True for the type of an item that calls something. With a `call_id` it is the client that answers it, as
 /// `apply_patch_call` and `local_shell_call`, unless the upstream has done so in the same response; hosted tools have none.
+/// A request for approval is answered alike, by its id.
 pub(crate) fn is_call(kind: &str) -> bool {
-    kind.ends_with("_call")
+    kind.ends_with("_call") || kind == APPROVAL
 }
 
 /// True for the type of an item that answers a call.
 pub(crate) fn is_output(kind: &str) -> bool {
-    kind.ends_with("_call_output")
+    kind.ends_with("_call_output") || kind == APPROVED
 }
+
+/// The member by which a call and its answer are matched.
+pub(crate) fn id_member(kind: &str) -> &'static str {
+    match kind {
+        APPROVAL => "id",
+        APPROVED => "approval_request_id",
+        _ => "call_id",
+    }
+}
+
+/// A hosted MCP tool waits for the client.
+const APPROVAL: &str = "mcp_approval_request";
+/// What the client says to it.
+const APPROVED: &str = "mcp_approval_response";
 
 /// True for the types of calls that are told apart by name.
 fn is_named(kind: &str) -> bool {

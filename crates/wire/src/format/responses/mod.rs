@@ -9,7 +9,7 @@ mod snapshot;
 mod tests;
 
 use bytes::Bytes;
-pub(crate) use item::{is_call, is_output};
+pub(crate) use item::{id_member, is_call, is_output};
 
 use super::{AnswerDialect, Codec, CodecOptions, openai_error, splice};
 use crate::drive::CallResult;
