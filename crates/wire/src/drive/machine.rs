@@ -60,6 +60,8 @@ enum DriveState {
 #[derive(Debug)]
 struct PendingCall {
     call: ToolCall,
+    /// See [`CallResult::caller`].
+    caller: Option<String>,
     outcome: Option<CallOutcome>,
 }
 

@@ -166,6 +166,8 @@ pub struct CallResult {
     pub native: Option<NativeRun>,
     /// See [`CallOutcome::files`].
     pub files: Vec<GeneratedFile>,
+    /// What called, as JSON, if the call says it: its result says it again (Responses).
+    pub caller: Option<String>,
 }
 
 /// The head of the answer to the client.

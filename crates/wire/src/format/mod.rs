@@ -211,6 +211,10 @@ pub(crate) trait Codec: Debug + Send {
     fn is_answered(&self, _unit: u32) -> bool {
         false
     }
+    /// What called, as JSON, if a call says it.
+    fn caller(&self, _unit: u32) -> Option<String> {
+        None
+    }
     /// The arguments of a call so far: text of a JSON object, or `""`.
     fn arguments(&self, unit: u32) -> String;
     /// Writes those parts of a frame that `shown` marks (one flag per part). Body mode: keeps them for the end.

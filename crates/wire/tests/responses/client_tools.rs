@@ -110,6 +110,25 @@ fn hosted_tools_are_left_alone_beside_ours_and_their_items_go_round() {
     }
 }
 
+/// Who called is said again with the result, as the API has it for calls that have a `caller`.
+#[test]
+fn a_result_repeats_the_caller_of_its_call() {
+    let program = value!({"type": "program", "caller_id": "call_p"});
+    let mut called = call("skill_run", "a");
+    called["caller"] = program.clone();
+    for streams in [false, true] {
+        let turn = answer(streams, "resp_1", &[called.clone(), call("skill_run", "b")]);
+        let last = answer(streams, "resp_2", &[message("msg_2", "5.")]);
+        let input = play_with(ASK, settings(), &[turn, last]).sent_value(1)["input"].clone();
+        let results: Vec<&Value> = input.as_array().unwrap().iter().rev().take(2).collect();
+        assert_eq!(
+            (&results[1]["call_id"], &results[1]["caller"]),
+            (&value!("a"), &program)
+        );
+        assert_eq!(results[0].get("caller"), None);
+    }
+}
+
 /// An approval is the client's to give: nothing of the loop may go on before it.
 #[test]
 fn a_request_for_approval_beside_a_call_of_ours_is_handed_out() {

@@ -35,8 +35,12 @@ impl Drive {
             self.codec.show_calls(&own, &mut shown);
         }
         self.flush(&mut shown, now, out);
-        let calls = own.iter().map(|unit| self.call(*unit));
-        self.pending = calls.map(|call| PendingCall { call, outcome: None }).collect();
+        let calls = own.iter().map(|unit| PendingCall {
+            call: self.call(*unit),
+            caller: self.codec.caller(*unit),
+            outcome: None,
+        });
+        self.pending = calls.collect();
         if limit {
             return self.limit(out);
         }
@@ -98,7 +102,7 @@ impl Drive {
         let results = self
             .pending
             .drain(..)
-            .map(|pending| refused(pending.call, text.to_owned()))
+            .map(|pending| refused(pending, text.to_owned()))
             .collect();
         self.entries.push(HiddenEntry::Turn(self.codec.turn()));
         self.entries.push(HiddenEntry::Results(results));
@@ -132,6 +136,7 @@ impl Drive {
                     id: call.id,
                     arguments: call.arguments,
                 },
+                caller: None,
                 outcome: None,
             })
             .collect();
@@ -190,6 +195,7 @@ impl Drive {
                 reference: outcome.reference,
                 native: outcome.native,
                 files: outcome.files,
+                caller: pending.caller,
             });
         }
         results
@@ -337,8 +343,9 @@ impl Drive {
     }
 }
 
-fn refused(call: ToolCall, text: String) -> CallResult {
+fn refused(PendingCall { call, caller, .. }: PendingCall, text: String) -> CallResult {
     CallResult {
+        caller,
         id: call.id,
         name: call.name,
         arguments: call.arguments,

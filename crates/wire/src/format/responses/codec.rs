@@ -254,6 +254,12 @@ impl Codec for ResponsesCodec {
         self.item(unit).is_some_and(|item| self.has_answer(&item.call_id))
     }
 
+    fn caller(&self, unit: u32) -> Option<String> {
+        let raw = &self.item(unit)?.raw;
+        let caller = json::get(raw, Span::new(0, raw.len()), "caller").filter(|span| !json::is_null(raw, *span))?;
+        Some(String::from_utf8_lossy(caller.of(raw)).into_owned())
+    }
+
     fn arguments(&self, unit: u32) -> String {
         self.item(unit).map(|item| item.arguments.clone()).unwrap_or_default()
     }

@@ -29,6 +29,9 @@ impl AnswerDialect for Responses {
             json::push_string(&mut out, &result.id);
             out.extend_from_slice(br#","output":"#);
             json::push_string(&mut out, &result.text);
+            if let Some(caller) = &result.caller {
+                out.extend_from_slice(format!(r#","caller":{caller}"#).as_bytes());
+            }
             out.push(b'}');
             Bytes::from(out)
         };
