@@ -1,7 +1,5 @@
 //! Anthropic Messages: turns that the API would refuse as they came, and requests that would name what was taken out.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod support;
 
 use knack_wire::json::Edits;

@@ -285,15 +285,13 @@ fn add_part(parts: &mut Vec<(u64, DeltaValue)>, part: DeltaValue) {
     let kind = |part: &DeltaValue| part.get("type").map(|kind| kind.text().to_vec());
     let last = parts.last_mut().filter(|(_, last)| kind(last) == kind(&part));
     if let Some((_, last)) = last {
-        match (last.get_mut("text"), part.get("text")) {
-            (Some(DeltaValue::Text(text)), Some(DeltaValue::Text(more))) => return text.extend_from_slice(more),
-            _ => {}
+        if let (Some(DeltaValue::Text(text)), Some(DeltaValue::Text(more))) = (last.get_mut("text"), part.get("text")) {
+            return text.extend_from_slice(more);
         }
-        match (last.get_mut("thinking"), part.get("thinking")) {
-            (Some(DeltaValue::List(own)), Some(DeltaValue::List(more))) => {
-                return more.iter().for_each(|(_, part)| add_part(own, part.clone()));
-            }
-            _ => {}
+        if let (Some(DeltaValue::List(own)), Some(DeltaValue::List(more))) =
+            (last.get_mut("thinking"), part.get("thinking"))
+        {
+            return more.iter().for_each(|(_, part)| add_part(own, part.clone()));
         }
     }
     parts.push((0, part));
