@@ -224,3 +224,33 @@ turns:
         );
     }
 }
+
+/// Clients keep the empty texts that a model, or a frame whose parts were hidden, showed them. Vertex AI refuses them.
+#[tokio::test]
+async fn empty_texts_of_the_history_do_not_go_to_vertex() {
+    let knack = with_script(SCRIPT).await;
+    let path = format!(
+        "/v1/projects/p/locations/l/publishers/google{}",
+        PATHS[0].trim_start_matches("/v1beta")
+    );
+    let model = |parts: &Value| {
+        let contents = json!([{"role": "user", "parts": [{"text": "Who?"}]}, {"role": "model", "parts": parts}, {"role": "user", "parts": [{"text": "Tell."}]}]);
+        json!({ "contents": contents }).to_string()
+    };
+    let text = json!({"text": "I."});
+    for (parts, kept) in [
+        (json!([{"text": ""}, text, {}]), json!([text])),
+        (json!([text, {"text": ""}]), json!([text])),
+    ] {
+        let answer = ask(&knack, &path, &model(&parts), None).await;
+        assert_eq!(said(&answer), "You said: Tell.");
+        assert_eq!(knack.upstream()["contents"][1]["parts"], kept);
+    }
+    // Elsewhere they are taken, and stay.
+    let parts = json!([{"text": ""}, text]);
+    assert_eq!(
+        said(&ask(&knack, PATHS[0], &model(&parts), None).await),
+        "You said: Tell."
+    );
+    assert_eq!(knack.upstream()["contents"][1]["parts"], parts);
+}

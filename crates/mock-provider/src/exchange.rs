@@ -84,6 +84,7 @@ impl Exchange<'_> {
             model: &self.asked.model,
             provider,
             counting,
+            vertex: self.asked.vertex,
         };
         rules::check(self.format, &subject).inspect_err(|refusal| {
             self.mock

@@ -531,3 +531,23 @@ fn usage_behind_a_last_frame_that_has_none_reaches_the_client() {
     let told: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("usageMetadata")).collect();
     assert_eq!(told, [&usage], "{frames:?}");
 }
+
+/// Vertex AI refuses a text part without text, and every API a part without anything.
+#[test]
+fn empty_texts_of_a_hidden_turn_do_not_go_back() {
+    let parts = [
+        value!({"text": ""}),
+        value!({"text": "", "thoughtSignature": "c2ln"}),
+        value!({}),
+        value!({"text": "I compute."}),
+        call("skill_run", "a", ""),
+    ];
+    let last = frame("r2", &[value!({"text": "5."})], "STOP");
+    let played = play_with(
+        generate(ASK),
+        settings(),
+        &[stream(&[frame("r1", &parts, "STOP")]), stream(&[last])],
+    );
+    let sent = played.sent_value(1)["contents"][1]["parts"].clone();
+    assert_eq!(sent, value!([parts[1], parts[3], parts[4]]));
+}

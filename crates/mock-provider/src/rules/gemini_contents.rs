@@ -35,6 +35,10 @@ pub(super) const RULES: &[Rule] = &[
         check: part_data,
     },
     Rule {
+        name: "empty_text",
+        check: empty_text,
+    },
+    Rule {
         name: "user_last",
         check: user_last,
     },
@@ -114,6 +118,18 @@ fn part_data(subject: &Subject<'_>) -> Result<(), Refusal> {
                 "* GenerateContentRequest.contents[{at}].parts: contents.parts must not be empty, and each part must have one initialized field 'data'."
             )));
         }
+    }
+    Ok(())
+}
+
+/// Vertex AI takes no text part without text, unless it brings a signature.
+fn empty_text(subject: &Subject<'_>) -> Result<(), Refusal> {
+    let mut parts = items(&subject.body["contents"]).flat_map(|content| items(&content["parts"]));
+    let is_empty = |part: &Value| part["text"] == "" && !is_given(field(part, "thoughtSignature"));
+    if subject.vertex && parts.any(is_empty) {
+        return Err(Refusal::invalid(
+            "Unable to submit request because it has an empty text parameter. Add a value to the parameter and try again.",
+        ));
     }
     Ok(())
 }

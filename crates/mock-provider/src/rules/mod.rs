@@ -34,6 +34,8 @@ pub(super) struct Subject<'a> {
     pub(super) provider: &'a Provider,
     /// The request only counts tokens: fields of an answer are not asked for.
     pub(super) counting: bool,
+    /// The path is one of Vertex AI's, which is stricter than Google's other API (Gemini).
+    pub(super) vertex: bool,
 }
 
 impl Subject<'_> {

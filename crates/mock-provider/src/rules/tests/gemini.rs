@@ -139,6 +139,12 @@ fn gemini_rules_accept_and_refuse() {
             "initialized field 'data'",
         ),
         (
+            "empty_text",
+            json!({"contents": [{"parts": [{"text": "", "thoughtSignature": signed}, {"text": "a"}]}]}),
+            json!({"contents": [{"role": "user", "parts": [{"text": ""}, {"text": "a"}]}]}),
+            "empty text parameter",
+        ),
+        (
             "code_fields",
             ran(&json!([code("a"), result("a")])),
             ran(

@@ -45,6 +45,7 @@ fn refusal(format: FormatName, base: &Value, patch: &Value, rule: Option<&str>) 
         model: "",
         provider: &provider,
         counting: false,
+        vertex: true,
     };
     match rule {
         None => check(format, &subject).err(),
@@ -127,6 +128,7 @@ fn flags_of_the_provider_lift_their_rules() {
                 model: "",
                 provider: &lenient,
                 counting: false,
+                vertex: true,
             },
         )
     };
@@ -172,6 +174,7 @@ fn older_deployments_have_shorter_names() {
         model: "",
         provider: &older,
         counting: false,
+        vertex: true,
     };
     assert!(
         check(FormatName::Messages, &subject)
@@ -215,6 +218,7 @@ fn a_server_without_code_tools_refuses_them() {
                 model: "",
                 provider: &provider,
                 counting: false,
+                vertex: true,
             };
             assert_eq!(check(format, &subject).is_ok(), code_tools, "{body}");
         }
@@ -232,6 +236,7 @@ fn counting_asks_for_no_answer_length() {
         model: "",
         provider: &provider,
         counting: true,
+        vertex: true,
     };
     assert_eq!(check(FormatName::Messages, &subject), Ok(()));
 }

@@ -384,13 +384,8 @@ impl Codec for GeminiCodec {
     }
 
     fn turn(&self) -> Vec<Bytes> {
-        // A part without any member is refused; clients make such parts of fields that they do not support.
-        let parts: Vec<&[u8]> = self
-            .units
-            .iter()
-            .map(|unit| unit.raw.as_slice())
-            .filter(|raw| *raw != b"{}")
-            .collect();
+        let units = self.units.iter().filter(|unit| !unit.is_empty());
+        let parts: Vec<&[u8]> = units.map(|unit| unit.raw.as_slice()).collect();
         if parts.is_empty() {
             return Vec::new();
         }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use super::unit::is_empty;
 use super::{BOTH_FROM, generation, run};
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
@@ -102,6 +103,9 @@ impl RequestDialect for super::Gemini {
         } else {
             splice::add_tools(request, edits, "contents", entry.into());
         }
+        if request.route().vertex && !injection.is_empty() {
+            drop_empty_texts(request, edits);
+        }
         // Later rounds and hidden turns put contents beside it.
         if let Some(span) = request.present("contents")
             && json::kind(src, span) == Some(ValueKind::Object)
@@ -160,6 +164,22 @@ fn add_system(request: &Request, text: &Bytes, edits: &mut Edits) {
         }
         Some(ValueKind::Null) => edits.replace(parts, list),
         _ => {}
+    }
+}
+
+/// Takes empty parts out of what the model said, which Vertex AI refuses: clients send back the empty texts that they were
+/// shown. A content of nothing else stays as it is, since one without parts is refused everywhere.
+fn drop_empty_texts(request: &Request, edits: &mut Edits) {
+    let src = request.raw();
+    for content in request.conversation() {
+        if json::get_text(src, content, "role").as_deref() != Some("model") {
+            continue;
+        }
+        let parts = run::parts(src, content);
+        let gone: Vec<usize> = (0..parts.len()).filter(|at| is_empty(src, parts[*at])).collect();
+        if gone.len() < parts.len() {
+            edits.remove_items(&parts, &gone);
+        }
     }
 }
 

@@ -20,6 +20,13 @@ pub(super) struct GeminiCall {
     pub(super) signature: Option<Vec<u8>>,
 }
 
+/// See [`GeminiUnit::is_empty`].
+pub(super) fn is_empty(src: &[u8], part: Span) -> bool {
+    let is_blank =
+        |member: &json::Member| json::key_is(src, member, "text") && json::raw_text(src, member.value) == Some(b"");
+    json::members(src, part).is_ok_and(|members| members.iter().all(is_blank))
+}
+
 impl GeminiUnit {
     pub(super) fn new(raw: Vec<u8>) -> Self {
         let span = Span::new(0, raw.len());
@@ -36,6 +43,12 @@ impl GeminiUnit {
             call,
             shown: false,
         }
+    }
+
+    /// True for a part with nothing in it, or with an empty text alone: the first is refused everywhere, the second by
+    /// Vertex AI ("empty text parameter").
+    pub(super) fn is_empty(&self) -> bool {
+        is_empty(&self.raw, Span::new(0, self.raw.len()))
     }
 
     pub(super) fn kind(&self) -> UnitKind {
