@@ -51,9 +51,10 @@ impl Api {
     pub fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
         if headers.contains_key("anthropic-version") {
             Self::Anthropic
-        } else if headers.keys().any(is_of_google) || is_path_of_google(uri.path()) {
-            Self::Gemini
-        } else if has_key(uri.query()) && !headers.contains_key(AUTHORIZATION) {
+        } else if headers.keys().any(is_of_google)
+            || is_path_of_google(uri.path())
+            || (has_key(uri.query()) && !headers.contains_key(AUTHORIZATION))
+        {
             Self::Gemini
         } else {
             Self::OpenAi

@@ -113,11 +113,15 @@ async fn accept(
             Box::new(deny(call, Denial::Throttled, TOO_MANY_RUNS.to_owned(), Some(seconds)).map(Body::from))
         })?;
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
-    let held = held.map_err(|error| unread(parts, error))?;
+    let held = held.map_err(|error| Box::new(unread(parts, error)))?;
     let refused = |error| Box::new(refuse(call, error).map(Body::from));
     let HeldBody { bytes, mut holding } = held;
     let length = bytes.len();
-    let mut room = |bytes: usize| holding.grow_to(bytes).map_err(|over| unread(parts, over.into()));
+    let mut room = |bytes: usize| {
+        holding
+            .grow_to(bytes)
+            .map_err(|over| Box::new(unread(parts, over.into())))
+    };
     room(length.saturating_mul(COPIES_OF_INPUTS))?;
     let given = aside(length, move || inputs(&bytes)).await.map_err(refused)?;
     let (_, snapshot) = gateway.served_to(parts).await;
@@ -158,8 +162,8 @@ async fn accept(
 }
 
 /// The refusal of a body that was not taken, or for which there is no memory.
-fn unread(parts: &Parts, error: BodyError) -> Box<Response> {
-    Box::new(upload_routes::refused(parts, error, Format::Chat))
+fn unread(parts: &Parts, error: BodyError) -> Response {
+    upload_routes::refused(parts, error, Format::Chat)
 }
 
 /// The inputs of a body.

@@ -3,9 +3,10 @@
 //! HUSK's rules (docs/design/dialects.md#command-lines-of-tools): the first declared parameter is positional if it is required, every other one becomes `--name value`,
 //! in declared order. A value that begins with `-` is refused, so a model cannot pass a flag. What is not declared is dropped.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::model::{CallForm, Parameter, Tool};
+use crate::tools::schema_of;
 
 /// Bytes of one argument, at most: Linux's `MAX_ARG_STRLEN`, 32 pages of 4 KiB, with the NUL that ends it (execve(2)).
 pub const ARGUMENT_MAX: usize = 32 * 4096 - 1;
@@ -106,6 +107,23 @@ pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
     Ok(argv)
 }
 
+/// Arguments with every value of a declared parameter as the text that its command gets, where the schema is the one that is
+/// made of HUSK parameters: it says `string` of each, and models write numbers all the same. A schema of the author's own is
+/// what counts for its tool.
+pub fn spelled(tool: &Tool, mut arguments: Map<String, Value>) -> Map<String, Value> {
+    if tool.call != CallForm::Words || tool.input_schema != schema_of(&tool.parameters) {
+        return arguments;
+    }
+    for parameter in &tool.parameters {
+        if let Some(value) = arguments.get_mut(&parameter.name)
+            && !value.is_null()
+        {
+            *value = Value::String(text_of(value));
+        }
+    }
+    arguments
+}
+
 /// The arguments of a function, as one argument of the program that calls it.
 fn object(tool: &Tool, arguments: &Value) -> Result<String, ArgvError> {
     let text = if arguments.is_object() {
@@ -175,8 +193,11 @@ fn text_of(value: &Value) -> String {
 
 /// A float without a useless fraction, with an exponent where JavaScript writes one: `1e+21`, `1e-7`, `0.5`, `3`.
 fn number_text(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_owned();
+    }
     let size = number.abs();
-    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+    if !(1e-6..1e21).contains(&size) {
         let text = format!("{number:e}");
         return if text.contains("e-") {
             text

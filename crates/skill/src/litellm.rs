@@ -1,5 +1,6 @@
 //! Skills in the LiteLLM dialect (docs/design/dialects.md#litellm): how a `litellm:` id is disclosed, and how its archives are read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,16 +31,16 @@ pub struct StoredSkill<'a> {
 }
 
 impl StoredSkill<'_> {
-    /// The text for the model: instructions, else description, else title, else id; at most 1,024 bytes.
+    /// The text for the model: instructions, else description, else title, else `Skill: <id>`; at most 1,024 characters.
     pub fn tool_description(&self) -> String {
         let given = [self.instructions, self.description, self.title];
         let text = given
             .into_iter()
             .flatten()
             .find(|text| !text.is_empty())
-            .unwrap_or(self.id);
+            .map_or_else(|| Cow::Owned(format!("Skill: {}", self.id)), Cow::Borrowed);
         if text.chars().count() <= MAX_DESCRIPTION_BYTES {
-            return text.to_owned();
+            return text.into_owned();
         }
         let kept: String = text.chars().take(MAX_DESCRIPTION_BYTES - 3).collect();
         format!("{kept}...")

@@ -104,7 +104,7 @@ pub fn fill_workflow(
     variables: &Map<String, Value>,
     step_outputs: &Map<String, Value>,
 ) -> Result<String, FilledTooLarge> {
-    let lookup = |name: &str| match workflow_value(name.trim(), variables, step_outputs)? {
+    let lookup = |name: &str| match workflow_value(name, variables, step_outputs)? {
         Value::String(text) => Some(Cow::Borrowed(text.as_str())),
         other => Some(Cow::Owned(other.to_string())),
     };

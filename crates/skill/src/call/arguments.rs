@@ -3,15 +3,17 @@
 use serde_json::{Map, Value};
 
 use super::types::{Decision, Validate};
-use crate::texts;
+use crate::model::Tool;
+use crate::{argv, texts};
 
 /// Reads and checks arguments. The error is the result for the model, which repeats the schema; nothing runs then.
 ///
 /// Text that is not JSON, or not an object, counts as `{}` if the schema requires nothing (docs/design/dialects.md#where-they-contradict-each-other).
+/// `declared` is the skill's tool that is called, if it is one.
 pub(super) fn read(
     tool: &str,
     arguments: &str,
-    schema: &Value,
+    (schema, declared): (&Value, Option<&Tool>),
     validate: Validate<'_>,
 ) -> Result<Map<String, Value>, Decision> {
     let parsed = match serde_json::from_str::<Value>(arguments) {
@@ -25,6 +27,10 @@ pub(super) fn read(
         Ok(members) => members,
         Err(_) if !requires(schema) => Map::new(),
         Err(why) => return Err(error(texts::arguments_not_json(tool, &why, &schema.to_string()))),
+    };
+    let members = match declared {
+        Some(declared) => argv::spelled(declared, members),
+        None => members,
     };
     checked(tool, members, schema, validate).map_err(error)
 }
@@ -99,5 +105,49 @@ pub(super) fn error(text: String) -> Decision {
         text,
         is_error: true,
         loaded: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::mk_tool;
+    use crate::model::Parameter;
+    use crate::tools::schema_of;
+
+    /// A check of the members of an object that `properties` says are strings.
+    fn strings(schema: &Value, arguments: &Value) -> Result<(), String> {
+        let members = arguments.as_object().unwrap().iter();
+        let wrong = members
+            .filter(|(name, value)| schema["properties"][name.as_str()]["type"] == "string" && !value.is_string());
+        wrong
+            .map(|(name, value)| format!("/{name}: {value} is not of type \"string\""))
+            .next()
+            .map_or(Ok(()), Err)
+    }
+
+    #[test]
+    fn values_of_husk_parameters_are_text_and_a_schema_of_the_author_is_kept() {
+        let parameter = |name: &str| Parameter {
+            name: name.to_owned(),
+            description: String::new(),
+            required: name == "q",
+        };
+        let mut tool = mk_tool("echo");
+        tool.parameters = ["q", "n", "list"].map(parameter).to_vec();
+        tool.input_schema = schema_of(&tool.parameters);
+        let given = r#"{"q": 0, "n": 2.5, "list": ["a", 1], "other": 3}"#;
+        let read = |tool: &Tool, given: &str| super::read("echo", given, (&tool.input_schema, Some(tool)), &strings);
+        let expected = json!({"q": "0", "n": "2.5", "list": "[\"a\",1]", "other": 3});
+        assert_eq!(Value::Object(read(&tool, given).unwrap()), expected);
+        assert_eq!(
+            Value::Object(read(&tool, r#"{"q": true, "n": null}"#).unwrap()),
+            json!({"q": "true"})
+        );
+        assert!(read(&tool, r#"{"q": null}"#).is_err());
+        tool.input_schema["properties"]["q"]["minLength"] = json!(1);
+        assert!(read(&tool, given).is_err());
     }
 }

@@ -8,7 +8,14 @@ use crate::plan::{Action, Plan, PlannedTool};
 /// `arguments` is the JSON text that the model wrote; anything else in it becomes an error text, never a run.
 pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> Option<Decision> {
     let tool = owner(context.plan, wire_name)?;
-    let arguments = match arguments::read(&tool.name, arguments, &tool.schema, context.validate) {
+    let declared = match &tool.action {
+        Action::Declared { skill, tool: place } => {
+            let entry = context.catalog.get(&skill.id);
+            entry.and_then(|entry| entry.skill.tools.get(*place))
+        }
+        _ => None,
+    };
+    let arguments = match arguments::read(&tool.name, arguments, (&tool.schema, declared), context.validate) {
         Ok(arguments) => arguments,
         Err(refusal) => return Some(refusal),
     };

@@ -35,7 +35,7 @@ pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Valu
         Some(value) => value.to_string(),
         None => String::new(),
     };
-    match arguments::read(&tool.name, &inner, &tool.input_schema, context.validate) {
+    match arguments::read(&tool.name, &inner, (&tool.input_schema, Some(tool)), context.validate) {
         Ok(inner) => run_tool(context, entry, tool, inner),
         Err(refusal) => refusal,
     }

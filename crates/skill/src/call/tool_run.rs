@@ -77,6 +77,7 @@ impl ToolRun {
             let names: Vec<&str> = skill.tools.iter().map(|tool| tool.name.as_str()).collect();
             return Err(texts::no_tool(&skill.id.name, tool, &names));
         };
+        let arguments = argv::spelled(tool, arguments);
         let arguments = arguments::checked(&tool.name, arguments, &tool.input_schema, validate)?;
         Self::new(skill, tool, arguments)
     }

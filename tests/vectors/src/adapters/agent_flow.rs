@@ -117,19 +117,23 @@ fn skill_of(mut body: Value) -> Value {
 
 fn create(input: &Value) -> Outcome {
     let (name, content) = (text(input, "name"), text(input, "content"));
-    if let Some(user) = input["user_id"].as_str() {
-        // No caller of the API has such an id.
-        let created = agent_flow::create(name, content, Some(user), None);
-        return created.map(skill_json).map_err(failure);
-    }
+    let (existing, user) = (members(&input["existing"]), input["user_id"].as_str());
     let api = Api::start()?;
-    for (name, content) in members(&input["existing"]) {
-        let made = stored(&api, &name, content.as_str().unwrap_or_default())?;
-        if made.0 != 201 {
-            return Err(Failure::of_adapter(made.1.to_string()));
-        }
+    let mut is_stored = user.is_none();
+    for (name, content) in &existing {
+        is_stored = is_stored && stored(&api, name, content.as_str().unwrap_or_default())?.0 == 201;
     }
-    answered(stored(&api, name, content)?)
+    if is_stored {
+        return answered(stored(&api, name, content)?);
+    }
+    // No caller of the API has such an id, and what it does not take comes by another way, as from files. A name that ends in a
+    // slash is a folder without a SKILL.md, which stands in the way of its own name only.
+    let taken = existing.keys().find_map(|other| match other.strip_suffix('/') {
+        Some(folder) => (folder == name).then_some(folder),
+        None => other.eq_ignore_ascii_case(name).then_some(other.as_str()),
+    });
+    let created = agent_flow::create(name, content, user, taken);
+    created.map(skill_json).map_err(failure)
 }
 
 fn update(input: &Value) -> Outcome {

@@ -34,7 +34,12 @@ fn litellm_extract(input: &Value) -> Outcome {
     } else {
         Family::OpenAi
     };
-    found(family, &input["response"], "input")
+    let mut response = input["response"].clone();
+    if let Some(choices) = response["choices"].as_array_mut() {
+        // LiteLLM reads the first choice only; requests for several are refused here.
+        choices.truncate(1);
+    }
+    found(family, &response, "input")
 }
 
 fn found(family: Family, response: &Value, arguments: &str) -> Outcome {
