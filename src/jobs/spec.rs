@@ -21,6 +21,8 @@ use super::names::{
     ANNOTATION_REPLICA, CONTAINER, FIELD_NODE_NAME, LABEL_PROBE, RUNNER_DIRECTORY, RUNNER_PATH, RUNNER_VOLUME,
     WORK_PATH, WORK_VOLUME,
 };
+use super::plan::PodPlan;
+use super::start::start_frame;
 use super::view::{EnvGrant, PodResources, Resource, RunnerSource, RuntimeView, Toleration};
 
 /// The properties in which the Jobs of a runtime differ.
@@ -101,26 +103,38 @@ pub fn job_spec(view: &RuntimeView, identity: &JobIdentity) -> Job {
     }
 }
 
-/// Key of the pool that a pod of these settings belongs to: 10 hex digits over image, runtime class, resources and
-/// environment. The interpreter is not in the pod, so it is not in the label.
+/// Key of the pool that a pod of these settings belongs to: 10 hex digits over all that its Job and its runner are made of. What
+/// is told of an interpreter and of packages is the same for all of them, and not in the label.
 #[must_use]
 pub fn pool_key(view: &RuntimeView, image: &str, resources: &PodResources, env: &[EnvGrant]) -> String {
-    let mut hash = Sha256::new();
-    // Debug of these plain types is total and prints every field.
-    hash.update(format!(
-        "{image:?} {:?} {:?} {:?} {resources:?} {env:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
-        view.runtime_class,
-        view.priority_class,
-        view.runner,
-        view.node_selector,
-        view.tolerations,
-        view.image_pull_secrets,
-        view.active_deadline(),
-        view.own_users,
-        view.labels,
-        view.annotations,
-    ));
-    knack_skill::digest::hex(&hash.finalize()[..5])
+    let plan = PodPlan {
+        image: image.to_owned(),
+        resources: resources.clone(),
+        env: env.to_vec(),
+        packages: None,
+        language: None,
+    };
+    let start = start_frame(view, &plan);
+    let identity = JobIdentity {
+        name: String::new(),
+        uid: view.uids.first,
+        image: plan.image,
+        resources: plan.resources,
+        env: plan.env,
+        owner: String::new(),
+        avoid: Vec::new(),
+        purpose: JobPurpose::Run,
+    };
+    // The values themselves: a setting that reaches a pod later is in them.
+    let settings = serde_json::json!({
+        "pod": pod(view, &identity),
+        "lastUid": view.uids.last,
+        "deadline": seconds(view.active_deadline()),
+        "labels": view.labels,
+        "annotations": view.annotations,
+        "start": start,
+    });
+    knack_skill::digest::hex(&Sha256::digest(settings.to_string())[..5])
 }
 
 fn labels(view: &RuntimeView, identity: &JobIdentity) -> BTreeMap<String, String> {

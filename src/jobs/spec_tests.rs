@@ -150,6 +150,7 @@ fn pods_of_one_pool_are_interchangeable() {
         warm_replicas: 7,
         max_runs: 1,
         timeout: Duration::from_secs(3),
+        requires_isolation: true,
         ..view()
     };
     assert_eq!(key(&base, &[]), key(&same, &[]));
@@ -170,8 +171,40 @@ fn pods_of_one_pool_are_interchangeable() {
             max_timeout: Duration::from_mins(2),
             ..view()
         },
+        // The deadline stays.
+        RuntimeView {
+            max_timeout: base.max_timeout - Duration::from_secs(30),
+            max_idle: base.max_idle + Duration::from_secs(30),
+            ..view()
+        },
         RuntimeView {
             own_users: true,
+            ..view()
+        },
+        RuntimeView {
+            requires_landlock: true,
+            ..view()
+        },
+        RuntimeView {
+            logs: JournalMode::Plain,
+            ..view()
+        },
+        RuntimeView {
+            uids: UidRange {
+                first: base.uids.first + 1,
+                ..base.uids
+            },
+            ..view()
+        },
+        RuntimeView {
+            uids: UidRange {
+                last: base.uids.last - 1,
+                ..base.uids
+            },
+            ..view()
+        },
+        RuntimeView {
+            image_pull_policy: ImagePullPolicy::Always,
             ..view()
         },
         RuntimeView {
