@@ -9,6 +9,8 @@ use knack_execution::conversation::Collected;
 use knack_runner::protocol::{Decoder, FromRunner, Incoming, Key, Reader, RunResult, Started};
 use kube::Api;
 use kube::api::LogParams;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::names::CONTAINER;
 
@@ -124,7 +126,29 @@ pub(super) async fn read(
     read_opened(api, pod, journal, until, &|| {}, observe).await
 }
 
-/// The same; `opened` is called when the kubelet has answered: from then on the log is read to its end, also of a pod that is deleted.
+/// Reads what a pod's log has now. Errors: it cannot be read, or the kubelet has not answered at `open_until`.
+pub(super) async fn read_present(
+    api: &Api<Pod>,
+    pod: &str,
+    journal: Journal,
+    open_until: Instant,
+) -> kube::Result<Journal> {
+    let is_open = CancellationToken::new();
+    let (opened, mut ignore) = (|| is_open.cancel(), |_: &FromRunner| {});
+    let reading = read_opened(api, pod, journal, ReadExtent::Now, &opened, &mut ignore);
+    let is_late = async {
+        tokio::time::sleep_until(open_until).await;
+        if is_open.is_cancelled() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        read = reading => read,
+        () = is_late => Err(kube::Error::Service("the kubelet has not opened the log in time".into())),
+    }
+}
+
+/// The same as [`read`]; `opened` is called when the kubelet has answered: from then on the log is read to its end, also of a pod that is deleted.
 pub(super) async fn read_opened(
     api: &Api<Pod>,
     pod: &str,

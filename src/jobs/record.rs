@@ -174,6 +174,12 @@ pub(super) async fn write(cluster: &Cluster, job: &str, subject: &Subject, summa
     cluster.annotate(job, subject.labels(), annotations).await;
 }
 
+/// Names the execution that a Job has run, where no more is known of it.
+pub(super) async fn name_execution(cluster: &Cluster, job: &str, id: ExecutionId) {
+    let labels = BTreeMap::from([(LABEL_EXECUTION.to_owned(), id.to_string())]);
+    cluster.annotate(job, labels, BTreeMap::new()).await;
+}
+
 /// Reports a failure of the cluster as an Event of the runtime. It names no execution: runs with the same failure are
 /// one Event with a count.
 pub(super) async fn publish_failure(cluster: &Cluster, view: &RuntimeView, error: &ExecutionError) {

@@ -19,7 +19,7 @@ use knack_execution::{ExecutionError, ExecutionId, StartKind, now};
 use knack_runner::protocol::RunResult;
 use knack_vocabulary::{ANNOTATION_RESULT, LABEL_RUNTIME};
 use kube::api::ListParams;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,10 +27,11 @@ use super::burn::end_unstarted;
 use super::cluster::call;
 use super::facts::PodFacts;
 use super::foundation::Foundation;
-use super::journal::{self, Journal, ReadExtent};
+use super::journal::{self, Journal};
 use super::keys::Context;
 use super::launch::Launcher;
 use super::past::{self, PastExecutions};
+use super::pods::PodState;
 use super::record::{self, Unwritten};
 use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
@@ -40,10 +41,16 @@ use super::waiter_grace::leave_later;
 
 /// Journals read at once: each is a connection to a kubelet, and may hold the largest result.
 const READERS: usize = 16;
-/// Journals tried again while the kubelet or containerd is away, and how often: for as long as one of them takes to start.
-const READ_TRIES: u32 = 40;
+/// How long the logs of a takeover may take to open, together: as long as a kubelet or containerd takes to start. What is sent to
+/// a node that has died is answered by nobody.
+const OPEN_PATIENCE: Duration = Duration::from_secs(20);
+/// How long one that is looked for later may take, whatever others have used.
+const LATE_OPEN: Duration = Duration::from_secs(5);
 /// Between two tries.
 const READ_RETRY: Duration = Duration::from_millis(500);
+/// How long pods that are ended may take, together. A node that does not answer cannot confirm it; the Lease of the old owner has
+/// expired, so no owner claims its pods.
+const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The content of a pod's journal.
 enum JournalContent {
@@ -73,14 +80,16 @@ struct EarlierRun {
 struct Takeover {
     /// The Jobs that stay: of runs that are known again, and of what may have run.
     kept: BTreeSet<String>,
-    /// Pods to be ended.
+    /// Pods to be ended, of which it is to be seen that they have run nothing.
     idle: Vec<PodFacts>,
+    /// Pods to be ended, of which no more is to be seen: what they ran is refused.
+    refused: Vec<PodFacts>,
     known: usize,
     unknown: usize,
 }
 
-/// Recovers; see the module. Returns when all idle pods are gone. Running executions continue in tasks that end with
-/// `over`.
+/// Recovers; see the module. Returns when all idle pods are gone, or after about a minute where nodes do not answer. Running
+/// executions continue in tasks that end with `over`.
 pub(super) async fn recover(
     foundation: &Foundation,
     view: &RuntimeView,
@@ -104,9 +113,10 @@ pub(super) async fn recover(
     let seen = pods_by_job(&pods);
     let past = past_of_jobs(launcher, view, &seen, settings.max_finished).await;
     refuse_past(records, &past);
+    let open_until = Instant::now() + OPEN_PATIENCE;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
     let mut found = futures::stream::iter(pods)
-        .map(|facts| look(launcher, facts))
+        .map(|facts| look(launcher, facts, open_until))
         .buffer_unordered(READERS);
     let mut takeover = Takeover {
         // What is known of one pod says nothing of another one of its Job.
@@ -124,15 +134,23 @@ pub(super) async fn recover(
     let Takeover {
         kept,
         idle,
+        refused,
         known,
         unknown,
     } = takeover;
     tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took over the runtime");
-    let ended = idle.into_iter().map(|facts| end_idle(&adoption, &kept, facts));
-    futures::stream::iter(ended)
-        .buffer_unordered(READERS)
-        .collect::<()>()
-        .await;
+    let refused = refused.into_iter().map(|facts| end_refused(launcher, facts));
+    let mut ending: Vec<_> = futures::stream::iter(refused).buffer_unordered(READERS).collect().await;
+    let idle = idle.into_iter().map(|facts| end_idle(&adoption, &kept, facts));
+    let mut idle = futures::stream::iter(idle).buffer_unordered(READERS);
+    while let Some(ended) = idle.next().await {
+        ending.extend(ended);
+    }
+    let has_ended = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+    let all_ended = ending.into_iter().map(|mut state| async move {
+        let _ = state.wait_for(has_ended).await;
+    });
+    let _ = tokio::time::timeout(END_PATIENCE, futures::future::join_all(all_ended)).await;
     delete_leftover_jobs(launcher, view, &kept).await;
 }
 
@@ -146,7 +164,8 @@ fn pods_by_job(pods: &[PodFacts]) -> BTreeMap<String, usize> {
 }
 
 impl Takeover {
-    /// Takes a pod with the content of its journal; a run is adopted, what may have run and is not known is refused.
+    /// Takes a pod with the content of its journal; a run is adopted, what may have run and is not known is refused. The Jobs of
+    /// both stay, for the owner after this one.
     async fn take(&mut self, adoption: &Adoption, content: JournalContent) {
         let records = &adoption.records;
         match content {
@@ -160,14 +179,19 @@ impl Takeover {
             JournalContent::Foreign(facts, id) => {
                 tracing::warn!(%id, pod = %facts.name, "a run of a hub with another journal key: its result is lost");
                 records.refuse(id);
+                if self.kept.insert(facts.job.clone()) {
+                    // The pod goes, and the journal with it.
+                    record::name_execution(&adoption.launcher.cluster, &facts.job, id).await;
+                }
                 self.unknown += 1;
-                self.idle.push(facts);
+                self.refused.push(facts);
             }
             JournalContent::Gone(facts) => {
                 let floor = floor_of(&adoption.launcher, &facts).await;
                 if !floor.is_zero() {
                     tracing::warn!(pod = %facts.name, "a pod is gone and its journal was not read; rejecting unknown execution ids");
                     records.raise_floor(floor);
+                    self.kept.insert(facts.job);
                 }
                 self.unknown += 1;
             }
@@ -176,29 +200,23 @@ impl Takeover {
                 // twice.
                 tracing::error!(pod = %facts.name, "a journal cannot be read; rejecting unknown execution ids");
                 records.raise_floor(now());
+                self.kept.insert(facts.job.clone());
                 self.unknown += 1;
-                self.idle.push(facts);
+                self.refused.push(facts);
             }
         }
     }
 }
 
-/// Reads the journal of a pod.
-async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
+/// Reads the journal of a pod, which may take until `open_until` to open.
+async fn look(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> JournalContent {
     if facts.is_probe {
         return JournalContent::Idle(facts);
     }
-    for _ in 0..READ_TRIES {
+    let open_until = open_until.max(Instant::now() + LATE_OPEN);
+    loop {
         let journal = launcher.journal(&facts.uid);
-        match journal::read(
-            &launcher.cluster.pods,
-            &facts.name,
-            journal,
-            ReadExtent::Now,
-            &mut |_| {},
-        )
-        .await
-        {
+        match journal::read_present(&launcher.cluster.pods, &facts.name, journal, open_until).await {
             Ok(journal) => return judge(launcher, facts, journal),
             // A pod that is there is without its log for a moment if its kubelet starts, and until it goes, too, if its Node
             // was deleted: it may have run, and may run yet.
@@ -209,11 +227,13 @@ async fn look(launcher: &Launcher, facts: PodFacts) -> JournalContent {
             Err(error) if journal::is_before_container(&error) => return JournalContent::Idle(facts),
             Err(error) => {
                 tracing::warn!(pod = %facts.name, %error, "a journal cannot be read now");
+                if Instant::now() + READ_RETRY >= open_until {
+                    return JournalContent::Unreadable(facts);
+                }
                 tokio::time::sleep(READ_RETRY).await;
             }
         }
     }
-    JournalContent::Unreadable(facts)
 }
 
 /// Below what unknown ids may be of the run of a pod that went before it was read. An owner that ends a pod that has run nothing
@@ -402,18 +422,28 @@ async fn has_record(launcher: &Launcher, job: &str) -> bool {
         .is_some_and(|annotations| annotations.contains_key(ANNOTATION_RESULT))
 }
 
+/// Ends a pod whose run is refused. Its Job stays.
+async fn end_refused(launcher: &Launcher, facts: PodFacts) -> watch::Receiver<PodState> {
+    let state = launcher.index.pod_ref(&facts).state;
+    launcher.cluster.delete_pod(&facts.name, &facts.uid).await;
+    state
+}
+
 /// Ends a pod that has run nothing; if it starts something at the last moment, that counts. Its Job goes with it, unless it is one
-/// of those that are `kept`.
-async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts) {
+/// of those that are `kept`. `None`: it is adopted.
+async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts) -> Option<watch::Receiver<PodState>> {
     let Adoption { launcher, records, .. } = adoption;
     let pod = launcher.index.pod_ref(&facts);
-    let mut state = pod.state.clone();
+    let state = pod.state.clone();
     let keeps_job = kept.contains(&facts.job);
     if facts.node.is_some() && !facts.is_probe {
         // How the run ended says only whether a run began; the journal says which one, while it exists.
         if let RunEnd::Failed(_) = end_unstarted(launcher, &pod, keeps_job).await {
-            match look(launcher, facts.clone()).await {
-                JournalContent::Run(run) => return adoption.adopt(*run),
+            match look(launcher, facts.clone(), Instant::now()).await {
+                JournalContent::Run(run) => {
+                    adoption.adopt(*run);
+                    return None;
+                }
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
                 JournalContent::Gone(_) | JournalContent::Unreadable(_) => {
@@ -429,10 +459,7 @@ async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts)
     } else {
         launcher.cluster.delete_job(&facts.job).await;
     }
-    let gone = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over));
-    // A node that does not answer cannot confirm it; the Lease of the old owner has expired, so no owner claims the
-    // pod.
-    let _ = tokio::time::timeout(Duration::from_secs(20), gone).await;
+    Some(state)
 }
 
 /// Jobs whose pod did not exist yet when the old owner ended: it may exist by now, and no owner would ever claim it.
@@ -457,3 +484,7 @@ async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, kept: &BT
         launcher.cluster.delete_job(&job).await;
     }
 }
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+pub(super) mod tests;

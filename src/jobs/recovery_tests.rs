@@ -1,0 +1,255 @@
+//! A takeover before an API server in memory.
+
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use http::{Method, StatusCode};
+use knack_execution::records::Claim;
+use knack_runner::protocol::RunnerLink;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::*;
+use crate::jobs::journal::tests::started;
+use crate::jobs::keys::Keys;
+use crate::jobs::settings::JobClients;
+use crate::jobs::spec::tests::view;
+use crate::lease::Keeper;
+
+/// What the kubelet says to a read of a pod's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Log {
+    /// A run that a runner with another key reports.
+    Foreign,
+    /// An error, each time.
+    Broken,
+    /// Nothing: the node has no power.
+    Silent,
+    /// Nothing ran; the content comes late.
+    Slow,
+    /// The pod is gone by now.
+    Gone,
+}
+
+#[derive(Default)]
+struct World {
+    jobs: Mutex<BTreeMap<String, Value>>,
+    pods: Mutex<BTreeMap<String, Log>>,
+    /// Pods that the watch says are gone.
+    lost: Notify,
+}
+
+fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// When the executions were asked for.
+static ASKED: LazyLock<Duration> = LazyLock::new(|| now().saturating_sub(Duration::from_mins(3)));
+
+fn id(call: &str) -> ExecutionId {
+    ExecutionId::new(*ASKED, "request", 0, call)
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "uid": name, "labels": {},
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": true}],
+        },
+        "spec": {"nodeName": "node", "containers": []},
+        "status": {"phase": "Running"},
+    })
+}
+
+impl World {
+    /// With a pod and its Job for each log.
+    fn of(pods: &[(String, Log)]) -> Arc<Self> {
+        let world = Self::default();
+        for (name, log) in pods {
+            lock(&world.pods).insert(name.clone(), *log);
+            let job = json!({"metadata": {"name": name, "namespace": "sandboxes"}, "status": {"active": 1}});
+            lock(&world.jobs).insert(name.clone(), job);
+        }
+        Arc::new(world)
+    }
+
+    /// What the job controller does of Jobs whose pods are gone.
+    fn settle(&self) {
+        let pods = lock(&self.pods).clone();
+        let ended = k8s_openapi::jiff::Timestamp::now().to_string();
+        for (_, job) in lock(&self.jobs)
+            .iter_mut()
+            .filter(|(name, _)| !pods.contains_key(*name))
+        {
+            let failed = json!({"type": "Failed", "status": "True", "lastTransitionTime": ended});
+            job["status"] = json!({"failed": 1, "conditions": [failed]});
+        }
+    }
+
+    /// Takes the runtime over, as a new owner.
+    async fn take_over(self: &Arc<Self>) -> Arc<Records> {
+        let clients = clients_before(Router::new().fallback(answer).with_state(Arc::clone(self)));
+        let settings = JobSettings::new("me-1", "https://me:1", [0; 32]);
+        let foundation = Foundation::start(&clients, &view(), &settings, Unwritten::default()).await;
+        recover(&foundation, &view(), &settings, &CancellationToken::new()).await;
+        foundation.records
+    }
+
+    fn job_names(&self) -> Vec<String> {
+        lock(&self.jobs).keys().cloned().collect()
+    }
+}
+
+/// Clients of an API server in memory. No Lease is kept.
+pub(crate) fn clients_before(router: Router) -> JobClients {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = kube::Client::new(router, "sandboxes");
+    // Nothing listens there.
+    let keeper = Keeper::start(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+    JobClients::from_clients(client.clone(), client, keeper)
+}
+
+fn not_found() -> Response {
+    let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404});
+    (StatusCode::NOT_FOUND, axum::Json(status)).into_response()
+}
+
+fn done() -> Response {
+    axum::Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200})).into_response()
+}
+
+fn list(kind: &str, items: Vec<Value>) -> Response {
+    let list = json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
+    axum::Json(list).into_response()
+}
+
+async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let path: Vec<&str> = parts.uri.path().trim_start_matches('/').split('/').collect();
+    let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch"));
+    match (&parts.method, path.as_slice()) {
+        (&Method::GET, [.., "pods"]) if is_watch => watched(&world).await,
+        (&Method::GET, [.., "pods"]) => list("PodList", lock(&world.pods).keys().map(|name| pod(name)).collect()),
+        (&Method::GET, [.., "pods", name, "log"]) => log(&world, name).await,
+        (&Method::DELETE, [.., "pods", name]) => {
+            // The kubelet of a node without power confirms nothing.
+            lock(&world.pods).retain(|known, log| known != name || *log == Log::Silent);
+            done()
+        }
+        (&Method::GET, [.., "jobs"]) => list("JobList", lock(&world.jobs).values().cloned().collect()),
+        (&Method::GET, [.., "jobs", name]) => {
+            let job = lock(&world.jobs).get(*name).cloned();
+            job.map_or_else(not_found, |job| axum::Json(job).into_response())
+        }
+        (&Method::PATCH, [.., "jobs", name]) => {
+            let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            let patch: Value = serde_json::from_slice(&bytes).unwrap();
+            let mut jobs = lock(&world.jobs);
+            let Some(job) = jobs.get_mut(*name) else {
+                return not_found();
+            };
+            for part in ["labels", "annotations"] {
+                for (key, value) in patch["metadata"][part].as_object().into_iter().flatten() {
+                    job["metadata"][part][key] = value.clone();
+                }
+            }
+            axum::Json(job.clone()).into_response()
+        }
+        (&Method::DELETE, [.., "jobs", name]) => {
+            lock(&world.jobs).remove(*name);
+            lock(&world.pods).remove(*name);
+            done()
+        }
+        _ => not_found(),
+    }
+}
+
+/// Says that a pod is gone once its log was asked for.
+async fn watched(world: &World) -> Response {
+    world.lost.notified().await;
+    let event = json!({"type": "DELETED", "object": pod("a")}).to_string() + "\n";
+    let first = futures::stream::iter([Ok::<_, std::convert::Infallible>(event)]);
+    Body::from_stream(first.chain(futures::stream::pending())).into_response()
+}
+
+async fn log(world: &World, name: &str) -> Response {
+    let log = lock(&world.pods).get(name).copied();
+    match log {
+        Some(Log::Foreign) => {
+            let key = Keys::new([9; 32]).runner(name);
+            RunnerLink::new(&key)
+                .encode(&started(&id("foreign").to_string()))
+                .into_response()
+        }
+        Some(Log::Broken) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Some(Log::Silent) => std::future::pending().await,
+        Some(Log::Slow) => {
+            let late = async {
+                tokio::time::sleep(Duration::from_secs(25)).await;
+                Ok::<_, std::convert::Infallible>("\n")
+            };
+            Body::from_stream(futures::stream::once(late)).into_response()
+        }
+        Some(Log::Gone) | None => {
+            lock(&world.pods).remove(name);
+            world.lost.notify_one();
+            not_found()
+        }
+    }
+}
+
+fn is_refused(records: &Records, id: ExecutionId) -> bool {
+    match records.claim(now(), "c", id, None) {
+        Ok(Claim::First(..)) => false,
+        Err(ExecutionError::Gone) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_power_holds_a_takeover_for_a_minute_at_most() {
+    let pods: Vec<_> = (0..40).map(|index| (format!("p{index}"), Log::Silent)).collect();
+    let world = World::of(&pods);
+    let begun = Instant::now();
+    let records = world.take_over().await;
+    let took = begun.elapsed();
+    assert!(took <= Duration::from_mins(1), "{took:?}");
+    assert!(is_refused(&records, id("any")));
+    assert_eq!(
+        world.job_names().len(),
+        pods.len(),
+        "the Jobs tell the owner after this one"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_comes_slowly_is_read() {
+    let world = World::of(&[("a".to_owned(), Log::Slow)]);
+    let records = world.take_over().await;
+    assert!(!is_refused(&records, id("any")));
+    assert!(world.job_names().is_empty(), "a pod that ran nothing goes with its Job");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_run_is_refused_by_the_owner_after_the_next_one_too() {
+    for (log, refuses_others) in [
+        (Log::Foreign, false),
+        (Log::Broken, true),
+        (Log::Silent, true),
+        (Log::Gone, true),
+    ] {
+        let world = World::of(&[("a".to_owned(), log)]);
+        for owner in ["the next", "the one after it"] {
+            let records = world.take_over().await;
+            assert!(is_refused(&records, id("foreign")), "{log:?} {owner}");
+            assert_eq!(is_refused(&records, id("other")), refuses_others, "{log:?} {owner}");
+            // Its node is deleted, if it does not answer.
+            lock(&world.pods).clear();
+            world.settle();
+        }
+    }
+}
