@@ -4,6 +4,7 @@
 //! for a short time. What is held ready is decided by [`kinds`](super::kinds).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(super) struct Pool {
     launcher: Launcher,
     view: Arc<ArcSwap<RuntimeView>>,
     slots: Mutex<Slots>,
+    /// No pod is taken in any more. Set and read with the slots locked.
+    is_closed: AtomicBool,
     quiet: Arc<ActiveRuns>,
 }
 
@@ -85,6 +88,7 @@ impl Pool {
             launcher,
             view,
             slots: Mutex::new(slots),
+            is_closed: AtomicBool::new(false),
             quiet: ActiveRuns::new(),
         });
         let refillers = (0..REFILLERS)
@@ -146,7 +150,7 @@ impl Pool {
     /// Lets every pod go, and waits until they have ended.
     pub(super) async fn close(&self) {
         let idle: Vec<Idle> = self
-            .lock()
+            .lock_last()
             .values_mut()
             .flat_map(|slot| {
                 slot.is_wanted = false;
@@ -168,7 +172,14 @@ impl Pool {
 
     /// Releases every stream and touches no pod: another replica owns them now.
     pub(super) fn abandon(&self) {
-        self.lock().clear();
+        self.lock_last().clear();
+    }
+
+    /// The slots, which take no pod in from now on.
+    fn lock_last(&self) -> MutexGuard<'_, Slots> {
+        let slots = self.lock();
+        self.is_closed.store(true, Ordering::Relaxed);
+        slots
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
@@ -213,6 +224,9 @@ impl Pool {
     fn reserve(&self) -> Option<PodKind> {
         let view = self.view.load();
         let mut slots = self.lock();
+        if self.is_closed.load(Ordering::Relaxed) {
+            return None;
+        }
         let wanted = wanted(&slots, &view, Instant::now());
         let lacking = slots.iter_mut().filter(|(kind, slot)| {
             let count = wanted.get(*kind).copied().unwrap_or_default();
@@ -224,6 +238,13 @@ impl Pool {
     }
 
     fn put(self: &Arc<Self>, kind: PodKind, key: String, sandbox: Sandbox) {
+        let mut slots = self.lock();
+        if self.is_closed.load(Ordering::Relaxed) {
+            drop(slots);
+            // Nobody else knows of it: it would stay until its deadline.
+            self.discard(sandbox);
+            return;
+        }
         let (take, taken) = oneshot::channel();
         let (since, dies, node) = (sandbox.since, sandbox.dies, sandbox.node.clone());
         let held = tokio::spawn(hold(Arc::clone(self), sandbox, taken));
@@ -239,7 +260,7 @@ impl Pool {
             // Before a run waits for it.
             self.launcher.gate.request_probe(&idle.node);
         }
-        self.lock().entry(kind).or_default().ready.push_back(idle);
+        slots.entry(kind).or_default().ready.push_back(idle);
     }
 
     /// Releases pods that are dead, too old, of other settings or too many.
@@ -427,35 +448,5 @@ impl Drop for StartReservation<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_pod_that_has_died_is_not_given_to_a_run_that_takes_it_now() {
-        use std::future::{pending, ready};
-        let (take, taken) = oneshot::channel();
-        take.send(()).unwrap();
-        assert!(!lasts(taken, ready(())).await);
-        let (take, taken) = oneshot::channel();
-        take.send(()).unwrap();
-        assert!(lasts(taken, pending()).await);
-    }
-
-    #[test]
-    fn a_pod_that_may_be_used_at_once_comes_first_and_then_the_oldest() {
-        use Clearance::{Ask, Go, Open, Unknown, Wait};
-        let (one, two) = (Duration::from_secs(1), Duration::from_secs(2));
-        for (pods, place) in [
-            (&[][..], None),
-            (&[Some(Go), Some(Go)], Some(0)),
-            (&[Some(Wait(one)), Some(Go), Some(Go)], Some(1)),
-            (&[Some(Wait(two)), Some(Wait(one)), Some(Wait(one))], Some(1)),
-            (&[Some(Ask), Some(Wait(two))], Some(1)),
-            (&[None, Some(Ask)], Some(1)),
-            (&[Some(Open), Some(Unknown), None], None),
-            (&[Some(Open), None, Some(Wait(two))], Some(2)),
-        ] {
-            assert_eq!(best(pods.iter().copied()), place, "{pods:?}");
-        }
-    }
-}
+#[path = "pool_tests.rs"]
+mod tests;
