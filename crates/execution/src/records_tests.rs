@@ -356,3 +356,37 @@ fn a_longer_admission_takes_no_id_that_was_forgotten_under_the_last_one() {
         Err(ExecutionError::Gone)
     ));
 }
+
+#[tokio::test]
+async fn a_run_that_outlives_its_id_is_forgotten_at_its_end() {
+    let settings = RecordSettings::default();
+    let expires = START + settings.admission + settings.retention;
+    let late = |id: ExecutionId| expires + Duration::from_secs(1) + id.time().saturating_sub(START);
+    let others = |at: Duration| ExecutionId::new(at, "request", 0, "other");
+    for is_dropped in [false, true] {
+        let records = Records::new(settings.clone());
+        let (run, mut waiter) = first(&records, "a", id("1"));
+        // Another request looks for what has expired while it runs.
+        let now = late(id("1"));
+        drop(records.get(now, "a", others(now)));
+        if is_dropped {
+            drop(run);
+            assert!(waiter.wait().await.is_err());
+        } else {
+            run.finish(now, result(id("1"), Exit::Code(0), 3));
+            assert!(waiter.wait().await.is_ok());
+        }
+        drop(records.get(now, "a", others(now)));
+        let table = records.0.lock();
+        assert!(
+            table.entries.is_empty() && table.expiry.is_empty(),
+            "dropped: {is_dropped}"
+        );
+        assert_eq!(table.kept_bytes, 0);
+        drop(table);
+        assert!(matches!(
+            records.claim(now, "a", id("1"), None),
+            Err(ExecutionError::Gone)
+        ));
+    }
+}

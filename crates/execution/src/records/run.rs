@@ -108,6 +108,9 @@ impl Run {
             table.forget(&self.key);
             return;
         }
+        // A run that outlives its id has been taken from the list of those that expire.
+        let expiry = self.key.1.time() + table.settings.horizon();
+        table.expiry.insert((expiry, self.key.clone()));
         let bytes = outcome.as_ref().map_or(0, |result| result.retained_bytes());
         let kept = match &self.table.memory {
             Some(memory) if bytes > 0 => match table.room(memory, &sharer, bytes) {
