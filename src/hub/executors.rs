@@ -1,7 +1,7 @@
 //! One executor for each SkillRuntime in a namespace that this hub may run code in.
 
-use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use knack_api::{SkillRuntime, SkillRuntimeSpec};
@@ -10,7 +10,9 @@ use knack_hub_api::RuntimeName;
 use knack_vocabulary::FIELD_MANAGER_HUB;
 use kube::ResourceExt as _;
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::judged::{RuntimeState, Stop, runtime_state};
 use super::metrics::Metrics;
@@ -33,6 +35,44 @@ pub struct Executors {
     job_settings: JobSettings,
     settings: Arc<HubSettings>,
     running: RwLock<HashMap<RuntimeName, Running>>,
+    retiring: Arc<Retiring>,
+}
+
+/// Executors of runtimes that are gone, until they have let go. One of a namesake has the same Lease and holder, and could not be
+/// told from them there.
+#[derive(Default)]
+struct Retiring {
+    names: Mutex<HashSet<RuntimeName>>,
+    tasks: TaskTracker,
+    /// One has let go.
+    ended: Notify,
+}
+
+impl Retiring {
+    fn lock(&self) -> MutexGuard<'_, HashSet<RuntimeName>> {
+        // The set is valid between any two statements.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(self: &Arc<Self>, name: RuntimeName, executor: Arc<JobExecutor>) {
+        self.lock().insert(name.clone());
+        let retiring = Arc::clone(self);
+        self.tasks.spawn(async move {
+            executor.retire().await;
+            retiring.lock().remove(&name);
+            retiring.ended.notify_one();
+        });
+    }
+
+    /// Whether one of this name has not let go yet.
+    fn holds(&self, name: &RuntimeName) -> bool {
+        self.lock().contains(name)
+    }
+
+    async fn all_ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
 }
 
 impl std::fmt::Debug for Executors {
@@ -91,13 +131,14 @@ impl Executors {
             job_settings,
             settings,
             running: RwLock::default(),
+            retiring: Arc::default(),
         })
     }
 
     /// The executor that runs code of a runtime as it is written now, or why none does.
     pub(super) fn serving(&self, runtime: &SkillRuntime) -> Result<Arc<JobExecutor>, Stop> {
         let name = name_of(runtime);
-        let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
         let uid = runtime.uid().unwrap_or_default();
         let entry = running.get_mut(&name).filter(|entry| entry.uid == uid);
         let Some(entry) = entry else {
@@ -115,7 +156,7 @@ impl Executors {
 
     /// The executor of a runtime, for requests about executions that it has run.
     pub fn get(&self, runtime: &RuntimeName) -> Option<Arc<JobExecutor>> {
-        let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         running.get(runtime).map(|running| Arc::clone(&running.executor))
     }
 
@@ -131,6 +172,7 @@ impl Executors {
             tokio::select! {
                 () = stop.cancelled() => break,
                 changed = changes.changed() => if changed.is_err() { break },
+                () = self.retiring.ended.notified() => {}
                 _ = ticks.tick() => self.publish(&metrics).await,
             }
         }
@@ -138,9 +180,8 @@ impl Executors {
     }
 
     fn settle(&self, runtimes: &[Arc<SkillRuntime>], metrics: &Metrics) {
-        let mut closed = Vec::new();
         {
-            let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
             let mine = runtimes
                 .iter()
                 .filter(|runtime| self.is_mine(runtime))
@@ -152,7 +193,8 @@ impl Executors {
                     .is_some_and(|runtime| runtime.uid().unwrap_or_default() == entry.uid);
                 if !keep {
                     metrics.forget(&name.to_string());
-                    closed.push(Arc::clone(&entry.executor));
+                    // Its Jobs are deleted with it, and the executor answers those who wait.
+                    self.retiring.begin(name.clone(), Arc::clone(&entry.executor));
                 }
                 keep
             });
@@ -164,6 +206,7 @@ impl Executors {
                         }
                     }
                     None if runtime_state(runtime, None) != RuntimeState::Serves => {}
+                    None if self.retiring.holds(&name) => {}
                     None => {
                         tracing::info!(runtime = %name, "a runtime is served");
                         let executor =
@@ -178,10 +221,6 @@ impl Executors {
                     }
                 }
             }
-        }
-        for executor in closed {
-            // The runtime is gone: its Jobs are deleted with it, and the executor answers those who wait.
-            tokio::spawn(async move { executor.retire().await });
         }
     }
 
@@ -241,7 +280,7 @@ impl Executors {
     async fn publish(&self, metrics: &Metrics) {
         let mut due = Vec::new();
         {
-            let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
             for (name, entry) in running.iter_mut() {
                 if !entry.executor.is_owner() {
                     entry.written = WrittenCounts::default();
@@ -263,7 +302,7 @@ impl Executors {
         for (name, view, counts) in due {
             if let Err(error) = self.write_status(&view, &counts).await {
                 tracing::warn!(runtime = %name, %error, "the status cannot be written; trying again");
-                let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
                 if let Some(entry) = running.get_mut(&name) {
                     entry.written = WrittenCounts::default();
                 }
@@ -288,7 +327,7 @@ impl Executors {
     /// Returns when this replica owns no runtime any more, and is not about to own one.
     pub async fn handed_over(&self) {
         let is_any_held = || {
-            let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
             running.values().any(|entry| entry.executor.is_held())
         };
         while is_any_held() {
@@ -298,10 +337,11 @@ impl Executors {
 
     async fn shutdown(&self) {
         let executors: Vec<Arc<JobExecutor>> = {
-            let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
             running.drain().map(|(_, entry)| entry.executor).collect()
         };
-        futures::future::join_all(executors.iter().map(|executor| executor.shutdown())).await;
+        let shut_down = futures::future::join_all(executors.iter().map(|executor| executor.shutdown()));
+        tokio::join!(shut_down, self.retiring.all_ended());
     }
 }
 
@@ -355,16 +395,38 @@ mod tests {
         .unwrap()
     }
 
-    #[tokio::test]
-    async fn a_request_that_a_judgement_overtakes_is_told_what_was_judged() {
+    fn executors() -> Arc<Executors> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Nothing listens there, and nothing needs to.
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
-        let executors = Executors::new(
+        Executors::new(
             JobClients::new(config).unwrap(),
             JobSettings::new("r", "https://r:1", [0; 32]),
             Arc::new(crate::hub::views::tests::settings()),
-        );
+        )
+    }
+
+    #[tokio::test]
+    async fn a_runtime_that_is_made_anew_is_served_once_the_one_before_has_let_go() {
+        let executors = executors();
+        let (metrics, first) = (Metrics::default(), judged("True", ""));
+        let mut second = first.clone();
+        second.metadata.uid = Some("of the second".to_owned());
+        let name = name_of(&first);
+        executors.settle(&[Arc::new(first)], &metrics);
+        let second = [Arc::new(second)];
+        executors.settle(&second, &metrics);
+        assert!(executors.get(&name).is_none(), "both would hold one Lease");
+        let stop = executors.serving(&second[0]).unwrap_err();
+        assert!(stop.why.contains("try again"), "{}", stop.why);
+        executors.retiring.ended.notified().await;
+        executors.settle(&second, &metrics);
+        assert_eq!(executors.get(&name).unwrap().view().uid, "of the second");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_a_judgement_overtakes_is_told_what_was_judged() {
+        let executors = executors();
         let (metrics, ready) = (Metrics::default(), Arc::new(judged("True", "")));
         executors.settle(&[Arc::clone(&ready)], &metrics);
         let admitted = executors.serving(&ready).unwrap();

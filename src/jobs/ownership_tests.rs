@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use axum::extract::{Query, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -210,4 +210,88 @@ async fn a_takeover_that_is_broken_off_writes_what_it_has_found_ended() {
             "leaving: {is_leaving}"
         );
     }
+}
+
+/// Has no pods at first, and later one of this runtime and one of another of its name; keeps the names of pods that are deleted.
+fn anew_api(later: &Arc<Notify>, deleted: &Arc<Mutex<Vec<String>>>) -> Router {
+    let pod = |name: &str| {
+        json!({"type": "ADDED", "object": {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "uid": name, "labels": {}, "resourceVersion": "2",
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": true}],
+            },
+            "status": {"phase": "Running"},
+        }})
+    };
+    let events = ["own", "orphan", "other"]
+        .map(|name| pod(name).to_string() + "\n")
+        .concat();
+    let job = |name: &str, runtime: &str| {
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {
+            "name": name, "uid": name, "ownerReferences": [{"apiVersion": "v", "kind": "k", "name": "r", "uid": runtime}],
+        }})
+    };
+    let jobs = json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"},
+        "items": [job("own", "u"), job("other", "of the other")],
+    });
+    let (later, is_later) = (Arc::clone(later), Arc::new(AtomicBool::new(false)));
+    let at_watch = Arc::clone(&is_later);
+    let pods = move |Query(query): Query<std::collections::BTreeMap<String, String>>| async move {
+        if !query.contains_key("watch") {
+            let list =
+                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []});
+            return Json(list).into_response();
+        }
+        later.notified().await;
+        at_watch.store(true, Ordering::Relaxed);
+        let first = futures::stream::iter([Ok::<_, std::convert::Infallible>(events)]);
+        let stream = futures::StreamExt::chain(first, futures::stream::pending());
+        axum::body::Body::from_stream(stream).into_response()
+    };
+    let jobs = move || async move {
+        let none = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
+        Json(if is_later.load(Ordering::Relaxed) { jobs } else { none })
+    };
+    let deleted = Arc::clone(deleted);
+    let delete = move |Path(name): Path<String>| async move {
+        deleted.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+        Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200}))
+    };
+    Router::new()
+        .route("/api/v1/namespaces/ns/pods", get(pods))
+        .route("/api/v1/namespaces/ns/pods/{name}", axum::routing::delete(delete))
+        .route("/apis/batch/v1/namespaces/ns/jobs", get(jobs))
+        .fallback(answer)
+        .with_state(Written::default())
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_gone_ends_its_own_pods_and_not_those_of_its_namesake() {
+    let (later, deleted) = (Arc::default(), Arc::default());
+    let (ownership, _peers) = ownership_before(anew_api(&later, &deleted)).await;
+    let held = LeaseClaim {
+        mine_until: Some(Instant::now() + Duration::from_mins(10)),
+        ..LeaseClaim::default()
+    };
+    let (_renewing, claim) = watch::channel(held);
+    let mut states = ownership.state.subscribe();
+    let retire = async {
+        let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
+        let state = states.wait_for(is_serving).await.unwrap().clone();
+        let ServingState::Serving(term) = state else {
+            panic!("it serves")
+        };
+        later.notify_one();
+        while term.launcher.index.all().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        ownership.retired.store(true, Ordering::Relaxed);
+        ownership.shutdown.cancel();
+    };
+    tokio::join!(ownership.serve(claim, None), retire);
+    let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    deleted.sort_unstable();
+    assert_eq!(deleted, ["orphan", "own"]);
 }

@@ -1,19 +1,23 @@
 //! One term of ownership: everything that a replica holds while it owns a runtime, and lets go of when it does not.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knack_execution::conversation::RunEnd;
 use knack_execution::queue::{Queue, QueueSettings};
 use knack_execution::records::{Claim, Outcome, Records, Run, Waiter};
 use knack_execution::{ExecutionError, ExecutionId, Language, Missing, Program, StartKind, now};
+use knack_vocabulary::LABEL_RUNTIME;
+use kube::api::ListParams;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::cluster::call;
 use super::event::Event;
 use super::foundation::Foundation;
 use super::gate::GateRefusal;
@@ -214,10 +218,24 @@ impl Term {
         }
     }
 
-    /// Ends every pod that is there.
+    /// Ends every pod of the runtime that is there. One of the same name that was made after it may have pods, too.
     pub(super) async fn end_pods(&self) {
-        for facts in self.launcher.index.all().iter().filter(|facts| !facts.is_over()) {
-            self.launcher.cluster.delete_pod(&facts.name, &facts.uid).await;
+        // The pods first: their Jobs were made before.
+        let pods = self.launcher.index.all();
+        let (cluster, view) = (&self.launcher.cluster, self.view.load());
+        let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
+        let others = match call(cluster.jobs.list_metadata(&parameters)).await {
+            Ok(jobs) => jobs_of_others(jobs.items.iter().map(|job| &job.metadata), &view.uid),
+            Err(error) => {
+                tracing::warn!(%error, "the Jobs of a runtime that is gone cannot be listed; its pods end with them");
+                return;
+            }
+        };
+        for facts in pods
+            .iter()
+            .filter(|facts| !facts.is_over() && !others.contains(&facts.job_uid))
+        {
+            cluster.delete_pod(&facts.name, &facts.uid).await;
         }
     }
 
@@ -399,6 +417,14 @@ impl Term {
         // The map is valid between any two statements.
         self.spools.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The uids of the Jobs that another runtime than that of this uid controls.
+fn jobs_of_others<'a>(jobs: impl Iterator<Item = &'a ObjectMeta>, runtime: &str) -> BTreeSet<String> {
+    let is_ours = |job: &&ObjectMeta| job.owner_references.iter().flatten().any(|owner| owner.uid == runtime);
+    jobs.filter(|job| !is_ours(job))
+        .filter_map(|job| job.uid.clone())
+        .collect()
 }
 
 /// Which pod a request needs.
