@@ -19,7 +19,7 @@ use super::ownership::Ownership;
 use super::request::{JobRequest, PoolCounts};
 use super::settings::{JobClients, JobSettings};
 use super::state::ServingState;
-use super::term::Term;
+use super::term::{KnownState, Term};
 use super::view::RuntimeView;
 use crate::lease::LookRequest;
 
@@ -35,6 +35,32 @@ pub struct JobExecutor {
     shutdown: CancellationToken,
     retired: Arc<AtomicBool>,
     ownership: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// An execution that its owner knows. What it asks was admitted when it came first.
+pub struct KnownExecution {
+    term: Arc<Term>,
+    state: KnownState,
+}
+
+impl std::fmt::Debug for KnownExecution {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("KnownExecution").finish_non_exhaustive()
+    }
+}
+
+impl KnownExecution {
+    /// Waits for the outcome, as [`JobExecutor::execute_streaming`] does.
+    pub async fn attend(
+        self,
+        cancel: CancellationToken,
+        events: mpsc::Sender<Event>,
+    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
+        match self.state {
+            KnownState::Live(waiter, spool) => self.term.attend(waiter, spool, &cancel, &events).await,
+            KnownState::Ended(outcome) => outcome,
+        }
+    }
 }
 
 impl JobExecutor {
@@ -159,6 +185,16 @@ impl JobExecutor {
         }
         let term = self.term().await?;
         term.execute(request, &cancel, events).await
+    }
+
+    /// The execution of an id that this replica knows, whatever may run now: that of a request that is repeated. `None`: a request
+    /// with this id would be its first.
+    ///
+    /// Errors: another replica owns the runtime; the execution is gone.
+    pub async fn known(&self, caller: &str, id: ExecutionId) -> Result<Option<KnownExecution>, ExecutionError> {
+        let term = self.term().await?;
+        let known = term.known(caller, id)?;
+        Ok(known.map(|state| KnownExecution { term, state }))
     }
 
     /// Hands the runtime over: accepts no new runs, deletes idle pods, releases the Lease and leaves running executions

@@ -57,7 +57,7 @@ mod view;
 mod waiter_grace;
 
 pub use event::{Event, OutputStream};
-pub use executor::JobExecutor;
+pub use executor::{JobExecutor, KnownExecution};
 pub use from_api::{Defaults, languages};
 pub use journal::Journal;
 pub use knack_serving::beacon::{Beacon, ProbeTarget};

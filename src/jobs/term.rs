@@ -67,6 +67,14 @@ pub(super) struct Term {
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
+/// How far an execution is that is asked for again.
+pub(super) enum KnownState {
+    /// It waits or runs; its events, if it began here.
+    Live(WaiterGrace, Option<Arc<Spool>>),
+    /// It has ended.
+    Ended(Outcome),
+}
+
 impl Term {
     /// Begins to serve.
     pub(super) fn begin(
@@ -169,7 +177,7 @@ impl Term {
             .claim(now(), &execution.caller, execution.id, execution.skill.as_deref())?;
         let (waiter, spool) = match claim {
             Claim::Ended(outcome) => return outcome,
-            Claim::Known(waiter) => (waiter, self.lock().get(&key).cloned()),
+            Claim::Known(waiter) => (waiter, self.spool(&key)),
             Claim::First(run, waiter) => {
                 let spool = Spool::new(self.launcher.results.clone());
                 run.shared_by(&request.sharer);
@@ -180,23 +188,41 @@ impl Term {
                 (waiter, Some(spool))
             }
         };
-        self.attend(waiter, spool, cancel, &events).await
+        self.attend(self.patient(waiter), spool, cancel, &events).await
+    }
+
+    /// The execution of an id that is known here; `None`: it is none yet.
+    pub(super) fn known(&self, caller: &str, id: ExecutionId) -> Result<Option<KnownState>, ExecutionError> {
+        let state = match self.records.claim_known(now(), caller, id)? {
+            Some(Claim::Known(waiter)) => KnownState::Live(self.patient(waiter), self.spool(&(caller.to_owned(), id))),
+            Some(Claim::Ended(outcome)) => KnownState::Ended(outcome),
+            Some(Claim::First(..)) | None => return Ok(None),
+        };
+        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Some(state))
+    }
+
+    /// A caller that disconnects without cancelling leaves the run going for a while.
+    fn patient(&self, waiter: Waiter) -> WaiterGrace {
+        WaiterGrace {
+            waiter: Some(waiter),
+            grace: self.orphan_grace,
+        }
+    }
+
+    fn spool(&self, key: &(String, ExecutionId)) -> Option<Arc<Spool>> {
+        self.lock().get(key).cloned()
     }
 
     /// Waits for the outcome and hands the events on meanwhile.
-    async fn attend(
+    pub(super) async fn attend(
         &self,
-        waiter: Waiter,
+        mut patient: WaiterGrace,
         spool: Option<Arc<Spool>>,
         cancel: &CancellationToken,
         events: &mpsc::Sender<Event>,
     ) -> Outcome {
         let _attended = Running::one(&self.attended);
-        // A caller that disconnects without cancelling leaves the run going for a while.
-        let mut patient = WaiterGrace {
-            waiter: Some(waiter),
-            grace: self.orphan_grace,
-        };
         let forwarded = async {
             if let Some(spool) = spool {
                 spool.forward(events).await;

@@ -8,6 +8,7 @@
     reason = "helpers of tests, outside of test functions, fail the test that calls them"
 )]
 
+mod again;
 mod answer;
 #[path = "../support/cgroup.rs"]
 mod cgroup;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::support::{SOON, World, fresh_id};
 
 /// The master switch: executions of a suspended runtime answer 503 by its name, until it is on again.
-async fn suspended_is_503(world: &World, client: &HubClient, body: &str) {
+async fn suspended_is_503(world: &World, client: &HubClient, body: impl Fn() -> String) {
     let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
     let set = async |suspend: bool| {
         let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
@@ -23,7 +23,7 @@ async fn suspended_is_503(world: &World, client: &HubClient, body: &str) {
             .await
             .unwrap();
     };
-    let refusal = async || match client.post_stream(None, "/v1/executions", body.to_owned().into()).await {
+    let refusal = async || match client.post_stream(None, "/v1/executions", body().into()).await {
         Err(HubError::Refused(problem)) => Some(problem),
         Err(other) => panic!("{other:?}"),
         Ok(_) => None,
@@ -149,7 +149,8 @@ fn bad_requests_are_refused_by_name() {
                 }
             }
         }
-        suspended_is_503(&world, &client, &good().to_string()).await;
+        // Each of another id: one that has run is answered.
+        suspended_is_503(&world, &client, || good().to_string()).await;
         // After all of it an honest request runs.
         let result = world
             .run_skill(

@@ -24,7 +24,7 @@ use run::open;
 pub use run::{Run, Waiter};
 pub use settings::RecordSettings;
 pub use table::Outcome;
-use table::{ExecutionKey, KeptRecord, SharedTable};
+use table::{ExecutionKey, KeptRecord, RecordTable, SharedTable};
 
 /// How long a caller should wait when the table is full: tombstones leave in seconds at that rate.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -87,23 +87,23 @@ impl Records {
     ) -> Result<Claim, ExecutionError> {
         let key: ExecutionKey = (Arc::from(caller), id);
         let mut table = self.0.lock();
-        table.check_age(now, id)?;
-        table.prune(now);
-        let full = table.entries.len() >= table.settings.max_entries;
-        let is_lost = id.time() < table.floor || table.refused.contains(&id);
-        match table.entries.get_mut(&key) {
-            Some(KeptRecord::Live(live)) => Ok(Claim::Known(Waiter::join(&self.0, key, live))),
-            Some(KeptRecord::Ended { outcome, .. }) => Ok(Claim::Ended(outcome.clone())),
-            Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
-            None if is_lost => Err(ExecutionError::Gone),
-            None if full => Err(ExecutionError::QueueFull {
-                retry_after: RETRY_AFTER,
-            }),
-            None => {
-                let (run, waiter) = open(&self.0, &mut table, key, skill);
-                Ok(Claim::First(run, waiter))
-            }
+        if let Some(known) = known(&self.0, &mut table, now, &key)? {
+            return Ok(known);
         }
+        if table.entries.len() >= table.settings.max_entries {
+            return Err(ExecutionError::QueueFull {
+                retry_after: RETRY_AFTER,
+            });
+        }
+        let (run, waiter) = open(&self.0, &mut table, key, skill);
+        Ok(Claim::First(run, waiter))
+    }
+
+    /// The claim of an id that was claimed before; `None`: it would be the first.
+    ///
+    /// Errors: [`ExecutionError::Gone`] and [`ExecutionError::Invalid`], as [`Records::claim`].
+    pub fn claim_known(&self, now: Duration, caller: &str, id: ExecutionId) -> Result<Option<Claim>, ExecutionError> {
+        known(&self.0, &mut self.0.lock(), now, &(Arc::from(caller), id))
     }
 
     /// Returns the record of an id. Errors: [`ExecutionError::Gone`], [`ExecutionError::NotFound`].
@@ -195,6 +195,24 @@ impl Records {
     /// Executions that have not ended.
     pub fn live(&self) -> usize {
         self.0.live.load(Ordering::Relaxed)
+    }
+}
+
+fn known(
+    shared: &Arc<SharedTable>,
+    table: &mut RecordTable,
+    now: Duration,
+    key: &ExecutionKey,
+) -> Result<Option<Claim>, ExecutionError> {
+    table.check_age(now, key.1)?;
+    table.prune(now);
+    let is_lost = key.1.time() < table.floor || table.refused.contains(&key.1);
+    match table.entries.get_mut(key) {
+        Some(KeptRecord::Live(live)) => Ok(Some(Claim::Known(Waiter::join(shared, key.clone(), live)))),
+        Some(KeptRecord::Ended { outcome, .. }) => Ok(Some(Claim::Ended(outcome.clone()))),
+        Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
+        None if is_lost => Err(ExecutionError::Gone),
+        None => Ok(None),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::hub::admission::{self, Admission, Mounted};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, GrantedCaller};
 use crate::hub::trace::ExecutionTrace;
-use crate::jobs::{JobExecutor, JobRequest};
+use crate::jobs::{JobExecutor, JobRequest, KnownExecution};
 use crate::selection::{Rejection, Revision, Scope};
 
 /// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind
@@ -47,20 +47,21 @@ pub(super) async fn run(
         }
     };
     let CheckedRequest {
-        executor,
-        request,
+        id,
+        skill,
+        work,
         runtime,
         live,
     } = asked;
-    let id = request.execution.id;
-    trace.describe(&runtime, &id.to_string(), request.execution.skill.as_deref());
+    trace.describe(&runtime, &id.to_string(), skill.as_deref());
     let (sender, events) = mpsc::channel(SPOOL_EVENTS);
+    // A client that disconnects does not cancel: the run continues for the executor's grace period, and only DELETE ends it.
+    let cancel = CancellationToken::new();
     let task = tokio::spawn(async move {
-        // A client that disconnects does not cancel: the run continues for the executor's grace period, and only DELETE
-        // ends it.
-        executor
-            .execute_streaming(request, CancellationToken::new(), sender)
-            .await
+        match work {
+            Work::Known(known) => known?.attend(cancel, sender).await,
+            Work::New(executor, request) => executor.execute_streaming(*request, cancel, sender).await,
+        }
     });
     let answer = RunAnswer {
         id,
@@ -78,10 +79,19 @@ pub(super) async fn run(
 
 /// A request that is checked and complete.
 struct CheckedRequest {
-    executor: Arc<JobExecutor>,
-    request: JobRequest,
+    id: ExecutionId,
+    skill: Option<String>,
+    work: Work,
     runtime: String,
     live: bool,
+}
+
+/// What is to be done for a request.
+enum Work {
+    /// It repeats one that came before: it gets that one's answer.
+    Known(Result<KnownExecution, ExecutionError>),
+    /// It is the first with its id, and admitted.
+    New(Arc<JobExecutor>, Box<JobRequest>),
 }
 
 /// Makes a request of a body, or the reason for refusing it.
@@ -93,17 +103,35 @@ async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body)
     holding.shrink_to(inputs.sum::<usize>() + program_bytes);
     let live = post.live;
     let granted = state.access.check(caller, &post.runtime).await?;
+    let (id, skills) = admission::read(&post)?;
+    let runtime = granted.name.to_string();
+    // Before it is admitted: since its first request the runtime may have been suspended, or its skill replaced.
+    let known = match state.executors.get(&granted.name) {
+        Some(executor) => executor.known(&caller.key(), id).await.transpose(),
+        None => None,
+    };
+    if let Some(known) = known {
+        let skill = post.skill.and_then(|index| skills.get(index));
+        return Ok(CheckedRequest {
+            id,
+            skill: skill.map(|skill| format!("{}/{}", skill.namespace, skill.name)),
+            work: Work::Known(known),
+            runtime,
+            live,
+        });
+    }
     let executor = executor(state, &granted)?;
     let sharer = sharer(state, caller, &granted, post.client.as_deref()).await?;
     let request = JobRequest {
         sharer,
         memory: Some(Arc::new(holding)),
-        ..request(state, caller, &granted, &executor, post).await?
+        ..request(state, caller, &granted, &executor, post, (id, &skills)).await?
     };
     Ok(CheckedRequest {
-        executor,
-        request,
-        runtime: granted.name.to_string(),
+        id,
+        skill: request.execution.skill.clone(),
+        work: Work::New(executor, Box::new(request)),
+        runtime,
         live,
     })
 }
@@ -185,10 +213,10 @@ async fn request(
     granted: &GrantedCaller,
     executor: &JobExecutor,
     post: ExecutionPost,
+    (id, skills): (ExecutionId, &[SkillRef]),
 ) -> Result<JobRequest, Problem> {
-    let (id, skills) = admission::read(&post)?;
     let mut mounted = Vec::with_capacity(skills.len());
-    for (line, skill) in post.mounts.iter().zip(&skills) {
+    for (line, skill) in post.mounts.iter().zip(skills) {
         mounted.push(mount(state, granted, line, skill).await?);
     }
     let namespaces = state.shared.read(|world| world.namespaces.clone());
