@@ -67,17 +67,18 @@ async fn a_pod_that_is_ready_after_the_end_of_its_pool_is_deleted() {
         patience,
         None,
     );
-    let view = RuntimeView {
-        warm_replicas: 0,
-        ..view()
-    };
     for end in ["closed", "abandoned"] {
-        let (pool, _refillers) = Pool::start(launcher.clone(), Arc::new(ArcSwap::from_pointee(view.clone())));
+        let (pool, refillers) = Pool::start(launcher.clone(), Arc::new(ArcSwap::from_pointee(view())));
+        // Nothing sweeps it any more.
+        drop(refillers);
         if end == "closed" {
             pool.close().await;
         } else {
             pool.abandon();
         }
+        // A run that was let in a moment before.
+        let kind = PodKind::plain(None);
+        assert!(pool.take(&kind, Duration::from_secs(1)).await.is_none());
         let (stdin, _runner_stdin) = tokio::io::duplex(64);
         let (stdout, _runner_stdout) = tokio::io::duplex(64);
         let sandbox = Sandbox {
@@ -92,7 +93,7 @@ async fn a_pod_that_is_ready_after_the_end_of_its_pool_is_deleted() {
             dies: Instant::now() + Duration::from_mins(10),
             since: Instant::now(),
         };
-        pool.put(PodKind::plain(None), "key".to_owned(), sandbox);
+        pool.put(kind, "key".to_owned(), sandbox);
         let job = tokio::time::timeout(patience, deletions.recv()).await;
         assert_eq!(job.ok().flatten().as_deref(), Some(end));
         assert!(pool.reserve().is_none());
