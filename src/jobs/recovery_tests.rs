@@ -122,7 +122,7 @@ fn done() -> Response {
     axum::Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200})).into_response()
 }
 
-fn list(kind: &str, items: Vec<Value>) -> Response {
+fn list(kind: &str, items: &[Value]) -> Response {
     let list = json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
     axum::Json(list).into_response()
 }
@@ -133,14 +133,17 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
     let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch"));
     match (&parts.method, path.as_slice()) {
         (&Method::GET, [.., "pods"]) if is_watch => watched(&world).await,
-        (&Method::GET, [.., "pods"]) => list("PodList", lock(&world.pods).keys().map(|name| pod(name)).collect()),
+        (&Method::GET, [.., "pods"]) => list(
+            "PodList",
+            &lock(&world.pods).keys().map(|name| pod(name)).collect::<Vec<_>>(),
+        ),
         (&Method::GET, [.., "pods", name, "log"]) => log(&world, name).await,
         (&Method::DELETE, [.., "pods", name]) => {
             // The kubelet of a node without power confirms nothing.
             lock(&world.pods).retain(|known, log| known != name || *log == Log::Silent);
             done()
         }
-        (&Method::GET, [.., "jobs"]) => list("JobList", lock(&world.jobs).values().cloned().collect()),
+        (&Method::GET, [.., "jobs"]) => list("JobList", &lock(&world.jobs).values().cloned().collect::<Vec<_>>()),
         (&Method::GET, [.., "jobs", name]) => {
             let job = lock(&world.jobs).get(*name).cloned();
             job.map_or_else(not_found, |job| axum::Json(job).into_response())
@@ -215,7 +218,7 @@ async fn a_node_without_power_holds_a_takeover_for_a_minute_at_most() {
     let pods: Vec<_> = (0..40).map(|index| (format!("p{index}"), Log::Silent)).collect();
     let world = World::of(&pods);
     let begun = Instant::now();
-    let records = world.take_over().await;
+    let records = Box::pin(world.take_over()).await;
     let took = begun.elapsed();
     assert!(took <= Duration::from_mins(1), "{took:?}");
     assert!(is_refused(&records, id("any")));
@@ -229,7 +232,7 @@ async fn a_node_without_power_holds_a_takeover_for_a_minute_at_most() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_comes_slowly_is_read() {
     let world = World::of(&[("a".to_owned(), Log::Slow)]);
-    let records = world.take_over().await;
+    let records = Box::pin(world.take_over()).await;
     assert!(!is_refused(&records, id("any")));
     assert!(world.job_names().is_empty(), "a pod that ran nothing goes with its Job");
 }
@@ -244,7 +247,7 @@ async fn what_may_have_run_is_refused_by_the_owner_after_the_next_one_too() {
     ] {
         let world = World::of(&[("a".to_owned(), log)]);
         for owner in ["the next", "the one after it"] {
-            let records = world.take_over().await;
+            let records = Box::pin(world.take_over()).await;
             assert!(is_refused(&records, id("foreign")), "{log:?} {owner}");
             assert_eq!(is_refused(&records, id("other")), refuses_others, "{log:?} {owner}");
             // Its node is deleted, if it does not answer.

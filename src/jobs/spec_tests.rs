@@ -173,7 +173,7 @@ fn pods_of_one_pool_are_interchangeable() {
         },
         // The deadline stays.
         RuntimeView {
-            max_timeout: base.max_timeout - Duration::from_secs(30),
+            max_timeout: base.max_timeout.saturating_sub(Duration::from_secs(30)),
             max_idle: base.max_idle + Duration::from_secs(30),
             ..view()
         },

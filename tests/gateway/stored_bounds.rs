@@ -215,7 +215,7 @@ async fn what_many_clients_read_at_once_stays_within_the_memory_budget() {
         })
         .await;
         // Most of the clients leave, and two wait for what they read.
-        let (refused, mut reading): (Vec<_>, Vec<_>) = many.into_iter().partition(|one| one.is_finished());
+        let (refused, mut reading): (Vec<_>, Vec<_>) = many.into_iter().partition(tokio::task::JoinHandle::is_finished);
         for left in reading.split_off(2) {
             left.abort();
         }

@@ -332,9 +332,9 @@ mod tests {
             "\u{7f}ü".repeat(OUTPUT_MAX_BYTES),
         ] {
             let kept = execution().with_input(&text).with_output(&text).with_error(&text);
-            assert!(kept.output.is_string() && kept.truncated, "{:.20}", text);
+            assert!(kept.output.is_string() && kept.truncated, "{text:.20}");
             let taken = kept.of_account("team", "app", 1);
-            assert!(taken.is_some(), "{:.20}", text);
+            assert!(taken.is_some(), "{text:.20}");
         }
         let small = execution().with_output("\u{1b}[1mtext").with_input("[9e15]");
         assert!(!small.truncated && small.output.is_string() && small.input.is_array());

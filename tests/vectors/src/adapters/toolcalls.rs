@@ -35,7 +35,7 @@ fn litellm_extract(input: &Value) -> Outcome {
         Family::OpenAi
     };
     let mut response = input["response"].clone();
-    if let Some(choices) = response["choices"].as_array_mut() {
+    if let Some(choices) = response.get_mut("choices").and_then(Value::as_array_mut) {
         // LiteLLM reads the first choice only; requests for several are refused here.
         choices.truncate(1);
     }
