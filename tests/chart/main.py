@@ -10,12 +10,13 @@ import cluster
 import egress
 import gitops
 import injection
+import injection_rendered
 import monitoring
 import offline
 import webhook
 from harness import Report
 
-OFFLINE = {"offline": (offline.tests, monitoring.tests, gitops.tests, injection.offline, egress.offline)}
+OFFLINE = {"offline": (offline.tests, monitoring.tests, gitops.tests, injection_rendered.tests, egress.offline)}
 PARTS = {"admission": (admission.tests,), **OFFLINE, "injection": (injection.tests,), "webhook": (webhook.tests,), "cluster": (cluster.tests,)}
 
 
