@@ -62,34 +62,23 @@ pub fn make_plan(
                 "skill \"{id}\" cannot be served: the SkillRuntime {}/{} is suspended (spec.suspend), which switches off all skills",
                 runtime.namespace, runtime.name
             );
-            Fault {
-                code: Some("skill_not_served".to_owned()),
-                retry: false,
-                ..Fault::new(404, text)
-            }
+            refusal(404, "skill_not_served", text)
         }
-        PlanError::UnknownSkill { .. } | PlanError::NoVersion(_) => Fault {
-            code: Some("skill_not_found".to_owned()),
-            retry: false,
-            ..Fault::new(404, error.to_string())
-        },
-        PlanError::NotServed { .. } => Fault {
-            code: Some("skill_not_served".to_owned()),
-            retry: false,
-            ..Fault::new(404, error.to_string())
-        },
-        PlanError::AmbiguousSkill { .. } => Fault {
-            code: Some("skill_ambiguous".to_owned()),
-            retry: false,
-            ..Fault::new(400, error.to_string())
-        },
-        PlanError::InputsTooLong { .. } => Fault {
-            code: Some("inputs_too_long".to_owned()),
-            retry: false,
-            ..Fault::new(413, error.to_string())
-        },
+        PlanError::UnknownSkill { .. } | PlanError::NoVersion(_) => refusal(404, "skill_not_found", error.to_string()),
+        PlanError::NotServed { .. } => refusal(404, "skill_not_served", error.to_string()),
+        PlanError::AmbiguousSkill { .. } => refusal(400, "skill_ambiguous", error.to_string()),
+        PlanError::InputsTooLong { .. } => refusal(413, "inputs_too_long", error.to_string()),
         PlanError::NoRoom { .. } => Fault::new(503, NO_ROOM),
     })
+}
+
+/// What is wrong with what a request asks for: asking again brings the same.
+fn refusal(status: u16, code: &str, text: String) -> Fault {
+    Fault {
+        code: Some(code.to_owned()),
+        retry: false,
+        ..Fault::new(status, text)
+    }
 }
 
 /// The key of an entry of `container.skills` in a catalog: versions of uploaded skills have ids of their own.

@@ -50,9 +50,10 @@ impl Asking {
     /// In the name of who sent a request.
     pub(super) fn of(gateway: Arc<Gateway>, api: Api, parts: &request::Parts) -> Self {
         let secret = gateway.secret.current();
+        let caller = caller::identify(&secret, &parts.headers, &parts.uri);
         Self {
-            caller: caller::identify(&secret, &parts.headers, &parts.uri),
-            counted: caller::counted(&secret, parts).bucket(),
+            counted: caller::counted_beside(&caller, &secret, parts).bucket(),
+            caller,
             headers: forward_request_headers(&parts.headers),
             gateway,
             api,

@@ -11,11 +11,12 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
     let declared = match &tool.action {
         Action::Declared { skill, tool: place } => {
             let entry = context.catalog.get(&skill.id);
-            entry.and_then(|entry| entry.skill.tools.get(*place))
+            entry.and_then(|entry| Some((entry, entry.skill.tools.get(*place)?)))
         }
         _ => None,
     };
-    let arguments = match arguments::read(&tool.name, arguments, (&tool.schema, declared), context.validate) {
+    let read_as = (&tool.schema, declared.map(|(_, tool)| tool));
+    let arguments = match arguments::read(&tool.name, arguments, read_as, context.validate) {
         Ok(arguments) => arguments,
         Err(refusal) => return Some(refusal),
     };
@@ -23,7 +24,7 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
         Action::LoadSkill => load::load(context, &arguments),
         Action::RunSkillTool => run::skill_tool(context, &arguments),
         Action::RunCode => run::code(context, &tool.name, &arguments),
-        Action::Declared { skill, tool: place } => run::declared(context, &skill.id, *place, &arguments),
+        Action::Declared { .. } => run::declared(context, declared, arguments),
         Action::LitellmSkill { skill } => match context.catalog.get(&skill.id) {
             Some(entry) => load::instructions(context.plan, entry, load::inputs_of(entry, &arguments)),
             None => arguments::error(crate::texts::SKILL_CHANGED.to_owned()),

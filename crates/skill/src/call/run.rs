@@ -11,7 +11,7 @@ use super::types::{CallContext, Cwd, Decision, Language, Program, Render, RunSpe
 use super::visible::visible;
 use super::{command, mounts};
 use crate::catalog::{CatalogEntry, ModelCode, Node};
-use crate::model::{CallForm, SandboxRequest, SkillRef, Tool};
+use crate::model::{CallForm, SandboxRequest, Tool};
 use crate::plan::ActivationCause;
 use crate::texts;
 
@@ -41,16 +41,14 @@ pub(super) fn skill_tool(context: &CallContext<'_>, arguments: &Map<String, Valu
     }
 }
 
-/// A declared tool under its wire name.
+/// A declared tool under its wire name, as the catalog has it now.
 pub(super) fn declared(
     context: &CallContext<'_>,
-    skill: &SkillRef,
-    place: usize,
-    arguments: &Map<String, Value>,
+    found: Option<(&CatalogEntry, &Tool)>,
+    arguments: Map<String, Value>,
 ) -> Decision {
-    let entry = context.catalog.get(skill);
-    match entry.and_then(|entry| Some((entry, entry.skill.tools.get(place)?))) {
-        Some((entry, tool)) => run_tool(context, entry, tool, arguments.clone()),
+    match found {
+        Some((entry, tool)) => run_tool(context, entry, tool, arguments),
         None => error(texts::SKILL_CHANGED.to_owned()),
     }
 }
