@@ -178,10 +178,9 @@ impl Artifacts {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_MAX);
         }
-        let mut table = self.lock();
-        table.is_read(&wanted);
-        drop(table);
+        // In this order: what is settled is in every view that is asked for from then on.
         self.inner.shared.write(|_| Some(Change::Skill(id.clone())));
+        self.lock().is_read(&wanted);
         // It may have come back into service after it was given up and before it was off the list.
         let skill = self
             .inner
@@ -236,12 +235,15 @@ impl Artifacts {
         has_content && !self.lock().summaries.contains_key(id)
     }
 
-    /// Whether no try that is under way decides any more what of a revision is served: it is known, out of service, or cannot
-    /// be had as things are.
+    /// Whether no try that is under way decides any more what of a revision is served: it is known and the views have been
+    /// told so, it is out of service, or it cannot be had as things are.
     pub fn is_settled(&self, wanted: &InService) -> bool {
         let is_decided = {
             let table = self.lock();
-            table.knows(wanted) || table.reading(wanted).is_some_and(|reading| reading.is_refused)
+            match table.reading(wanted) {
+                Some(reading) => reading.is_refused,
+                None => table.knows(wanted),
+            }
         };
         is_decided || !self.is_in_service(wanted)
     }

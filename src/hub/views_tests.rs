@@ -20,10 +20,11 @@ use super::*;
 use crate::artifact::{build as pack, shard_digest};
 use crate::events::Events;
 use crate::hub::in_service::InService;
-use crate::hub::start::{self, Start};
 use crate::hub::watch::take_skill;
 use crate::hub::world::trim;
 
+#[path = "views_first_reading_tests.rs"]
+mod first_reading;
 #[path = "views_unserved_tests.rs"]
 mod unserved;
 
@@ -219,96 +220,6 @@ async fn a_skill_is_being_read_from_the_moment_that_the_watch_reports_it() {
         !cluster.artifacts.is_being_read(&reference(&broken)),
         "it has no content"
     );
-}
-
-/// The start of a replica for the Skills and runtimes that the cluster has.
-fn start(cluster: &Cluster, packages: bool) -> Start {
-    let (start, reading) = start::begin(&cluster.shared, cluster.artifacts.clone(), 1, packages);
-    tokio::spawn(reading);
-    start
-}
-
-/// The end of the first lists.
-fn listed(cluster: &Cluster, skills: &[Skill]) {
-    let runtimes: Vec<SkillRuntime> = cluster.shared.read(|world| {
-        let runtimes = world.runtimes.iter();
-        runtimes.map(|runtime| (**runtime).clone()).collect()
-    });
-    cluster.shared.write(|world| world.runtimes.apply(None, Event::Init));
-    for runtime in runtimes {
-        cluster
-            .shared
-            .write(|world| world.runtimes.apply(None, Event::InitApply(runtime)));
-    }
-    cluster
-        .shared
-        .write(|world| world.runtimes.apply(None, Event::InitDone));
-    cluster
-        .shared
-        .write(|world| world.take_namespace::<ConfigMap>(Event::InitDone));
-    cluster.take(Event::Init);
-    for skill in skills {
-        cluster.take(Event::InitApply(skill.clone()));
-    }
-    cluster.take(Event::InitDone);
-}
-
-/// Whether a replica goes on with its start while nothing happens.
-async fn starts_still(start: &Start) -> bool {
-    let over = tokio::time::timeout(std::time::Duration::from_millis(300), start.over());
-    over.await.is_err() && start.waiting_for().is_some()
-}
-
-#[tokio::test]
-async fn a_replica_has_not_started_before_it_has_the_content_of_the_listed_skills() {
-    let cluster = Cluster::start().await;
-    let started = start(&cluster, false);
-    assert_eq!(started.waiting_for(), Some("Skills"));
-    cluster.silent.send_replace(true);
-    let skill = cluster.deliver("a", "one", &json!({}));
-    listed(&cluster, &[skill]);
-    assert!(starts_still(&started).await, "its catalog would lack a skill");
-    cluster.silent.send_replace(false);
-    started.over().await;
-    assert_eq!(started.waiting_for(), None);
-    assert_eq!(cluster.view(None).skills.len(), 1);
-    // What comes later is served once it is read, and delays nobody.
-    cluster.silent.send_replace(true);
-    let later = cluster.deliver("b", "two", &json!({}));
-    cluster.take(Event::Apply(later));
-    assert_eq!(started.waiting_for(), None);
-}
-
-#[tokio::test]
-async fn content_that_cannot_be_had_does_not_delay_a_start() {
-    let cluster = Cluster::start().await;
-    let started = start(&cluster, false);
-    let broken = cluster.deliver("a", "one", &json!({}));
-    lock(&cluster.maps).clear();
-    let good = cluster.deliver("b", "two", &json!({}));
-    listed(&cluster, &[broken, good]);
-    let over = tokio::time::timeout(std::time::Duration::from_secs(20), started.over());
-    assert!(
-        over.await.is_ok(),
-        "one skill without its ConfigMap keeps all others from their callers"
-    );
-    assert_eq!(cluster.view(None).skills.len(), 1);
-}
-
-#[tokio::test]
-async fn a_replica_has_not_started_before_it_has_the_records_of_environments() {
-    let cluster = Cluster::start().await;
-    let started = start(&cluster, true);
-    listed(&cluster, &[]);
-    assert!(
-        starts_still(&started).await,
-        "skills with packages would be in no catalog"
-    );
-    cluster.shared.write(|world| {
-        world.environments_listed = true;
-        Some(Change::All)
-    });
-    started.over().await;
 }
 
 #[tokio::test]
