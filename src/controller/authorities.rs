@@ -80,6 +80,11 @@ impl CheckedNamespaces {
         due.collect()
     }
 
+    /// Whether each of `asking` was looked at.
+    fn has_all(&self, asking: &[SidecarNamespace]) -> bool {
+        asking.iter().all(|one| self.0.contains_key(&one.uid))
+    }
+
     /// When the first of them is to be looked at again.
     fn until(&self, now: Instant) -> Instant {
         let first = self.0.values().map(|(_, at)| *at).min();
@@ -126,12 +131,18 @@ impl AuthorityPublisher {
                     false
                 }
             };
-            let now = Instant::now();
-            let next = if whole { shared.looked.until(now) } else { now + RETRY };
-            tokio::select! {
-                () = self.changed.notified() => {}
-                () = tokio::time::sleep_until(next) => {}
+            if !whole {
+                tokio::time::sleep(RETRY).await;
+                continue;
             }
+            let next = shared.looked.until(Instant::now());
+            // Namespaces come and go all the time; most of them ask for nothing.
+            let _ = tokio::time::timeout_at(next, async {
+                while shared.looked.has_all(&self.asking()) {
+                    self.changed.notified().await;
+                }
+            })
+            .await;
         }
     }
 
@@ -263,6 +274,17 @@ mod tests {
         let second = asking("apps", "2");
         assert_eq!(looked.due(vec![second.clone()], "a", now), [second]);
         assert_eq!(looked.due(vec![first.clone()], "a", now), [first]);
+    }
+
+    #[test]
+    fn only_a_namespace_that_asks_anew_is_looked_at_before_its_time() {
+        let (mut looked, now) = (CheckedNamespaces::default(), Instant::now());
+        let (one, other) = (asking("one", "1"), asking("other", "2"));
+        assert!(looked.has_all(&[]), "namespaces without gateways come and go");
+        assert!(!looked.has_all(slice::from_ref(&one)));
+        looked.note(&one, "a", now);
+        assert!(looked.has_all(slice::from_ref(&one)));
+        assert!(!looked.has_all(&[one, other]));
     }
 
     /// Whatever happens in between, such as changes of other namespaces' labels.

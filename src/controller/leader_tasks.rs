@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knack_vocabulary::FIELD_MANAGER;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -121,16 +121,17 @@ fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: Namespac
         namespaces: labels.store.clone(),
         changed: Arc::clone(&relabelled),
     };
-    let (cached_labels, changes) = (context.world.labels.clone(), Arc::clone(&context.changes));
+    let context = Arc::clone(context);
     let namespace_events = labels.events(
         Api::all(context.client.clone()),
         config(),
         |_| {},
         move |event| {
-            cached_labels.clear();
+            context.world.labels.clear();
             relabelled.notify_one();
-            if let Some(namespace) = object_of(event) {
-                changes.labels_of(namespace.name_any());
+            let changed = object_of(event).map(ResourceExt::name_any);
+            if let Some(namespace) = changed.filter(|name| context.world.is_in_use(name)) {
+                context.changes.labels_of(namespace);
             }
         },
     );

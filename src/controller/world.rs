@@ -99,6 +99,14 @@ impl World {
         found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
+    /// Whether a namespace has a Skill or a SkillRuntime. The labels of any other change nothing that a runtime serves: one that
+    /// comes later is a change of its own.
+    pub(super) fn is_in_use(&self, namespace: &str) -> bool {
+        let has_skills = |realm: &Realm| !realm.skills_by_namespace.members(namespace).is_empty();
+        let is_here = |runtime: &Arc<WatchedRuntime>| runtime.namespace().as_deref() == Some(namespace);
+        self.realms.iter().any(has_skills) || self.runtimes().iter().any(is_here)
+    }
+
     /// Skills that have a ConfigMap of this name as source, or as one of several.
     pub(super) fn skills_from(&self, namespace: &str, config_map: &str) -> Vec<Name> {
         let key = source_key(namespace, config_map);
