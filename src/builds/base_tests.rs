@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Parts;
 use crate::builds::image::Reference;
-use crate::builds::{Credentials, Registry};
+use crate::builds::{Access, Credentials, Registry};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -82,7 +82,7 @@ async fn an_image_of_two_architectures_is_read_for_that_of_the_builder() {
     let server = Router::new().fallback(answer).with_state(Arc::new(documents));
     let server = tokio::spawn(async move { axum::serve(listener, server).await });
     let of = Reference::parse(&format!("{host}/team/base:two")).unwrap();
-    let registry = Registry::new(&of, &Credentials::default(), true, &Roots::default()).unwrap();
+    let registry = Registry::new((&of, Access::Pull), &Credentials::default(), true, &Roots::default()).unwrap();
 
     for (version, architecture) in [
         ("two", "amd64"),

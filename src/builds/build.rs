@@ -18,7 +18,7 @@ use super::fit::{NODE_VARIABLE, PYTHON_VARIABLE, fit};
 use super::image::{Reference, is_index, of_platform, platform_word, platforms, with_layer};
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
-use super::registry::Registry;
+use super::registry::{Access, Registry};
 use crate::counted::counted;
 use crate::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, EnvironmentInfo, NpmIndex, Store, Uv};
 
@@ -39,6 +39,12 @@ pub struct BuildArgs {
     /// Where the image is pushed: registry/repository
     #[arg(long)]
     repository: String,
+    /// Repository of sandbox images that are pulled with the registry's credentials; those of others are pulled without (repeatable)
+    #[arg(long = "base-repository", value_name = "NAME")]
+    base_repositories: Vec<String>,
+    /// Build on images of these repositories alone
+    #[arg(long)]
+    only_base_repositories: bool,
     /// Folder of environments, here and in sandboxes
     #[arg(long, value_name = "DIR")]
     store: PathBuf,
@@ -87,8 +93,22 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let target = Reference::parse(&args.repository).ok_or_else(|| wrong("--repository", &args.repository))?;
     let base = Reference::parse(&request.base).ok_or_else(|| wrong("the sandbox image", &request.base))?;
     let roots = args.ca.roots().map_err(|error| failed(error.to_string()))?;
-    let from = Registry::new(&base, &credentials, args.plain_http, &roots).map_err(refused)?;
-    let to = Registry::new(&target, &credentials, args.plain_http, &roots).map_err(refused)?;
+    // The image is what a SkillRuntime names, whose editor may not read what the installation's account may.
+    let is_listed = is_listed(&base, &args.base_repositories);
+    if args.only_base_repositories && !is_listed {
+        return Err(BuildError::new(
+            State::PackagesOff,
+            format!(
+                "the sandbox image {} is of no repository in the chart value admissionPolicy.imageAllowList, so no packages are \
+                 added to it",
+                request.base
+            ),
+        ));
+    }
+    let anonymous = Credentials::default();
+    let base_credentials = if is_listed { &credentials } else { &anonymous };
+    let from = Registry::new((&base, Access::Pull), base_credentials, args.plain_http, &roots).map_err(refused)?;
+    let to = Registry::new((&target, Access::PullPush), &credentials, args.plain_http, &roots).map_err(refused)?;
     // Before the installation: an environment that cannot be pushed need not be built.
     let base = Parts::of(&from, &base.version, architecture()).await.map_err(refused)?;
     let declared = request.input.declaration().map_err(|findings| {
@@ -119,6 +139,12 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
             home: built.environment.root.display().to_string(),
         }),
     })
+}
+
+/// Whether an image is of one of these repositories, each as `registry/repository`.
+fn is_listed(image: &Reference, repositories: &[String]) -> bool {
+    let mut listed = repositories.iter().filter_map(|name| Reference::parse(name));
+    listed.any(|listed| (&listed.registry, &listed.repository) == (&image.registry, &image.repository))
 }
 
 fn refused(error: RegistryError) -> BuildError {

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::image::{Reference, serving_host};
+
 /// Why a registry did not serve a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -30,14 +32,14 @@ impl Credentials {
         }
     }
 
-    /// `user:password` in Base64 for a registry.
-    pub(super) fn of(&self, registry: &str) -> Option<String> {
+    /// `user:password` in Base64 for a repository: of the keys that cover it, the one with the longest path, as the kubelet and
+    /// container tools choose.
+    pub(super) fn of(&self, of: &Reference) -> Option<String> {
         let auths = self.0.get("auths")?.as_object()?;
-        let host = |key: &str| {
-            let key = key.trim_start_matches("https://").trim_start_matches("http://");
-            key.split('/').next().unwrap_or_default().to_owned()
-        };
-        let entry = auths.iter().find(|(key, _)| host(key) == registry)?.1;
+        let covering = auths
+            .iter()
+            .filter_map(|(key, entry)| Some((covered_path(key, of)?.len(), entry)));
+        let (_, entry) = covering.max_by_key(|(length, _)| *length)?;
         let part = |name: &str| entry.get(name)?.as_str();
         let split = || Some(STANDARD.encode(format!("{}:{}", part("username")?, part("password")?)));
         part("auth")
@@ -45,6 +47,20 @@ impl Credentials {
             .map(str::to_owned)
             .or_else(split)
     }
+}
+
+/// The path of a key of credentials, if it covers a repository: the whole registry has the empty one.
+fn covered_path<'a>(key: &'a str, of: &Reference) -> Option<&'a str> {
+    let key = key.trim_start_matches("https://").trim_start_matches("http://");
+    let (host, path) = key.split_once('/').unwrap_or((key, ""));
+    let path = match path.trim_end_matches('/') {
+        // The API that `docker login` names with the registry.
+        "v1" | "v2" => "",
+        path => path,
+    };
+    let rest = of.repository.strip_prefix(path);
+    let is_below = rest.is_some_and(|rest| path.is_empty() || rest.is_empty() || rest.starts_with('/'));
+    (serving_host(host) == of.registry && is_below).then_some(path)
 }
 
 const WRONG_CREDENTIALS: &str = "the registry's credentials are not a .dockerconfigjson; create the Secret with: kubectl create secret docker-registry";
@@ -97,17 +113,28 @@ mod tests {
     #[test]
     fn credentials_are_for_the_registry_that_they_name() {
         let text = json!({"auths": {
-            "https://r.example/v1/": {"auth": "dXNlcjpwYXNz"},
+            "https://r.example/v1/": {"auth": "cg=="},
+            "r.example/team": {"auth": "dGVhbQ=="},
+            "r.example/team/environments/": {"auth": "ZW52"},
             "other.example:5000": {"username": "user", "password": "pass"},
             "r.example.evil": {"auth": "bm8="},
+            "https://index.docker.io/v1/": {"auth": "aHVi"},
         }});
         let read = Credentials::read(text.to_string().as_bytes()).unwrap();
-        for (registry, expected) in [
-            ("r.example", Some("dXNlcjpwYXNz")),
-            ("other.example:5000", Some("dXNlcjpwYXNz")),
-            ("other.example", None),
+        for (image, expected) in [
+            ("r.example/base", Some("cg==")),
+            ("r.example/team/base", Some("dGVhbQ==")),
+            ("r.example/teams/base", Some("cg==")),
+            ("r.example/team/environments", Some("ZW52")),
+            ("r.example/team/environments/a", Some("ZW52")),
+            ("other.example:5000/a", Some("dXNlcjpwYXNz")),
+            ("other.example/a", None),
+            ("docker.io/team/env", Some("aHVi")),
+            ("team/env", Some("aHVi")),
+            ("debian", Some("aHVi")),
         ] {
-            assert_eq!(read.of(registry).as_deref(), expected, "{registry}");
+            let of = Reference::parse(image).unwrap();
+            assert_eq!(read.of(&of).as_deref(), expected, "{image}");
         }
         assert!(!format!("{read:?}").contains("dXN"));
         assert!(Credentials::read(b"{}").is_err() && Credentials::read(b"user:pass").is_err());

@@ -20,21 +20,40 @@ pub struct Reference {
     pub version: String,
 }
 
+/// The host that serves the images of Docker Hub.
+const DOCKER_HUB: &str = "registry-1.docker.io";
+/// Other names of it: in images, and in the credentials that `docker login` and `kubectl create secret docker-registry` write.
+const DOCKER_HUB_NAMES: [&str; 2] = ["docker.io", "index.docker.io"];
+
+/// The host that serves a registry of this name.
+pub(super) fn serving_host(registry: &str) -> &str {
+    if DOCKER_HUB_NAMES.contains(&registry) {
+        DOCKER_HUB
+    } else {
+        registry
+    }
+}
+
 impl Reference {
-    /// Reads a reference as nodes do: a first part without dot, colon and `localhost` is a repository of docker.io.
+    /// Reads a reference as nodes do: a first part without dot, colon and `localhost` is a repository of docker.io, and one without
+    /// any slash there is one of `library`.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, digest) = text
             .split_once('@')
             .map_or((text, None), |(name, digest)| (name, Some(digest)));
         let is_host = |host: &str| host.contains(['.', ':']) || host == "localhost";
         let (registry, rest) = match name.split_once('/') {
-            Some((host, rest)) if is_host(host) => (host.to_owned(), rest.to_owned()),
-            Some(_) => ("registry-1.docker.io".to_owned(), name.to_owned()),
-            None => ("registry-1.docker.io".to_owned(), format!("library/{name}")),
+            Some((host, rest)) if is_host(host) => (serving_host(host), rest),
+            _ => (DOCKER_HUB, name),
         };
         let (repository, tag) = rest
             .rsplit_once(':')
-            .map_or((rest.as_str(), None), |(name, tag)| (name, Some(tag)));
+            .map_or((rest, None), |(name, tag)| (name, Some(tag)));
+        let repository = if registry == DOCKER_HUB && !repository.contains('/') && !repository.is_empty() {
+            format!("library/{repository}")
+        } else {
+            repository.to_owned()
+        };
         let is_plain = !repository.is_empty()
             && repository
                 .bytes()
@@ -43,8 +62,8 @@ impl Reference {
                 .split('/')
                 .any(|part| part.is_empty() || part == "." || part == "..");
         is_plain.then(|| Self {
-            registry,
-            repository: repository.to_owned(),
+            registry: registry.to_owned(),
+            repository,
             version: digest.or(tag).unwrap_or("latest").to_owned(),
         })
     }
@@ -144,6 +163,19 @@ mod tests {
             ("localhost/a", Some(("localhost", "a", "latest"))),
             ("debian:12", Some(("registry-1.docker.io", "library/debian", "12"))),
             ("team/image", Some(("registry-1.docker.io", "team/image", "latest"))),
+            (
+                "docker.io/team/image:1",
+                Some(("registry-1.docker.io", "team/image", "1")),
+            ),
+            (
+                "docker.io/debian",
+                Some(("registry-1.docker.io", "library/debian", "latest")),
+            ),
+            (
+                "index.docker.io/team/image",
+                Some(("registry-1.docker.io", "team/image", "latest")),
+            ),
+            ("docker.io/", None),
             ("r.example/../v2", None),
             ("r.example/", None),
             ("r.example/a b", None),

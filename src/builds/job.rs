@@ -61,6 +61,10 @@ pub struct BuilderSettings {
     pub service_account: String,
     /// The repository of environments: `registry/repository`.
     pub repository: String,
+    /// Repositories of sandbox images that builders pull with the registry's credentials, each as `registry/repository`.
+    pub base_repositories: Vec<String>,
+    /// Whether packages are added to images of these repositories alone.
+    pub only_base_repositories: bool,
     /// The index of Python packages (PEP 503), an address.
     pub index: Option<String>,
     /// Secret with `netrc` for the index.
@@ -218,6 +222,11 @@ fn args(settings: &BuilderSettings, key: &str) -> Vec<String> {
         format!("--repository={}", settings.repository),
         format!("--store={STORE}"),
     ];
+    let bases = settings.base_repositories.iter();
+    args.extend(bases.map(|name| format!("--base-repository={name}")));
+    if settings.only_base_repositories {
+        args.push("--only-base-repositories".to_owned());
+    }
     if settings.registry_secret.is_some() {
         args.push(format!(
             "--registry-credentials={REGISTRY_CREDENTIALS}/.dockerconfigjson"
@@ -339,6 +348,8 @@ mod tests {
             image: "r.example/knack/packages-builder@sha256:00".to_owned(),
             service_account: "knack-builder".to_owned(),
             repository: "r.example/team/environments".to_owned(),
+            base_repositories: vec!["r.example/knack/sandbox-python".to_owned()],
+            only_base_repositories: true,
             index: Some("https://mirror.example/simple".to_owned()),
             index_secret: Some("index".to_owned()),
             npm_index: Some("https://mirror.example/npm/".to_owned()),

@@ -32,5 +32,5 @@ pub use credentials::{Credentials, RegistryError};
 pub use image::Reference;
 pub use job::{AUTHORITIES_MAX_BYTES, BuilderSettings};
 pub use outcome::Outcome;
-pub use registry::Registry;
+pub use registry::{Access, Registry};
 pub use serve::{ServeSettings, serve};

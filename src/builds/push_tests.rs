@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{Parts, push, refused};
 use crate::builds::image::Reference;
 use crate::builds::layer::Layer;
-use crate::builds::{Credentials, Registry};
+use crate::builds::{Access, Credentials, Registry};
 
 /// The registry: what it refuses for want of room, and the calls that it had.
 #[derive(Clone)]
@@ -58,7 +58,13 @@ async fn a_registry_without_room_is_named_and_gets_no_manifest_of_what_is_missin
         let server = tokio::spawn(async move { axum::serve(listener, server).await });
 
         let to = Reference::parse(&format!("{host}/team/made:dev")).unwrap();
-        let to = Registry::new(&to, &Credentials::default(), true, &Roots::default()).unwrap();
+        let to = Registry::new(
+            (&to, Access::PullPush),
+            &Credentials::default(),
+            true,
+            &Roots::default(),
+        )
+        .unwrap();
         let base = Parts {
             manifest: json!({"layers": [], "config": {}}),
             kind: "application/vnd.oci.image.manifest.v1+json".to_owned(),
@@ -87,4 +93,158 @@ async fn a_registry_without_room_is_named_and_gets_no_manifest_of_what_is_missin
         assert!(before.iter().all(|call| !call.contains("/manifests/")), "{calls:?}");
         server.abort();
     }
+}
+
+/// A registry with a token server of its own: a token is good for the scopes that were asked for and that the account has.
+#[derive(Clone)]
+struct TokenRegistry {
+    host: Arc<Mutex<String>>,
+    /// Whether the account may read the base's repository.
+    reads_base: bool,
+    /// Answers that come first, by the begin of the call.
+    failures: Arc<Mutex<Vec<(&'static str, StatusCode)>>>,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+async fn answer_with_tokens(State(registry): State<TokenRegistry>, request: Request) -> Response {
+    let call = format!("{} {}", request.method(), request.uri());
+    registry.calls.lock().unwrap().push(call.clone());
+    let failure = {
+        let mut failures = registry.failures.lock().unwrap();
+        let at = failures.iter().position(|(begin, _)| call.starts_with(begin));
+        at.map(|at| failures.remove(at).1)
+    };
+    if let Some(failure) = failure {
+        return (failure, [("retry-after", "0")]).into_response();
+    }
+    let url = reqwest::Url::parse(&format!("http://registry{}", request.uri())).unwrap();
+    let query: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+    if request.uri().path() == "/token" {
+        let scopes = query
+            .iter()
+            .filter(|(name, _)| name == "scope")
+            .map(|(_, scope)| scope.as_str());
+        let given: Vec<&str> = scopes
+            .filter(|scope| registry.reads_base || !scope.contains("team/base"))
+            .collect();
+        return axum::Json(json!({"token": given.join("_").replace([':', ',', '/'], "-")})).into_response();
+    }
+    let mounted = query
+        .iter()
+        .find(|(name, _)| name == "from")
+        .map(|(_, from)| from.as_str());
+    let (path, method) = (request.uri().path().to_owned(), request.method().clone());
+    let repository = if path.starts_with("/v2/team/base/") {
+        "team/base"
+    } else {
+        "team/made"
+    };
+    let mut needed = vec![format!(
+        "repository:{repository}:{}",
+        if method == "GET" || method == "HEAD" {
+            "pull"
+        } else {
+            "pull,push"
+        }
+    )];
+    needed.extend(mounted.map(|from| format!("repository:{from}:pull")));
+    let token = request
+        .headers()
+        .get("authorization")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
+    let is_good = needed
+        .iter()
+        .all(|scope| token.contains(&scope.replace([':', ',', '/'], "-")));
+    // Blobs of the base are public.
+    if !is_good && !(repository == "team/base" && method == "GET") {
+        let challenge = format!(
+            "Bearer realm=\"http://{}/token\",service=\"test\",scope=\"{}\"",
+            registry.host.lock().unwrap(),
+            needed.join(" ")
+        );
+        return (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response();
+    }
+    match method.as_str() {
+        "HEAD" => StatusCode::NOT_FOUND.into_response(),
+        "GET" => "below".into_response(),
+        "POST" if mounted.is_some() => StatusCode::CREATED.into_response(),
+        "POST" => (StatusCode::ACCEPTED, [("location", "/v2/team/made/blobs/uploads/1")]).into_response(),
+        _ => StatusCode::CREATED.into_response(),
+    }
+}
+
+/// Pushes an image of one layer with another one on top; the calls, and how it ended.
+async fn pushed(reads_base: bool, failures: &[(&'static str, StatusCode)]) -> (Vec<String>, Result<String, String>) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let registry = TokenRegistry {
+        host: Arc::new(Mutex::new(host.clone())),
+        reads_base,
+        failures: Arc::new(Mutex::new(failures.to_vec())),
+        calls: Arc::default(),
+    };
+    let calls = Arc::clone(&registry.calls);
+    let server = Router::new().fallback(answer_with_tokens).with_state(registry);
+    let server = tokio::spawn(async move { axum::serve(listener, server).await });
+    let open = |name: &str, access| {
+        let of = Reference::parse(&format!("{host}/team/{name}:dev")).unwrap();
+        Registry::new((&of, access), &Credentials::default(), true, &Roots::default()).unwrap()
+    };
+    let (from, to) = (open("base", Access::Pull), open("made", Access::PullPush));
+    let base = Parts {
+        manifest: json!({"layers": [{"digest": "sha256:below", "size": 5}], "config": {}}),
+        kind: "application/vnd.oci.image.manifest.v1+json".to_owned(),
+        config: json!({"rootfs": {"diff_ids": ["sha256:raw"]}}),
+    };
+    let layer = Layer {
+        digest: "sha256:layer".to_owned(),
+        diff_id: "sha256:raw".to_owned(),
+        size: 4,
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "gzip").unwrap();
+    let ended = push(&base, &from, &to, &layer, file.path()).await;
+    server.abort();
+    let calls = calls.lock().unwrap().clone();
+    (calls, ended.map_err(|error| error.0))
+}
+
+#[tokio::test]
+async fn a_layer_of_another_repository_is_mounted_with_a_token_for_both_or_copied() {
+    for (reads_base, copies) in [(true, 0), (false, 1)] {
+        let (calls, ended) = pushed(reads_base, &[]).await;
+        assert!(ended.is_ok(), "{ended:?}: {calls:#?}");
+        let copied = calls
+            .iter()
+            .filter(|call| call.starts_with("GET /v2/team/base/blobs/sha256:below"));
+        assert_eq!(copied.count(), copies, "{calls:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_passes_is_tried_again_and_others_are_not() {
+    for call in [
+        "HEAD /v2/team/made/blobs/sha256:below",
+        "GET /token",
+        "POST /v2/team/made/blobs/uploads/",
+        "PUT /v2/team/made/blobs/uploads/1",
+        "PUT /v2/team/made/manifests/",
+    ] {
+        for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
+            let (calls, ended) = pushed(true, &[(call, status), (call, status)]).await;
+            assert!(ended.is_ok(), "{call}: {ended:?}: {calls:#?}");
+        }
+        if call != "POST /v2/team/made/blobs/uploads/" {
+            let (_, ended) = pushed(true, &[(call, StatusCode::SERVICE_UNAVAILABLE); 3]).await;
+            assert!(ended.unwrap_err().contains("503"), "{call}: three are too many");
+            let (_, ended) = pushed(true, &[(call, StatusCode::FORBIDDEN)]).await;
+            assert!(ended.unwrap_err().contains("403"), "{call}: tried again in vain");
+        }
+    }
+    // A token may end during an upload.
+    let (_, ended) = pushed(true, &[("PUT /v2/team/made/blobs/uploads/1", StatusCode::UNAUTHORIZED)]).await;
+    assert!(ended.is_ok(), "{ended:?}");
 }

@@ -3,12 +3,14 @@
 //! Bodies are streamed: a layer may be larger than the memory of a builder.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use knack_trust::{CertificateRefusal, Roots, read_answer};
 use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
@@ -28,9 +30,24 @@ const TOKEN_MAX_BYTES: usize = 64 << 10;
 /// Longest part of a registry's error code that is shown.
 const CODE_MAX_BYTES: usize = 200;
 
+/// Pauses before a call is tried again that failed in a way that passes: a limit of rate, a registry that restarts. An installation
+/// of minutes precedes a push.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// Longest pause that a registry may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
 /// Kinds of manifests that are read.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// The use of a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Images are read.
+    Pull,
+    /// Images are read and written.
+    PullPush,
+}
 
 /// A registry, for one repository; with its token after the first challenge.
 #[derive(Debug)]
@@ -39,14 +56,37 @@ pub struct Registry {
     base: Url,
     host: String,
     repository: String,
+    access: Access,
     basic: Option<String>,
-    authorization: tokio::sync::Mutex<Option<HeaderValue>>,
+    authorization: tokio::sync::Mutex<Authorization>,
+    /// Whether it was seen not to mount blobs of another repository: each is copied then.
+    mounts_nothing: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Authorization {
+    value: Option<HeaderValue>,
+    /// The repository that blobs are mounted from, for which a token has to be good too.
+    source: Option<String>,
+}
+
+/// A call that was not answered.
+struct Unanswered {
+    error: RegistryError,
+    /// Whether the same call may be answered later.
+    passes: bool,
+}
+
+impl From<Unanswered> for RegistryError {
+    fn from(unanswered: Unanswered) -> Self {
+        unanswered.error
+    }
 }
 
 impl Registry {
     /// The registry of a repository, whose certificate is checked against these authorities. Errors: its name cannot be an address, or there is no client.
     pub fn new(
-        of: &Reference,
+        (of, access): (&Reference, Access),
         credentials: &Credentials,
         plain_http: bool,
         roots: &Roots,
@@ -66,8 +106,10 @@ impl Registry {
             base,
             host: of.registry.clone(),
             repository: of.repository.clone(),
-            basic: credentials.of(&of.registry),
+            access,
+            basic: credentials.of(of),
             authorization: tokio::sync::Mutex::default(),
+            mounts_nothing: AtomicBool::new(false),
         })
     }
 
@@ -117,30 +159,51 @@ impl Registry {
         if self.has(digest).await? {
             return Ok(());
         }
-        let is_same = from.base.origin() == self.base.origin();
-        let mut url = self.url("blobs/uploads/")?;
-        if is_same {
-            url.query_pairs_mut()
-                .append_pair("mount", digest)
-                .append_pair("from", &from.repository);
-        }
-        let response = self
-            .ask(|| self.client.post(url.clone()).header(CONTENT_LENGTH, 0))
-            .await?;
-        let accepted = [StatusCode::CREATED, StatusCode::ACCEPTED];
-        let response = self
-            .expect(response, &format!("an upload location for {digest}"), &accepted)
-            .await?;
-        if response.status() == StatusCode::CREATED {
-            return Ok(());
-        }
-        let place = self.place(&response, digest)?;
+        let place = match self.mount(digest, from).await {
+            Mounted::Done => return Ok(()),
+            Mounted::Place(place) => Some(place),
+            Mounted::Refused => None,
+        };
         let source = from.url(&format!("blobs/{digest}"))?;
-        let found = from.ask(|| from.client.get(source.clone())).await?;
-        let found = from
-            .expect(found, &format!("layer {digest}"), &[StatusCode::OK])
-            .await?;
-        self.put(place, size, Body::from(found)).await
+        let body = async || {
+            let found = from.ask(|| from.client.get(source.clone())).await?;
+            let found = from
+                .expect(found, &format!("layer {digest}"), &[StatusCode::OK])
+                .await?;
+            Ok(Body::from(found))
+        };
+        self.upload((digest, size), place, body).await
+    }
+
+    /// Asks the registry to take a blob from another of its repositories. It may not: the account may read that repository by no
+    /// token of this registry, or it takes the call as the begin of an upload.
+    async fn mount(&self, digest: &str, from: &Self) -> Mounted {
+        let may_mount = from.base.origin() == self.base.origin() && from.basic == self.basic;
+        if !may_mount || self.mounts_nothing.load(Ordering::Relaxed) {
+            return Mounted::Refused;
+        }
+        let Ok(mut url) = self.url("blobs/uploads/") else {
+            return Mounted::Refused;
+        };
+        url.query_pairs_mut()
+            .append_pair("mount", digest)
+            .append_pair("from", &from.repository);
+        self.authorization.lock().await.source = Some(from.repository.clone());
+        let answer = self
+            .ask(|| self.client.post(url.clone()).header(CONTENT_LENGTH, 0))
+            .await;
+        match answer {
+            Ok(response) if response.status() == StatusCode::CREATED => Mounted::Done,
+            Ok(response) if response.status() == StatusCode::ACCEPTED => {
+                self.place(&response, digest).map_or(Mounted::Refused, Mounted::Place)
+            }
+            // The upload that follows says what is wrong, if it is not the mounting.
+            Ok(_) | Err(_) => {
+                self.mounts_nothing.store(true, Ordering::Relaxed);
+                *self.authorization.lock().await = Authorization::default();
+                Mounted::Refused
+            }
+        }
     }
 
     /// Pushes a file as a blob.
@@ -148,10 +211,12 @@ impl Registry {
         if self.has(digest).await? {
             return Ok(());
         }
-        let place = self.begin(digest).await?;
-        let file = tokio::fs::File::open(file).await;
-        let file = file.map_err(|error| RegistryError(format!("the layer cannot be read: {error}")))?;
-        self.put(place, size, Body::wrap_stream(ReaderStream::new(file))).await
+        let body = async || {
+            let file = tokio::fs::File::open(file).await;
+            let file = file.map_err(|error| RegistryError(format!("the layer cannot be read: {error}")))?;
+            Ok(Body::wrap_stream(ReaderStream::new(file)))
+        };
+        self.upload((digest, size), None, body).await
     }
 
     /// Pushes bytes as a blob.
@@ -159,8 +224,9 @@ impl Registry {
         if self.has(digest).await? {
             return Ok(());
         }
-        let place = self.begin(digest).await?;
-        self.put(place, bytes.len() as u64, Body::from(bytes)).await
+        let bytes = Bytes::from(bytes);
+        let body = async || Ok(Body::from(bytes.clone()));
+        self.upload((digest, bytes.len() as u64), None, body).await
     }
 
     /// Pushes a manifest under its digest.
@@ -200,26 +266,63 @@ impl Registry {
         Ok(place)
     }
 
-    async fn put(&self, place: Url, size: u64, body: Body) -> Result<(), RegistryError> {
-        // A stream cannot be sent twice, so no challenge is answered here; the token is that of the previous call.
+    /// Uploads a blob, to `place` or one that the registry gives, and again from its beginning after a failure that passes.
+    async fn upload(
+        &self,
+        (digest, size): (&str, u64),
+        mut place: Option<Url>,
+        body: impl AsyncFn() -> Result<Body, RegistryError>,
+    ) -> Result<(), RegistryError> {
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let place = match place.take() {
+                Some(place) => place,
+                None => self.begin(digest).await?,
+            };
+            let answer = self.put(place, size, body().await?).await;
+            // A token may end during a long upload: the next begin gets a new one.
+            let is_expired = matches!(&answer, Ok(response) if response.status() == StatusCode::UNAUTHORIZED);
+            match pauses.next() {
+                Some(pause) if is_expired || may_pass(&answer) => {
+                    tokio::time::sleep(pause_of(&answer, pause)).await;
+                }
+                _ => {
+                    return self
+                        .expect(answer?, "an upload", &[StatusCode::CREATED])
+                        .await
+                        .map(|_| ());
+                }
+            }
+        }
+    }
+
+    async fn put(&self, place: Url, size: u64, body: Body) -> Result<Response, Unanswered> {
         let put = self.client.put(place.clone()).header(CONTENT_LENGTH, size);
         // The URL may be on another host, such as an object store: that host gets no credentials.
-        let authorization = self.authorization.lock().await.clone();
+        let authorization = self.authorization.lock().await.value.clone();
         let put = put.header(CONTENT_TYPE, "application/octet-stream");
         let is_own = place.origin() == self.base.origin();
         let put = match authorization.filter(|_| is_own) {
             Some(value) => put.header(AUTHORIZATION, value),
             None => put,
         };
-        let response = put.body(body).send().await.map_err(|error| self.unreachable(&error))?;
-        self.expect(response, "an upload", &[StatusCode::CREATED])
-            .await
-            .map(|_| ())
+        put.body(body).send().await.map_err(|error| self.unreachable(&error))
     }
 
-    /// Sends a request; once more with credentials if the registry asks for them.
+    /// Sends a request; once more with credentials if the registry asks for them, and again after failures that pass.
     async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, RegistryError> {
-        let known = self.authorization.lock().await.clone();
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let answer = self.ask_once(&request).await;
+            match pauses.next() {
+                Some(pause) if may_pass(&answer) => tokio::time::sleep(pause_of(&answer, pause)).await,
+                _ => return Ok(answer?),
+            }
+        }
+    }
+
+    async fn ask_once(&self, request: &impl Fn() -> RequestBuilder) -> Result<Response, Unanswered> {
+        let known = self.authorization.lock().await.value.clone();
         let send = async |authorization: Option<HeaderValue>| {
             let request = match authorization {
                 Some(value) => request().header(AUTHORIZATION, value),
@@ -233,24 +336,24 @@ impl Registry {
         }
         let challenge = header(response.headers(), WWW_AUTHENTICATE.as_str()).unwrap_or_default();
         let value = self.authorized(&challenge).await?;
-        *self.authorization.lock().await = Some(value.clone());
+        self.authorization.lock().await.value = Some(value.clone());
         send(Some(value)).await
     }
 
-    async fn authorized(&self, challenge: &str) -> Result<HeaderValue, RegistryError> {
+    async fn authorized(&self, challenge: &str) -> Result<HeaderValue, Unanswered> {
         let text = if let Some(parameters) = parameters(challenge) {
             format!("Bearer {}", self.token(&parameters).await?)
         } else {
             let basic = self.basic.as_ref();
-            let basic = basic.ok_or_else(|| self.error("it requires credentials, but none are configured for it"))?;
+            let basic = basic.ok_or_else(|| self.fails("it requires credentials, but none are configured for it"))?;
             format!("Basic {basic}")
         };
-        let mut value = HeaderValue::from_str(&text).map_err(|_| self.error("its token cannot be sent"))?;
+        let mut value = HeaderValue::from_str(&text).map_err(|_| self.fails("its token cannot be sent"))?;
         value.set_sensitive(true);
         Ok(value)
     }
 
-    async fn token(&self, parameters: &[(String, String)]) -> Result<String, RegistryError> {
+    async fn token(&self, parameters: &[(String, String)]) -> Result<String, Unanswered> {
         let of = |name: &str| {
             parameters
                 .iter()
@@ -258,27 +361,37 @@ impl Registry {
                 .map(|(_, value)| value.as_str())
         };
         let realm = of("realm").and_then(|realm| Url::parse(realm).ok());
-        let mut realm = realm.ok_or_else(|| self.error("it names no token server"))?;
+        let mut realm = realm.ok_or_else(|| self.fails("it names no token server"))?;
         if realm.scheme() != "https" && self.base.scheme() == "https" {
-            return Err(self.error("it names a token server without TLS"));
+            return Err(self.fails("it names a token server without TLS"));
         }
+        let source = self.authorization.lock().await.source.clone();
         {
             let mut query = realm.query_pairs_mut();
             query.extend_pairs(of("service").map(|service| ("service", service)));
-            // Both scopes at once: the server leaves out those that the account does not have.
-            query.append_pair("scope", &format!("repository:{}:pull,push", self.repository));
+            let actions = match self.access {
+                Access::Pull => "pull",
+                Access::PullPush => "pull,push",
+            };
+            // All scopes at once: the server leaves out those that the account does not have.
+            query.append_pair("scope", &format!("repository:{}:{actions}", self.repository));
+            query.extend_pairs(source.map(|source| ("scope", format!("repository:{source}:pull"))));
         }
         let mut request = self.client.request(Method::GET, realm);
         if let Some(basic) = &self.basic {
             request = request.header(AUTHORIZATION, format!("Basic {basic}"));
         }
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        if !response.status().is_success() {
-            return Err(self.error(&format!("its token server answers {}", response.status())));
+        let status = response.status();
+        if !status.is_success() {
+            return Err(Unanswered {
+                error: self.error(&format!("its token server answers {status}")),
+                passes: is_passing(status),
+            });
         }
         let bytes = bounded(response, TOKEN_MAX_BYTES)
             .await
-            .ok_or_else(|| self.error("the answer of its token server is too large"))?;
+            .ok_or_else(|| self.fails("the answer of its token server is too large"))?;
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let token = answer
             .get("token")
@@ -286,7 +399,7 @@ impl Registry {
             .and_then(Value::as_str);
         token
             .map(str::to_owned)
-            .ok_or_else(|| self.error("its token server returned no token"))
+            .ok_or_else(|| self.fails("its token server returned no token"))
     }
 
     async fn expect(&self, response: Response, what: &str, wanted: &[StatusCode]) -> Result<Response, RegistryError> {
@@ -328,9 +441,17 @@ impl Registry {
         RegistryError(format!("registry {}: {}", self.host, what.trim_end()))
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> RegistryError {
+    /// A failure that does not pass.
+    fn fails(&self, what: &str) -> Unanswered {
+        Unanswered {
+            error: self.error(what),
+            passes: false,
+        }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Unanswered {
         if let Some(refusal) = CertificateRefusal::of(error) {
-            return self.error(&format!("its certificate {refusal}"));
+            return self.fails(&format!("its certificate {refusal}"));
         }
         let what = if error.is_timeout() {
             "no answer in time"
@@ -339,8 +460,46 @@ impl Registry {
         } else {
             "the transfer was interrupted"
         };
-        self.error(what)
+        Unanswered {
+            error: self.error(what),
+            passes: true,
+        }
     }
+}
+
+/// The answer to a mount.
+enum Mounted {
+    Done,
+    /// The registry expects the blob here instead.
+    Place(Url),
+    Refused,
+}
+
+/// Statuses of a registry that is limited or restarts.
+fn is_passing(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+fn may_pass(answer: &Result<Response, Unanswered>) -> bool {
+    match answer {
+        Ok(response) => is_passing(response.status()),
+        Err(unanswered) => unanswered.passes,
+    }
+}
+
+/// The pause that the registry asks for, in seconds and bounded; else `own`.
+fn pause_of(answer: &Result<Response, Unanswered>, own: Duration) -> Duration {
+    let asked = answer.as_ref().ok().and_then(|response| {
+        let seconds = header(response.headers(), RETRY_AFTER.as_str())?;
+        seconds.parse().ok().map(Duration::from_secs)
+    });
+    asked.unwrap_or(own).min(RETRY_AFTER_MAX)
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {

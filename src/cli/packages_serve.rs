@@ -30,6 +30,13 @@ pub(super) struct ServeArgs {
     /// Where environments are pushed: registry/repository
     #[arg(long, value_name = "REPOSITORY")]
     repository: String,
+    /// Repository of sandbox images, besides that of --sandbox-image, that builders pull with --registry-secret; images of others are
+    /// pulled without credentials; may be given several times
+    #[arg(long = "base-repository", value_name = "REPOSITORY")]
+    base_repositories: Vec<String>,
+    /// Add packages to images of the repositories of --base-repository alone
+    #[arg(long)]
+    only_base_repositories: bool,
     /// Index of Python packages (PEP 503) that builders use
     #[arg(long, value_name = "URL")]
     index: Option<String>,
@@ -69,12 +76,14 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
-    let target = Reference::parse(&args.repository);
-    if args.repository.contains('@') || target.is_none_or(|target| target.version != "latest") {
-        bail!(
-            "--repository {}: write registry/repository, without tag and digest",
-            args.repository
-        );
+    check_repository("--repository", &args.repository)?;
+    for name in &args.base_repositories {
+        check_repository("--base-repository", name)?;
+    }
+    let mut base_repositories = args.base_repositories;
+    if !args.only_base_repositories {
+        let own = args.installation.sandbox_image.as_deref().and_then(Reference::parse);
+        base_repositories.extend(own.map(|own| format!("{}/{}", own.registry, own.repository)));
     }
     let authorities = args.ca.roots()?.pem();
     if authorities
@@ -103,6 +112,8 @@ fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
             image: args.builder_image,
             service_account: args.builder_account,
             repository: args.repository,
+            base_repositories,
+            only_base_repositories: args.only_base_repositories,
             index: args.index,
             index_secret: args.index_secret,
             npm_index: args.npm_index,
@@ -113,4 +124,12 @@ fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
             authorities,
         },
     })
+}
+
+fn check_repository(argument: &str, name: &str) -> anyhow::Result<()> {
+    let read = Reference::parse(name);
+    if name.contains('@') || read.is_none_or(|read| read.version != "latest") {
+        bail!("{argument} {name}: write registry/repository, without tag and digest");
+    }
+    Ok(())
 }

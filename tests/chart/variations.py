@@ -151,6 +151,7 @@ for _key, _value in _CATALOG.items():
 # Without a repository no value of these has an effect.
 _PACKAGES = {
     "repository": "registry.example.org:5000/team/environments",
+    "baseRepositories": ["registry.example.org:5000/team/sandbox"],
     "registrySecret": "registry",
     "registryPlainHttp": True,
     "index": "https://mirror.example.org/simple",
@@ -206,6 +207,9 @@ REFUSED = [
     ({"packages": {"npmIndex": "https://mirror.example.org/npm/"}}, "packages.npmIndex: "),
     ({"packages": {"npmIndexSecret": "npmrc"}}, "packages.npmIndexSecret: "),
     ({"packages": {"registrySecret": "registry"}}, "packages.registrySecret: "),
+    ({"packages": {"baseRepositories": ["registry.example.org/sandbox"]}}, "packages.baseRepositories: "),
+    ({"packages": {"repository": "registry.example.org/e", "baseRepositories": ["registry.example.org/sandbox"]}, "admissionPolicy": {"imageAllowList": ["registry.example.org/sandbox"]}}, "packages.baseRepositories: "),
+    ({"packages": {"repository": "registry.example.org/e", "baseRepositories": ["registry.example.org/sandbox:1"]}}, "baseRepositories"),
     ({"packages": {"registryPlainHttp": True}}, "packages.registryPlainHttp: "),
     ({"packages": {"builderPullSecrets": ["pull"]}}, "packages.builderPullSecrets: "),
     ({"hubs": {}}, "hubs"),

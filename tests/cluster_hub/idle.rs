@@ -25,8 +25,8 @@ const MINUTES: u32 = 3;
 /// looks at fence and quota each minute, and both processes' own Leases over five runtimes.
 const CALLS_PER_SECOND: f64 = 0.5;
 /// Namespaces without Skills and runtimes that come and go, and calls for all of them together.
-const NAMESPACES: usize = 20;
-const CALLS_FOR_NAMESPACES: f64 = 10.0;
+const NAMESPACES: usize = 40;
+const CALLS_FOR_NAMESPACES: f64 = 30.0;
 /// Tries of which the one with the fewest calls is judged, for the same reason.
 const TRIES: u32 = 3;
 /// Calls for one Skill's change: reads of the Skill, its ConfigMaps, status and Event, and for each runtime that serves it a
@@ -143,15 +143,18 @@ async fn edit(world: &World, tag: &str) {
 }
 
 /// The calls for what `act` does, until all is calm again, without those of the same time at rest: the fewest of a few tries, or of
-/// the first that stays within `limit`. `act` gets the number of the try.
+/// the first that stays within `limit`. `act` gets the number of the try. A try takes as long as the time at rest was measured, so
+/// that both have all that is done once in this time.
 async fn fewest(counted: &Counted, per_second: f64, limit: f64, act: impl AsyncFn(u32)) -> f64 {
     let mut fewest = f64::INFINITY;
     for number in 0..TRIES {
         let (before, begun) = (counted.calls().await, Instant::now());
         act(number).await;
+        tokio::time::sleep(IDLE.saturating_sub(begun.elapsed())).await;
         calm(counted).await;
         let rest = per_second * begun.elapsed().as_secs_f64();
         fewest = fewest.min(counted.calls().await - before - rest);
+        progress(format!("{fewest:.1} calls"));
         if fewest <= limit {
             break;
         }

@@ -272,15 +272,20 @@ def passwords(base, folder):
     with open(netrc, "w", encoding="utf-8") as file:
         file.write("machine 127.0.0.1 login reader password secret\n")
     inner, repository = base.replace(ADDRESS, guard.address), guard.address + "/team/environments"
-    with_netrc = {"NETRC": netrc}
-    for user, password, environment, state, part in [
-        ("robot", "secret", with_netrc, "Ready", "greeter 1.0"),
-        ("robot", "wrong", with_netrc, "RegistryRefused", ""),
-        ("robot", "secret", {}, None, ""),
+    with_netrc, listed = {"NETRC": netrc}, ["--base-repository", inner.split("@")[0]]
+    other = ["--base-repository", guard.address + "/team/other"]
+    for user, password, environment, bases, state, part in [
+        ("robot", "secret", with_netrc, listed, "Ready", "greeter 1.0"),
+        ("robot", "secret", with_netrc, listed + ["--only-base-repositories"], "Ready", "greeter 1.0"),
+        ("robot", "wrong", with_netrc, listed, "RegistryRefused", ""),
+        ("robot", "secret", {}, listed, None, ""),
+        # What a SkillRuntime names is not read with the installation's account, unless the installation lists it.
+        ("robot", "secret", with_netrc, other, "RegistryRefused", "credentials"),
+        ("robot", "secret", with_netrc, other + ["--only-base-repositories"], "PackagesOff", "imageAllowList"),
     ]:
         with open(config, "w", encoding="utf-8") as file:
             json.dump({"auths": {guard.address: {"username": user, "password": password}}}, file)
-        said = build(asked("greeter>=1\n", inner), index.url, folder, repository=repository, environment=environment, arguments=["--registry-credentials", config])
+        said = build(asked("greeter>=1\n", inner), index.url, folder, repository=repository, environment=environment, arguments=["--registry-credentials", config] + bases)
         if said["state"] == "Ready" if state is None else said["state"] != state or part not in said["message"]:
             raise AssertionError("%s expected: %s" % (state, said))
         if "secret" in said["message"] or "wrong" in said["message"]:

@@ -55,6 +55,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- include "knack.mirrored" (dict "root" . "name" .Values.sandbox.images.python) -}}
 {{- end }}
 
+{{- /* Repositories of sandbox images that builders pull with their Secret, one per line. */}}
+{{- define "knack.baseRepositories" -}}
+{{- $names := .Values.admissionPolicy.imageAllowList }}
+{{- if not $names }}
+{{- $names = .Values.packages.baseRepositories }}
+{{- range $image := .Values.sandbox.images }}
+{{- $names = append $names (regexReplaceAll "(:[^:/@]+)?(@.*)?$" (include "knack.mirrored" (dict "root" $ "name" $image)) "") }}
+{{- end }}
+{{- end }}
+{{- join "\n" (uniq $names) -}}
+{{- end }}
+
 {{- /* The image that brings the runner; empty without one. */}}
 {{- define "knack.runnerImage" -}}
 {{- include "knack.mirrored" (dict "root" . "name" .Values.sandbox.runnerImage) -}}
