@@ -37,13 +37,31 @@ if [ "${1:-}" = run ]; then
   exit "$status"
 fi
 
-# What the failed tests of one log said, from cargo's sections "---- NAME stdout ----": their last lines hold the panic.
+# What the failed tests of one log said. Of cargo's sections "---- NAME stdout ----" the last lines, which hold the panic; of our own
+# runners' checks ("FAILED NAME: why", "FAIL NAME" and a traceback) the name and the last lines, with their number for the suite bounded.
 failures() {
-  awk -v lines=25 '
+  awk -v lines=25 -v of_check=6 '
     function show(  i) { for (i = (n > lines ? n - lines : 0); i < n; i++) print "  " kept[i]; n = 0 }
-    /^---- .* stdout ----$/ { show(); inside = 1; print; next }
+    function close_check(  i, first) {
+      if (!checking) return
+      checking = 0
+      first = (n > of_check ? n - of_check : 0)
+      if (told && told + 1 + n - first > lines) { untold++; n = 0; return }
+      print "---- " check
+      for (i = first; i < n; i++) print "  " substr(kept[i], 1, 1000)
+      told += 1 + n - first
+      n = 0
+    }
+    /^---- .* stdout ----$/ { close_check(); show(); inside = 1; print; next }
     /^failures:$/ { if (inside) show(); inside = 0 }
-    inside && NF { kept[n++] = $0 }' "$1"
+    inside { if (NF) kept[n++] = $0; next }
+    /^FAIL(ED)? / { close_check(); checking = 1; check = substr($0, 1, 1000); next }
+    /^(ok|SKIPPED|test) / || /^-- / || /^--- / || /^== / || /(^|: )[0-9]+ passed, [0-9]+ failed/ { close_check() }
+    checking && NF { kept[n++] = $0 }
+    END {
+      close_check()
+      if (untold) print "---- and " untold " more failed checks, in the log above"
+    }' "$1"
 }
 
 passed=0 failed=0 skipped=0 ended=0
@@ -51,13 +69,15 @@ for file in "$folder"/*.count; do
   read -r p f s status seconds <"$file"
   log=${file%.count}.log
   name=$(basename "$file" .count)
-  if [ "$f" != 0 ]; then
-    failures "$log"
-  elif [ "$status" != 0 ]; then
+  said=
+  [ "$f" = 0 ] || said=$(failures "$log")
+  if [ -n "$said" ]; then
+    printf '%s\n' "$said"
+  elif [ "$f" != 0 ] || [ "$status" != 0 ]; then
     # No test says why: the suite itself ended so, or it is none that counts, as lint.
     echo "---- $name ended with $status, its last lines:"
     tail -n 25 "$log" | sed 's/^/  /'
-    ended=$((ended + 1))
+    [ "$f" != 0 ] || ended=$((ended + 1))
   fi
   printf '%-13s %5d passed %3d failed %3d skipped %5d s%s\n' "$name" "$p" "$f" "$s" "$seconds" "$([ "$status" = 0 ] || echo ", ended with $status")"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))

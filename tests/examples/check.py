@@ -11,12 +11,14 @@ sys.dont_write_bytecode = True
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SKILLS = os.path.join(ROOT, "examples", "skills")
+# For one script. The light suites of `make test` give way to all others.
+SECONDS = 300
 
 
 def run(*command, cwd, env=None):
     """Runs a script as the sandbox does: isolated interpreter, empty environment."""
     return subprocess.run([sys.executable, "-IB", *command], cwd=cwd, env={"PATH": "/usr/bin:/bin", **(env or {})},
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=SECONDS)
 
 
 def equal(seen, expected):

@@ -18,14 +18,14 @@ SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 
 def made(sandbox, skill, script, *words, inputs=()):
     code, said, errors, files = sandbox.run(skill, script, *words, inputs=inputs)
-    equal((code, "Traceback" in errors), (0, False))
+    holds(code == 0 and "Traceback" not in errors, "%s %s: exit %s: %s%s" % (skill, script, code, said, errors))
     return said, files
 
 
 def refused(sandbox, words, skill, script, *arguments, inputs=()):
     """It ends with an error that says these words, and delivers nothing."""
     code, _, errors, files = sandbox.run(skill, script, *arguments, inputs=inputs)
-    holds(code != 0 and words in errors and "Traceback" not in errors, "%r is not in %r" % (words, errors))
+    holds(code != 0 and words in errors and "Traceback" not in errors, "exit %s: %r is not in %r" % (code, words, errors))
     equal(files, {})
 
 

@@ -21,7 +21,8 @@ trap stop EXIT
 (cd "$work" && exec "$knack" dev "$OLDPWD/skills" --listen 127.0.0.1:0 --upstream "mock=$OLDPWD/script.yaml" \
   --sandbox-code-tools gemini --files --files-dir "$work/files" --registry "$work/registry" --print-port-file "$work/port") >"$work/log" 2>&1 &
 pid=$!
-for _ in $(seq 150); do
+# Light suites give way to all others: a start takes many times what it takes alone.
+for _ in $(seq 1200); do
   [ -s "$work/port" ] && break
   kill -0 "$pid" 2>/dev/null || { cat "$work/log"; echo "knack dev did not start"; echo "0 passed, 1 failed"; exit 1; }
   sleep 0.1

@@ -245,6 +245,40 @@ def what_failed_is_said_again_at_the_end():
 
 
 @case
+def failed_checks_of_our_own_runners_are_said_again_at_the_end():
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "CARGO_TARGET_DIR": folder}
+
+        def summary(name, lines):
+            subprocess.run([f"{ROOT}/tools/summary.sh", "run", name, "sh", "-c", 'printf "%s\\n" "$1"; exit 1', "sh", "\n".join(lines)],
+                           capture_output=True, env=environment)
+            done = subprocess.run([f"{ROOT}/tools/summary.sh"], capture_output=True, text=True, env=environment)
+            expect(done.returncode == 1, done)
+            return done.stdout.splitlines()[:-2]
+
+        # tests/examples: a traceback below the name; only its end is shown.
+        said = summary("examples", ["-- a.py", "3 passed, 0 failed", "-- b.py", "FAILED test_b", "Traceback (most recent call last):",
+                                    *(f"  frame {number}" for number in range(9)), "AssertionError: seen 1, expected 2", "",
+                                    "1 passed, 1 failed"])
+        expect(said == ["---- FAILED test_b", *(f"    frame {number}" for number in range(4, 9)),
+                        "  AssertionError: seen 1, expected 2"], said)
+        # tests/chart, tests/dist, tests/cluster_packages and tests/tools: the reason beside the name, which may have several lines.
+        said = summary("chart", ["ok      a  (0.1 s)", "FAILED  b: AssertionError: got", "more", "SKIPPED c: why", "noise",
+                                 "FAILED  d: TimeoutError: e", "ok      f  (0.1 s)", "noise", "2 passed, 2 failed, 1 skipped"])
+        expect(said == ["---- FAILED  b: AssertionError: got", "  more", "---- FAILED  d: TimeoutError: e"], said)
+        # tests/sdk: a label before the name, and the log of what they talked to at the end.
+        said = summary("sdk", ["ok   openai 2.1 test_a", "FAIL openai 2.1 test_b", "Traceback (most recent call last):", "E: no",
+                               "openai 2.1: 1 passed, 1 failed", "--- log of knack dev (end)", "noise", "1 passed, 1 failed"])
+        expect(said == ["---- FAIL openai 2.1 test_b", "  Traceback (most recent call last):", "  E: no"], said)
+        # Many are named as long as there is room, and then counted.
+        said = summary("chart", [*(f"FAILED  check {number}: why" for number in range(40)), "0 passed, 40 failed, 0 skipped"])
+        expect(len(said) == 26 and said[-1] == "---- and 15 more failed checks, in the log above", said)
+        # A suite that counts a failure and names none, as the SDKs' where one does not come to its end.
+        said = summary("sdk", ["Segmentation fault", "0 passed, 1 failed"])
+        expect(said == ["---- sdk ended with 1, its last lines:", "  Segmentation fault", "  0 passed, 1 failed"], said)
+
+
+@case
 def the_counts_are_those_of_the_whole_log():
     """Also where what writes the log is slower than the suite, and where the suite leaves a process behind."""
     with tempfile.TemporaryDirectory() as folder:
