@@ -1,7 +1,7 @@
 //! A controller process of the test's own, which looks at the test's namespaces only.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cluster_support::Cluster;
 
 use crate::cgroup::{Group, resident_mib};
+use crate::port::free_port;
 use crate::wait::BOUND;
 
 /// Pause between looks at `/readyz`, which has no other signal.
@@ -44,7 +45,7 @@ impl Controller {
 
     /// `program`: the command line up to its subcommand.
     fn spawn(mut program: Command, kubeconfig: &Path, home: &str, watch: &[&str], more: &[&str]) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         program
             .args([
                 "controller",

@@ -18,6 +18,8 @@ mod delivery;
 mod leadership;
 mod missing;
 mod objects;
+#[path = "../support/port.rs"]
+mod port;
 mod quota;
 mod revisions;
 mod runtimes;
