@@ -91,7 +91,7 @@ async fn what_is_imported_from_a_running_knack_dev_is_what_it_serves() {
     std::fs::write(program.path("skills/good/scripts/add.py"), "print(2)\n").unwrap();
     // A save is live for the next request; the watch has half a second.
     let mut after = index(&program, &[]).await.0;
-    for _ in 0..50 {
+    for _ in 0..600 {
         if after != before {
             break;
         }

@@ -100,6 +100,12 @@ impl Gateway {
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 
+    /// Asks it to end, and waits: what it has logged is written then.
+    pub(crate) async fn stop(mut self) {
+        self.terminate();
+        self.ended(PATIENCE).await;
+    }
+
     /// Ends it without any warning.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
@@ -158,8 +164,15 @@ async fn a_sidecar_waits_for_nothing_and_ends_at_once() {
     let (status, text) = gateway.ready().await;
     assert!(status == 200 && text.contains("without catalog"), "{status} {text}");
     // Who is in the pod sees its requests; applications of others do not, on the port that serves them.
-    let shown = knack(folder.path(), &["trace", "--gateway", &gateway.metrics], &[]).await;
-    assert!(out(&shown).contains("200 proxy /v1/models"), "{shown:?}");
+    let begun = Instant::now();
+    loop {
+        let shown = knack(folder.path(), &["trace", "--gateway", &gateway.metrics], &[]).await;
+        if out(&shown).contains("200 proxy /v1/models") {
+            break;
+        }
+        // A report is there a moment after the client has its answer.
+        assert!(begun.elapsed() < PATIENCE, "{shown:?}");
+    }
     let served = gateway
         .url
         .strip_prefix("http://")

@@ -21,7 +21,7 @@ async fn sidecar(settings: &[(&str, &str)]) -> (String, (u16, String), String) {
     assert_eq!(status, 200, "{settings:?}: {ready}");
     let answer = client().get(format!("{}/models", gateway.url)).send().await.unwrap();
     let answer = (answer.status().as_u16(), answer.text().await.unwrap());
-    gateway.kill().await;
+    gateway.stop().await;
     (ready, answer, std::fs::read_to_string(path).unwrap())
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use knack_gateway::budget::BodyTimes;
 use knack_gateway::server::BOUNDS;
 use knack_serving::{Bounds, Closed};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -44,6 +44,19 @@ async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// The second longest of a hundred requests, one after the other.
+async fn p99(knack: &Running, body: &Value) -> Duration {
+    let mut took = Vec::new();
+    for _ in 0..100 {
+        let begun = Instant::now();
+        let answer = knack.send(knack.chat(body)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        took.push(begun.elapsed());
+    }
+    took.sort();
+    took[98]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_silent_sockets_delay_no_request() {
     let knack = start(Start {
@@ -51,6 +64,9 @@ async fn two_hundred_silent_sockets_delay_no_request() {
         ..Start::default()
     })
     .await;
+    let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
+    // What they take here and now, without the sockets.
+    let floor = p99(&knack, &body).await;
     let mut silent = Vec::new();
     for n in 0..200 {
         let text = match n % 4 {
@@ -61,16 +77,11 @@ async fn two_hundred_silent_sockets_delay_no_request() {
         };
         silent.push(connect(&knack, &text).await);
     }
-    let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
-    let mut took = Vec::new();
-    for _ in 0..100 {
-        let begun = Instant::now();
-        let answer = knack.send(knack.chat(&body)).await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        took.push(begun.elapsed());
-    }
-    took.sort();
-    assert!(took[98] < Duration::from_secs(1), "p99 {:?}", took[98]);
+    let beside = p99(&knack, &body).await;
+    assert!(
+        beside < Duration::from_secs(1) + 10 * floor,
+        "{beside:?}, without them {floor:?}"
+    );
     let held = knack.gateway.requests.process().held_bytes();
     assert!(held < 1 << 20, "what is announced is not held: {held}");
     drop(silent);
@@ -156,7 +167,10 @@ async fn readers_that_stop_are_closed_and_their_answers_end() {
         knack.lines.text().matches("client left").count() == 20
     })
     .await;
-    assert_eq!(knack.gateway.requests.process().held_bytes(), 0);
+    until("all is given back", || {
+        knack.gateway.requests.process().held_bytes() == 0
+    })
+    .await;
     serving.abort();
 }
 
@@ -202,6 +216,9 @@ async fn mcp_clients_that_never_read_are_closed_and_delay_nobody() {
         knack.gateway.metrics.connections.closed(Closed::Stalled) == 8
     })
     .await;
-    assert_eq!(knack.gateway.requests.process().held_bytes(), 0);
+    until("all is given back", || {
+        knack.gateway.requests.process().held_bytes() == 0
+    })
+    .await;
     drop(silent);
 }

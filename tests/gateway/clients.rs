@@ -94,11 +94,12 @@ async fn a_stop_finishes_running_streams_and_turns_new_traffic_away() {
 
 #[tokio::test]
 async fn a_rollout_cuts_no_stream_and_refuses_no_connection_before_load_balancers_have_noticed() {
-    let script = "turns:\n  - user: go\n    rounds:\n      - reply: {text: one two three four five six seven eight nine ten}\n        stream: {delay_ms: 100}\n  - rounds:\n      - reply: {text: served}\n";
+    let script = "turns:\n  - user: go\n    rounds:\n      - reply: {text: one two three four five six seven eight nine ten}\n        stream: {delay_ms: 500}\n  - rounds:\n      - reply: {text: served}\n";
     let mut knack = start(Start {
         script: script.to_owned(),
         stopping: Stopping {
-            pause: Duration::from_millis(400),
+            // Shorter than the stream, and long enough for two requests on a busy machine.
+            pause: Duration::from_secs(3),
             drain: Duration::from_mins(1),
         },
         ..Start::default()

@@ -7,8 +7,8 @@ use super::code_tools::code_tool;
 use super::support::{Running, Start, start};
 use super::talk::{Format, Talk};
 
-/// A skill whose runs have one second.
-const SLOW: &str = "---\nname: slow\ndescription: Takes long.\ntimeout_ms: 1000\n---\nWait.\n";
+/// A skill whose runs have four seconds: an interpreter takes some of them to start on a busy machine.
+const SLOW: &str = "---\nname: slow\ndescription: Takes long.\ntimeout_ms: 4000\n---\nWait.\n";
 
 const SCRIPT: &str = r#"
 provider: {code_tools: false}
@@ -16,7 +16,7 @@ turns:
   - user: too long
     rounds:
       - reply: {calls: [{tool: run_code, arguments: {skill: slow, code: "import time\nprint('begun', flush=True)\ntime.sleep(600)"}}]}
-      - expect: {result: {contains: "time limit of 1 s"}}
+      - expect: {result: {contains: "time limit of 4 s"}}
         reply: {text: "It takes too long."}
   - user: too much
     rounds:
@@ -25,7 +25,7 @@ turns:
         reply: {text: "It takes too much."}
   - user: and then
     rounds:
-      - expect: {history: {contains: "time limit of 1 s"}}
+      - expect: {history: {contains: "time limit of 4 s"}}
         reply: {text: "I remember."}
 "#;
 
@@ -85,7 +85,7 @@ async fn a_limit_is_reported_in_the_words_of_the_api() {
                 (&told["outcome"], &told["output"]),
                 (
                     &json!("OUTCOME_DEADLINE_EXCEEDED"),
-                    &json!("begun\nstopped at the time limit of 1 s")
+                    &json!("begun\nstopped at the time limit of 4 s")
                 )
             ),
             _ => assert_eq!(

@@ -483,7 +483,8 @@ async fn a_hanging_sandbox_delays_no_other_request() {
             let health = knack.send(client().get(format!("{}/healthz", knack.url))).await;
             assert_eq!(health.status, 200);
             let took = begun.elapsed();
-            assert!(took < Duration::from_secs(2), "{row:?}: health took {took:?}");
+            // Long before the run ends, which has 10 s.
+            assert!(took < Duration::from_secs(5), "{row:?}: health took {took:?}");
             assert_eq!(Talk::plain(row, "quick").ask(&knack).await.text, "hi", "{row:?}");
         }
         hanging.abort();

@@ -19,6 +19,12 @@ const MIB: usize = 1 << 20;
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(3);
 
+/// A gateway ends a connection whose client does not send for this long, and not sooner: its bound on the head of a request is 10 s,
+/// that on a body 15 s between two pieces.
+const TOO_SLOW: Duration = Duration::from_secs(10);
+/// How often a client that was too slow begins anew.
+const ATTEMPTS: usize = 5;
+
 /// Connections that send the begin of a request and no more.
 const SILENT: usize = 200;
 /// Connections that ask for [`LARGE`] and read nothing.
@@ -98,6 +104,37 @@ impl Limited {
         request.bearer_auth("k").body(body).send().await
     }
 
+    /// Status, whether there is a `retry-after`, and text of the answer to a large body. The clients that send them give way to all
+    /// other programs of the machine: one that got no time to send is cut off, and begins anew. No other answer is missing.
+    async fn flood(&self, body: bytes::Bytes) -> (u16, bool, String) {
+        for _ in 0..ATTEMPTS {
+            let begun = Instant::now();
+            let error = match self.chat(body.clone()).await {
+                Ok(answer) if answer.status() == 408 => answer.text().await.unwrap(),
+                Ok(answer) => {
+                    let retry = answer.headers().contains_key("retry-after");
+                    return (answer.status().as_u16(), retry, answer.text().await.unwrap());
+                }
+                Err(error) => format!("{error:?}"),
+            };
+            assert!(begun.elapsed() > TOO_SLOW, "after {:?}: {error}", begun.elapsed());
+        }
+        panic!("a client was too slow {ATTEMPTS} times");
+    }
+
+    /// How long each of these small requests takes, the shortest first.
+    async fn small(&self, body: &bytes::Bytes, mut goes_on: impl FnMut(usize) -> bool) -> Vec<Duration> {
+        let mut took = Vec::new();
+        while goes_on(took.len()) {
+            let begun = Instant::now();
+            let answer = self.chat(body.clone()).await.unwrap();
+            assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
+            took.push(begun.elapsed());
+        }
+        took.sort();
+        took
+    }
+
     /// Connections on which this is sent and nothing is read.
     async fn silent(&self, count: usize, text: &str) -> Vec<TcpStream> {
         let address = self.url.trim_start_matches("http://");
@@ -140,28 +177,20 @@ async fn sixty_four_bodies_of_32_mib_beside_silent_clients_under_256_mib_are_ans
     let post = head("POST /v1/chat/completions".to_owned()) + "content-length: 1000\r\n\r\n{";
     let silent = knack.silent(SILENT, &post).await;
     let stopped = knack.silent(STOPPED, &(head(format!("GET {LARGE}")) + "\r\n")).await;
-    let large = body(31 * MIB);
+    let [large, small] = [31 * MIB, 20 << 10].map(body);
+    let percentile = |took: &[Duration], percent: usize| took[took.len() * percent / 100];
+    // What small requests take here and now, without the flood.
+    let floor = percentile(&knack.small(&small, |sent| sent < 200).await, 99);
     let background = Background::new();
     let sending: Vec<_> = (0..64)
         .map(|_| {
             let (knack, body) = (Arc::clone(&knack), large.clone());
-            background.handle().spawn(async move {
-                let answer = knack.chat(body).await.unwrap();
-                let status = answer.status().as_u16();
-                let retry = answer.headers().contains_key("retry-after");
-                (status, retry, answer.text().await.unwrap())
-            })
+            background.handle().spawn(async move { knack.flood(body).await })
         })
         .collect();
     // One more client meanwhile.
-    let small = body(20 << 10);
-    let mut took = Vec::new();
-    while took.len() < 200 || (sending.iter().any(|sending| !sending.is_finished()) && took.len() < 5000) {
-        let begun = Instant::now();
-        let answer = knack.chat(small.clone()).await.unwrap();
-        assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
-        took.push(begun.elapsed());
-    }
+    let goes_on = |sent| sent < 200 || (sending.iter().any(|sending| !sending.is_finished()) && sent < 5000);
+    let took = knack.small(&small, goes_on).await;
     let mut counts = [0, 0];
     for sending in sending {
         match tokio::time::timeout(PATIENCE, sending).await.unwrap().unwrap() {
@@ -177,14 +206,14 @@ async fn sixty_four_bodies_of_32_mib_beside_silent_clients_under_256_mib_are_ans
         }
     }
     assert_eq!(counts[0] + counts[1], 64);
-    took.sort();
-    let [p50, p99] = [50, 99].map(|percent| took[took.len() * percent / 100]);
+    let [p50, p99] = [50, 99].map(|percent| percentile(&took, percent));
     eprintln!(
-        "answered and refused: {counts:?}; small ones: {} with p50 {p50:?} and p99 {p99:?}; {} MiB",
+        "answered and refused: {counts:?}; small ones: {} with p50 {p50:?} and p99 {p99:?}, alone {floor:?}; {} MiB",
         took.len(),
         knack.resident_mib()
     );
-    assert!(p99 < Duration::from_secs(1), "{p99:?}");
+    // A second on a machine that does nothing else.
+    assert!(p99 < Duration::from_secs(1) + 10 * floor, "{p99:?}, alone {floor:?}");
     assert_eq!(knack.group.killed(), 0);
     drop((silent, stopped));
     let begun = Instant::now();

@@ -16,7 +16,7 @@ use super::support::{Answer, Running, Start, client, read, start};
 const SKILL: &[(&str, &str)] = &[
     (
         "clock/SKILL.md",
-        "---\nname: clock\ndescription: Tells the time.\ntools:\n  - python: tools.py\ntimeout_ms: 6000\n---\nRead it.\n",
+        "---\nname: clock\ndescription: Tells the time.\ntools:\n  - python: tools.py\ntimeout_ms: 30000\n---\nRead it.\n",
     ),
     (
         "clock/tools.py",
@@ -91,7 +91,8 @@ async fn run(at: &Running, (credential, key): (&str, &str), body: &Value) -> Ans
 async fn replicas_of_a_gateway_run_the_same_request_once() {
     let cluster = Cluster::start().await;
     let (first, second) = (&cluster.first, &cluster.second);
-    let body = tell(1.5);
+    // Long enough for the others to ask meanwhile, on a busy machine too.
+    let body = tell(4.0);
     let many = (0..6).map(|number| run([first, second][number % 2], ("one", "k"), &body));
     let answers = futures::future::join_all(many).await;
     let (ran, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
@@ -246,8 +247,10 @@ async fn a_registry_that_is_killed_lets_nothing_run_twice() {
 async fn a_client_that_leaves_ends_its_run_and_a_repeat_gets_that_answer() {
     let cluster = Cluster::start().await;
     let body = tell(5.0);
-    let asking = tokio::time::timeout(Duration::from_secs(2), run(&cluster.first, ("one", "k"), &body));
-    assert!(asking.await.is_err(), "it runs longer");
+    tokio::select! {
+        early = run(&cluster.first, ("one", "k"), &body) => panic!("it runs longer: {early:?}"),
+        _running = cluster.observed.running_after(0) => {}
+    }
     let ended = async {
         loop {
             let again = run(&cluster.second, ("one", "k"), &body).await;

@@ -1,7 +1,7 @@
 //! What is read of stored answers is bounded: in memory, in time, and in what is deleted with one.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::support::{Answer, Running, Start, client, read, start};
 
@@ -27,6 +28,12 @@ const LARGE_BYTES: usize = 7 * MIB;
 const BUDGET_BYTES: usize = 256 * MIB;
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long a gateway waits for a page of a list that it asks for itself.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often something is tried that a busy machine can spoil.
+const ATTEMPTS: usize = 5;
 
 /// What stands for a member of this length.
 const PAD: &str = "PAD";
@@ -197,50 +204,87 @@ async fn what_many_clients_read_at_once_stays_within_the_memory_budget() {
         "/v1/responses/c_own",
         "/v1/responses/c_own/input_items",
     ] {
-        provider.ends.send_replace(false);
-        let reading = |key: &'static str| tokio::spawn(get(format!("{}{path}", knack.url), key));
-        let room = BUDGET_BYTES / 4 / LARGE_BYTES;
-        let many: Vec<_> = (0..2 * room).map(|_| reading("key-a")).collect();
-        until(&format!("{path}: what has no room is refused"), || {
-            many.iter().filter(|one| one.is_finished()).count() == room
-        })
-        .await;
-        assert!(knack.held() > (room - 1) * LARGE_BYTES && knack.held() < BUDGET_BYTES / 3);
-        // Small requests of the same account, and large ones of another, are served.
-        let small = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
-        assert_eq!(knack.send(knack.chat(&small)).await.said(), "hi", "{path}");
-        let other = reading("key-b");
-        until("the other account reads, too", || {
-            knack.held() > (room + 1) * LARGE_BYTES
-        })
-        .await;
-        // Most of the clients leave, and two wait for what they read.
-        let (refused, mut reading): (Vec<_>, Vec<_>) = many.into_iter().partition(tokio::task::JoinHandle::is_finished);
-        for left in reading.split_off(2) {
-            left.abort();
+        let mut attempts = 0;
+        while !many_read(&provider, &knack, path).await {
+            attempts += 1;
+            assert!(attempts < ATTEMPTS, "{path}: this machine is too slow");
         }
-        provider.ends.send_replace(true);
-        assert_eq!(other.await.unwrap().status, 200, "{path}");
-        for one in reading {
-            let answer = one.await.unwrap();
-            assert_eq!((answer.status, answer.text.len() > LARGE_BYTES), (200, true), "{path}");
-        }
-        for one in refused {
-            let answer = one.await.unwrap();
-            assert_eq!(answer.status, 503, "{path}");
-            assert_eq!(answer.headers[header::RETRY_AFTER], "1");
-            let error = &answer.json()["error"];
-            assert!(
-                error["message"].as_str().unwrap().contains("too many large requests"),
-                "{error}"
-            );
-            assert!(
-                ["type", "param", "code"].iter().all(|key| error.get(key).is_some()),
-                "{error}"
-            );
-        }
-        until("all is given back", || knack.held() == 0).await;
     }
+}
+
+/// False: the attempt took longer than a gateway waits for a page that it asks for itself, so that it says nothing of memory.
+async fn many_read(provider: &Provider, knack: &Running, path: &str) -> bool {
+    let begun = Instant::now();
+    let is_late = || path.contains("behind_rounds") && begun.elapsed() >= PAGE_TIMEOUT;
+    provider.ends.send_replace(false);
+    let reading = |key: &'static str| tokio::spawn(get(format!("{}{path}", knack.url), key));
+    let room = BUDGET_BYTES / 4 / LARGE_BYTES;
+    let many: Vec<_> = (0..2 * room).map(|_| reading("key-a")).collect();
+    until(&format!("{path}: what has no room is refused"), || {
+        is_late() || many.iter().filter(|one| one.is_finished()).count() == room
+    })
+    .await;
+    if is_late() {
+        return abandoned(provider, knack, many).await;
+    }
+    assert!(knack.held() > (room - 1) * LARGE_BYTES && knack.held() < BUDGET_BYTES / 3);
+    // Small requests of the same account, and large ones of another, are served.
+    let small = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+    assert_eq!(knack.send(knack.chat(&small)).await.said(), "hi", "{path}");
+    let other = reading("key-b");
+    until("the other account reads, too", || {
+        is_late() || knack.held() > (room + 1) * LARGE_BYTES
+    })
+    .await;
+    if is_late() {
+        return abandoned(provider, knack, many.into_iter().chain([other])).await;
+    }
+    // Most of the clients leave, and two wait for what they read.
+    let (refused, mut reading): (Vec<_>, Vec<_>) = many.into_iter().partition(JoinHandle::is_finished);
+    for left in reading.split_off(2) {
+        left.abort();
+    }
+    provider.ends.send_replace(true);
+    let mut read = Vec::new();
+    for one in reading.into_iter().chain([other]) {
+        read.push(one.await.unwrap());
+    }
+    if is_late() && read.iter().any(|answer| answer.status == 502) {
+        return abandoned(provider, knack, refused).await;
+    }
+    for answer in read {
+        assert_eq!((answer.status, answer.text.len() > LARGE_BYTES), (200, true), "{path}");
+    }
+    for one in refused {
+        let answer = one.await.unwrap();
+        assert_eq!(answer.status, 503, "{path}");
+        assert_eq!(answer.headers[header::RETRY_AFTER], "1");
+        let error = &answer.json()["error"];
+        assert!(
+            error["message"].as_str().unwrap().contains("too many large requests"),
+            "{error}"
+        );
+        assert!(
+            ["type", "param", "code"].iter().all(|key| error.get(key).is_some()),
+            "{error}"
+        );
+    }
+    until("all is given back", || knack.held() == 0).await;
+    true
+}
+
+/// Ends an attempt that came to nothing.
+async fn abandoned(
+    provider: &Provider,
+    knack: &Running,
+    clients: impl IntoIterator<Item = JoinHandle<Answer>>,
+) -> bool {
+    for client in clients {
+        client.abort();
+    }
+    provider.ends.send_replace(true);
+    until("all is given back", || knack.held() == 0).await;
+    false
 }
 
 /// Its client has not read it yet: it is still there.
@@ -272,23 +316,25 @@ async fn an_answer_counts_until_its_client_has_it_or_leaves() {
 #[tokio::test]
 async fn a_page_of_a_list_that_does_not_come_in_time_is_waited_for_no_longer() {
     for (takes, status, waited) in [(29, 200, 29), (31, 502, 30)] {
-        let provider = Provider::new(Duration::from_secs(takes));
-        let knack = remembering(&provider, &["key-a"], &[]).await;
-        // From here on time passes when nothing else is to be done.
-        tokio::time::pause();
-        let begun = tokio::time::Instant::now();
-        let answer = get(format!("{}/v1/chat/completions?behind_rounds=1", knack.url), "key-a").await;
-        let took = begun.elapsed();
-        tokio::time::resume();
-        assert_eq!(answer.status, status, "after {took:?}");
-        assert_eq!(took.as_secs(), waited, "{took:?}");
-        if status == 502 {
-            assert!(
-                answer.text.contains("did not give the next completions"),
-                "{}",
-                answer.text
-            );
+        let mut told = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let provider = Provider::new(Duration::from_secs(takes));
+            let knack = remembering(&provider, &["key-a"], &[]).await;
+            // From here on time passes when nothing else is to be done. Between two sockets that may be too early: what a busy kernel has
+            // not delivered yet is nothing to be done.
+            tokio::time::pause();
+            let begun = tokio::time::Instant::now();
+            let answer = get(format!("{}/v1/chat/completions?behind_rounds=1", knack.url), "key-a").await;
+            let took = begun.elapsed();
+            tokio::time::resume();
+            let is_told = status == 200 || answer.text.contains("did not give the next completions");
+            if (answer.status, took.as_secs(), is_told) == (status, waited, true) {
+                told.clear();
+                break;
+            }
+            told.push((answer.status, took, answer.text.chars().take(200).collect::<String>()));
         }
+        assert_eq!(told, [], "{takes} s: {status} after {waited} s");
     }
 }
 

