@@ -125,7 +125,9 @@ def values():
         "image": {"repository": SETTINGS["registry"] + "/knack", "tag": SETTINGS["tag"]},
         "gatewayImage": {"repository": SETTINGS["registry"] + "/knack-gateway"},
         "sandbox": {"images": {"python": image % "sandbox-python", "node": image % "sandbox-node"}, "allowImageTags": True},
+        # A run of eight seconds has no room in the default of ten where a node is busy.
         "defaultRuntime": {"namespace": SANDBOXES, "spec": {
+            "sandbox": {"timeoutSeconds": 60},
             "env": [{"name": "WEATHER_KEY", "valueFrom": {"secretKeyRef": {"name": "weather", "key": "key"}}, "skills": ["weather"]}]}},
         "gateway": {"upstreams": {"openai": "http://mock.%s.svc:8080" % SKILLS}},
     }

@@ -13,7 +13,7 @@ use super::journals::Journals;
 use super::support::World;
 
 /// How soon a caller hears of it.
-const TOLD_WITHIN: Duration = Duration::from_secs(40);
+const TOLD_WITHIN: Duration = Duration::from_mins(2);
 /// Executions that run meanwhile.
 const RUNNING: usize = 3;
 

@@ -1,6 +1,6 @@
 //! 40 MB of output, and gateways that stop reading.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use knack_execution::Exit;
 use knack_hub_api::ExecutionFrame;
@@ -12,7 +12,7 @@ use super::beside;
 use super::calls::Calls;
 use super::journals::Journals;
 use super::replicas::install;
-use super::support::{Process, free_port, fresh_id};
+use super::support::{Process, SOON, free_port, fresh_id};
 
 /// Readers that stop, each with 1 MB of output and 3 MB of files: 40 MB.
 const READERS: usize = 10;
@@ -108,7 +108,7 @@ fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
             for lines in unread {
                 reading.spawn(read(lines));
             }
-            let all = tokio::time::timeout(Duration::from_mins(1), reading.join_all()).await;
+            let all = tokio::time::timeout(SOON, reading.join_all()).await;
             assert_eq!(all.expect("who reads on gets everything"), [(OUTPUT, FILE); READERS]);
         },
     );

@@ -184,7 +184,7 @@ fn the_other_replica_names_the_owner_and_follows_it() {
         assert_eq!(outcome.expect("bounded"), Ok("taken over\n".to_owned()));
         println!("an owner that was killed is followed after {:?}", since.elapsed());
         assert_eq!(replicas.owner().await, Some(other));
-        // A Lease of 15 s, looks 3 s apart, and the reading of the journals.
-        assert!(since.elapsed() < Duration::from_secs(40), "{:?}", since.elapsed());
+        // A Lease of 15 s, looks 3 s apart, the reading of the journals, and a busy machine, on which the run alone takes long.
+        assert!(since.elapsed() < Duration::from_secs(75), "{:?}", since.elapsed());
     });
 }

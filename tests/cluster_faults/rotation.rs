@@ -23,6 +23,8 @@ use super::support::{Plan, Process, SOON, World, free_port, next_skill};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
+/// The hub looks at its files every 10 s, and a call that takes its time on a busy machine runs between two looks of the test.
+const REPLACED_WITHIN: Duration = Duration::from_mins(1);
 /// Requests at once, within what the runtime runs at once.
 const CALLERS: usize = 2;
 
@@ -83,11 +85,7 @@ async fn until_replaced(calls: &Calls, url: &str, last: &Path, token: &str) {
         assert_eq!(calls.text(calls.sleeper(0.0, "again")).await, Ok("again\n".to_owned()));
         // A fresh client each time: an open connection would keep the certificate that it has seen.
         match client(url, last, token).get::<Version>("/v1/version").await {
-            // The hub looks at its files every 10 s.
-            Ok(_) => assert!(
-                begun.elapsed() < Duration::from_secs(30),
-                "the hub goes on with the old one"
-            ),
+            Ok(_) => assert!(begun.elapsed() < REPLACED_WITHIN, "the hub goes on with the old one"),
             Err(HubError::Unreachable(why) | HubError::Broken(why)) => {
                 println!("who trusts the last authority only, after {:?}: {why}", begun.elapsed());
                 return;

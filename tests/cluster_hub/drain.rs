@@ -6,6 +6,7 @@ use cluster_support::{progress, run};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use knack_hub_api::CatalogLine;
+use knack_hub_api::client::Lines;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -13,10 +14,10 @@ use serde_json::json;
 use super::answer::{printed, until_it_prints};
 use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
 
-/// How long the hub is given before it ends its catalogs, seconds: long enough for what the test does meanwhile.
+/// How long the hub is given before it ends its catalogs, seconds: long enough for two requests to begin meanwhile.
 const PAUSE_SECONDS: u64 = 10;
-/// How long the run takes, seconds: it outlives the pause.
-const RUN_SECONDS: u64 = 20;
+/// How long the run takes, seconds: it outlives the pause by more than anything of the test takes.
+const RUN_SECONDS: u64 = 40;
 
 /// Waits until a hub says that it is not ready, and returns why.
 async fn not_ready(probes: u16) -> String {
@@ -34,6 +35,17 @@ async fn not_ready(probes: u16) -> String {
     }
 }
 
+/// Reads a catalog until the hub ends it; how long after `told` that was.
+async fn ended(mut catalog: Lines, told: Instant) -> Duration {
+    while catalog
+        .next_value::<CatalogLine>()
+        .await
+        .expect("the catalog ends at the end of a line")
+        .is_some()
+    {}
+    told.elapsed()
+}
+
 /// Waits until a process has ended.
 async fn status_of(process: &mut Process) -> std::process::ExitStatus {
     loop {
@@ -49,7 +61,7 @@ async fn status_of(process: &mut Process) -> std::process::ExitStatus {
 #[test]
 fn a_hub_that_ends_cuts_no_stream() {
     run("a_hub_that_ends_cuts_no_stream", async |cluster| {
-        let plan = Plan::of(1, json!({"sandbox": {"timeoutSeconds": 60}}));
+        let plan = Plan::of(1, json!({}));
         let world = World::install(cluster, plan).await;
         let (port, probes) = (free_port(), free_port());
         let mut words = world.hub_words(&format!("127.0.0.1:{port}"));
@@ -71,7 +83,7 @@ fn a_hub_that_ends_cuts_no_stream() {
             post["limits"] = json!({"timeout_ms": 60_000});
             post.to_string()
         };
-        let mut catalog = client.watch(&format!("{}&watch=true", world.catalog())).await.unwrap();
+        let catalog = client.watch(&format!("{}&watch=true", world.catalog())).await.unwrap();
         let long = post(&format!(
             "import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')"
         ));
@@ -80,32 +92,25 @@ fn a_hub_that_ends_cuts_no_stream() {
         progress("a run is under way");
 
         hub.terminate();
+        let catalog = tokio::spawn(ended(catalog, Instant::now()));
         let told = Instant::now();
         let why = tokio::time::timeout(SOON, not_ready(probes))
             .await
             .expect("it is not ready any more");
         assert_eq!(why, "draining\n");
-        // New requests are still served: a new run, and a catalog.
+        // New requests are still served: a catalog, and a new run, which may end after the pause.
+        assert_eq!(world.names(&client).await.len(), 1);
         let mut short = client
             .post_stream(None, "/v1/executions", post("print('as usual')").into())
             .await
             .unwrap();
-        assert_eq!(printed(&mut short).await, "as usual\n");
-        assert_eq!(world.names(&client).await.len(), 1);
         progress("a hub that ends serves on");
 
-        while catalog
-            .next_value::<CatalogLine>()
-            .await
-            .expect("the catalog ends at the end of a line")
-            .is_some()
-        {}
-        assert!(
-            told.elapsed() >= Duration::from_secs(PAUSE_SECONDS - 1),
-            "{:?}",
-            told.elapsed()
-        );
+        let paused = catalog.await.unwrap();
         assert!(hub.ended().is_none(), "the run is still under way");
+        assert!(paused >= Duration::from_secs(PAUSE_SECONDS - 1), "{paused:?}");
+        assert_eq!(printed(&mut short).await, "as usual\n");
+        progress("a run that began while it ended is told to its end");
         assert_eq!(printed(&mut running).await, "begun\nwhole\n");
         let status = tokio::time::timeout(SOON, status_of(&mut hub));
         let status = status.await.expect("it ends");

@@ -311,7 +311,7 @@ fn a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run() {
             let (a, b) = (Client::of(&world, 0, port).await, Client::of(&world, 1, port).await);
             for (tenant, client, script) in [
                 // The queue is full before the first of them ends, also on a slow machine.
-                (0, &a, "import time; time.sleep(4); print('of a')"),
+                (0, &a, "import time; time.sleep(8); print('of a')"),
                 (1, &b, "print('of b')"),
             ] {
                 world.skill(&world.tenants[tenant], "own", script).await;

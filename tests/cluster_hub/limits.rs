@@ -422,7 +422,11 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             assert!(bodies.both()[0] > 0, "some of the large ones find room");
             // Senders, hub, API server and sandboxes share two processors here: the slowest wait for one, and senders that wait
             // behind all others are too slow for the hub.
-            assert!(p50 < Duration::from_secs(1), "{p50:?}");
+            let alone = floor[floor.len() / 2];
+            assert!(
+                p50 < Duration::from_secs(1) + 10 * alone,
+                "{p50:?}, of the machine alone {alone:?}"
+            );
             let holds = lease(&world).await;
             println!("the Lease of the runtime: {held_by:?} before, {holds:?} after");
             assert_eq!(holds.0, held_by.0, "the hub leads still");

@@ -16,12 +16,13 @@ use super::idle::Counted;
 use super::support::{Plan, SOON, World, fresh_id};
 
 const RUNTIMES: u32 = 20;
-/// How long it may take from the start of the process until it serves the last of them. The Leases of a process that was killed last
-/// 15 s, and are looked at each 7.5 s; the rest is for a busy machine.
+/// How long it may take from the start of the process until it serves the last of them, beyond what a first start takes on this machine.
+/// The Leases of a process that was killed last 15 s, and are looked at each 7.5 s; the rest is for a machine that is busier now.
 const WITHIN: Duration = Duration::from_mins(1);
-/// Calls to the API server in this time, per runtime: by the Lease, by what recovery reads and by renewals of the Lease each 5 s.
-/// Some ten are made on a quiet machine.
-const CALLS_PER_RUNTIME: f64 = 25.0;
+/// Calls to the API server, per runtime: by the Lease and by what recovery reads. Some ten are made on a quiet machine in half a minute.
+const CALLS_PER_RUNTIME: f64 = 15.0;
+/// And by renewals of the Lease and looks at it, of which each takes a call or two, per second.
+const CALLS_PER_SECOND: f64 = 1.0 / 3.0;
 /// How often something without a signal is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -73,27 +74,29 @@ fn many_runtimes_are_taken_over_at_once_within_a_bound() {
         // The hub alone: the controller was started as somebody else.
         let counted = Counted::new(world.client.clone(), format!("counted-{}", world.run.name())).await;
         world.acts_as(&counted.name);
+        let begun = Instant::now();
         world.restart_hub().await;
         let client = world.tenant(0).await;
         all_serve(&world, &client, &names, SOON).await;
+        let within = WITHIN + begun.elapsed();
         let old = holders(&world).await;
         assert_eq!(old.len(), names.len(), "{old:?}");
 
         world.kill_hub();
         let (before, begun) = (counted.calls().await, Instant::now());
         world.restart_hub().await;
-        all_serve(&world, &client, &names, WITHIN).await;
+        all_serve(&world, &client, &names, within).await;
         let (took, calls) = (begun.elapsed(), counted.calls().await - before);
         let each = calls / f64::from(RUNTIMES);
         println!(
             "{RUNTIMES} runtimes in {:.1} s, {each:.1} calls for each",
             took.as_secs_f64()
         );
-        assert!(took <= WITHIN, "{took:?}");
+        assert!(took <= within, "{took:?}");
         assert!(each > 1.0, "they are counted");
         assert!(
-            each <= CALLS_PER_RUNTIME,
-            "{each:.1} calls for each of {RUNTIMES} runtimes"
+            each <= CALLS_PER_RUNTIME + CALLS_PER_SECOND * took.as_secs_f64(),
+            "{each:.1} calls for each of {RUNTIMES} runtimes in {took:?}"
         );
         let new = holders(&world).await;
         assert!(

@@ -1,12 +1,10 @@
 //! A gateway that stops reading.
 
-use std::time::Duration;
-
 use cluster_support::run;
 use knack_hub_api::ExecutionFrame;
 use serde_json::json;
 
-use super::support::{World, fresh_id};
+use super::support::{SOON, World, fresh_id};
 
 /// A reader that stops holds up neither its own run nor anybody else's, and gets the whole result when it reads on.
 #[test]
@@ -50,9 +48,7 @@ fn a_stopped_reader_delays_no_other_and_gets_its_result() {
                     }
                 }
             };
-            tokio::time::timeout(Duration::from_mins(1), reading)
-                .await
-                .expect("the result comes");
+            tokio::time::timeout(SOON, reading).await.expect("the result comes");
             assert_eq!(file_bytes, 3_000_000);
             assert_eq!(stdout.len(), 1_000_000);
         },

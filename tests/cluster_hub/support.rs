@@ -524,7 +524,8 @@ fn merge(whole: &mut Value, more: Value) {
 async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace, spec: Value) {
     let mut whole = json!({
         "maxActivation": "Always",
-        "sandbox": {"image": cluster.image("sandbox-python")},
+        // The default is 10 s, which an interpreter takes to start where many pods share a node; a test of a limit names it.
+        "sandbox": {"image": cluster.image("sandbox-python"), "timeoutSeconds": 60},
         "warmPool": {"replicas": 0},
         "allowedCallers": {"namespaces": {"selector": {"matchExpressions": [
             {"key": TENANT, "operator": "In", "values": [run.name()]},

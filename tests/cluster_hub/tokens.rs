@@ -1,8 +1,11 @@
 //! Who is let in.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use cluster_support::run;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{ClientCheck, ClientVerdict, ProblemCode, Version};
@@ -10,7 +13,10 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::support::World;
+use super::support::{SOON, World};
+
+/// How often the API server is asked for what it tells nobody.
+const POLL: Duration = Duration::from_millis(200);
 
 /// The same token with other claims: its signature no longer fits.
 fn forged(token: &str, change: impl Fn(&mut Value)) -> String {
@@ -32,6 +38,30 @@ async fn refusal(world: &World, token: &str) -> (ProblemCode, String) {
     }
 }
 
+/// Waits until the API server, which answers from what its watches have told it, knows that the account of a token is gone.
+async fn until_refused(world: &World, token: &str) {
+    let reviews: Api<TokenReview> = Api::all(world.client.clone());
+    let review = TokenReview {
+        spec: TokenReviewSpec {
+            token: Some(token.to_owned()),
+            audiences: Some(vec!["knack".to_owned()]),
+        },
+        ..TokenReview::default()
+    };
+    let refused = async {
+        loop {
+            let told = reviews.create(&PostParams::default(), &review).await.unwrap();
+            if told.status.and_then(|status| status.authenticated) != Some(true) {
+                return;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    tokio::time::timeout(SOON, refused)
+        .await
+        .expect("the API server refuses the token of a deleted account");
+}
+
 #[test]
 fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
     run(
@@ -51,6 +81,7 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
                 .delete("gone", &kube::api::DeleteParams::default())
                 .await
                 .unwrap();
+            until_refused(&world, &of_gone).await;
 
             let other_audience = world
                 .token(&tenant, "default", "https://kubernetes.default.svc.cluster.local")

@@ -7,7 +7,7 @@ use cluster_support::Cluster;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use knack::jobs::{JobClients, JobExecutor, JobSettings};
-use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit, Program, StartKind};
+use knack_execution::{ClusterFailureKind as Kind, ExecutionError, Executor as _, Exit, Limits, Program, StartKind};
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, LogParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -114,7 +114,10 @@ async fn compromised(cluster: &'static Cluster, image: String, program: &str, ex
     let mut fixture = Fixture::new(cluster, cold()).await;
     fixture.view.image.clone_from(&image);
     let executor = fixture.owner().await;
-    let outcome = within(90, executor.execute(python(program), CancellationToken::new())).await;
+    let mut request = python(program);
+    // What the executor waits for an answer of such a runner follows from the limit of the run.
+    request.limits.timeout = Limits::default().timeout;
+    let outcome = within(90, executor.execute(request, CancellationToken::new())).await;
     let found = match outcome.unwrap_err() {
         ExecutionError::Cluster(failure) if !failure.may_have_run => failure.reason,
         other => other.to_string(),

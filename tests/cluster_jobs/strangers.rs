@@ -65,7 +65,9 @@ fn forged() -> Vec<u8> {
 }
 
 /// How long a runner may take to answer a stranger's claim on a busy machine. A pod whose run has just ended never does.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// How long the run takes into which a stranger writes, seconds: longer than all of them may take to answer.
+const RUN_SECONDS: u64 = 30;
 
 /// A stream to a pod that stays open: a stdin that ends is another case.
 type OpenStream = (AttachedProcess, Box<dyn AsyncWrite + Send + Unpin>);
@@ -135,8 +137,8 @@ fn frames_that_a_second_attacher_forges_run_nothing() {
         );
 
         stands().await;
-        let mut request = python(&format!("import time; time.sleep(12); {OURS}"));
-        request.limits.timeout = Duration::from_secs(30);
+        let mut request = python(&format!("import time; time.sleep({RUN_SECONDS}); {OURS}"));
+        request.limits.timeout = Duration::from_secs(2 * RUN_SECONDS);
         let id = request.id;
         let forge = async {
             eventually(30, "it runs", async || {

@@ -8,7 +8,7 @@ use cluster_support::{Cluster, Namespace};
 use knack::jobs::{Defaults, Event, JobClients, JobExecutor, JobRequest, JobSettings, RuntimeView};
 use knack_api::SkillRuntime;
 use knack_api::schema::definitions;
-use knack_execution::{ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Language, Program};
+use knack_execution::{ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Language, Limits, Program};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -144,6 +144,9 @@ pub(crate) fn fresh_id() -> ExecutionId {
     ExecutionId::new(now, &format!("test-{}", std::process::id()), 0, &call)
 }
 
+/// The limit of a run that says no other: the default, 10 s, is what an interpreter takes to start where many pods share a node.
+const RUN_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// A run of python source.
 pub(crate) fn python(source: &str) -> ExecutionRequest {
     let program = Program::Code {
@@ -152,6 +155,10 @@ pub(crate) fn python(source: &str) -> ExecutionRequest {
     };
     ExecutionRequest {
         skill: Some("team/tested".to_owned()),
+        limits: Limits {
+            timeout: RUN_TIMEOUT,
+            ..Limits::default()
+        },
         ..ExecutionRequest::new(fresh_id(), "team/app/uid", program)
     }
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use cluster_support::Cluster;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use knack::lease::{Keeper, Lease, LeaseClaim, LeaseSettings};
+use knack_vocabulary::LEASE_CONTROLLER;
 use kube::Api;
 use rustix::process::Signal;
 use tokio::sync::watch;
@@ -15,8 +17,13 @@ use crate::controller::Controller;
 use crate::objects::{create, document, inline, install_definitions, reads, skills};
 use crate::wait::until;
 
-/// A lease of 15 s, a look every 3 s, and a busy machine.
-const FOLLOWED_WITHIN: Duration = Duration::from_secs(30);
+/// A lease of 15 s, a look every 3 s, and a busy machine, on which reading the cluster takes its time, too.
+const FOLLOWED_WITHIN: Duration = Duration::from_mins(1);
+
+/// Who holds the Lease of the controllers of an installation.
+async fn holder(leases: &Api<LeaseObject>) -> Option<String> {
+    leases.get(LEASE_CONTROLLER).await.unwrap().spec?.holder_identity
+}
 
 #[test]
 fn a_dead_leader_is_followed_and_a_polite_one_at_once() {
@@ -41,14 +48,13 @@ fn a_dead_leader_is_followed_and_a_polite_one_at_once() {
         create(&api, "b", inline(&document("b", "x"))).await;
         until(&api, "b", "ready", reads("True/Delivered")).await;
         let mut third = Controller::start(cluster, name, &[name], &[], "standing by").await;
-        let stopped = Instant::now();
+        let leases: Api<LeaseObject> = Api::namespaced(client.clone(), name);
+        let left = holder(&leases).await;
+        assert!(left.is_some(), "the second one leads");
         second.stop();
+        // Not by the time that the next one takes to lead, which is the machine's: the Lease is free, or is the next one's already.
+        assert_ne!(holder(&leases).await, left, "it gave its Lease back before it ended");
         third.until_phase("leading").await;
-        assert!(
-            stopped.elapsed() < Duration::from_secs(12),
-            "before the lease ran out: {:?}",
-            stopped.elapsed()
-        );
         third.stop();
     });
 }
@@ -77,6 +83,9 @@ fn a_leader_that_stood_still_ends_when_another_one_has_followed() {
 
 /// Of the Lease in the test below: some renewals and its end come while every thread of the runtime is busy.
 const SHORT: Duration = Duration::from_secs(3);
+/// How often the test is done, each time with a Lease of twice the length: a machine may be so busy, or its API server so slow, that
+/// no process could renew the first one in time.
+const ATTEMPTS: u32 = 3;
 
 /// Requests that keep every thread of the process busy take no Lease from it; the control shows that they would.
 #[test]
@@ -85,71 +94,86 @@ fn a_lease_is_kept_while_every_thread_of_its_process_is_busy() {
         "a_lease_is_kept_while_every_thread_of_its_process_is_busy",
         async |cluster| {
             let namespace = cluster.namespace("operator-busy").await;
-            let settings = |name: &str| LeaseSettings {
-                duration: SHORT,
-                interval: SHORT / 3,
-                ..LeaseSettings::new(namespace.name(), name, "busy")
-            };
-            let shutdown = CancellationToken::new();
-            let keeper = Keeper::start(cluster.config().await).unwrap();
-            let (kept, claim) = keeper.keep(settings("apart"), shutdown.clone());
-            let (lease, control) = Lease::new(cluster.client().await, settings("among-requests"));
-            let among = tokio::spawn(lease.run(shutdown.clone()));
-            let is_mine = |claim: &watch::Receiver<LeaseClaim>| claim.borrow().is_mine(tokio::time::Instant::now());
-            for claim in [&claim, &control] {
-                let mut claim = claim.clone();
-                claim
-                    .wait_for(|claim| claim.is_mine(tokio::time::Instant::now()))
-                    .await
-                    .unwrap();
+            for attempt in 0..ATTEMPTS {
+                if is_kept_while_busy(cluster, namespace.name(), attempt).await {
+                    return;
+                }
+                cluster_support::progress(format!("attempt {attempt} has lost its Lease"));
             }
-            // What a thread observes that serves no requests.
-            let (lost, done) = (
-                Arc::new([AtomicBool::new(false), AtomicBool::new(false)]),
-                Arc::new(AtomicBool::new(false)),
-            );
-            let looks = {
-                let (lost, done, claims) = (Arc::clone(&lost), Arc::clone(&done), [claim.clone(), control.clone()]);
-                std::thread::spawn(move || {
-                    while !done.load(Ordering::Relaxed) {
-                        for (lost, claim) in lost.iter().zip(&claims) {
-                            lost.fetch_or(!is_mine(claim), Ordering::Relaxed);
-                        }
-                        std::thread::park_timeout(Duration::from_millis(20));
-                    }
-                })
-            };
-            // More tasks than threads, and none of them lets others run.
-            let busy = Instant::now();
-            let threads = tokio::runtime::Handle::current().metrics().num_workers() + 1;
-            let spinning = (0..threads).map(|_| {
-                tokio::spawn(async move {
-                    while busy.elapsed() < SHORT * 3 {
-                        std::hint::spin_loop();
-                    }
-                })
-            });
-            let spinning: Vec<_> = spinning.collect();
-            while busy.elapsed() < SHORT * 3 {
-                std::hint::spin_loop();
-            }
-            done.store(true, Ordering::Relaxed);
-            looks.join().unwrap();
-            let [apart, among_requests] = [0, 1].map(|index| lost[index].load(Ordering::Relaxed));
-            assert!(!apart, "the Lease is kept");
-            assert!(among_requests, "the control: one among the requests is not");
-            for task in spinning {
-                task.await.unwrap();
-            }
-            let leases: Api<LeaseObject> = Api::namespaced(cluster.client().await, namespace.name());
-            let held = leases.get("apart").await.unwrap().spec.unwrap();
-            assert_eq!(
-                (held.holder_identity.as_deref(), held.lease_transitions),
-                (Some("busy"), Some(1))
-            );
-            shutdown.cancel();
-            kept.await.unwrap();
-            among.await.unwrap();
+            panic!("no Lease is kept");
         },
     );
+}
+
+/// Whether the Lease that a thread of its own keeps was held all the time. The control must be lost.
+async fn is_kept_while_busy(cluster: &Cluster, namespace: &str, attempt: u32) -> bool {
+    let duration = SHORT * 2_u32.pow(attempt);
+    let (apart, among_requests) = (format!("apart-{attempt}"), format!("among-requests-{attempt}"));
+    let settings = |name: &str| LeaseSettings {
+        duration,
+        interval: duration / 3,
+        ..LeaseSettings::new(namespace, name, "busy")
+    };
+    let shutdown = CancellationToken::new();
+    let keeper = Keeper::start(cluster.config().await).unwrap();
+    let (kept, claim) = keeper.keep(settings(&apart), shutdown.clone());
+    let (lease, control) = Lease::new(cluster.client().await, settings(&among_requests));
+    let among = tokio::spawn(lease.run(shutdown.clone()));
+    let is_mine = |claim: &watch::Receiver<LeaseClaim>| claim.borrow().is_mine(tokio::time::Instant::now());
+    for claim in [&claim, &control] {
+        let mut claim = claim.clone();
+        claim
+            .wait_for(|claim| claim.is_mine(tokio::time::Instant::now()))
+            .await
+            .unwrap();
+    }
+    // What a thread observes that serves no requests.
+    let (lost, done) = (
+        Arc::new([AtomicBool::new(false), AtomicBool::new(false)]),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let looks = {
+        let (lost, done, claims) = (Arc::clone(&lost), Arc::clone(&done), [claim.clone(), control.clone()]);
+        std::thread::spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                for (lost, claim) in lost.iter().zip(&claims) {
+                    lost.fetch_or(!is_mine(claim), Ordering::Relaxed);
+                }
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        })
+    };
+    // More tasks than threads, and none of them lets others run.
+    let busy = Instant::now();
+    let threads = tokio::runtime::Handle::current().metrics().num_workers() + 1;
+    let spinning = (0..threads).map(|_| {
+        tokio::spawn(async move {
+            while busy.elapsed() < duration * 3 {
+                std::hint::spin_loop();
+            }
+        })
+    });
+    let spinning: Vec<_> = spinning.collect();
+    while busy.elapsed() < duration * 3 {
+        std::hint::spin_loop();
+    }
+    done.store(true, Ordering::Relaxed);
+    looks.join().unwrap();
+    let [is_lost, is_control_lost] = [0, 1].map(|index| lost[index].load(Ordering::Relaxed));
+    assert!(is_control_lost, "the control: one among the requests is not kept");
+    for task in spinning {
+        task.await.unwrap();
+    }
+    if !is_lost {
+        let leases: Api<LeaseObject> = Api::namespaced(cluster.client().await, namespace);
+        let held = leases.get(&apart).await.unwrap().spec.unwrap();
+        assert_eq!(
+            (held.holder_identity.as_deref(), held.lease_transitions),
+            (Some("busy"), Some(1))
+        );
+    }
+    shutdown.cancel();
+    kept.await.unwrap();
+    among.await.unwrap();
+    !is_lost
 }

@@ -80,7 +80,8 @@ def served():
     assert_equal((found["accepted"], found["reason"]), (True, "Accepted"), "the verdict")
     assert_equal(run_once("greets")[:1], ["hello of 1.0 helper"], "the answer")
     assert_equal(run_once("greets")[2], "not writable: OSError", "a write to the environment")
-    jobs = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=greets")["items"]
+    # The labels of a run are written to its Job after the answer.
+    jobs = wait_until("the Jobs of both runs", 30, lambda: next((jobs for jobs in [get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=greets")["items"]] if len(jobs) > 1), None))
     images = {job["spec"]["template"]["spec"]["containers"][0]["image"].partition("@")[0] for job in jobs}
     assert_equal(images, {REPOSITORY}, "images of the runs")
 

@@ -55,7 +55,8 @@ fn a_namespace_belongs_to_one_test_and_goes_with_it() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap();
+        // Kubernetes takes what tests beside this one delete, too.
+        tokio::time::timeout(Duration::from_mins(4), gone).await.unwrap();
     });
 }
 
