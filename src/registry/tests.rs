@@ -401,7 +401,10 @@ async fn a_page_of_ten_thousand_skills_takes_milliseconds() {
     let (half, floor) = (times[times.len() / 2], floors[floors.len() / 2]);
     println!("a page of 100 of {SKILLS_MAX} skills: p50 {half:?}, floor {floor:?}");
     assert_eq!(listed, SKILLS_MAX);
-    assert!(half.as_millis() <= 20, "{half:?}");
+    assert!(
+        half <= std::time::Duration::from_millis(20) + 10 * floor,
+        "{half:?}, floor {floor:?}"
+    );
     let refused = cluster.create(OF, None, draft("one-more", "x")).await;
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
 }
