@@ -26,3 +26,4 @@ pub mod selection;
 mod site;
 pub mod sources;
 mod status_write;
+mod tasks;

@@ -33,6 +33,7 @@ use crate::events::Events;
 use crate::hub::artifacts::Artifacts;
 use crate::hub::watch::{self, Shared, WatchSettings};
 use crate::selection::{NamespaceLabels, Scope};
+use crate::tasks::TaskEnded;
 
 /// Changes come in bursts: one look for all of them.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -87,9 +88,9 @@ pub async fn serve(
             }
         }
     };
-    let _watches = watch::spawn(&client, &settings.watching, &shared, on_skill);
+    let mut watches = watch::spawn(&client, &settings.watching, &shared, on_skill);
     let metrics = Arc::new(BuildMetrics::default());
-    let probing = tokio::spawn(probes::serve(
+    let mut probing = tokio::spawn(probes::serve(
         metrics.clone(),
         axum::Router::new(),
         listener,
@@ -107,8 +108,13 @@ pub async fn serve(
         metrics,
     };
     tokio::select! {
-        () = server.run() => {}
+        // The others may end because of it.
+        biased;
         () = stop.cancelled() => {}
+        () = server.run() => {}
+        // Builds would go on for what was seen last.
+        ended = watches.ended() => return Err(ended.into()),
+        ended = &mut probing => return Err(TaskEnded::new("health and metrics", ended).into()),
     }
     let _ = probing.await;
     Ok(())

@@ -137,8 +137,9 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
         pause: Duration::from_secs(args.shutdown_pause_seconds),
         drain: Duration::from_secs(args.drain_seconds),
     };
-    run(registry, certificate, listener, stopping, stop).await;
+    let result = run(registry, certificate, listener, stopping, stop).await;
     ended.cancel();
     let _ = probing.await;
+    result.context("serving failed")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -19,6 +19,7 @@ use super::settings::ControllerSettings;
 use super::webhook::Webhook;
 use super::{account, definitions, other_releases};
 use crate::lease::{Keeper, LeaseClaim, LeaseSettings};
+use crate::tasks::TaskEnded;
 
 /// Runs until cancelled, or until leadership is lost. The leader's Lease is kept apart by `leases`, so that no number of
 /// Skills and no archive makes this process lose it.
@@ -48,9 +49,11 @@ pub async fn run(
         let webhook = Webhook::prepare(listener, own, settings.namespace.clone(), client, metrics).await;
         webhooks.spawn(webhook.run(shutdown.clone()));
     }
-    let lead = lead(client, leases, settings, metrics, phase, shutdown);
+    let lead = lead(client, leases, settings, metrics, phase, shutdown.clone());
     let result = tokio::select! {
         result = lead => result,
+        // Without it pods of the cluster would wait for an answer, or start without their sidecar.
+        ended = failure_of(&mut webhooks, &shutdown) => Err(ended),
         Some(ended) = tasks.join_next() => ended.unwrap_or_else(|error| Err(ControllerError::Stopped(error.to_string()))),
     };
     // After another end the process goes at once: a webhook that stayed would hold up its restart.
@@ -60,6 +63,15 @@ pub async fn run(
     stop_http.cancel();
     while tasks.join_next().await.is_some() {}
     result
+}
+
+/// Returns when the webhook has ended although nobody asked it to.
+async fn failure_of(webhooks: &mut JoinSet<()>, shutdown: &CancellationToken) -> ControllerError {
+    match webhooks.join_next().await {
+        Some(Ok(())) if shutdown.is_cancelled() => std::future::pending().await,
+        Some(ended) => ControllerError::Stopped(TaskEnded::new("webhook", ended).to_string()),
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits for definitions and leadership, then reconciles while it lasts.
@@ -109,4 +121,28 @@ async fn lead(
     stop_lease.cancel();
     let _ = holding.await;
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_webhook_that_fails_ends_the_process_and_one_that_is_stopped_does_not() {
+        let shutdown = CancellationToken::new();
+        let mut webhooks = JoinSet::new();
+        webhooks.spawn(async { panic!("a bug") });
+        let failure = failure_of(&mut webhooks, &shutdown).await.to_string();
+        assert!(
+            failure.contains("\"webhook\" failed") && failure.contains("a bug"),
+            "{failure}"
+        );
+        shutdown.cancel();
+        webhooks.spawn(async {});
+        let stopped = tokio::time::timeout(
+            std::time::Duration::from_millis(50),
+            failure_of(&mut webhooks, &shutdown),
+        );
+        assert!(stopped.await.is_err());
+    }
 }

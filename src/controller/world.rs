@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use knack_api::{Skill, SkillRuntime};
 use knack_vocabulary::API_VERSION;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource as _, ResourceExt as _};
 use tokio::sync::watch;
@@ -131,6 +131,19 @@ impl World {
             all.sort_by_cached_key(|runtime| (runtime.namespace(), runtime.name_any()));
             all
         })
+    }
+
+    /// Metadata of the runtimes of a namespace that this version cannot decode and that are not being deleted.
+    pub(super) fn undecoded_runtimes(&self, namespace: &str) -> Vec<ObjectMeta> {
+        let all = self.realms.iter().flat_map(|realm| realm.runtimes.state());
+        let undecoded = all
+            .filter(|runtime| runtime.0.is_err())
+            .map(|runtime| runtime.meta().clone());
+        let mut undecoded: Vec<ObjectMeta> = undecoded
+            .filter(|meta| meta.namespace.as_deref() == Some(namespace) && meta.deletion_timestamp.is_none())
+            .collect();
+        undecoded.sort_by(|one, other| one.name.cmp(&other.name));
+        undecoded
     }
 
     /// Whether a runtime is there, also one that cannot be read or is being deleted.

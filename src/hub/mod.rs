@@ -16,6 +16,7 @@ pub mod artifacts;
 pub mod auth;
 pub(crate) mod body;
 pub mod change_log;
+pub(crate) mod decoded;
 pub mod executors;
 mod identity;
 pub mod in_service;

@@ -30,6 +30,7 @@ use super::views::Views;
 use super::watch::{self, Shared};
 use crate::jobs::{Beacon, JobClients, JobSettings, ResultMemory};
 use crate::lease::Peers;
+use crate::tasks::{TaskEnded, Tasks};
 
 /// Bounds of the listener. Each catalog stream and each execution has a connection: a thousand gateways with a few runs
 /// each, which may all come from one address behind a mesh or a load balancer.
@@ -88,7 +89,7 @@ pub struct Hub {
     peers: channel::Sender<Peers>,
     /// Answers isolation probes at the hub's own port.
     beacon: Option<Beacon>,
-    watches: tokio::task::JoinSet<()>,
+    watches: Tasks,
 }
 
 impl Hub {
@@ -105,9 +106,15 @@ impl Hub {
         job_settings.peers = peers.subscribe();
         let artifacts = Artifacts::new(client.clone(), Arc::clone(&shared), clients.events.clone(), &memory);
         let (mut watches, start) = follow(client, &watching, &shared, &artifacts);
-        watches.spawn(peers::follow(client.clone(), settings.namespace.clone(), peers.clone()));
+        watches.spawn(
+            "watch of replicas",
+            peers::follow(client.clone(), settings.namespace.clone(), peers.clone()),
+        );
         let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
-        watches.spawn(prune_regularly(artifacts.clone(), Arc::clone(&kept)));
+        watches.spawn(
+            "removal of what expired",
+            prune_regularly(artifacts.clone(), Arc::clone(&kept)),
+        );
         let probes = Arc::new(HubProbes {
             start: start.clone(),
             metrics: Arc::clone(&metrics),
@@ -161,14 +168,14 @@ fn follow(
     watching: &watch::WatchSettings,
     shared: &Arc<Shared>,
     artifacts: &Artifacts,
-) -> (tokio::task::JoinSet<()>, Start) {
+) -> (Tasks, Start) {
     let on_skill = {
         let artifacts = artifacts.clone();
         move |skill: &knack_api::Skill| artifacts.want(skill)
     };
     let mut watches = watch::spawn(client, watching, shared, on_skill);
     let (start, first_reading) = start::begin(shared, artifacts.clone(), watch::lists(watching), watching.packages);
-    watches.spawn(first_reading);
+    watches.spawn_finite("first reading of skills", first_reading);
     (watches, start)
 }
 
@@ -181,7 +188,7 @@ async fn prune_regularly(artifacts: Artifacts, kept: Arc<KeptStore>) {
     }
 }
 
-/// Serves until `stop`, and then as [`Stopping`] says:
+/// Serves until `stop`, or until a task has ended that it needs, and then as [`Stopping`] says:
 ///
 /// ```text
 /// stop ── pause ── drain ──────────────────────── end
@@ -196,13 +203,13 @@ pub async fn run(
     listener: TcpListener,
     stopping: Stopping,
     stop: CancellationToken,
-) -> std::io::Result<()> {
+) -> Result<(), TaskEnded> {
     let Hub {
         state,
         probes,
         peers,
         beacon,
-        watches,
+        mut watches,
     } = hub;
     let (tasks, ending, catalogs, stops) = (
         TaskTracker::new(),
@@ -210,8 +217,8 @@ pub async fn run(
         CancellationToken::new(),
         Stop::default(),
     );
-    tasks.spawn(Arc::clone(&certificate).follow(ending.clone()));
-    let executors = tasks.spawn(Arc::clone(&state.executors).follow(
+    let mut certificates = tasks.spawn(Arc::clone(&certificate).follow(ending.clone()));
+    let mut executors = tasks.spawn(Arc::clone(&state.executors).follow(
         Arc::clone(&state.shared),
         Arc::clone(&state.metrics),
         ending.clone(),
@@ -223,8 +230,19 @@ pub async fn run(
         beacon,
     };
     let router = router(Arc::clone(&state), catalogs.clone());
-    let connections = tasks.spawn(serve(listener, router, serving, stops.clone()));
-    stop.cancelled().await;
+    let mut connections = tasks.spawn(serve(listener, router, serving, stops.clone()));
+    let failed = tokio::select! {
+        () = stop.cancelled() => None,
+        // Without it the hub would serve what it saw last. What is under way is handed over as at every end.
+        ended = watches.ended() => Some(ended),
+        ended = &mut certificates => Some(TaskEnded::new("reading of the certificate", ended)),
+        // Without these there is nobody to hand over by.
+        ended = &mut executors => return Err(TaskEnded::new("executors of runtimes", ended)),
+        ended = &mut connections => return Err(TaskEnded::new("listener", ended)),
+    };
+    if let Some(error) = &failed {
+        tracing::error!(%error, "a task has ended");
+    }
     probes.draining.store(true, Ordering::Release);
     peers.send_modify(Peers::leave);
     stops.leave.cancel();
@@ -244,7 +262,7 @@ pub async fn run(
         stops.cut.cancel();
     }
     drop(watches);
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Waits until every runtime is handed over, at most `bound`.

@@ -113,7 +113,7 @@ impl Cluster {
 
     /// An event of the watch over all Skills.
     fn take(&self, event: Event<Skill>) {
-        take_skill(&self.shared, None, event, |skill| self.artifacts.want(skill));
+        take_skill(&self.shared, None, Ok(event), |skill| self.artifacts.want(skill));
     }
 
     /// Waits until the content in service is known.
@@ -206,7 +206,7 @@ async fn a_skill_is_being_read_from_the_moment_that_the_watch_reports_it() {
     };
     assert!(!cluster.artifacts.is_being_read(&id), "nobody has heard of it");
     let skill = cluster.deliver("a", "one", &json!({}));
-    take_skill(&cluster.shared, None, Event::Apply(skill.clone()), |_| ());
+    take_skill(&cluster.shared, None, Ok(Event::Apply(skill.clone())), |_| ());
     assert!(
         cluster.artifacts.is_being_read(&id),
         "reported, and nothing has begun to read it"

@@ -15,12 +15,13 @@ use kube::runtime::{WatchStreamExt as _, watcher as start};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::change_log::Change;
+use super::decoded::{Undecoded, decoded};
 use super::world::{World, trim};
 use crate::api_call::call;
 use crate::environments;
+use crate::tasks::Tasks;
 
 /// Load balancers drop idle watches, one at 240 s; a new request after 200 s notices it.
 pub(super) const WATCH_TIMEOUT_SECONDS: u32 = 200;
@@ -102,46 +103,46 @@ pub fn namespaces(settings: &WatchSettings) -> Option<Vec<String>> {
 }
 
 /// Starts all watches. `on_skill` is called for every Skill that is new or changed, once it is in the world.
-pub fn spawn(
+pub(crate) fn spawn(
     client: &Client,
     settings: &WatchSettings,
     shared: &Arc<Shared>,
     on_skill: impl Fn(&Skill) + Clone + Send + Sync + 'static,
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
+) -> Tasks {
+    let mut tasks = Tasks::default();
     for scope in scopes(settings) {
         let skills = api(client, scope.as_deref());
-        tasks.spawn(follow_skills(
-            skills,
-            scope.clone(),
-            Arc::clone(shared),
-            on_skill.clone(),
-        ));
+        tasks.spawn(
+            "watch of Skills",
+            follow_skills(skills, scope.clone(), Arc::clone(shared), on_skill.clone()),
+        );
         let (world, of) = (Arc::clone(shared), scope.clone());
         let runtimes = api::<DeserializeGuard<SkillRuntime>>(client, scope.as_deref());
-        tasks.spawn(follow(runtimes, "SkillRuntime", move |event| {
-            if let Some(event) = decoded(event, "SkillRuntime") {
-                world.write(|world| world.runtimes.apply(of.as_deref(), event));
-            }
+        let take = move |event| {
+            let event = decoded(event, "SkillRuntime");
+            world.write(|world| world.runtimes.take(of.as_deref(), event));
             future::ready(())
-        }));
+        };
+        tasks.spawn("watch of SkillRuntimes", follow(runtimes, "SkillRuntime", take));
     }
     if settings.packages {
         let (client, world, namespace) = (client.clone(), Arc::clone(shared), settings.namespace.clone());
-        tasks.spawn(environments::follow(client, namespace, move |records| {
+        let take = move |records| {
             world.write(|world| {
                 let has_changed = *world.environments != records || !world.environments_listed;
                 (world.environments, world.environments_listed) = (Arc::new(records), true);
                 has_changed.then_some(Change::All)
             });
-        }));
+        };
+        tasks.spawn("watch of environments", environments::follow(client, namespace, take));
     }
     let world = Arc::clone(shared);
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-    tasks.spawn(follow(namespaces, "Namespace", move |event| {
+    let take = move |event| {
         world.write(|world| world.take_namespace(event));
         future::ready(())
-    }));
+    };
+    tasks.spawn("watch of Namespaces", follow(namespaces, "Namespace", take));
     tasks
 }
 
@@ -154,9 +155,8 @@ async fn follow_skills(
 ) {
     follow(api.clone(), "Skill", |event| {
         let is_init = matches!(event, Event::Init);
-        if let Some(event) = decoded(event, "Skill") {
-            take_skill(&shared, scope.as_deref(), map(event, trim), &on_skill);
-        }
+        let event = decoded(event, "Skill").map(|event| map(event, trim));
+        take_skill(&shared, scope.as_deref(), event, &on_skill);
         let (api, shared, scope) = (api.clone(), Arc::clone(&shared), scope.clone());
         async move {
             if is_init {
@@ -189,8 +189,13 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
 
 /// Applies an event of the watch over `scope`, and then calls `on_skill` for what it changed. In this order: a reader of
 /// artifacts gives up a revision that the world does not name.
-pub(super) fn take_skill(shared: &Shared, scope: Option<&str>, event: Event<Skill>, on_skill: impl Fn(&Skill)) {
-    let change = shared.write(|world| world.skills.apply(scope, event));
+pub(super) fn take_skill(
+    shared: &Shared,
+    scope: Option<&str>,
+    event: Result<Event<Skill>, Undecoded>,
+    on_skill: impl Fn(&Skill),
+) {
+    let change = shared.write(|world| world.skills.take(scope, event));
     let changed: Vec<Arc<Skill>> = shared.read(|world| match &change {
         None => Vec::new(),
         Some(Change::Skill(id)) => world.skills.get(&id.namespace, &id.name).cloned().into_iter().collect(),
@@ -231,26 +236,6 @@ where
     }
 }
 
-/// An object that this version cannot decode (a newer one wrote it) keeps its last known state; it must not end the
-/// watch.
-pub(crate) fn decoded<K>(event: Event<DeserializeGuard<K>>, kind: &'static str) -> Option<Event<K>> {
-    let read = |guard: DeserializeGuard<K>| match guard.0 {
-        Ok(object) => Some(object),
-        Err(invalid) => {
-            let (namespace, name) = (invalid.metadata.namespace, invalid.metadata.name);
-            tracing::warn!(kind, namespace, name, error = %invalid.error, "an object cannot be decoded; its last readable state stays in use");
-            None
-        }
-    };
-    Some(match event {
-        Event::Apply(guard) => Event::Apply(read(guard)?),
-        Event::Delete(guard) => Event::Delete(read(guard)?),
-        Event::InitApply(guard) => Event::InitApply(read(guard)?),
-        Event::Init => Event::Init,
-        Event::InitDone => Event::InitDone,
-    })
-}
-
 fn map<K>(event: Event<K>, change: impl Fn(K) -> K) -> Event<K> {
     match event {
         Event::Apply(object) => Event::Apply(change(object)),
@@ -269,6 +254,44 @@ mod tests {
     use axum::{Json, Router};
 
     use super::*;
+
+    fn guarded(name: &str, spec: serde_json::Value) -> DeserializeGuard<SkillRuntime> {
+        let object = serde_json::json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+            "metadata": {"namespace": "run", "name": name, "uid": name, "resourceVersion": "7"}, "spec": spec,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// What a newer version wrote is served as it was until it is deleted, and then no more.
+    #[test]
+    fn an_object_that_cannot_be_decoded_is_kept_by_a_list_and_goes_with_its_deletion() {
+        let mut world = World::default();
+        let mut take = |event| world.runtimes.take(None, decoded(event, "SkillRuntime"));
+        let unreadable = |name: &str| {
+            let guard = guarded(name, serde_json::json!({"sandbox": 1}));
+            assert!(guard.0.is_err());
+            guard
+        };
+        for name in ["a", "b"] {
+            take(Event::Apply(guarded(name, serde_json::json!({}))));
+        }
+        take(Event::Apply(unreadable("a")));
+        take(Event::Init);
+        take(Event::InitApply(unreadable("a")));
+        take(Event::InitApply(unreadable("b")));
+        take(Event::InitApply(unreadable("never seen")));
+        take(Event::InitDone);
+        assert!(take(Event::Delete(unreadable("b"))).is_some());
+        assert!(take(Event::Delete(unreadable("b"))).is_none());
+        let names: Vec<_> = world
+            .runtimes
+            .iter()
+            .map(|runtime| runtime.metadata.name.clone())
+            .collect();
+        assert_eq!(names, [Some("a".to_owned())]);
+        assert_eq!(world.runtimes.newest_version(), "7");
+    }
 
     /// An API server without Skills, at revision 500.
     async fn skills(RawQuery(query): RawQuery) -> Response {

@@ -10,9 +10,11 @@ use knack_packages::Records;
 use knack_skill::model::SkillRef;
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt;
+use kube::core::ObjectMeta;
 use kube::runtime::watcher::Event;
 
 use super::change_log::{Change, ChangeLog};
+use super::decoded::Undecoded;
 use crate::selection::NamespaceLabels;
 
 /// Namespace and name.
@@ -143,6 +145,34 @@ impl<K: ServedObject> WatchedObjects<K> {
             Event::Delete(object) => {
                 raise(&mut self.seen, object.resource_version());
                 self.objects.remove(&key(&object)).map(|_| object.changed())
+            }
+        }
+    }
+
+    /// As [`WatchedObjects::apply`], also for an object that this version cannot decode.
+    pub(super) fn take(&mut self, scope: Option<&str>, event: Result<Event<K>, Undecoded>) -> Option<Change> {
+        let key = |meta: &ObjectMeta| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            (text(&meta.namespace), text(&meta.name))
+        };
+        match event {
+            Ok(event) => self.apply(scope, event),
+            Err(Undecoded::Written) => None,
+            Err(Undecoded::Listed(meta)) => {
+                let listing = self.pending.entry(scope.map(str::to_owned)).or_default();
+                let (key, uid) = (key(&meta), meta.uid);
+                raise(&mut listing.seen, meta.resource_version);
+                // Of another object of this name nothing is known.
+                let known = self.objects.get(&key).filter(|known| known.meta().uid == uid);
+                listing
+                    .objects
+                    .extend(known.map(|known| (key.clone(), Arc::clone(known))));
+                None
+            }
+            Err(Undecoded::Deleted(meta)) => {
+                let key = key(&meta);
+                raise(&mut self.seen, meta.resource_version);
+                self.objects.remove(&key).map(|known| known.changed())
             }
         }
     }
@@ -293,8 +323,6 @@ pub fn trim(mut skill: Skill) -> Skill {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::ObjectMeta;
-
     use super::*;
 
     fn runtime(namespace: &str, name: &str, version: &str) -> SkillRuntime {

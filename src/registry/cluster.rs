@@ -24,6 +24,7 @@ use super::known::{ObjectKind, RegistryObject};
 use super::managed::manager;
 use super::objects::UploadedSkill;
 use super::skills::Skills;
+use crate::hub::decoded::Undecoded;
 
 /// Times that a change is tried when another writer was faster.
 const ATTEMPTS: u32 = 5;
@@ -68,6 +69,11 @@ impl Cluster {
     /// Applies an event of a watch.
     pub(super) fn apply(&self, scope: Option<&str>, event: Event<Skill>) {
         self.write(|index| index.apply(scope, event, Instant::now()));
+    }
+
+    /// Applies an event of a watch about an object that this version cannot decode.
+    pub(super) fn apply_undecoded(&self, scope: Option<&str>, event: &Undecoded) {
+        self.write(|index| index.apply_undecoded(scope, event));
     }
 
     fn write(&self, write: impl FnOnce(&mut SkillIndex)) {

@@ -11,6 +11,7 @@ use kube::runtime::watcher::Event;
 use uuid::Uuid;
 
 use super::known::{ObjectKind, RegistryObject};
+use crate::hub::decoded::Undecoded;
 
 /// How long a deleted object counts as deleted even if a watch still reports it: a watch may lag.
 const GONE_FOR: Duration = Duration::from_mins(10);
@@ -89,6 +90,24 @@ impl SkillIndex {
             }
         }
         self.gone.retain(|_, at| now.duration_since(*at) < GONE_FOR);
+    }
+
+    /// As above, for an object that this version cannot decode: its last known state stays until it is gone.
+    pub(super) fn apply_undecoded(&mut self, scope: Option<&str>, event: &Undecoded) {
+        let (Undecoded::Listed(meta) | Undecoded::Deleted(meta)) = event else {
+            return;
+        };
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (namespace, name, uid) = (text(&meta.namespace), text(&meta.name), text(&meta.uid));
+        if matches!(event, Undecoded::Deleted(_)) {
+            self.drop_object(&namespace, &name, &uid);
+            self.gone.remove(&uid);
+        } else if self.named(&namespace, &name).is_some_and(|known| known.uid == uid) {
+            self.pending
+                .entry(scope.map(str::to_owned))
+                .or_default()
+                .insert((namespace, name));
+        }
     }
 
     /// Keeps an object, unless a newer state of it is known, or it was deleted here.
@@ -282,6 +301,26 @@ mod tests {
         }
         assert_eq!(index.complete(), 1);
         assert!(index.named("team", "old").is_none() && index.named("team", "new").is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_kept_by_a_list_and_goes_with_its_deletion() {
+        let (mut index, now) = (SkillIndex::default(), Instant::now());
+        let (first, other) = (skill("a", 1), skill("b", 1));
+        for skill in [&first, &other] {
+            index.put(RegistryObject::of(skill).unwrap());
+        }
+        let meta = |skill: &Skill| Box::new(skill.metadata.clone());
+        let mut anew = meta(&other);
+        anew.uid = Some("another".to_owned());
+        index.apply(None, Event::Init, now);
+        index.apply_undecoded(None, &Undecoded::Listed(meta(&first)));
+        index.apply_undecoded(None, &Undecoded::Listed(anew));
+        index.apply(None, Event::InitDone, now);
+        assert!(index.named("team", "a").is_some() && index.named("team", "b").is_none());
+        index.apply_undecoded(None, &Undecoded::Written);
+        index.apply_undecoded(None, &Undecoded::Deleted(meta(&first)));
+        assert!(index.named("team", "a").is_none());
     }
 
     #[test]

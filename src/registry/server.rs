@@ -23,7 +23,6 @@ use knack_vocabulary::TOKEN_AUDIENCE;
 use kube::Client;
 use kube::core::DeserializeGuard;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,10 +40,12 @@ use super::state::{RegistrySettings, RegistryState};
 use super::sweep::{self, sweep};
 use crate::hub::auth::{AccessReviewer, Authenticator, Caller};
 use crate::hub::body::Bodies;
+use crate::hub::decoded::decoded;
 use crate::hub::tls::Certificate;
 use crate::hub::watch;
 use crate::site::Site;
 use crate::sources::archive::unpack_upload;
+use crate::tasks::{TaskEnded, Tasks};
 
 /// Bounds of the listener: gateways relay their callers' requests over a few connections each.
 const BOUNDS: Bounds = Bounds {
@@ -64,7 +65,7 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Registry {
     pub(super) state: Arc<RegistryState>,
-    watches: JoinSet<()>,
+    watches: Tasks,
 }
 
 impl Registry {
@@ -99,11 +100,14 @@ impl Registry {
             settings,
             shared,
         });
-        let mut watches = JoinSet::new();
+        let mut watches = Tasks::default();
         for scope in scopes.clone() {
-            watches.spawn(follow(client.clone(), Arc::clone(&state), scope));
+            watches.spawn("watch of Skills", follow(client.clone(), Arc::clone(&state), scope));
         }
-        watches.spawn(sweeping(Arc::clone(&state), scopes));
+        watches.spawn(
+            "removal of what ended changes left",
+            sweeping(Arc::clone(&state), scopes),
+        );
         Ok(Self { state, watches })
     }
 
@@ -116,8 +120,9 @@ impl Registry {
 async fn follow(client: Client, state: Arc<RegistryState>, scope: Option<String>) {
     let api = watch::api::<DeserializeGuard<knack_api::Skill>>(&client, scope.as_deref());
     watch::follow(api, "Skill", |event| {
-        if let Some(event) = watch::decoded(event, "Skill") {
-            state.shared.cluster.apply(scope.as_deref(), event);
+        match decoded(event, "Skill") {
+            Ok(event) => state.shared.cluster.apply(scope.as_deref(), event),
+            Err(undecoded) => state.shared.cluster.apply_undecoded(scope.as_deref(), &undecoded),
         }
         future::ready(())
     })
@@ -146,17 +151,17 @@ async fn sweeping(state: Arc<RegistryState>, scopes: Vec<Option<String>>) {
     }
 }
 
-/// Serves until `stop`: then not ready and served on for a pause, then what is under way has time to end.
+/// Serves until `stop`, or until a task has ended that it needs: then not ready and served on for a pause, then what is under way has time to end.
 pub async fn run(
     registry: Registry,
     certificate: Arc<Certificate>,
     listener: TcpListener,
     stopping: Stopping,
     stop: CancellationToken,
-) {
-    let Registry { state, watches } = registry;
+) -> Result<(), TaskEnded> {
+    let Registry { state, mut watches } = registry;
     let (tasks, ending, stops) = (TaskTracker::new(), CancellationToken::new(), Stop::default());
-    tasks.spawn(Arc::clone(&certificate).follow(ending.clone()));
+    let mut certificates = tasks.spawn(Arc::clone(&certificate).follow(ending.clone()));
     let serving = Serving {
         bounds: BOUNDS,
         tls: Some(TlsAcceptor::from(Arc::new(certificate.server_config()))),
@@ -170,7 +175,15 @@ pub async fn run(
         .fallback(answer)
         .with_state(Arc::clone(&state));
     let mut connections = tasks.spawn(serve(listener, router, serving, stops.clone()));
-    stop.cancelled().await;
+    let failed = tokio::select! {
+        () = stop.cancelled() => None,
+        ended = watches.ended() => Some(ended),
+        ended = &mut certificates => Some(TaskEnded::new("reading of the certificate", ended)),
+        ended = &mut connections => return Err(TaskEnded::new("listener", ended)),
+    };
+    if let Some(error) = &failed {
+        tracing::error!(%error, "a task has ended");
+    }
     state.draining.store(true, Ordering::Release);
     stops.leave.cancel();
     tokio::time::sleep(stopping.pause).await;
@@ -188,6 +201,7 @@ pub async fn run(
     }
     ending.cancel();
     drop(watches);
+    failed.map_or(Ok(()), Err)
 }
 
 /// Answers a gateway that reports executions or keeps files. Not logged: each gateway does so all the time.

@@ -97,13 +97,19 @@ async fn stand_quota(
         .is_none()
         .then(|| register::entry(runtime, &defaults));
     let known = found.as_ref().map(register::of).unwrap_or_default();
-    let register = register::register(&known, &runtimes, runtime, entry);
+    let undecoded = context.world.undecoded_runtimes(namespace);
+    let alive = runtimes.iter().map(|other| &other.metadata).chain(&undecoded);
+    let register = register::register(&known, alive, runtime, entry);
     if register::bytes(&register) > register::REGISTER_MAX_BYTES {
         return Ok(Some(too_large(namespace, register::bytes(&register))));
     }
     let class = context.settings.priority_class.as_deref();
-    let wanted = quota::quota(namespace, class, &runtimes, &defaults, register);
-    let wanted = Desired::owned_by(context, wanted, quota::owners(&runtimes));
+    let mut wanted = quota::quota(namespace, class, &runtimes, &defaults, register);
+    if let Some(found) = found.as_ref().filter(|_| !undecoded.is_empty()) {
+        // What those may use together is known no better.
+        quota::keep_bounds(&mut wanted, found);
+    }
+    let wanted = Desired::owned_by(context, wanted, quota::owners(&runtimes, &undecoded));
     let applied = match found {
         Some(found) if quota::is_intact(&found, wanted.object()) => return Ok(None),
         // The scope cannot be changed in place: another class means another quota.

@@ -80,8 +80,21 @@ fn bounds(class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> Resou
     }
 }
 
-/// The runtimes of the namespace: the last one that goes takes the quota with it.
-pub(super) fn owners(runtimes: &[&SkillRuntime]) -> Vec<OwnerReference> {
+/// Raises each bound of a quota to that of the one that is there.
+pub(super) fn keep_bounds(wanted: &mut ResourceQuota, found: &ResourceQuota) {
+    let milli = |quantity: &ApiQuantity| Quantity::parse(&quantity.0).map_or(0, |quantity| quantity.milli());
+    let found = found.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+    let hard = wanted.spec.as_mut().and_then(|spec| spec.hard.as_mut());
+    for (name, bound) in hard.into_iter().flatten() {
+        let before = found.and_then(|found| found.get(name));
+        if let Some(before) = before.filter(|before| milli(before) > milli(bound)) {
+            bound.clone_from(before);
+        }
+    }
+}
+
+/// The runtimes of the namespace, also those that cannot be decoded: the last one that goes takes the quota with it.
+pub(super) fn owners(runtimes: &[&SkillRuntime], undecoded: &[ObjectMeta]) -> Vec<OwnerReference> {
     let owner = |runtime: &&SkillRuntime| {
         Some(OwnerReference {
             controller: None,
@@ -89,7 +102,18 @@ pub(super) fn owners(runtimes: &[&SkillRuntime]) -> Vec<OwnerReference> {
             ..runtime.controller_owner_ref(&())?
         })
     };
-    runtimes.iter().filter_map(owner).collect()
+    let of_meta = |meta: &ObjectMeta| {
+        Some(OwnerReference {
+            api_version: SkillRuntime::api_version(&()).into_owned(),
+            kind: SkillRuntime::kind(&()).into_owned(),
+            name: meta.name.clone()?,
+            uid: meta.uid.clone()?,
+            controller: None,
+            block_owner_deletion: None,
+        })
+    };
+    let undecoded = undecoded.iter().filter_map(of_meta);
+    runtimes.iter().filter_map(owner).chain(undecoded).collect()
 }
 
 /// Thousandths as a quantity of whole units, since the server refuses fractions of pods and bytes; one CPU more or less
@@ -158,7 +182,7 @@ mod tests {
             ),
         );
         assert_eq!(
-            serde_json::to_value(owners(&[&small, &large])).unwrap(),
+            serde_json::to_value(owners(&[&small], &[large.metadata.clone()])).unwrap(),
             json!([
                 {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "small", "uid": "uid-small"},
                 {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "large", "uid": "uid-large"},
@@ -194,6 +218,21 @@ mod tests {
                 },
             })
         );
+    }
+
+    #[test]
+    fn beside_a_runtime_that_cannot_be_decoded_no_bound_becomes_smaller() {
+        let small = runtime("small", &json!({}));
+        let of = || quota("n", Some("c"), &[&small], &Defaults::new("img"), Register::new());
+        let bound =
+            |quota: &ResourceQuota, name: &str| quota.spec.as_ref().unwrap().hard.as_ref().unwrap()[name].0.clone();
+        let (mut wanted, mut found) = (of(), of());
+        let hard = found.spec.as_mut().unwrap().hard.as_mut().unwrap();
+        hard.insert("pods".to_owned(), ApiQuantity("9k".to_owned()));
+        hard.insert("limits.cpu".to_owned(), ApiQuantity("1m".to_owned()));
+        keep_bounds(&mut wanted, &found);
+        assert_eq!(bound(&wanted, "pods"), "9k");
+        assert_eq!(bound(&wanted, "limits.cpu"), bound(&of(), "limits.cpu"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use knack_api::{SkillRuntime, shared::Resources};
 use knack_vocabulary::ANNOTATION_ADMITTED_PREFIX;
+use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
 
 use crate::jobs::{Defaults, RuntimeView};
@@ -20,20 +21,20 @@ pub(super) const REGISTER_MAX_BYTES: usize = 240 << 10;
 pub(super) type Register = BTreeMap<String, String>;
 
 /// The register after the runtime `judged` was reconciled; `entry` is what it is allowed now, `None` if its spec is
-/// refused. Runtimes that are not in `alive`, or are others of the same name, lose their entries.
-pub(super) fn register(
+/// refused. Runtimes that are not in `alive`, or are others of the same name, lose their entries. One that cannot be decoded is
+/// alive: the hub still uses its last good spec.
+pub(super) fn register<'a>(
     found: &Register,
-    alive: &[&SkillRuntime],
+    alive: impl IntoIterator<Item = &'a ObjectMeta>,
     judged: &SkillRuntime,
     entry: Option<String>,
 ) -> Register {
     let mut register: Register = alive
-        .iter()
-        .filter_map(|runtime| {
-            let key = key(&runtime.name_any());
-            let kept = found
-                .get(&key)
-                .filter(|kept| kept.lines().any(|line| line == uid(&runtime.uid().unwrap_or_default())))?;
+        .into_iter()
+        .filter_map(|meta| {
+            let key = key(meta.name.as_deref()?);
+            let uid = uid(meta.uid.as_deref()?);
+            let kept = found.get(&key).filter(|kept| kept.lines().any(|line| line == uid))?;
             Some((key, kept.clone()))
         })
         .collect();
@@ -164,9 +165,9 @@ mod tests {
             }),
         );
         let defaults = Defaults::new("registry.example/knack/sandbox-python@sha256:aa");
-        let alive = [&default, &everything];
-        let first = register(&Register::new(), &alive, &default, Some(entry(&default, &defaults)));
-        let both = register(&first, &alive, &everything, Some(entry(&everything, &defaults)));
+        let alive = [&default.metadata, &everything.metadata];
+        let first = register(&Register::new(), alive, &default, Some(entry(&default, &defaults)));
+        let both = register(&first, alive, &everything, Some(entry(&everything, &defaults)));
         let yaml = serde_saphyr::to_string(&both).unwrap();
         insta::with_settings!({snapshot_path => "golden", prepend_module_to_snapshot => false, omit_expression => true}, {
             insta::assert_snapshot!("register", yaml);
@@ -203,7 +204,8 @@ mod tests {
                 .into_iter()
                 .map(|(name, uid)| (key(name), of_uid(uid)))
                 .collect();
-            assert_eq!(register(&found, &alive, judged, entry.map(of_uid)), expected);
+            let alive = alive.iter().map(|runtime| &runtime.metadata);
+            assert_eq!(register(&found, alive, judged, entry.map(of_uid)), expected);
         }
     }
 }
