@@ -14,6 +14,7 @@ use knack_execution::{
 use knack_hub_api::{
     ExecutionPost, InputLineFile, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine,
 };
+use knack_memory::MemoryShare;
 use knack_packages::environment::EnvironmentImage;
 use knack_skill::call::{ToolRun, is_stageable};
 use knack_skill::config::entries_for;
@@ -27,11 +28,17 @@ use crate::selection::{Rejection, Scope, asked_image, resources_allowed};
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
 const MAX_MOUNTS: usize = 64;
 
+/// Most bytes of files that the mounts of one run have together: eight skills of the largest size, or as much as the
+/// inputs of a run. Each mount is sent to the pod as files of its own, also one of a skill that another mount has too.
+const MOUNTED_MAX_BYTES: u64 = 64 << 20;
+
 /// A mount whose content was found.
 #[derive(Debug, Clone)]
 pub struct Mounted {
     /// The skill.
     pub skill: Arc<Skill>,
+    /// The share of the process's memory that its files take.
+    pub memory: Option<Arc<MemoryShare>>,
     /// Its revision.
     pub revision: String,
     /// Resources that it asks for.
@@ -91,6 +98,22 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
         )));
     }
     Ok((id, skills))
+}
+
+/// The bytes of files of the mounts so far, with those of one more skill. Errors: it is one too many.
+pub fn with_mount(mounted_bytes: u64, skill: &Skill) -> Result<u64, Problem> {
+    let bytes = skill.files.values().map(|file| file.bytes.len() as u64).sum::<u64>();
+    let all = mounted_bytes + bytes;
+    if all > MOUNTED_MAX_BYTES {
+        let text = format!(
+            "mounts: the files of the skills exceed {} MiB together, from {}/{} on; mount fewer skills",
+            MOUNTED_MAX_BYTES >> 20,
+            skill.id.namespace,
+            skill.id.name
+        );
+        return Err(Problem::new(ProblemCode::TooLarge, text));
+    }
+    Ok(all)
 }
 
 /// The subject of an admission, besides the POST.
@@ -164,6 +187,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         packages,
         image,
         resources,
+        content: mounted.iter().filter_map(|mounted| mounted.memory.clone()).collect(),
         ..JobRequest::from(execution)
     })
 }

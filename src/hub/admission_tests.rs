@@ -24,6 +24,7 @@ fn images_of(
     asking.sandbox.image_name = sandbox["imageName"].as_str().map(str::to_owned);
     let mounted = Mounted {
         skill: Arc::new(asking),
+        memory: None,
         revision: "abc".to_owned(),
         resources: None,
         packages: packages.map(|image| EnvironmentImage {
@@ -130,6 +131,7 @@ fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
 fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
     let mounted = Mounted {
         skill: skill(),
+        memory: None,
         revision: "abc".to_owned(),
         resources: serde_json::from_value(resources.clone()).unwrap(),
         packages: None,
@@ -404,4 +406,40 @@ fn a_skill_gets_more_than_the_pool_has_up_to_the_ceiling() {
             .map_err(|problem| assert_eq!(problem.code, ProblemCode::Forbidden));
         assert_eq!(got, memory.map(|memory| memory.map(str::to_owned)), "{asked}");
     }
+}
+
+/// Each mount is sent to the pod, whichever skill it is of.
+#[test]
+fn the_files_of_all_mounts_together_have_a_bound() {
+    let mut large = (*skill()).clone();
+    let file = SkillFile {
+        bytes: vec![0; 8 << 20].into(),
+        executable: false,
+    };
+    large.files = BTreeMap::from([("data".to_owned(), file)]);
+    let mut mounted_bytes = 0;
+    for _ in 0..8 {
+        mounted_bytes = with_mount(mounted_bytes, &large).unwrap();
+    }
+    assert_eq!(mounted_bytes, 64 << 20);
+    let refused = with_mount(mounted_bytes, &large).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::TooLarge);
+    assert!(refused.message.contains("64 MiB"), "{refused}");
+}
+
+#[test]
+fn a_run_holds_the_memory_of_what_it_mounts() {
+    let memory = knack_memory::MemoryBudget::new(1 << 20);
+    let mounted = Mounted {
+        skill: skill(),
+        memory: Some(Arc::new(memory.try_take(64 << 10).unwrap())),
+        revision: "abc".to_owned(),
+        resources: None,
+        packages: None,
+    };
+    let request = admitted_with(&mounted, &json!({}), &json!({})).unwrap();
+    drop(mounted);
+    assert_eq!(memory.held_bytes(), 64 << 10);
+    drop(request);
+    assert_eq!(memory.held_bytes(), 0);
 }

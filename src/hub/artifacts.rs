@@ -1,20 +1,22 @@
 //! Artifacts: what the ConfigMaps of a skill hold, read once, verified, and kept in a bounded cache.
 //!
 //! A summary (digest, settings, list of files) is kept for every revision in use; content is kept while there is room and
-//! read again when it is needed. A revision is known here only because a Skill's status named it ([`super::in_service`]):
+//! read again when it is needed. Content that somebody uses counts in the process's memory budget until the last user is done
+//! with it, whether it is in the cache or not. A revision is known here only because a Skill's status named it ([`super::in_service`]):
 //! what merely bears a skill's labels is never read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
 use knack_api::shared::Resources;
 use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_hub_api::convert::overrides_to_line;
 use knack_hub_api::{ContentFile, Overrides};
-use knack_memory::{MemoryBudget, MemoryShare};
+use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_packages::stated;
 use knack_skill::config::ConfigParam;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
@@ -67,14 +69,60 @@ pub struct Summary {
 /// A revision with its content.
 #[derive(Debug)]
 pub struct Content {
-    /// Its share of the memory for content, if it is kept.
-    share: Option<MemoryShare>,
+    /// Its share of the process's memory. Whoever holds its files beyond this object holds the share with them. `None`: there
+    /// was no room, and nobody gets it.
+    share: Option<Arc<MemoryShare>>,
     /// The description of the revision.
     pub summary: Arc<Summary>,
     /// The skill as every component checks it; `None` if this hub cannot read what a newer controller accepted.
     pub skill: Option<Arc<LoadedSkill>>,
     /// Files by path.
     pub files: std::collections::BTreeMap<String, knack_skill::model::SkillFile>,
+}
+
+impl Summary {
+    /// What its content takes in memory.
+    pub fn bytes(&self) -> usize {
+        let of = |file: &ContentFile| {
+            let bytes = usize::try_from(file.size).unwrap_or(usize::MAX);
+            bytes.saturating_add(file.path.len() + FILE_BYTES)
+        };
+        self.files.iter().map(of).fold(0, usize::saturating_add)
+    }
+}
+
+impl Content {
+    /// Its share of the process's memory, for those who use its files longer than this object.
+    pub fn share(&self) -> Option<Arc<MemoryShare>> {
+        self.share.clone()
+    }
+
+    /// The bytes of a file, which hold the share of the whole content until they are sent.
+    pub fn file(self: &Arc<Self>, path: &str) -> Option<Bytes> {
+        let bytes = Arc::clone(&self.files.get(path)?.bytes);
+        Some(Bytes::from_owner(HeldFile {
+            bytes,
+            _content: Arc::clone(self),
+        }))
+    }
+}
+
+/// A file that is being sent.
+struct HeldFile {
+    bytes: Arc<[u8]>,
+    _content: Arc<Content>,
+}
+
+impl AsRef<[u8]> for HeldFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Room for content.
+struct Room {
+    share: MemoryShare,
+    is_cached: bool,
 }
 
 /// Why content cannot be had.
@@ -86,6 +134,9 @@ pub enum ArtifactError {
     /// The API server did not answer.
     #[error("{0}")]
     Api(String),
+    /// The process holds too many bytes for others at this moment.
+    #[error("the skill's content has no room in memory at this moment: {0}")]
+    NoRoom(OverBudget),
     /// It is incomplete or damaged, or the hub may not read it.
     #[error("{0}")]
     Broken(String),
@@ -107,6 +158,8 @@ struct Inner {
     client: Client,
     shared: Arc<Shared>,
     events: Events,
+    /// All of the process; the cache is a part of it.
+    memory: MemoryBudget,
     cache: MemoryBudget,
     reads: Semaphore,
     table: Mutex<Table>,
@@ -138,6 +191,7 @@ impl Artifacts {
                 client,
                 shared,
                 events,
+                memory: memory.clone(),
                 cache: memory.part(memory.total_bytes() / CACHE_DIVISOR),
                 reads: Semaphore::new(READS_AT_ONCE),
                 table: Mutex::default(),
@@ -256,8 +310,31 @@ impl Artifacts {
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
         }
+        // Before it is read: bytes that wait for their room would be in memory already.
+        let room = self.room(summary.bytes()).map_err(ArtifactError::NoRoom)?;
         let content = self.read(&summary.in_service).await?;
-        Ok(self.keep(content))
+        Ok(self.keep_in(Some(room), content))
+    }
+
+    /// Room for content: in the cache, where the least recently used goes; else in the rest of the budget, until those who use
+    /// it are done.
+    fn room(&self, bytes: usize) -> Result<Room, OverBudget> {
+        let mut table = self.lock();
+        while bytes <= self.inner.cache.total_bytes() {
+            if let Ok(share) = self.inner.cache.try_take(bytes) {
+                return Ok(Room { share, is_cached: true });
+            }
+            let Some(oldest) = table.order.front().cloned() else {
+                break;
+            };
+            table.drop_content(&oldest);
+        }
+        drop(table);
+        let share = self.inner.memory.try_take(bytes)?;
+        Ok(Room {
+            share,
+            is_cached: false,
+        })
     }
 
     /// Forgets skills that are gone.
@@ -300,7 +377,12 @@ impl Artifacts {
         Some(content)
     }
 
-    fn keep(&self, mut content: Content) -> Arc<Content> {
+    fn keep(&self, content: Content) {
+        self.keep_in(self.room(content.summary.bytes()).ok(), content);
+    }
+
+    /// Keeps the summary of content, and the content itself if its room is in the cache.
+    fn keep_in(&self, room: Option<Room>, mut content: Content) -> Arc<Content> {
         let of = content.summary.in_service.clone();
         let key = (of.skill.clone(), of.revision.clone());
         let in_service = self.in_service(&of.skill);
@@ -321,18 +403,11 @@ impl Artifacts {
             });
         }
         table.drop_content(&key);
-        let bytes = size(&content);
-        while content.share.is_none() {
-            content.share = self.inner.cache.try_take(bytes).ok();
-            let oldest = table.order.front().cloned();
-            match oldest {
-                Some(oldest) if content.share.is_none() => table.drop_content(&oldest),
-                _ => break,
-            }
-        }
+        let is_cached = room.as_ref().is_some_and(|room| room.is_cached);
+        content.share = room.map(|room| Arc::new(room.share));
         let content = Arc::new(content);
-        // Content without room, because runs hold the memory, is read again the next time.
-        if content.share.is_some() {
+        // Other content, because runs and readers hold the memory, is read again the next time.
+        if is_cached {
             table.content.insert(key.clone(), Arc::clone(&content));
             table.order.push_back(key);
         }
@@ -477,11 +552,4 @@ fn judge(wanted: &InService, content: artifact::Content) -> Content {
 
 fn name(id: &SkillRef) -> String {
     format!("{}/{}", id.namespace, id.name)
-}
-
-fn size(content: &Content) -> usize {
-    let files = content.files.iter();
-    files
-        .map(|(path, file)| path.len() + file.bytes.len() + FILE_BYTES)
-        .sum()
 }

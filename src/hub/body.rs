@@ -61,16 +61,17 @@ fn problem(error: BodyError) -> Problem {
     }
 }
 
-fn no_room(over: OverBudget) -> Problem {
+/// The answer where the memory of the process has no room for what a request needs.
+pub(super) fn no_room(over: OverBudget) -> Problem {
     if over.is_final() {
         let text = format!(
-            "the request needs {} MiB, but the memory limit of this process allows one caller {} MiB; raise the limit",
+            "the request needs {} MiB, but the memory limit of this process allows {} MiB for it; raise the limit",
             over.asked_bytes >> 20,
             over.total_bytes >> 20
         );
         return Problem::new(ProblemCode::TooLarge, text);
     }
-    let text = "too many bytes of requests and waiting runs are held at this moment; try again";
+    let text = "too many bytes of requests, runs and skills are held at this moment; try again";
     Problem::new(ProblemCode::Unavailable, text).retry_after(1)
 }
 

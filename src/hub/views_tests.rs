@@ -28,6 +28,9 @@ mod first_reading;
 #[path = "views_unserved_tests.rs"]
 mod unserved;
 
+#[path = "views_memory_tests.rs"]
+mod memory;
+
 type Maps = Arc<Mutex<HashMap<String, ConfigMap>>>;
 
 /// What the API server has, and whether it answers.
@@ -72,6 +75,11 @@ pub(in crate::hub) fn settings() -> HubSettings {
 
 impl Cluster {
     async fn start() -> Self {
+        Self::within(&MemoryBudget::new(64 << 20)).await
+    }
+
+    /// A hub whose process has this memory.
+    async fn within(memory: &MemoryBudget) -> Self {
         let server = Server::default();
         let Server { maps, silent } = server.clone();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -83,7 +91,7 @@ impl Cluster {
         let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
         let shared = Arc::new(Shared::default());
         let events = Events::new(client.clone(), "test");
-        let artifacts = Artifacts::new(client, Arc::clone(&shared), events, &MemoryBudget::new(64 << 20));
+        let artifacts = Artifacts::new(client, Arc::clone(&shared), events, memory);
         let views = Views::new(
             Arc::clone(&shared),
             artifacts.clone(),

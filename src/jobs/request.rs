@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use knack_execution::ExecutionRequest;
+use knack_memory::MemoryShare;
 use knack_packages::environment::EnvironmentImage;
 use knack_serving::bodies::Holding;
 
@@ -30,6 +31,8 @@ pub struct JobRequest {
     pub sharer: String,
     /// Its share of the process's memory, held until the run has ended.
     pub memory: Option<Arc<Holding>>,
+    /// The shares of the contents that it mounts, which others may use too; held as long.
+    pub content: Vec<Arc<MemoryShare>>,
 }
 
 impl From<ExecutionRequest> for JobRequest {
@@ -43,6 +46,7 @@ impl From<ExecutionRequest> for JobRequest {
         Self {
             sharer: execution.caller.clone(),
             memory: None,
+            content: Vec::new(),
             execution,
             skill_namespace,
             skill,

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use knack_execution::conversation::{
-    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport as _, input_frames, millis, processes_left, read_result,
-    run_end, run_frame, skill_frames, wire_program,
+    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport, input_frames, millis, processes_left, read_result, run_end,
+    run_frame, skill_frames, wire_program,
 };
-use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionId, StartKind};
+use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, StartKind};
 use knack_runner::protocol::{Exit as WireExit, FromRunner, RunResult, ToRunner};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -81,8 +81,8 @@ pub(super) async fn run(
     let execution = &request.execution;
     let subject = Subject::of(execution);
     let pod = sandbox.pod_ref();
-    let frames = match frames(launcher, &mut sandbox, request, start) {
-        Ok(frames) => frames,
+    let run = match last_frame(launcher, &sandbox, request, start) {
+        Ok(run) => run,
         Err(error) => {
             launcher.cluster.delete_job(&sandbox.job).await;
             return RunEnd::NotStarted(error);
@@ -94,8 +94,7 @@ pub(super) async fn run(
     let talk = converse_within(
         (bounds, deadline),
         &mut sandbox,
-        execution.id,
-        frames,
+        (execution, run),
         &mut collected,
         &mut events,
     );
@@ -132,8 +131,7 @@ pub(super) async fn run(
 async fn converse_within(
     (bounds, deadline): (&Bounds, Instant),
     sandbox: &mut Sandbox,
-    id: ExecutionId,
-    frames: Vec<Vec<u8>>,
+    outgoing: (&ExecutionRequest, ToRunner),
     collected: &mut Collected,
     events: &mut EventWriter,
 ) -> ConversationEnd {
@@ -147,7 +145,7 @@ async fn converse_within(
         biased;
         () = bounds.lost.cancelled() => ConversationEnd::Lost,
         () = bounds.cancel.cancelled() => ConversationEnd::Cancelled,
-        end = converse(sandbox, id, frames, collected, &mut observe) => end,
+        end = converse(sandbox, outgoing, collected, &mut observe) => end,
         () = in_trouble(&mut state, &received) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
         () = tokio::time::sleep_until(deadline) => ConversationEnd::Broken(ExecutionError::Internal("no result in time".into())),
     }
@@ -173,13 +171,13 @@ async fn fail_with_pod(launcher: &Launcher, pod: &PodRef, error: ExecutionError)
     RunEnd::Failed(error)
 }
 
-/// All frames for the runner, in order, cut so that a small request is one write.
-fn frames(
+/// The frame that asks the runner to run, once everything is staged.
+fn last_frame(
     launcher: &Launcher,
-    sandbox: &mut Sandbox,
+    sandbox: &Sandbox,
     request: &JobRequest,
     start: StartKind,
-) -> Result<Vec<Vec<u8>>, ExecutionError> {
+) -> Result<ToRunner, ExecutionError> {
     let execution = &request.execution;
     if !may_run(&sandbox.env, execution) {
         // No caller should request this; here is the last place that can refuse.
@@ -200,28 +198,34 @@ fn frames(
         timeout_ms: millis(execution.limits.timeout),
     };
     let context = launcher.keys.seal(&sandbox.uid, &context);
-    let run = run_frame(execution, program, language, context);
-    let skills = execution.mounts.iter().flat_map(skill_frames);
-    let mut writes: Vec<Vec<u8>> = vec![Vec::new()];
-    for frame in skills.chain(input_frames(execution)).chain([run]) {
-        let frame = sandbox.attached.encode(&frame);
-        match writes.last_mut() {
-            Some(last) if last.len() + frame.len() <= ONE_WRITE_BYTES => last.extend(frame),
-            _ => writes.push(frame),
+    Ok(run_frame(execution, program, language, context))
+}
+
+/// Sends frames one after another, so that a small request is one write and of a large one only a piece waits in memory.
+async fn send_all(
+    to: &mut impl Transport,
+    frames: impl Iterator<Item = ToRunner> + Send,
+) -> Result<(), ExecutionError> {
+    let mut write = Vec::new();
+    for frame in frames {
+        let frame = to.encode(&frame);
+        if !write.is_empty() && write.len() + frame.len() > ONE_WRITE_BYTES {
+            to.send(&write).await?;
+            write.clear();
         }
+        write.extend(frame);
     }
-    Ok(writes)
+    to.send(&write).await
 }
 
 /// Sends the frames and reads until the result, or until the stream or the runner fails.
 async fn converse(
     sandbox: &mut Sandbox,
-    id: ExecutionId,
-    frames: Vec<Vec<u8>>,
+    outgoing: (&ExecutionRequest, ToRunner),
     collected: &mut Collected,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> ConversationEnd {
-    match send_and_read(sandbox, id, frames, collected, observe).await {
+    match send_and_read(sandbox, outgoing, collected, observe).await {
         Ok(result) => ConversationEnd::Result(result),
         Err(error) if collected.is_over() => ConversationEnd::Over(error),
         Err(error) => ConversationEnd::Broken(error),
@@ -230,15 +234,14 @@ async fn converse(
 
 async fn send_and_read(
     sandbox: &mut Sandbox,
-    id: ExecutionId,
-    frames: Vec<Vec<u8>>,
+    (execution, run): (&ExecutionRequest, ToRunner),
     collected: &mut Collected,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> Result<RunResult, ExecutionError> {
-    for frame in frames {
-        sandbox.attached.send(&frame).await?;
-    }
-    read_result(&mut sandbox.attached, id, collected, observe).await
+    let skills = execution.mounts.iter().flat_map(skill_frames);
+    let frames = skills.chain(input_frames(execution)).chain([run]);
+    send_all(&mut sandbox.attached, frames).await?;
+    read_result(&mut sandbox.attached, execution.id, collected, observe).await
 }
 
 /// Returns when the pod is reported to be over, gone or failing, and no frame was `received` for a while: a runner waits 2 s for
@@ -448,98 +451,5 @@ async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> RunEnd {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::jobs::facts::{Cause, Phase};
-
-    #[tokio::test(start_paused = true)]
-    async fn a_result_that_still_arrives_is_read_on_after_its_pod_is_over() {
-        let over = PodState {
-            is_gone: true,
-            ..PodState::default()
-        };
-        let (_index, mut state) = watch::channel(over);
-        let received = AtomicUsize::new(0);
-        let arriving = TROUBLE_GRACE * 5;
-        let arrive = async {
-            let begun = Instant::now();
-            while begun.elapsed() < arriving {
-                received.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(TROUBLE_GRACE / 4).await;
-            }
-        };
-        let begun = Instant::now();
-        let given_up = async {
-            in_trouble(&mut state, &received).await;
-            begun.elapsed()
-        };
-        let ((), given_up) = tokio::join!(arrive, given_up);
-        assert!(
-            given_up > arriving && given_up < arriving + 2 * TROUBLE_GRACE,
-            "{given_up:?}"
-        );
-    }
-
-    #[test]
-    fn a_pod_that_is_asked_to_end_is_lost_when_its_container_is() {
-        let running = PodFacts {
-            phase: Phase::Running,
-            container: ContainerFacts::Running,
-            ..PodFacts::default()
-        };
-        let disrupted = |reason: &str| PodFacts {
-            disruption: Some(Cause {
-                reason: reason.to_owned(),
-                message: String::new(),
-            }),
-            ..running.clone()
-        };
-        let ended = ContainerFacts::Terminated {
-            cause: Cause::default(),
-            exit_code: 0,
-        };
-        for (facts, expected) in [
-            (running.clone(), false),
-            (
-                PodFacts {
-                    is_deleting: true,
-                    ..running.clone()
-                },
-                false,
-            ),
-            (disrupted("EvictionByEvictionAPI"), false),
-            (
-                PodFacts {
-                    is_deleting: true,
-                    ..disrupted("EvictionByEvictionAPI")
-                },
-                false,
-            ),
-            (
-                PodFacts {
-                    container: ended,
-                    ..disrupted("EvictionByEvictionAPI")
-                },
-                true,
-            ),
-            (
-                PodFacts {
-                    container: ContainerFacts::Absent,
-                    is_deleting: true,
-                    ..running.clone()
-                },
-                true,
-            ),
-            (disrupted("DeletionByTaintManager"), true),
-            (
-                PodFacts {
-                    phase: Phase::Unknown,
-                    ..running
-                },
-                true,
-            ),
-        ] {
-            assert_eq!(is_lost(&facts), expected, "{facts:?}");
-        }
-    }
-}
+#[path = "run_tests.rs"]
+mod tests;

@@ -205,25 +205,26 @@ pub fn input_frames(request: &ExecutionRequest) -> impl Iterator<Item = ToRunner
     request
         .inputs
         .iter()
-        .flat_map(|input| file_frames(Area::Work, &input.path, &input.bytes, false))
+        .flat_map(|input| file_frames(Area::Work, input.path.clone(), &input.bytes, false))
 }
 
 /// The frames that stage the files of a skill, for sandboxes on another machine.
 pub fn skill_frames(mount: &SkillMount) -> impl Iterator<Item = ToRunner> {
     mount.skill.files.iter().flat_map(|(path, file)| {
         let path = format!("{}/{path}", mount.name);
-        file_frames(Area::Skills, &path, &file.bytes, file.executable).collect::<Vec<_>>()
+        file_frames(Area::Skills, path, &file.bytes, file.executable)
     })
 }
 
-fn file_frames(area: Area, path: &str, bytes: &[u8], executable: bool) -> impl Iterator<Item = ToRunner> {
+/// One at a time: a file is larger than what may wait to be sent.
+fn file_frames(area: Area, path: String, bytes: &[u8], executable: bool) -> impl Iterator<Item = ToRunner> {
     // `chunks` of nothing is no chunk at all, but an empty file is a file.
     let pieces = bytes.chunks(PIECE_BYTES).chain(bytes.is_empty().then_some(&[][..]));
     pieces.enumerate().map(move |(index, piece)| {
         ToRunner::Files(Files {
             area,
             files: vec![StagedFile {
-                path: path.to_owned(),
+                path: path.clone(),
                 data: Data::from(piece),
                 append: index > 0,
                 executable,

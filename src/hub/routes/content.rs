@@ -12,6 +12,7 @@ use knack_skill::model::SkillRef;
 use super::{HubState, Refused, RuntimeQuery, granted};
 use crate::hub::artifacts::{ArtifactError, Content};
 use crate::hub::auth::Caller;
+use crate::hub::body::no_room;
 use crate::hub::start::starting;
 
 /// `GET /v1/content/{digest}`.
@@ -36,8 +37,7 @@ pub(super) async fn file(
     Path((digest, path)): Path<(String, String)>,
 ) -> Result<Response, Refused> {
     let content = find(&state, &caller, &query, &digest).await?;
-    let file = content.files.get(&path).ok_or_else(|| missing(&digest))?;
-    let bytes = bytes::Bytes::copy_from_slice(&file.bytes);
+    let bytes = content.file(&path).ok_or_else(|| missing(&digest))?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
@@ -61,6 +61,7 @@ async fn find(
     state.artifacts.content(&skill, digest).await.map_err(|error| {
         let problem = match error {
             ArtifactError::Unknown => return missing(digest),
+            ArtifactError::NoRoom(over) => no_room(over),
             ArtifactError::Api(text) | ArtifactError::Broken(text) => {
                 tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
                 Problem::new(ProblemCode::Unavailable, "the content cannot be read at this moment; try again").retry_after(1)

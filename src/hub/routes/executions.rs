@@ -22,6 +22,7 @@ use super::{HubState, Refused, RuntimeQuery, granted};
 use crate::hub::admission::{self, Admission, Mounted};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, GrantedCaller};
+use crate::hub::body::no_room;
 use crate::hub::trace::ExecutionTrace;
 use crate::jobs::{JobExecutor, JobRequest, KnownExecution};
 use crate::selection::{Rejection, Revision, Scope};
@@ -216,8 +217,12 @@ async fn request(
     (id, skills): (ExecutionId, &[SkillRef]),
 ) -> Result<JobRequest, Problem> {
     let mut mounted = Vec::with_capacity(skills.len());
+    let mut mounted_bytes = 0_u64;
     for (line, skill) in post.mounts.iter().zip(skills) {
-        mounted.push(mount(state, granted, line, skill).await?);
+        let mount = mount(state, granted, line, skill).await?;
+        // Before the next one is read.
+        mounted_bytes = admission::with_mount(mounted_bytes, &mount.skill)?;
+        mounted.push(mount);
     }
     let namespaces = state.shared.read(|world| world.namespaces.clone());
     let cluster_default = state.settings.is_cluster_default(&granted.name);
@@ -281,6 +286,7 @@ async fn mount(
             ProblemCode::NotFound,
             format!("skill {}/{} has changed; load it again", skill.namespace, skill.name),
         ),
+        ArtifactError::NoRoom(over) => no_room(over),
         ArtifactError::Api(text) | ArtifactError::Broken(text) => {
             tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
             Problem::new(ProblemCode::Unavailable, "the skill's files cannot be read at this moment").retry_after(1)
@@ -310,6 +316,7 @@ async fn mount(
     let packages = views.environment(&granted.name, revision).map_err(not_run)?;
     Ok(Mounted {
         skill: Arc::clone(loaded),
+        memory: content.share(),
         revision: content.summary.in_service.revision.clone(),
         resources: content.summary.resources.clone(),
         packages,

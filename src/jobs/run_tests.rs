@@ -1,0 +1,147 @@
+//! What is sent, and when a run is given up on.
+
+use super::*;
+use crate::jobs::facts::{Cause, Phase};
+
+/// A runner that takes everything.
+#[derive(Default)]
+struct Taking {
+    waiting_bytes: usize,
+    most_waiting: usize,
+    writes: Vec<usize>,
+}
+
+impl Transport for Taking {
+    fn encode(&mut self, frame: &ToRunner) -> Vec<u8> {
+        let line = serde_json::to_vec(frame).unwrap();
+        self.waiting_bytes += line.len();
+        self.most_waiting = self.most_waiting.max(self.waiting_bytes);
+        line
+    }
+
+    fn request_digest(&self) -> String {
+        String::new()
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), ExecutionError> {
+        self.waiting_bytes -= bytes.len();
+        self.writes.push(bytes.len());
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<FromRunner, ExecutionError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_small_request_is_one_write_and_of_a_large_one_a_piece_waits() {
+    let program = knack_execution::Program::Command {
+        argv: vec!["true".to_owned()],
+    };
+    let id = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+    let mut request = ExecutionRequest::new(id, "c", program);
+    let input = |bytes: usize| knack_execution::InputFile {
+        path: "data".to_owned(),
+        bytes: vec![0; bytes].into(),
+    };
+    request.inputs = vec![input(10), input(20)];
+    let mut runner = Taking::default();
+    send_all(&mut runner, input_frames(&request)).await.unwrap();
+    assert_eq!(runner.writes.len(), 1, "{:?}", runner.writes);
+    request.inputs = vec![input(16 << 20)];
+    send_all(&mut runner, input_frames(&request)).await.unwrap();
+    assert!(runner.most_waiting < 2 << 20, "{} bytes waited", runner.most_waiting);
+    assert!(runner.writes.iter().sum::<usize>() > 16 << 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_still_arrives_is_read_on_after_its_pod_is_over() {
+    let over = PodState {
+        is_gone: true,
+        ..PodState::default()
+    };
+    let (_index, mut state) = watch::channel(over);
+    let received = AtomicUsize::new(0);
+    let arriving = TROUBLE_GRACE * 5;
+    let arrive = async {
+        let begun = Instant::now();
+        while begun.elapsed() < arriving {
+            received.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(TROUBLE_GRACE / 4).await;
+        }
+    };
+    let begun = Instant::now();
+    let given_up = async {
+        in_trouble(&mut state, &received).await;
+        begun.elapsed()
+    };
+    let ((), given_up) = tokio::join!(arrive, given_up);
+    assert!(
+        given_up > arriving && given_up < arriving + 2 * TROUBLE_GRACE,
+        "{given_up:?}"
+    );
+}
+
+#[test]
+fn a_pod_that_is_asked_to_end_is_lost_when_its_container_is() {
+    let running = PodFacts {
+        phase: Phase::Running,
+        container: ContainerFacts::Running,
+        ..PodFacts::default()
+    };
+    let disrupted = |reason: &str| PodFacts {
+        disruption: Some(Cause {
+            reason: reason.to_owned(),
+            message: String::new(),
+        }),
+        ..running.clone()
+    };
+    let ended = ContainerFacts::Terminated {
+        cause: Cause::default(),
+        exit_code: 0,
+    };
+    for (facts, expected) in [
+        (running.clone(), false),
+        (
+            PodFacts {
+                is_deleting: true,
+                ..running.clone()
+            },
+            false,
+        ),
+        (disrupted("EvictionByEvictionAPI"), false),
+        (
+            PodFacts {
+                is_deleting: true,
+                ..disrupted("EvictionByEvictionAPI")
+            },
+            false,
+        ),
+        (
+            PodFacts {
+                container: ended,
+                ..disrupted("EvictionByEvictionAPI")
+            },
+            true,
+        ),
+        (
+            PodFacts {
+                container: ContainerFacts::Absent,
+                is_deleting: true,
+                ..running.clone()
+            },
+            true,
+        ),
+        (disrupted("DeletionByTaintManager"), true),
+        (
+            PodFacts {
+                phase: Phase::Unknown,
+                ..running
+            },
+            true,
+        ),
+    ] {
+        assert_eq!(is_lost(&facts), expected, "{facts:?}");
+    }
+}
