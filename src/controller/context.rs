@@ -146,6 +146,8 @@ pub(super) struct Memory {
     stalled: Mutex<HashMap<String, Failure>>,
     uploads: Mutex<HashMap<String, Versions>>,
     superseded: Mutex<HashMap<String, String>>,
+    /// By uid of a skill and number of a version: why the version is not served, as it was told.
+    undelivered: Mutex<HashMap<(String, u32), String>>,
     fences: Mutex<HashMap<Name, Fence>>,
     /// How often runtimes were asked to look again, whichever they were.
     triggers: AtomicU64,
@@ -221,6 +223,24 @@ impl Memory {
     pub(super) fn upload(&self, uid: &str) -> Option<Versions> {
         let uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);
         uploads.get(uid).cloned()
+    }
+
+    /// Whether nobody was told yet that a version of a skill is not served for this cause. From now on somebody is.
+    pub(super) fn is_untold(&self, uid: &str, version: u32, cause: &str) -> bool {
+        let key = (uid.to_owned(), version);
+        let told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.get(&key).is_some_and(|told| told == cause) {
+            return false;
+        }
+        drop(told);
+        remember(&self.undelivered, key, cause.to_owned());
+        true
+    }
+
+    /// A version of a skill is served: the next failure of it is told again.
+    pub(super) fn forget_undelivered(&self, uid: &str, version: u32) {
+        let mut told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+        told.remove(&(uid.to_owned(), version));
     }
 
     /// Remembers that an object was changed by us: the event of that change comes, and what came before it is old.
@@ -339,6 +359,17 @@ fn name_of(runtime: &SkillRuntime) -> Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_undelivered_version_is_told_once_for_each_cause() {
+        let memory = Memory::default();
+        assert!(memory.is_untold("u", 1, "no ConfigMap"));
+        assert!(!memory.is_untold("u", 1, "no ConfigMap"));
+        assert!(memory.is_untold("u", 2, "no ConfigMap"), "another version");
+        assert!(memory.is_untold("u", 1, "too large"), "another cause");
+        memory.forget_undelivered("u", 1);
+        assert!(memory.is_untold("u", 1, "too large"), "it was served in between");
+    }
 
     #[test]
     fn pauses_double_up_to_a_bound_and_are_reset() {

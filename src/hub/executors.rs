@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use knack_api::{SkillRuntime, SkillRuntimeSpec};
 use knack_execution::Missing;
 use knack_hub_api::RuntimeName;
@@ -24,6 +25,9 @@ use crate::status_write::Writer;
 
 /// How often counts are written to a status, at most (docs/design/decisions.md#status-and-conditions).
 const STATUS_EVERY: Duration = Duration::from_secs(5);
+/// Statuses that are written at once: a slow call delays its own runtime only, and each is a connection of the HTTP/1.1
+/// client beside those of runs.
+const STATUSES_AT_ONCE: usize = 8;
 /// Checks after which counts that never settle are written nevertheless: half a minute.
 const RESTLESS_LOOKS: u32 = 6;
 /// How often a stop checks whether the last runtime was handed over.
@@ -299,13 +303,17 @@ impl Executors {
                 }
             }
         }
-        for (name, view, counts) in due {
-            if let Err(error) = self.write_status(&view, &counts).await {
-                tracing::warn!(runtime = %name, %error, "the status cannot be written; trying again");
-                let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
-                if let Some(entry) = running.get_mut(&name) {
-                    entry.written = WrittenCounts::default();
-                }
+        let writes = due.into_iter().map(|(name, view, counts)| async move {
+            let written = self.write_status(&view, &counts).await;
+            (name, written)
+        });
+        let mut writes = futures::stream::iter(writes).buffer_unordered(STATUSES_AT_ONCE);
+        while let Some((name, written)) = writes.next().await {
+            let Err(error) = written else { continue };
+            tracing::warn!(runtime = %name, %error, "the status cannot be written; trying again");
+            let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(entry) = running.get_mut(&name) {
+                entry.written = WrittenCounts::default();
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::jiff::Timestamp;
 use knack_execution::Missing;
 use tokio::sync::{Notify, watch};
 
@@ -28,6 +29,8 @@ pub(super) struct Gate {
 struct GateState {
     nodes: Nodes,
     runner: Option<bool>,
+    /// When a check gave a result last.
+    checked: Option<Timestamp>,
     wanted: BTreeSet<String>,
     /// When a node of the scheduler's choice was probed last.
     explored: Option<Instant>,
@@ -66,6 +69,7 @@ impl Gate {
         Isolation {
             nodes: state.nodes.counts(Instant::now()),
             runner: state.runner,
+            checked: state.checked,
         }
     }
 
@@ -155,13 +159,19 @@ impl Gate {
 
     /// Records the result of a probe of a node.
     pub(super) fn record_probe(&self, node: String, result: Option<ProbeResult>) {
-        self.lock().nodes.record_probe(node, Instant::now(), result);
+        let mut state = self.lock();
+        state.checked = result.map(|_| Timestamp::now()).or(state.checked);
+        state.nodes.record_probe(node, Instant::now(), result);
+        drop(state);
         self.changes.send_replace(());
     }
 
     /// Records what an ordinary run reported about the runner's own lock.
     pub(super) fn set_runner_result(&self, holds: Option<bool>) {
-        self.lock().runner = holds;
+        let mut state = self.lock();
+        state.checked = holds.map(|_| Timestamp::now()).or(state.checked);
+        state.runner = holds;
+        drop(state);
         self.changes.send_replace(());
     }
 
@@ -227,6 +237,22 @@ mod tests {
             gate.record_probe("new".to_owned(), result);
             assert_eq!(waiting.await.unwrap().is_ok(), is_admitted, "{result:?}");
         }
+    }
+
+    #[test]
+    fn a_check_without_a_result_has_checked_nothing() {
+        let gate = Gate::default();
+        gate.record_probe("a".to_owned(), None);
+        gate.set_runner_result(None);
+        assert_eq!(gate.isolation().checked, None);
+        gate.record_probe("a".to_owned(), Some(ProbeResult::Open));
+        let checked = gate.isolation().checked;
+        assert!(checked.is_some());
+        gate.record_probe("b".to_owned(), None);
+        gate.set_runner_result(None);
+        assert_eq!(gate.isolation().checked, checked);
+        gate.set_runner_result(Some(true));
+        assert!(gate.isolation().checked > checked);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! The results of the isolation probes, and their consequences for runs.
 
+use k8s_openapi::jiff::Timestamp;
 use knack_execution::Missing;
 
 use super::nodes::Counts;
@@ -14,6 +15,8 @@ pub(super) struct Isolation {
     pub(super) nodes: Counts,
     /// The runner's own lock holds; `None`: not tried yet, or the try failed.
     pub(super) runner: Option<bool>,
+    /// When a check gave a result last; `None`: none of this owner has.
+    pub(super) checked: Option<Timestamp>,
 }
 
 impl Isolation {
@@ -188,7 +191,11 @@ mod tests {
                 "not be verified",
             ),
         ] {
-            let isolation = Isolation { nodes, runner };
+            let isolation = Isolation {
+                nodes,
+                runner,
+                checked: None,
+            };
             let (found_status, found_reason, message) = isolation.condition();
             assert_eq!((found_status, found_reason), (status, reason), "{isolation:?}");
             assert!(message.contains(says), "{message}");
@@ -205,7 +212,11 @@ mod tests {
             (Some(true), counts(0, &[], &["b"], &["c"]), true, [true, false]),
             (Some(false), counts(1, &[], &[], &[]), true, [true, true]),
         ] {
-            let isolation = Isolation { nodes, runner };
+            let isolation = Isolation {
+                nodes,
+                runner,
+                checked: None,
+            };
             let refused = [true, false].map(|required| isolation.refusal(required, can_ask).is_some());
             assert_eq!(refused, is_refused, "{isolation:?}");
         }

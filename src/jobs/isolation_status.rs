@@ -51,7 +51,9 @@ async fn write(launcher: &Launcher, view: &RuntimeView, found: &Isolation) -> Re
     };
     let (status, reason, message) = found.condition();
     let before = condition_of(&current, CONDITION_ISOLATED).filter(|condition| condition.status == status);
-    let checked = Time(Timestamp::now());
+    let now = Time(Timestamp::now());
+    let known = current.data.pointer("/status/isolation/checkedAt").cloned();
+    let known = known.and_then(|at| serde_json::from_value::<Time>(at).ok());
     let condition = Condition {
         type_: CONDITION_ISOLATED.to_owned(),
         status: status.to_owned(),
@@ -59,12 +61,13 @@ async fn write(launcher: &Launcher, view: &RuntimeView, found: &Isolation) -> Re
         message,
         observed_generation: current.metadata.generation,
         // It moves only when the status flips.
-        last_transition_time: before.map_or_else(|| checked.clone(), |condition| condition.last_transition_time),
+        last_transition_time: before.map_or(now, |condition| condition.last_transition_time),
     };
     let isolation = IsolationStatus {
         runner: found.runner,
         cni: found.nodes.enforces(),
-        checked_at: Some(checked),
+        // Until this owner has a result of its own, the last one is that of the owner before.
+        checked_at: found.checked.map(Time).or(known),
     };
     let status = json!({"conditions": [condition], "isolation": isolation});
     let written = writer.write::<SkillRuntime>(&target, &status).await?;

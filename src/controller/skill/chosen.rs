@@ -23,7 +23,7 @@ use crate::selection::{chosen_versions, in_artifact, wanted_version};
 
 /// Puts into `status.earlier` the versions of an uploaded skill that pins choose. What pins do not choose any more, or the registry
 /// does not keep, is then a revision like others before the newest one. A version that cannot be delivered is left out, and an
-/// Event says why.
+/// Event says why, once for each cause.
 pub(super) async fn add_chosen(
     context: &Context,
     watched: &Skill,
@@ -54,6 +54,7 @@ pub(super) async fn add_chosen(
         }
         match made(context, watched, version).await? {
             Ok(revision) => {
+                context.memory.forget_undelivered(outline.uid(), version.number);
                 // The same content and settings may be known as a revision before the newest one.
                 status.earlier.retain(|known| known.revision != revision.revision);
                 status.earlier.push(revision);
@@ -162,6 +163,13 @@ async fn report(context: &Context, outline: &Outline, version: &KeptVersion, mut
         version.version.as_deref().unwrap_or_default(),
         verdict.message
     );
+    // Every reconcile comes by here, and the cause stays until somebody mends it.
+    if !context
+        .memory
+        .is_untold(outline.uid(), version.number, &verdict.message)
+    {
+        return;
+    }
     warn!(skill = outline.name(), namespace = outline.namespace(), message = %verdict.message, "skill");
     events::publish(&context.recorder, &outline.reference(), &verdict).await;
 }
