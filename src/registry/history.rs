@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use crate::hub::auth::Caller;
 
 /// Reports of the gateways of one namespace: 2 a second, 120 of them in a row, 8 at once; each has 64 executions. A namespace that
-/// fills the history faster than that pushes out what others have in it.
+/// fills the history pushes out its own oldest executions.
 const REPORTS: Pace = Pace {
     at_once: 8,
     burst: 120,
@@ -122,6 +122,7 @@ impl ClusterHistory {
                 Ok(answer) => (StatusCode::OK, answer.into()),
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string().into()),
             },
+            Err(error @ ClaimFailure::TooMany) => (StatusCode::TOO_MANY_REQUESTS, error.to_string().into()),
             Err(error @ ClaimFailure::Invalid) => (StatusCode::BAD_REQUEST, error.to_string().into()),
             Err(error) => {
                 tracing::warn!(%error, caller = caller.name(), "a run cannot be claimed");

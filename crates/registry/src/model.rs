@@ -45,6 +45,11 @@ impl Owner {
         Self(format!("{namespace}/{name}{}", client.unwrap_or_default()))
     }
 
+    /// Who shares a part of what all have: the namespace; on one machine the hash.
+    pub(crate) fn group(&self) -> &str {
+        self.0.split_once('/').map_or(&*self.0, |(namespace, _)| namespace)
+    }
+
     /// The hash, the namespace, or the account with its client.
     #[must_use]
     pub fn as_str(&self) -> &str {

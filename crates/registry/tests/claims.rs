@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{DiskStep, FailingDisk, Fate};
 use knack_registry::{
-    ClaimFailure, ClaimOutcome, Execution, FolderHistory, HistorySettings, Owner, Status, read_folder,
+    ClaimFailure, ClaimOutcome, Execution, ExecutionQuery, FolderHistory, History as _, HistorySettings, Owner, Status,
+    read_folder,
 };
 use serde_json::{Value, json};
 
@@ -235,4 +236,130 @@ fn a_claim_and_its_answer_are_read_by_the_other_side() {
         );
         assert_eq!(serde_json::from_value::<ClaimOutcome>(sent).unwrap(), claimed);
     }
+}
+
+/// What another namespace reports of so many runs, each with an output of so many bytes.
+async fn report(history: &FolderHistory, namespace: &str, runs: usize, bytes: usize) {
+    let output = "x".repeat(bytes);
+    for number in 0..runs {
+        let run = Execution {
+            id: format!("{namespace}-{number}"),
+            ..asked("r", Status::Success).with_output(&output)
+        };
+        assert!(history.take((namespace, "gateway"), run));
+        if number % 50 == 0 {
+            assert!(history.flush().await);
+        }
+    }
+    assert!(history.flush().await);
+}
+
+#[test]
+fn no_run_that_others_report_pushes_a_claim_out() {
+    for (bound, settings, runs, bytes) in [
+        ("executions", HistorySettings { most: 10, ..HistorySettings::of_days(30) }, 100, 0),
+        ("bytes", HistorySettings::of_days(30).within(8 << 20), 350, 30_000),
+    ] {
+        let work = tempfile::tempdir().unwrap();
+        run(async {
+            let open = || FolderHistory::open(work.path(), settings, |_| ()).unwrap().history;
+            let history = open();
+            assert_eq!(claim(&history, APP, "a").await, "run as a");
+            report(&history, "noisy", runs, bytes).await;
+            assert_eq!(history.dropped(), 0);
+            assert_eq!(claim(&history, APP, "b").await, "pending", "{bound}");
+            assert_eq!(claim(&history, APP, "a").await, "run as a", "{bound}");
+            // The registry ends before the run does.
+            drop(history);
+            let history = open();
+            assert_eq!(claim(&history, APP, "b").await, "error", "{bound}");
+            assert!(history.take(APP, asked("a", Status::Success)));
+            report(&history, "noisier", runs, bytes).await;
+            assert_eq!(claim(&history, APP, "b").await, "success", "{bound}: its namespace has one");
+            drop(history);
+            assert_eq!(claim(&open(), APP, "b").await, "success", "{bound}");
+        });
+    }
+}
+
+#[test]
+fn who_has_less_than_an_equal_part_of_the_history_loses_nothing_to_others() {
+    for (bound, settings, runs, bytes) in [
+        (
+            "executions",
+            HistorySettings {
+                most: 60,
+                ..HistorySettings::of_days(30)
+            },
+            100,
+            0,
+        ),
+        ("bytes", HistorySettings::of_days(30).within(8 << 20), 150, 30_000),
+    ] {
+        let work = tempfile::tempdir().unwrap();
+        run(async {
+            let history = FolderHistory::open(work.path(), settings, |_| ()).unwrap().history;
+            report(&history, "quiet", 20, bytes).await;
+            for namespace in ["noisy", "noisier", "noisy", "noisier"] {
+                report(&history, namespace, runs, bytes).await;
+            }
+            let kept = async |namespace: &str| {
+                let caller = Owner::account(namespace, "gateway", None);
+                let all = ExecutionQuery {
+                    skill: None,
+                    status: None,
+                    skip: 0,
+                    limit: 1_000,
+                };
+                let found = history.find(&caller, &all).await.unwrap();
+                assert_eq!(found.items.len(), found.total, "each can be read, wherever it was moved");
+                found.total
+            };
+            assert_eq!(kept("quiet").await, 20, "{bound}");
+            let (one, other) = (kept("noisy").await, kept("noisier").await);
+            assert!(one >= 20 && one.abs_diff(other) <= 1, "{bound}: {one} {other}");
+            let folder = std::fs::read_dir(work.path().join("executions")).unwrap();
+            let bytes: u64 = folder.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+            assert!(bytes <= settings.most_bytes, "{bytes}");
+        });
+    }
+}
+
+#[test]
+fn claims_that_have_not_ended_are_bounded_and_one_namespace_leaves_some_for_others() {
+    let work = tempfile::tempdir().unwrap();
+    run(async {
+        let settings = HistorySettings {
+            most_claims: 8,
+            ..HistorySettings::of_days(30)
+        };
+        let history = FolderHistory::open(work.path(), settings, |_| ()).unwrap().history;
+        let claim = async |namespace: &'static str, number: usize| {
+            let one = Execution {
+                id: format!("{namespace}-{number}"),
+                ..asked("a", Status::Pending)
+            };
+            history.claim((namespace, "gateway"), one).await
+        };
+        let mut taken = Vec::new();
+        for namespace in ["one", "two", "three"] {
+            let mut own = 0;
+            while claim(namespace, own).await.is_ok() {
+                own += 1;
+            }
+            taken.push(own);
+        }
+        assert_eq!(taken, [4, 2, 1]);
+        let refused = claim("one", 4).await.unwrap_err();
+        assert!(matches!(refused, ClaimFailure::TooMany), "{refused}");
+        assert!(claim("one", 0).await.is_ok(), "what runs is claimed again");
+        for id in ["one-0", "one-1"] {
+            let ended = Execution {
+                id: id.to_owned(),
+                ..asked("a", Status::Success)
+            };
+            assert!(history.take(("one", "gateway"), ended));
+        }
+        assert!(claim("one", 4).await.is_ok(), "two have ended");
+    });
 }

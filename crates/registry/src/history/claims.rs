@@ -5,7 +5,7 @@
 //!                                     └▶ silent for too long: lost, and never run again
 //! ```
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,9 @@ pub enum ClaimFailure {
     /// Not an execution that a gateway may claim.
     #[error("this execution cannot be claimed")]
     Invalid,
+    /// Too many runs are claimed and have not ended, all together or beside what is left for other namespaces.
+    #[error("too many runs are claimed and have not ended; try again")]
+    TooMany,
     /// It is not on the disk.
     #[error("the claim could not be written to disk")]
     NotKept,
@@ -62,15 +65,15 @@ impl FolderHistory {
             ClaimDecision::Own => {
                 self.flush().await;
                 let place = self.inner.index().state(&asked.id).map(|(_, place)| place);
-                if let Some(place @ Location::Disk { .. }) = place {
-                    return Ok(ClaimOutcome::Run(Box::new(self.one(place).await?)));
+                if let Some(place @ Location::Disk(_)) = place {
+                    return Ok(ClaimOutcome::Run(Box::new(self.one(&asked.id, place).await?)));
                 }
-                self.forget(&mut self.holders(), &asked.id);
+                self.forget(&mut self.inner.holders(), &asked.id);
                 Err(ClaimFailure::NotKept)
             }
-            ClaimDecision::Known(place) => Ok(ClaimOutcome::Known(Box::new(self.one(place).await?))),
+            ClaimDecision::Known(place) => Ok(ClaimOutcome::Known(Box::new(self.one(&asked.id, place).await?))),
             ClaimDecision::Lost(place) => {
-                let lost = self.one(place).await?.lost();
+                let lost = self.one(&asked.id, place).await?.lost();
                 self.note(lost.clone());
                 Ok(ClaimOutcome::Known(Box::new(lost)))
             }
@@ -83,7 +86,7 @@ impl FolderHistory {
         let Some(execution) = reported.of_account(namespace, account, now()) else {
             return false;
         };
-        let mut holders = self.holders();
+        let mut holders = self.inner.holders();
         let known = self.inner.index().owner(&execution.id).cloned();
         if known.is_some_and(|known| !Owner::account(namespace, account, None).covers(&known)) {
             return false;
@@ -98,13 +101,9 @@ impl FolderHistory {
         true
     }
 
-    fn holders(&self) -> MutexGuard<'_, Holders> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Decides a claim; a first one is queued for the disk then.
     fn decide(&self, asked: &Execution, at: Instant) -> Result<ClaimDecision, ClaimFailure> {
-        let mut holders = self.holders();
+        let mut holders = self.inner.holders();
         let (known, owner) = {
             let index = self.inner.index();
             (index.state(&asked.id), index.owner(&asked.id).cloned())
@@ -115,14 +114,13 @@ impl FolderHistory {
         }
         match known {
             None => {
-                self.put(asked)?;
-                holders.hold(asked, at);
+                self.put(&mut holders, asked, at)?;
                 Ok(ClaimDecision::Own)
             }
             Some((status, place)) if status.has_ended() => Ok(ClaimDecision::Known(place)),
             Some((_, place)) => match holders.of(&asked.id, at) {
                 Some(holder) if holder == asked.request => {
-                    holders.hold(asked, at);
+                    holders.renew(&asked.id, at);
                     Ok(ClaimDecision::Own)
                 }
                 Some(_) => Ok(ClaimDecision::Known(place)),
@@ -131,21 +129,29 @@ impl FolderHistory {
         }
     }
 
-    fn put(&self, asked: &Execution) -> Result<(), ClaimFailure> {
+    fn put(&self, holders: &mut Holders, asked: &Execution, at: Instant) -> Result<(), ClaimFailure> {
         let line = line(asked).map_err(|_| ClaimFailure::Invalid)?;
-        let place = Location::Memory(Arc::new(asked.clone()));
-        let note = self.inner.index().set(asked, place);
-        let id = asked.id.clone();
-        if self.queue(WriterMessage::Line { id, note, line }) {
-            return Ok(());
+        let bytes = line.len() as u64;
+        if !holders.admit(asked, bytes, self.inner.settings, at) {
+            return Err(ClaimFailure::TooMany);
         }
-        self.inner.index().remove(&asked.id);
-        Err(ClaimFailure::NotKept)
+        let note = self.inner.index().set(&Arc::new(asked.clone()));
+        let message = WriterMessage::Line {
+            id: asked.id.clone(),
+            note: Some(note),
+            line,
+        };
+        if !self.queue(message) {
+            self.inner.index().remove(&asked.id);
+            return Err(ClaimFailure::NotKept);
+        }
+        holders.hold(asked, bytes, at);
+        Ok(())
     }
 
     /// Withdraws a claim: its holder did not start the run. If this does not reach the disk, the run is lost, and not run again.
     fn withdraw(&self, holders: &mut Holders, execution: &Execution) -> bool {
-        let is_own = holders.last(&execution.id) == Some(&execution.request);
+        let is_own = holders.last(&execution.id) == Some(execution.request.as_str());
         let is_pending = self.inner.index().state(&execution.id).map(|(status, _)| status) == Some(Status::Pending);
         if !is_own || !is_pending {
             return false;
@@ -153,7 +159,7 @@ impl FolderHistory {
         self.forget(holders, &execution.id);
         if let Ok(line) = line(execution) {
             let id = execution.id.clone();
-            self.queue(WriterMessage::Line { id, note: 0, line });
+            self.queue(WriterMessage::Line { id, note: None, line });
         }
         true
     }
@@ -163,8 +169,8 @@ impl FolderHistory {
         self.inner.index().remove(id);
     }
 
-    async fn one(&self, place: Location) -> Result<Execution, StoreError> {
-        let found = self.read(vec![place]).await?.into_iter().next();
+    async fn one(&self, id: &str, place: Location) -> Result<Execution, StoreError> {
+        let found = self.read(vec![(id.to_owned(), place)]).await?.into_iter().next();
         // It was removed as too old meanwhile.
         found.ok_or_else(|| StoreError::Unavailable("it is gone".to_owned()))
     }

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::compaction::compact;
 use super::execution::Execution;
-use super::holders::Holders;
-use super::index::{Index, Location};
+use super::index::{DiskLine, Index, Location};
 use super::inner::{Inner, now};
 use super::lines::{FOLDER, Line, WRITER};
 use super::segments::Segments;
@@ -44,8 +44,6 @@ pub struct FolderHistory {
     /// `None` while it is dropped.
     pub(super) sender: Option<SyncSender<WriterMessage>>,
     writer: Option<thread::JoinHandle<()>>,
-    /// Held between the look-up of an id's owner and the note, so that the id does not get another owner meanwhile.
-    pub(super) holders: Mutex<Holders>,
     _lock: File,
 }
 
@@ -63,7 +61,7 @@ fn index_of(lines: Vec<(u32, Line)>) -> (Index, Vec<Execution>) {
             unfinished.remove(&execution.id);
             continue;
         }
-        index.set(&execution, Location::Disk { file, offset, length });
+        index.set_written(&execution, DiskLine { file, offset, length });
         if execution.status.has_ended() {
             unfinished.remove(&execution.id);
         } else {
@@ -106,23 +104,21 @@ impl FolderHistory {
         let (mut index, unfinished) = index_of(read.lines);
         for execution in unfinished.into_iter().map(|execution| execution.lost()) {
             let line = line(&execution)?;
-            let (file, offset) = segments.append(&line, now(), &*disk)?;
+            let (file, offset) = segments.append(&line, (execution.created, now()), &*disk)?;
             let length = u32::try_from(line.len() - 1).unwrap_or(u32::MAX);
-            index.set(&execution, Location::Disk { file, offset, length });
+            index.set_written(&execution, DiskLine { file, offset, length });
         }
         let inner = Arc::new(Inner {
             folder,
             disk,
             settings,
             index: Mutex::new(index),
+            holders: Mutex::default(),
             queued: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             notify,
         });
-        for file in segments.sweep(inner.since(), &*inner.disk) {
-            inner.index().without_file(file);
-        }
-        inner.index().bound(settings.most, inner.since());
+        compact(&inner, &mut segments);
         let (sender, messages) = sync_channel(QUEUE_MAX);
         let writing = Arc::clone(&inner);
         let writer = thread::Builder::new()
@@ -132,7 +128,6 @@ impl FolderHistory {
             inner,
             sender: Some(sender),
             writer: Some(writer),
-            holders: Mutex::default(),
             _lock: lock,
         };
         Ok(OpenedHistory {
@@ -183,10 +178,10 @@ impl FolderHistory {
         is_taken
     }
 
-    pub(super) async fn read(&self, places: Vec<Location>) -> Result<Vec<Execution>, StoreError> {
+    pub(super) async fn read(&self, places: Vec<(String, Location)>) -> Result<Vec<Execution>, StoreError> {
         let inner = Arc::clone(&self.inner);
         let read = tokio::task::spawn_blocking(move || {
-            let read = places.into_iter().map(|place| inner.read(place));
+            let read = places.into_iter().map(|(id, place)| inner.read(&id, place));
             read.filter_map(Result::transpose).collect::<io::Result<Vec<_>>>()
         });
         let read = read.await.map_err(|error| StoreError::Failed(error.to_string()))?;
@@ -210,14 +205,17 @@ impl History for FolderHistory {
         let Ok(line) = line(&execution) else { return };
         let id = execution.id.clone();
         let execution = Arc::new(execution);
-        let note = self
-            .inner
-            .index()
-            .set(&execution, Location::Memory(Arc::clone(&execution)));
-        if !self.queue(WriterMessage::Line { id, note, line }) {
+        let note = self.inner.index().set(&execution);
+        let message = WriterMessage::Line {
+            id,
+            note: Some(note),
+            line,
+        };
+        if !self.queue(message) {
             self.inner.dropped.fetch_add(1, Ordering::Relaxed);
-            let slim = Arc::new(execution.slim());
-            self.inner.index().moved(&execution.id, note, Location::Memory(slim));
+            self.inner
+                .index()
+                .dropped(&execution.id, note, Arc::new(execution.slim()));
         }
     }
 
@@ -226,17 +224,14 @@ impl History for FolderHistory {
     }
 
     async fn get(&self, caller: &Owner, id: &str) -> Result<Option<Execution>, StoreError> {
-        let place = self.inner.index().get(caller, id);
+        let place = self.inner.index().get(caller, id).map(|place| (id.to_owned(), place));
         let found = self.read(place.into_iter().collect()).await?;
         Ok(found.into_iter().next())
     }
 
     async fn find(&self, caller: &Owner, sought: &ExecutionQuery) -> Result<ExecutionPage, StoreError> {
-        let (total, places) = {
-            let mut index = self.inner.index();
-            index.bound(self.inner.settings.most, self.inner.since());
-            index.find(caller, sought)
-        };
+        self.inner.bound();
+        let (total, places) = self.inner.index().find(caller, sought);
         let items = self.read(places).await?;
         Ok(ExecutionPage { items, total })
     }

@@ -6,9 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::execution::Execution;
-use super::index::{Index, Location};
+use super::holders::Holders;
+use super::index::{DiskLine, Index, Location};
 use super::lines::path;
 use super::settings::HistorySettings;
 use crate::disk::Disk;
@@ -19,6 +21,9 @@ pub(super) struct Inner {
     pub(super) disk: Box<dyn Disk>,
     pub(super) settings: HistorySettings,
     pub(super) index: Mutex<Index>,
+    /// Locked before the index. Held between the look-up of an id's owner and the note, so that the id does not get another owner
+    /// meanwhile.
+    pub(super) holders: Mutex<Holders>,
     pub(super) queued: AtomicUsize,
     pub(super) dropped: AtomicU64,
     pub(super) notify: fn(&str),
@@ -38,6 +43,17 @@ impl Inner {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn holders(&self) -> MutexGuard<'_, Holders> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes executions beyond the bounds; a run that is claimed and has not ended stays.
+    pub(super) fn bound(&self) {
+        let (holders, now) = (self.holders(), Instant::now());
+        let is_held = |id: &str| holders.of(id, now).is_some();
+        self.index().bound(self.settings, self.since(), &is_held);
+    }
+
     /// Unix time in microseconds; executions from before are not kept.
     pub(super) fn since(&self) -> i64 {
         now().saturating_sub(i64::try_from(self.settings.age.as_micros()).unwrap_or(i64::MAX))
@@ -45,11 +61,24 @@ impl Inner {
 
     /// Reads an execution. `None`: it was removed as too old since the look-up, or its line cannot be read, which is no reason to
     /// refuse the others.
-    pub(super) fn read(&self, place: Location) -> io::Result<Option<Execution>> {
-        let (file, offset, length) = match place {
+    pub(super) fn read(&self, id: &str, place: Location) -> io::Result<Option<Execution>> {
+        let line = match place {
             Location::Memory(execution) => return Ok(Some((*execution).clone())),
-            Location::Disk { file, offset, length } => (file, offset, length),
+            Location::Disk(line) => line,
         };
+        if let Some(execution) = self.read_line(line)? {
+            return Ok(Some(execution));
+        }
+        // Its file was removed since the look-up, and it was copied before.
+        let place = self.index().state(id).map(|(_, place)| place);
+        match place {
+            Some(Location::Memory(execution)) => Ok(Some((*execution).clone())),
+            Some(Location::Disk(copy)) if copy != line => self.read_line(copy),
+            _ => Ok(None),
+        }
+    }
+
+    fn read_line(&self, DiskLine { file, offset, length }: DiskLine) -> io::Result<Option<Execution>> {
         let file = match File::open(path(&self.folder, file)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -1,5 +1,5 @@
 //! A history on the disk: files of whole lines, each an execution as it was at a moment. Reading needs no lock: a file only
-//! grows at its end, and is removed as a whole.
+//! grows at its end, and is removed as a whole; what is still kept of it was copied to the last file by then.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -85,22 +85,23 @@ pub fn read_folder(root: &Path) -> io::Result<StoredHistory> {
     // Checked first: a process that ends while this reads has ended its executions, or they are shown as running.
     let is_written = is_written(&folder)?;
     let mut latest = BTreeMap::new();
-    let mut kept = StoredHistory::default();
-    for number in numbers(&folder)? {
-        let bytes = match fs::read(path(&folder, number)) {
-            Ok(bytes) => bytes,
-            // It was removed as too old meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let found = parse(&bytes);
-        kept.broken += found.broken;
-        for Line { execution, .. } in found.all {
-            if execution.withdrawn {
-                latest.remove(&execution.id);
-            } else {
-                latest.insert(execution.id.clone(), execution);
+    let (mut kept, mut last) = (StoredHistory::default(), None);
+    loop {
+        let mut is_gone = false;
+        for number in numbers(&folder)? {
+            if last.is_some_and(|last| number <= last) {
+                continue;
             }
+            last = Some(number);
+            match fs::read(path(&folder, number)) {
+                Ok(bytes) => kept.broken += take_lines(&bytes, &mut latest),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => is_gone = true,
+                Err(error) => return Err(error),
+            }
+        }
+        // It was removed meanwhile; its lines may be in a file that was not there before.
+        if !is_gone {
+            break;
         }
     }
     let ended = |execution: Execution| {
@@ -114,6 +115,19 @@ pub fn read_folder(root: &Path) -> io::Result<StoredHistory> {
     kept.executions
         .sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
     Ok(kept)
+}
+
+/// Takes the lines of a file as later states. Returns how many cannot be read.
+fn take_lines(bytes: &[u8], latest: &mut BTreeMap<String, Execution>) -> usize {
+    let found = parse(bytes);
+    for Line { execution, .. } in found.all {
+        if execution.withdrawn {
+            latest.remove(&execution.id);
+        } else {
+            latest.insert(execution.id.clone(), execution);
+        }
+    }
+    found.broken
 }
 
 fn is_written(folder: &Path) -> io::Result<bool> {

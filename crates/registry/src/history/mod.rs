@@ -1,6 +1,7 @@
 //! A history of executions that outlives the process.
 
 mod claims;
+mod compaction;
 mod execution;
 mod folder;
 mod holders;

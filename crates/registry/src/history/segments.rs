@@ -18,7 +18,10 @@ const FILE_SPAN_MICROS: i64 = 24 * 3_600 * 1_000_000;
 struct Segment {
     number: u32,
     bytes: u64,
+    /// When it was begun.
     begun: i64,
+    /// The time of its oldest execution, which may have been copied from an earlier file.
+    oldest: i64,
     newest: i64,
 }
 
@@ -64,10 +67,12 @@ impl Segments {
             }
             read.broken += found.broken;
             let times = || found.all.iter().map(|line| line.execution.created);
+            let oldest = times().min().unwrap_or_default();
             read.segments.files.push_back(Segment {
                 number,
                 bytes: found.whole,
-                begun: times().min().unwrap_or_default(),
+                begun: oldest,
+                oldest,
                 newest: times().max().unwrap_or_default(),
             });
             read.segments.next = number.saturating_add(1);
@@ -76,24 +81,45 @@ impl Segments {
         Ok(read)
     }
 
-    /// Appends whole lines to the last file, or to a new one. Returns the file, and the offset of the lines in it.
-    /// Errors: the disk; a part of the lines may be written, which is cut off before the next.
-    pub(super) fn append(&mut self, lines: &[u8], now: i64, disk: &dyn Disk) -> io::Result<(u32, u64)> {
+    /// Appends whole lines to the last file, or to a new one; `times` are that of the oldest of their executions, and now. Returns
+    /// the file, and the offset of the lines in it. Errors: the disk; a part of the lines may be written, which is cut off before
+    /// the next.
+    pub(super) fn append(&mut self, lines: &[u8], times: (i64, i64), disk: &dyn Disk) -> io::Result<(u32, u64)> {
+        self.append_after(0, lines, times, disk)
+    }
+
+    /// The same, but not to the first file, which is to be removed.
+    pub(super) fn append_beside_first(
+        &mut self,
+        lines: &[u8],
+        times: (i64, i64),
+        disk: &dyn Disk,
+    ) -> io::Result<(u32, u64)> {
+        self.append_after(1, lines, times, disk)
+    }
+
+    fn append_after(
+        &mut self,
+        first: usize,
+        lines: &[u8],
+        (oldest, now): (i64, i64),
+        disk: &dyn Disk,
+    ) -> io::Result<(u32, u64)> {
         if let Some(file) = self.files.back().filter(|_| self.torn) {
             match disk.cut(&path(&self.folder, file.number), file.bytes) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => self.torn = false,
             }
         }
-        let fits = self
-            .files
-            .back()
-            .is_some_and(|file| file.bytes + lines.len() as u64 <= FILE_BYTES && now - file.begun < FILE_SPAN_MICROS);
+        let last = self.files.range(first.min(self.files.len())..).next_back();
+        let fits =
+            last.is_some_and(|file| file.bytes + lines.len() as u64 <= FILE_BYTES && now - file.begun < FILE_SPAN_MICROS);
         if !fits {
             self.files.push_back(Segment {
                 number: self.next,
                 bytes: 0,
                 begun: now,
+                oldest: now,
                 newest: now,
             });
             self.next = self.next.saturating_add(1);
@@ -106,32 +132,33 @@ impl Segments {
         disk.append(&path(&self.folder, file.number), lines)?;
         self.torn = false;
         file.bytes += lines.len() as u64;
+        file.oldest = file.oldest.min(oldest);
         file.newest = file.newest.max(now);
         Ok(at)
     }
 
-    /// Removes the oldest files while there are too many bytes, or all executions in them are too old. Returns
-    /// their numbers. A file that cannot be removed stays until the next sweep.
-    pub(super) fn sweep(&mut self, since: i64, disk: &dyn Disk) -> Vec<u32> {
-        let mut gone = Vec::new();
-        while let Some(first) = self.files.front() {
-            let bytes: u64 = self.files.iter().map(|file| file.bytes).sum();
-            let too_many = bytes > self.settings.most_bytes && self.files.len() > 1;
-            if !too_many && first.newest >= since {
-                break;
-            }
-            let number = first.number;
-            match disk.remove(&path(&self.folder, number)) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    tracing::warn!(%error, number, "an old file of the history cannot be removed");
-                    break;
-                }
-            }
-            self.files.pop_front();
-            gone.push(number);
-        }
-        gone
+    /// The number of files.
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The first file if one must be removed: there are too many bytes, or a file has what is too old. Always the first, so that no
+    /// line is gone before those that it has replaced.
+    pub(super) fn surplus(&self, since: i64) -> Option<u32> {
+        let first = self.files.front()?;
+        let bytes: u64 = self.files.iter().map(|file| file.bytes).sum();
+        let too_many = bytes > self.settings.most_bytes && self.files.len() > 1;
+        let too_old = |file: &Segment| file.oldest < since.saturating_sub(FILE_SPAN_MICROS);
+        (too_many || first.newest < since || self.files.iter().any(too_old)).then_some(first.number)
+    }
+
+    /// Removes the first file.
+    pub(super) fn remove_first(&mut self, disk: &dyn Disk) -> io::Result<()> {
+        let Some(first) = self.files.front() else { return Ok(()) };
+        match disk.remove(&path(&self.folder, first.number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => self.files.pop_front(),
+        };
+        Ok(())
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-use super::index::Location;
+use super::compaction::compact;
+use super::index::DiskLine;
 use super::inner::{Inner, now};
 use super::segments::Segments;
 
@@ -16,8 +17,12 @@ const SWEEP: Duration = Duration::from_hours(1);
 
 /// A message to the writer thread.
 pub(super) enum WriterMessage {
-    /// A line to write, and the note that it is of.
-    Line { id: String, note: u64, line: Vec<u8> },
+    /// A line to write, and the note that it is of; `None`: it withdraws those before it.
+    Line {
+        id: String,
+        note: Option<u64>,
+        line: Vec<u8>,
+    },
     /// Answers when all before this is written.
     Flush(SyncSender<()>),
 }
@@ -52,14 +57,7 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
         if !lines.is_empty() {
             put(inner, &mut segments, &lines);
         }
-        let since = inner.since();
-        let gone = segments.sweep(since, &*inner.disk);
-        let mut index = inner.index();
-        for file in gone {
-            index.without_file(file);
-        }
-        index.bound(inner.settings.most, since);
-        drop(index);
+        compact(inner, &mut segments);
         let dropped = inner.dropped.load(Ordering::Relaxed);
         if dropped > reported {
             (inner.notify)(&format!(
@@ -75,9 +73,10 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
     }
 }
 
-fn put(inner: &Inner, segments: &mut Segments, lines: &[(String, u64, Vec<u8>)]) {
+fn put(inner: &Inner, segments: &mut Segments, lines: &[(String, Option<u64>, Vec<u8>)]) {
     let all: Vec<u8> = lines.iter().flat_map(|(_, _, line)| line).copied().collect();
-    let written = segments.append(&all, now(), &*inner.disk);
+    let now = now();
+    let written = segments.append(&all, (now, now), &*inner.disk);
     inner.queued.fetch_sub(all.len(), Ordering::AcqRel);
     let mut index = inner.index();
     match written {
@@ -85,15 +84,18 @@ fn put(inner: &Inner, segments: &mut Segments, lines: &[(String, u64, Vec<u8>)])
             for (id, note, line) in lines {
                 // The end of the line is not read.
                 let length = u32::try_from(line.len().saturating_sub(1)).unwrap_or(u32::MAX);
-                index.moved(id, *note, Location::Disk { file, offset, length });
+                match note {
+                    Some(note) => index.written(id, *note, DiskLine { file, offset, length }),
+                    None => index.withdrawn(id),
+                }
                 offset += line.len() as u64;
             }
         }
         Err(error) => {
             tracing::error!(%error, "the history of executions cannot be written");
             for (id, note, line) in lines {
-                if let Ok(execution) = serde_json::from_slice::<super::Execution>(line) {
-                    index.moved(id, *note, Location::Memory(Arc::new(execution.slim())));
+                if let (Some(note), Ok(execution)) = (note, serde_json::from_slice::<super::Execution>(line)) {
+                    index.dropped(id, *note, Arc::new(execution.slim()));
                 }
             }
             inner.dropped.fetch_add(lines.len() as u64, Ordering::Relaxed);

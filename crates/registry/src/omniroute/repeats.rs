@@ -130,7 +130,7 @@ impl<'a> Repeats<'a> {
                 Err(ClaimError::NoHistory) => Err(nobody_knows()),
                 Err(ClaimError::Busy) => {
                     let text =
-                        "Too many runs of this namespace are claimed at this moment; nothing was run; try again.";
+                        "Too many runs with this header are claimed at this moment; nothing was run; try again.";
                     Err(Refusal::new(RefusalKind::Throttled, REPEAT_HEADER, text))
                 }
                 Err(ClaimError::Away) => {
