@@ -257,7 +257,15 @@ async fn report(history: &FolderHistory, namespace: &str, runs: usize, bytes: us
 #[test]
 fn no_run_that_others_report_pushes_a_claim_out() {
     for (bound, settings, runs, bytes) in [
-        ("executions", HistorySettings { most: 10, ..HistorySettings::of_days(30) }, 100, 0),
+        (
+            "executions",
+            HistorySettings {
+                most: 10,
+                ..HistorySettings::of_days(30)
+            },
+            100,
+            0,
+        ),
         ("bytes", HistorySettings::of_days(30).within(8 << 20), 350, 30_000),
     ] {
         let work = tempfile::tempdir().unwrap();
@@ -275,7 +283,11 @@ fn no_run_that_others_report_pushes_a_claim_out() {
             assert_eq!(claim(&history, APP, "b").await, "error", "{bound}");
             assert!(history.take(APP, asked("a", Status::Success)));
             report(&history, "noisier", runs, bytes).await;
-            assert_eq!(claim(&history, APP, "b").await, "success", "{bound}: its namespace has one");
+            assert_eq!(
+                claim(&history, APP, "b").await,
+                "success",
+                "{bound}: its namespace has one"
+            );
             drop(history);
             assert_eq!(claim(&open(), APP, "b").await, "success", "{bound}");
         });
@@ -312,7 +324,11 @@ fn who_has_less_than_an_equal_part_of_the_history_loses_nothing_to_others() {
                     limit: 1_000,
                 };
                 let found = history.find(&caller, &all).await.unwrap();
-                assert_eq!(found.items.len(), found.total, "each can be read, wherever it was moved");
+                assert_eq!(
+                    found.items.len(),
+                    found.total,
+                    "each can be read, wherever it was moved"
+                );
                 found.total
             };
             assert_eq!(kept("quiet").await, 20, "{bound}");

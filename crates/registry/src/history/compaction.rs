@@ -48,7 +48,8 @@ fn carry(inner: &Inner, segments: &mut Segments, file: u32) -> io::Result<()> {
     let (file, begin) = if text.is_empty() {
         (file, 0)
     } else {
-        segments.append_beside_first(&text, (oldest, now()), &*inner.disk)?
+        // A claim that is older than what is kept does not make its file old at once.
+        segments.append_beside_first(&text, (oldest.max(inner.since()), now()), &*inner.disk)?
     };
     let mut index = inner.index();
     for (id, from, at) in copies {

@@ -219,12 +219,14 @@ impl Index {
         loop {
             let total: u64 = self.groups.values().map(size).sum();
             let surplus = total.saturating_sub(most);
-            let mut sizes: Vec<(u64, &Arc<str>)> = self.groups.iter().map(|(name, group)| (size(group), name)).collect();
+            if surplus == 0 {
+                return;
+            }
+            let mut sizes: Vec<(u64, &Arc<str>)> =
+                self.groups.iter().map(|(name, group)| (size(group), name)).collect();
             sizes.retain(|(_, name)| !held.contains(*name));
             sizes.sort_unstable();
-            let Some((largest, name)) = sizes.pop().filter(|_| surplus > 0) else {
-                return;
-            };
+            let Some((largest, name)) = sizes.pop() else { return };
             let name = Arc::clone(name);
             // Down to the next one, which is then as large.
             let next = sizes.last().map_or(0, |(next, _)| *next).min(largest.saturating_sub(1));

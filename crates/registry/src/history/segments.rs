@@ -112,8 +112,8 @@ impl Segments {
             }
         }
         let last = self.files.range(first.min(self.files.len())..).next_back();
-        let fits =
-            last.is_some_and(|file| file.bytes + lines.len() as u64 <= FILE_BYTES && now - file.begun < FILE_SPAN_MICROS);
+        let fits = last
+            .is_some_and(|file| file.bytes + lines.len() as u64 <= FILE_BYTES && now - file.begun < FILE_SPAN_MICROS);
         if !fits {
             self.files.push_back(Segment {
                 number: self.next,

@@ -129,8 +129,7 @@ impl<'a> Repeats<'a> {
                 Ok(ClaimOutcome::Known(execution)) => known(*execution),
                 Err(ClaimError::NoHistory) => Err(nobody_knows()),
                 Err(ClaimError::Busy) => {
-                    let text =
-                        "Too many runs with this header are claimed at this moment; nothing was run; try again.";
+                    let text = "Too many runs with this header are claimed at this moment; nothing was run; try again.";
                     Err(Refusal::new(RefusalKind::Throttled, REPEAT_HEADER, text))
                 }
                 Err(ClaimError::Away) => {
