@@ -1,6 +1,7 @@
 //! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
 
 mod assemble;
+mod caller_catalogs;
 mod config_args;
 mod config_maps;
 mod discover;

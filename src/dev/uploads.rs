@@ -1,8 +1,7 @@
-//! Uploaded skills in `knack dev`: the APIs over a folder, and each caller's own skills beside those from files.
+//! Uploaded skills in `knack dev`: the APIs over a folder, and what they do.
 
-use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -18,55 +17,28 @@ use knack_gateway::run_history::RunHistory;
 use knack_gateway::skill_calls::{SkillCalls, SkillPaces};
 use knack_gateway::uploads::Uploads;
 use knack_registry::{
-    ApiCall, ApiRequest, Catalogs, FolderHistory, FolderStore, HistorySettings, Mode, OmniRoute, Owner, Reader, Record,
-    Registry, load_stored, route,
+    ApiCall, ApiRequest, Catalogs, FolderHistory, FolderStore, HistorySettings, OmniRoute, Owner, Reader, Registry,
+    route,
 };
-use knack_skill::model::Skill;
 use knack_wire::history::HistorySecret;
 
+use super::caller_catalogs::CallerCatalogs;
 use super::history::NotedRuns;
 use super::judged::ReadySkills;
 use crate::cli::terminal;
 use crate::sources::archive::unpack_upload;
 
-/// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
-const CALLERS_MAX: usize = 64;
-
 /// Uploaded skills of a folder.
 #[derive(Debug)]
 pub(super) struct DevUploads {
-    store: Arc<FolderStore>,
     registry: Registry,
     history: Option<Arc<FolderHistory>>,
     calls: SkillCalls,
     /// The gateway that runs tools for programs; it owns this.
     gateway: OnceLock<Weak<Gateway>>,
     secret: HistorySecret,
-    packages: PackageNames,
-    judged: Arc<ReadySkills>,
-    /// The catalogs of callers; locked while one is made, so that it is made once.
-    made: tokio::sync::Mutex<HashMap<Owner, CallerCatalog>>,
-    /// Versions that cannot be served, which are logged once.
-    reported: Mutex<Vec<String>>,
+    catalogs: CallerCatalogs,
 }
-
-/// The catalog of one caller.
-#[derive(Debug, Clone)]
-struct CallerCatalog {
-    /// The state of the store that it was made of.
-    changes: u64,
-    /// The skills from files.
-    base: Arc<Snapshot>,
-    /// The caller's, by the id of the version.
-    skills: Versions,
-    snapshot: Arc<Snapshot>,
-}
-
-/// Versions by id.
-type Versions = BTreeMap<String, (VersionNames, Arc<Skill>)>;
-
-/// The part of a version's record that catalogs use: the references under which it is named, and its mode.
-type VersionNames = (Vec<String>, Option<Mode>);
 
 impl DevUploads {
     /// Opens a folder, with the history of so many days. `packages` returns the packages of a skill's runs.
@@ -89,15 +61,11 @@ impl DevUploads {
                 Some(history) => registry.with_history(Arc::clone(history) as Arc<_>),
                 None => registry,
             },
-            store,
             history,
             calls: SkillCalls::new(SkillPaces::FOLDER),
             gateway: OnceLock::new(),
             secret: HistorySecret::new(opened.secret),
-            packages,
-            judged,
-            made: tokio::sync::Mutex::default(),
-            reported: Mutex::default(),
+            catalogs: CallerCatalogs::new(store, packages, judged),
         })
     }
 
@@ -157,104 +125,6 @@ impl DevUploads {
         }
         self.registry.answer(owner.as_ref(), asked, &base.skills).await
     }
-
-    pub(super) async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
-        let mut made = self.made.lock().await;
-        let changes = self.store.changes();
-        let last = made.get(&owner);
-        if let Some(last) = last.filter(|last| last.changes == changes && Arc::ptr_eq(&last.base, &base)) {
-            return Arc::clone(&last.snapshot);
-        }
-        let records = self.store.skills_of(&owner);
-        if records.is_empty() {
-            if made.remove(&owner).is_some() {
-                self.judge(&made);
-            }
-            return base;
-        }
-        let (store, packages, kept) = (
-            Arc::clone(&self.store),
-            self.packages,
-            last.map(|last| last.skills.clone()).unwrap_or_default(),
-        );
-        let from = Arc::clone(&base);
-        let work = tokio::task::spawn_blocking(move || make(&store, &records, &kept, packages, from, changes));
-        let Ok((now, failed)) = work.await else { return base };
-        self.report(failed);
-        let snapshot = Arc::clone(&now.snapshot);
-        if made.len() >= CALLERS_MAX
-            && !made.contains_key(&owner)
-            && let Some(other) = made.keys().next().cloned()
-        {
-            made.remove(&other);
-        }
-        made.insert(owner, now);
-        self.judge(&made);
-        snapshot
-    }
-
-    fn judge(&self, made: &HashMap<Owner, CallerCatalog>) {
-        let skills = made.values().flat_map(|made| made.skills.values());
-        self.judged
-            .uploads(skills.map(|(_, skill)| Arc::clone(skill)).collect());
-    }
-
-    fn report(&self, failed: Vec<String>) {
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        for text in &failed {
-            if !reported.contains(text) {
-                terminal::line(text);
-            }
-        }
-        *reported = failed;
-    }
-}
-
-/// Reads what is new and puts all of it beside the skills from files. The texts name versions that cannot be served.
-fn make(
-    store: &FolderStore,
-    records: &[Arc<Record>],
-    kept: &Versions,
-    packages: PackageNames,
-    base: Arc<Snapshot>,
-    changes: u64,
-) -> (CallerCatalog, Vec<String>) {
-    let (mut skills, mut failed) = (BTreeMap::new(), Vec::new());
-    // The default version of each first: it keeps the name.
-    let mut ordered = Vec::new();
-    for record in records {
-        for version in &record.versions {
-            let named = (record.references(version), record.mode_of(version));
-            if let Some(known) = kept.get(&version.id).filter(|known| known.0 == named) {
-                skills.insert(version.id.clone(), known.clone());
-            } else {
-                let files = store.files(record, version.number).map_err(|error| error.to_string());
-                match files.and_then(|files| load_stored(record, version, files)) {
-                    Ok(mut skill) => {
-                        skill.packages = packages(&skill);
-                        skills.insert(version.id.clone(), (named, Arc::new(skill)));
-                    }
-                    Err(error) => failed.push(format!(
-                        "uploaded skill {}, version {}, is not served: {error}",
-                        record.name, version.number
-                    )),
-                }
-            }
-            if let Some((_, skill)) = skills.get(&version.id) {
-                ordered.push((record.default != Some(version.number), Arc::clone(skill)));
-            }
-        }
-    }
-    ordered.sort_by_key(|(is_other, _)| *is_other);
-    let ordered: Vec<Arc<Skill>> = ordered.into_iter().map(|(_, skill)| skill).collect();
-    let snapshot = Arc::new(base.with_skills(&ordered));
-    let made = CallerCatalog {
-        changes,
-        base,
-        skills,
-        snapshot,
-    };
-    (made, failed)
 }
 
 impl Uploads for DevUploads {
@@ -286,7 +156,7 @@ impl Uploads for DevUploads {
     fn snapshot<'a>(&'a self, parts: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>> {
         async move {
             match self.owner(parts) {
-                Some(owner) => self.served(owner, base).await,
+                Some(owner) => self.catalogs.served(owner, base).await,
                 None => base,
             }
         }

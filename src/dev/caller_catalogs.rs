@@ -1,0 +1,255 @@
+//! The catalogs of callers: each caller's uploaded skills beside those from files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use knack_gateway::catalog::{PackageNames, Snapshot};
+use knack_registry::{FolderStore, Mode, Owner, Record, load_stored};
+use knack_skill::model::Skill;
+
+use super::judged::ReadySkills;
+use crate::cli::terminal;
+
+/// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
+const CALLERS_MAX: usize = 64;
+
+/// The catalogs of callers.
+#[derive(Debug)]
+pub(super) struct CallerCatalogs {
+    store: Arc<FolderStore>,
+    packages: PackageNames,
+    judged: Arc<ReadySkills>,
+    made: Mutex<HashMap<Owner, CallerCatalog>>,
+    /// Callers whose catalogs are being made: each is read by one request, without a delay for other callers.
+    turns: Mutex<HashMap<Owner, Arc<tokio::sync::Mutex<()>>>>,
+    /// Versions that cannot be served, which are logged once.
+    reported: Mutex<Vec<String>>,
+}
+
+/// The catalog of one caller.
+#[derive(Debug, Clone)]
+struct CallerCatalog {
+    /// The state of the store that it was made of.
+    changes: u64,
+    /// The skills from files.
+    base: Arc<Snapshot>,
+    /// The caller's, by the id of the version.
+    skills: Versions,
+    snapshot: Arc<Snapshot>,
+}
+
+/// Versions by id.
+type Versions = BTreeMap<String, (VersionNames, Arc<Skill>)>;
+
+/// The part of a version's record that catalogs use: the references under which it is named, and its mode.
+type VersionNames = (Vec<String>, Option<Mode>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CallerCatalogs {
+    /// None yet. `packages` returns the packages of a skill's runs.
+    pub(super) fn new(store: Arc<FolderStore>, packages: PackageNames, judged: Arc<ReadySkills>) -> Self {
+        Self {
+            store,
+            packages,
+            judged,
+            made: Mutex::default(),
+            turns: Mutex::default(),
+            reported: Mutex::default(),
+        }
+    }
+
+    /// The skills from files, and those of a caller as they are now.
+    pub(super) async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
+        if let Some(snapshot) = self.current(&owner, &base) {
+            return snapshot;
+        }
+        let turn = self.turn(&owner);
+        let _turn = turn.lock().await;
+        // It was made meanwhile.
+        if let Some(snapshot) = self.current(&owner, &base) {
+            return snapshot;
+        }
+        let changes = self.store.changes();
+        let records = self.store.skills_of(&owner);
+        if records.is_empty() {
+            let mut made = lock(&self.made);
+            if made.remove(&owner).is_some() {
+                self.judge(&made);
+            }
+            return base;
+        }
+        let last = lock(&self.made).get(&owner).map(|last| last.skills.clone());
+        let (store, packages, from) = (Arc::clone(&self.store), self.packages, Arc::clone(&base));
+        let work = move || make(&store, &records, &last.unwrap_or_default(), packages, from, changes);
+        let Ok((now, failed)) = tokio::task::spawn_blocking(work).await else {
+            return base;
+        };
+        self.report(failed);
+        let snapshot = Arc::clone(&now.snapshot);
+        self.keep(owner, now);
+        snapshot
+    }
+
+    fn current(&self, owner: &Owner, base: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
+        let made = lock(&self.made);
+        let last = made.get(owner)?;
+        let is_current = last.changes == self.store.changes() && Arc::ptr_eq(&last.base, base);
+        is_current.then(|| Arc::clone(&last.snapshot))
+    }
+
+    /// What all requests of a caller wait for in turn. Turns that nobody has are forgotten.
+    fn turn(&self, owner: &Owner) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = lock(&self.turns);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(owner.clone()).or_default())
+    }
+
+    fn keep(&self, owner: Owner, now: CallerCatalog) {
+        let mut made = lock(&self.made);
+        if made.len() >= CALLERS_MAX
+            && !made.contains_key(&owner)
+            && let Some(other) = made.keys().next().cloned()
+        {
+            made.remove(&other);
+        }
+        made.insert(owner, now);
+        self.judge(&made);
+    }
+
+    /// Called with the lock, so that what is judged last is what is there.
+    fn judge(&self, made: &HashMap<Owner, CallerCatalog>) {
+        let skills = made.values().flat_map(|made| made.skills.values());
+        self.judged
+            .uploads(skills.map(|(_, skill)| Arc::clone(skill)).collect());
+    }
+
+    fn report(&self, failed: Vec<String>) {
+        let mut reported = lock(&self.reported);
+        for text in &failed {
+            if !reported.contains(text) {
+                terminal::line(text);
+            }
+        }
+        *reported = failed;
+    }
+}
+
+/// Reads what is new and puts all of it beside the skills from files. The texts name versions that cannot be served.
+fn make(
+    store: &FolderStore,
+    records: &[Arc<Record>],
+    kept: &Versions,
+    packages: PackageNames,
+    base: Arc<Snapshot>,
+    changes: u64,
+) -> (CallerCatalog, Vec<String>) {
+    let (mut skills, mut failed) = (BTreeMap::new(), Vec::new());
+    // The default version of each first: it keeps the name.
+    let mut ordered = Vec::new();
+    for record in records {
+        for version in &record.versions {
+            let named = (record.references(version), record.mode_of(version));
+            if let Some(known) = kept.get(&version.id).filter(|known| known.0 == named) {
+                skills.insert(version.id.clone(), known.clone());
+            } else {
+                let files = store.files(record, version.number).map_err(|error| error.to_string());
+                match files.and_then(|files| load_stored(record, version, files)) {
+                    Ok(mut skill) => {
+                        skill.packages = packages(&skill);
+                        skills.insert(version.id.clone(), (named, Arc::new(skill)));
+                    }
+                    Err(error) => failed.push(format!(
+                        "uploaded skill {}, version {}, is not served: {error}",
+                        record.name, version.number
+                    )),
+                }
+            }
+            if let Some((_, skill)) = skills.get(&version.id) {
+                ordered.push((record.default != Some(version.number), Arc::clone(skill)));
+            }
+        }
+    }
+    ordered.sort_by_key(|(is_other, _)| *is_other);
+    let ordered: Vec<Arc<Skill>> = ordered.into_iter().map(|(_, skill)| skill).collect();
+    let snapshot = Arc::new(base.with_skills(&ordered));
+    let made = CallerCatalog {
+        changes,
+        base,
+        skills,
+        snapshot,
+    };
+    (made, failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use knack_gateway::catalog::{RuntimeSettings, no_packages};
+    use knack_registry::{Draft, Files, Store as _};
+    use knack_skill::model::SkillFile;
+
+    use super::*;
+
+    fn draft() -> Draft {
+        let text = "---\nname: mine\ndescription: d\n---\nx";
+        let file = SkillFile {
+            bytes: text.as_bytes().into(),
+            executable: false,
+        };
+        let files = Files::from([("SKILL.md".to_owned(), file)]);
+        Draft {
+            name: "mine".to_owned(),
+            description: "d".to_owned(),
+            version: None,
+            is_release: false,
+            mode: None,
+            catalog: None,
+            litellm: None,
+            digest: knack_skill::tree::digest(&files),
+            bytes: text.len() as u64,
+            files,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_caller_whose_uploads_are_read_slowly_delays_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(FolderStore::open(folder.path()).unwrap().store);
+        let [slow, other] = [1, 2].map(|byte| Owner::from([byte; 32]));
+        let record = store.create(&slow, None, draft()).await.unwrap();
+        store.create(&other, None, draft()).await.unwrap();
+        // Reading it waits for who writes it.
+        let file = folder.path().join("skills").join(&record.id).join("1.files");
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+
+        let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
+        let catalogs = Arc::new(CallerCatalogs::new(
+            store,
+            no_packages,
+            judged,
+        ));
+        let base = Arc::new(Snapshot::without_catalog(RuntimeSettings::default(), ""));
+        let served = |owner: &Owner| {
+            let (catalogs, owner, base) = (Arc::clone(&catalogs), owner.clone(), Arc::clone(&base));
+            tokio::spawn(async move { catalogs.served(owner, base).await })
+        };
+        let waiting = [served(&slow), served(&slow)];
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let quick = tokio::time::timeout(Duration::from_secs(5), served(&other)).await;
+        // Released in any case: the runtime waits for its threads.
+        tokio::task::spawn_blocking(move || std::fs::write(&file, bytes).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(quick.expect("it waits for another caller").unwrap().skills.len(), 1);
+        for waiting in waiting {
+            assert_eq!(waiting.await.unwrap().skills.len(), 1);
+        }
+    }
+}
