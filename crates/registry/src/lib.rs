@@ -57,7 +57,7 @@ pub use mode::Mode;
 pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
 pub use omniroute::{
     AdHocRun, ClaimError, Claims, Identity, OmniRoute, OnProgress, Progress, REPEAT_HEADER, Row, RunRefusal, Runs,
-    visible,
+    resolve, visible,
 };
 pub use page::{Page, Paged};
 pub use query::parameters;

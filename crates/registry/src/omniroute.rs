@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 pub use executions::{AdHocRun, Identity, OnProgress, Progress, RunRefusal, Runs};
 pub use repeats::{ClaimError, Claims, REPEAT_HEADER};
-pub use rows::{Row, visible};
+pub use rows::{Row, resolve, visible};
 
 pub(crate) use executions::ExecutionContext;
 pub(crate) use repeats::{Repeats, RunsInProgress, repeat_key};
@@ -37,7 +37,7 @@ use crate::reader::Reader;
 use crate::store::{Store, all};
 use dry_run::{InstallBody, preview};
 use install::Installation;
-use rows::{FileSkills, Item, LOCAL, SYSTEM, detail, missing, of_record, of_shared, refused, resolve, shown};
+use rows::{FileSkills, Item, LOCAL, SYSTEM, detail, missing, of_record, of_shared, refused, shown};
 
 /// Rows of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;

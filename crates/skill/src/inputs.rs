@@ -40,6 +40,18 @@ pub fn read(value: &Value) -> (Vec<Input>, Vec<Finding>) {
     (inputs, findings)
 }
 
+/// Whether a value counts as nothing, as Agent Flow reads it: `false`, zero, and what is empty.
+pub(crate) fn is_falsy(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+    }
+}
+
 /// Reports names that are declared more than once; the last declaration counts.
 pub fn repeated(inputs: &[Input]) -> Vec<Finding> {
     let mut seen = HashSet::new();
@@ -68,6 +80,7 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
     };
     let name = members
         .get("name")
+        .filter(|name| !is_falsy(name))
         .and_then(scalar_text)
         .unwrap_or_default()
         .trim()
@@ -101,6 +114,7 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
     let label = fields
         .members
         .get("label")
+        .filter(|label| !is_falsy(label))
         .and_then(scalar_text)
         .unwrap_or_default()
         .trim()

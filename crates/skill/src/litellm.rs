@@ -1,7 +1,7 @@
 //! Skills in the LiteLLM dialect (docs/design/dialects.md#litellm): how a `litellm:` id is disclosed, and how its archives are read.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -84,38 +84,49 @@ fn content<'a>(archive: &[ArchiveFile<'a>]) -> Option<&'a str> {
     text(SKILL_MD).or_else(|| text("README.md")).or_else(|| text(".md"))
 }
 
-/// The files of an archive for the sandbox: the top folder removed; folders, absolute paths, backslashes and `..` passed over.
-/// A path that two top folders share keeps its top folder in both.
+/// The files of an archive for the sandbox: the top folder removed, paths normalized; folders, absolute paths, backslashes and what
+/// `..` leads out of the folder passed over. A path that two top folders share keeps its top folder in both; of two entries of one
+/// path the last counts.
 pub fn archive_files(archive: &[ArchiveFile<'_>]) -> BTreeMap<String, Vec<u8>> {
-    let kept = || archive.iter().filter(|file| is_safe(file.path));
-    let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
-    for file in kept() {
-        *owners.entry(below_top(file.path)).or_default() += 1;
+    let kept: Vec<_> = archive
+        .iter()
+        .filter_map(|file| Some((file, place(file.path)?)))
+        .collect();
+    let mut tops: BTreeMap<&str, BTreeSet<Option<&str>>> = BTreeMap::new();
+    for (_, (top, below)) in &kept {
+        tops.entry(below).or_default().insert(*top);
     }
-    kept()
-        .map(|file| {
-            let below = below_top(file.path);
-            let path = if owners.get(below).is_some_and(|count| *count > 1) {
-                file.path
-            } else {
-                below
-            };
-            (path.to_owned(), file.bytes.to_vec())
-        })
-        .collect()
+    let files = kept.iter().map(|(file, (top, below))| {
+        let is_shared = tops.get(below.as_str()).is_some_and(|tops| tops.len() > 1);
+        let path = match top {
+            Some(top) if is_shared => format!("{top}/{below}"),
+            _ => below.clone(),
+        };
+        (path, file.bytes.to_vec())
+    });
+    files.collect()
 }
 
-fn below_top(path: &str) -> &str {
-    path.split_once('/').map_or(path, |(_, below)| below)
-}
-
-/// Whether a path names a file below the folder, by components.
-fn is_safe(path: &str) -> bool {
-    !path.ends_with('/')
-        && !path.contains(['\\', '\0'])
-        && path
-            .split('/')
-            .all(|part| !part.is_empty() && part != "." && part != "..")
+/// The top folder of a path, if it has one, and the rest without `.`, `..` and doubled slashes.
+fn place(path: &str) -> Option<(Option<&str>, String)> {
+    let (top, below) = path
+        .split_once('/')
+        .map_or((None, path), |(top, below)| (Some(top), below));
+    let is_outside = matches!(top, Some("" | "..")) || below.starts_with('/');
+    if is_outside || path.ends_with('/') || path.contains(['\\', '\0']) {
+        return None;
+    }
+    let mut parts = Vec::new();
+    for part in below.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            other => parts.push(other),
+        }
+    }
+    (!parts.is_empty()).then(|| (top, parts.join("/")))
 }
 
 /// The section of a served skill: its body without frontmatter under a heading; for a record without Markdown its bare instructions.
@@ -179,4 +190,25 @@ pub(crate) fn has_python(skill: &Skill) -> bool {
         .files
         .keys()
         .any(|path| path.rsplit_once('.').is_some_and(|(_, extension)| extension == "py"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_an_archive_are_normalized_and_none_leads_out() {
+        let files = |paths: &[&str]| {
+            let archive: Vec<_> = paths.iter().map(|path| ArchiveFile { path, bytes: b"x" }).collect();
+            archive_files(&archive).into_keys().collect::<Vec<_>>().join(" ")
+        };
+        for (paths, expected) in [
+            (&["s/./x.py", "s/a//b.py", "s/a/../c.py", "s/..d/e"][..], "..d/e a/b.py c.py x.py"),
+            (&["s/../up.py", "../up.py", "/etc/passwd", "s//etc/passwd", "s/a\\b", "s/", "s/.", "s/a/.."], ""),
+            (&["s/x.py", "s/./x.py", "t/x.py", "x.py"], "s/x.py t/x.py x.py"),
+            (&["s/x.py", "s/x.py"], "x.py"),
+        ] {
+            assert_eq!(files(paths), expected, "{paths:?}");
+        }
+    }
 }

@@ -43,12 +43,12 @@ pub fn rule(kind: ProblemKind) -> &'static str {
     }
 }
 
-/// Turns any text into a legal name: lower case, blanks to hyphens, other characters out, hyphens collapsed and trimmed,
-/// at most 64 characters; `skill` if nothing is left.
+/// Turns any text into a legal name: lower case, spaces to hyphens, other characters out (also tabs and line ends), hyphens
+/// collapsed and trimmed, at most 64 characters; `skill` if nothing is left.
 pub fn normalize(text: &str) -> String {
     let mut name = String::new();
     for character in text.to_lowercase().chars() {
-        let character = if character.is_whitespace() { '-' } else { character };
+        let character = if character == ' ' { '-' } else { character };
         let legal = u8::try_from(character).is_ok_and(is_name_byte);
         if legal && !(character == '-' && (name.is_empty() || name.ends_with('-'))) {
             name.push(character);
@@ -130,6 +130,7 @@ mod tests {
             assert_eq!(check(&normalize(text)), Ok(()), "{text:?} -> {:?}", normalize(text));
         }
         assert_eq!(normalize("My Article Summary!!!"), "my-article-summary");
+        assert_eq!(normalize("tab\tand\nline end"), "tabandline-end");
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub fn calls(family: Family, response: &[u8]) -> Vec<ExtractedCall> {
     match family {
         Family::OpenAi => openai(response, root),
         Family::Anthropic => list(response, json::get(response, root, "content"), |block| {
-            is_type(response, block, "tool_use").then(|| call(response, block, &["id"], block, "input"))
+            is_type(response, block, "tool_use").then(|| call(response, block, &["id"], &[block], "input"))
         }),
         Family::Google => google(response, root),
         Family::Other => Vec::new(),
@@ -71,9 +71,10 @@ pub fn calls(family: Family, response: &[u8]) -> Vec<ExtractedCall> {
 
 fn openai(src: &[u8], root: Span) -> Vec<ExtractedCall> {
     let function = |element: Span| {
-        // Servers that imitate the API write name and arguments beside the id.
-        let inner = json::get(src, element, "function").unwrap_or(element);
-        Some(call(src, element, &["id"], inner, "arguments"))
+        // Servers that imitate the API write name and arguments beside the id, or both, of which one is empty.
+        let inner = json::get(src, element, "function");
+        let holders: Vec<Span> = inner.into_iter().chain([element]).collect();
+        Some(call(src, element, &["call_id", "id"], &holders, "arguments"))
     };
     let at_root = list(src, json::get(src, root, "tool_calls"), function);
     if !at_root.is_empty() {
@@ -85,14 +86,19 @@ fn openai(src: &[u8], root: Span) -> Vec<ExtractedCall> {
     if !in_choices.is_empty() {
         return in_choices;
     }
-    list(src, json::get(src, root, "output"), |item| {
-        is_type(src, item, "function_call").then(|| call(src, item, &["call_id", "id"], item, "arguments"))
+    // Events of a stream carry the response in a member.
+    let is_list = |span: &Span| json::kind(src, *span) == Some(ValueKind::Array);
+    let output = json::get(src, root, "output").filter(is_list);
+    let output = output.or_else(|| json::path(src, root, &["response", "output"]));
+    list(src, output, |item| {
+        is_type(src, item, "function_call").then(|| function(item)).flatten()
     })
 }
 
 fn google(src: &[u8], root: Span) -> Vec<ExtractedCall> {
+    // A list of an SDK, whose calls have no ids of the API.
     let listed = list(src, json::get(src, root, "functionCalls"), |item| {
-        Some(call(src, item, &["id"], item, "args"))
+        Some(call(src, item, &[], &[item], "args"))
     });
     if !listed.is_empty() {
         return listed;
@@ -103,7 +109,7 @@ fn google(src: &[u8], root: Span) -> Vec<ExtractedCall> {
         candidate.and_then(|candidate| json::path(src, candidate, &["content", "parts"])),
         |part| {
             let inner = json::get(src, part, "functionCall")?;
-            Some(call(src, inner, &["id"], inner, "args"))
+            Some(call(src, inner, &["id"], &[inner], "args"))
         },
     )
 }
@@ -129,19 +135,25 @@ fn is_type(src: &[u8], span: Span, kind: &str) -> bool {
     json::get_text(src, span, "type").is_some_and(|found| found == kind)
 }
 
-fn call(src: &[u8], holder: Span, ids: &[&str], inner: Span, arguments: &str) -> ExtractedCall {
-    let id = ids
-        .iter()
-        .find_map(|key| json::get_text(src, holder, key).filter(|id| !id.is_empty()));
-    let name = json::get_text(src, inner, "name").unwrap_or_default().into_owned();
-    let written = json::get(src, inner, arguments);
-    let text = written.map(|span| json::text(src, span).unwrap_or_else(|| String::from_utf8_lossy(span.of(src))));
-    let object = text.filter(|text| {
+/// A call whose name and arguments are in the first of the holders that has them.
+fn call(src: &[u8], element: Span, ids: &[&str], holders: &[Span], arguments: &str) -> ExtractedCall {
+    let written = |holder: Span, key: &str| json::get_text(src, holder, key).filter(|text| !text.is_empty());
+    let id = ids.iter().find_map(|key| written(element, key));
+    let name = holders.iter().find_map(|holder| written(*holder, "name"));
+    let given = holders.iter().find_map(|holder| {
+        let span = json::get(src, *holder, arguments)?;
+        match json::kind(src, span) {
+            Some(ValueKind::Null) => None,
+            _ => Some(json::text(src, span).unwrap_or_else(|| String::from_utf8_lossy(span.of(src)))),
+        }
+        .filter(|text| !text.is_empty())
+    });
+    let object = given.filter(|text| {
         json::document(text.as_bytes()).is_ok_and(|span| json::kind(text.as_bytes(), span) == Some(ValueKind::Object))
     });
     ExtractedCall {
         id: id.unwrap_or_default().into_owned(),
-        name,
+        name: name.unwrap_or_default().into_owned(),
         arguments: object.map_or_else(|| "{}".to_owned(), std::borrow::Cow::into_owned),
     }
 }
@@ -161,5 +173,47 @@ mod tests {
         let found = calls(Family::OpenAi, response.as_bytes());
         let found: Vec<(&str, &str)> = found.iter().map(|call| (&*call.name, &*call.id)).collect();
         assert_eq!(found, [("a", "call_1"), ("b", "call_2")]);
+    }
+    #[test]
+    fn calls_are_found_where_servers_that_imitate_an_api_write_them() {
+        for (family, response, expected) in [
+            (
+                Family::OpenAi,
+                r#"{"response": {"output": [{"type": "function_call", "id": "fc", "call_id": "c", "name": "a", "arguments": "{\"x\":1}"}]}}"#,
+                ("c", "a", r#"{"x":1}"#),
+            ),
+            (
+                Family::OpenAi,
+                r#"{"output": null, "response": {"output": [{"type": "function_call", "name": "a"}]}}"#,
+                ("call_1", "a", "{}"),
+            ),
+            (
+                Family::OpenAi,
+                r#"{"tool_calls": [{"id": "i", "call_id": "c", "name": "outer", "arguments": {"x": 1}, "function": {"name": "", "arguments": null}}]}"#,
+                ("c", "outer", r#"{"x": 1}"#),
+            ),
+            (
+                Family::OpenAi,
+                r#"{"choices": [{"message": {"tool_calls": [{"id": "i", "call_id": "", "name": "outer", "arguments": "{}", "function": {"name": "inner", "arguments": "no"}}]}}]}"#,
+                ("i", "inner", "{}"),
+            ),
+            (
+                Family::Google,
+                r#"{"functionCalls": [{"id": "of-the-sdk", "name": "a", "args": {"x": 1}}]}"#,
+                ("call_1", "a", r#"{"x": 1}"#),
+            ),
+            (
+                Family::Google,
+                r#"{"candidates": [{"content": {"parts": [{"functionCall": {"id": "g", "name": "a"}}]}}]}"#,
+                ("g", "a", "{}"),
+            ),
+        ] {
+            let found = calls(family, response.as_bytes());
+            let found: Vec<_> = found
+                .iter()
+                .map(|call| (&*call.id, &*call.name, &*call.arguments))
+                .collect();
+            assert_eq!(found, [expected], "{response}");
+        }
     }
 }

@@ -18,9 +18,9 @@ use crate::mode::Mode;
 use crate::model::{Owner, Record, Version};
 use crate::store::Store;
 
-/// Who owns what everybody sees, in this order: the operator, and OmniRoute's catalogs. What is installed from a catalog here
-/// belongs to the caller who installs it.
-const SHARED: [&str; 3] = [SYSTEM, "skillsmp", "skillssh"];
+/// Who owns what everybody sees beside the operator: OmniRoute's catalogs. What is installed from a catalog here belongs to the
+/// caller who installs it.
+const CATALOGS: [&str; 2] = ["skillsmp", "skillssh"];
 /// The owner of skills from files.
 pub(super) const SYSTEM: &str = "system";
 
@@ -43,16 +43,13 @@ pub struct Row<T> {
     pub item: T,
 }
 
-/// The skills of a caller, its own first and then the shared, each in the order given. The first of one name and version hides
-/// the others.
+/// The skills of a caller: its own first, then the operator's, then those of all catalogs, each in the order given. The first of
+/// one name and version hides the others.
 pub fn visible<T>(rows: Vec<Row<T>>, caller: &str) -> Vec<Row<T>> {
-    let rank = |row: &Row<T>| {
-        let shared = SHARED.iter().position(|owner| *owner == row.owner);
-        if row.owner == caller {
-            Some(0)
-        } else {
-            Some(shared? + 1)
-        }
+    let rank = |row: &Row<T>| match row.owner.as_str() {
+        owner if owner == caller => Some(0),
+        SYSTEM => Some(1),
+        owner => CATALOGS.contains(&owner).then_some(2),
     };
     let mut seen: Vec<(usize, Row<T>)> = rows.into_iter().filter_map(|row| Some((rank(&row)?, row))).collect();
     seen.sort_by_key(|(rank, _)| *rank);
@@ -62,7 +59,7 @@ pub fn visible<T>(rows: Vec<Row<T>>, caller: &str) -> Vec<Row<T>> {
 }
 
 /// The row that `name`, `name@version` or `name@constraint` names. A name alone is its highest version.
-pub(super) fn resolve<'a, T>(visible: &'a [Row<T>], identifier: &str) -> Option<&'a Row<T>> {
+pub fn resolve<'a, T>(visible: &'a [Row<T>], identifier: &str) -> Option<&'a Row<T>> {
     let (name, wanted) = ids::with_version(identifier).unwrap_or((identifier, "latest"));
     let named: Vec<&Row<T>> = visible.iter().filter(|row| row.name == name).collect();
     let versions: Vec<&str> = named
@@ -235,4 +232,49 @@ fn handler(skill: &Skill) -> String {
         || skill.document.clone(),
         |file| String::from_utf8_lossy(&file.bytes).into_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row((owner, name, version): (&str, &str, &str)) -> Row<()> {
+        Row {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            version: Some(version.to_owned()),
+            item: (),
+        }
+    }
+
+    /// The catalogs are one group: neither is before the other.
+    #[test]
+    fn a_caller_sees_its_own_then_the_operators_then_those_of_catalogs_and_names_each_of_them() {
+        let stored = [
+            ("skillssh", "from-sh", "1.0.0"),
+            ("skillsmp", "from-mp", "1.0.0"),
+            ("another", "private", "1.0.0"),
+            ("skillsmp", "from-sh", "1.0.0"),
+            ("system", "echo", "2.0.0"),
+            ("system", "echo", "1.0.0"),
+            ("own", "echo", "1.0.0"),
+        ];
+        let rows = visible(stored.map(row).into(), "own");
+        let seen: Vec<_> = rows
+            .iter()
+            .map(|row| (&*row.owner, &*row.name, row.version.as_deref().unwrap()))
+            .collect();
+        let expected = [stored[6], stored[4], stored[0], stored[1]];
+        assert_eq!(seen, expected);
+        for (identifier, owner) in [
+            ("from-sh", Some("skillssh")),
+            ("from-mp@^1", Some("skillsmp")),
+            ("echo", Some("system")),
+            ("echo@1.0.0", Some("own")),
+            ("private", None),
+            ("from-mp@2.0.0", None),
+        ] {
+            assert_eq!(resolve(&rows, identifier).map(|row| &*row.owner), owner, "{identifier}");
+        }
+    }
 }

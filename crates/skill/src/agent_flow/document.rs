@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::finding::Finding;
 use crate::frontmatter::{self, Delimiters, Split};
-use crate::inputs;
+use crate::inputs::{self, is_falsy};
 use crate::model::Input;
 use crate::problem::ProblemKind;
 use crate::yaml::{self, Content};
@@ -132,16 +132,18 @@ pub fn read(name: &str, frontmatter: Frontmatter) -> (AgentFlowSkill, Vec<Findin
         members: &frontmatter.members,
         findings: Vec::new(),
     };
-    let description = fields
-        .text("description", MAX_DESCRIPTION_CHARS)
-        .filter(|text| !text.is_empty());
+    let is_described = fields.members.get("description").is_some_and(|text| !is_falsy(text));
+    let description = is_described
+        .then(|| fields.text("description", MAX_DESCRIPTION_CHARS))
+        .flatten();
     let license = fields.text("license", MAX_LICENSE_CHARS);
     let metadata = fields.metadata();
     let knowledge_base = fields.text("knowledge_base", MAX_ID_CHARS);
     let user_id = fields.text("user_id", MAX_ID_CHARS);
     let model = fields.model();
     let mut findings = fields.findings;
-    let (inputs, problems) = inputs::read(frontmatter.members.get("inputs").unwrap_or(&Value::Null));
+    let declared = frontmatter.members.get("inputs").filter(|inputs| !is_falsy(inputs));
+    let (inputs, problems) = inputs::read(declared.unwrap_or(&Value::Null));
     findings.extend(problems);
     let skill = AgentFlowSkill {
         name: name.to_owned(),

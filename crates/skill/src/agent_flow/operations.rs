@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::document::{AgentFlowSkill, Frontmatter, check_size, parse, read};
 use crate::finding::Finding;
+use crate::inputs::is_falsy;
 use crate::names;
 use crate::template;
 
@@ -78,11 +79,11 @@ pub fn create(
 
 /// The skill that an update stores. `exists` says whether the name is in the store.
 pub fn update(name: &str, exists: bool, content: &str) -> Result<AgentFlowSkill, ApiError> {
+    check_size(content)?;
     check_name(name)?;
     if !exists {
         return Err(not_found(name));
     }
-    check_size(content)?;
     checked(name, parse(content)?)
 }
 
@@ -152,7 +153,7 @@ fn not_found(name: &str) -> ApiError {
 }
 
 fn frontmatter_name(frontmatter: &Frontmatter) -> Option<String> {
-    crate::inputs::scalar_text(frontmatter.members.get("name")?).filter(|name| !name.is_empty())
+    crate::inputs::scalar_text(frontmatter.members.get("name").filter(|name| !is_falsy(name))?)
 }
 
 /// What create and update demand of a content.
@@ -161,25 +162,34 @@ fn checked(name: &str, frontmatter: Frontmatter) -> Result<AgentFlowSkill, ApiEr
         let message = format!("Frontmatter name '{written}' does not match requested name '{name}'");
         return Err(ApiError::new(Status::Invalid, "name", message));
     }
-    let skill = build(name, frontmatter)?;
+    let is_empty = frontmatter.members.is_empty();
+    let (skill, findings) = read(name, frontmatter);
+    let of_inputs = |finding: &Finding| finding.field.starts_with("inputs");
+    refuse(findings.iter().filter(|finding| of_inputs(finding)))?;
     let declared = skill.inputs.iter().flatten().map(|input| input.name.as_str()).collect();
     check_placeholders(&skill.prompt, &declared)?;
+    demand_frontmatter(is_empty)?;
+    refuse(&findings)?;
     Ok(skill)
 }
 
 /// A skill needs frontmatter, and every field within its limits.
 fn build(name: &str, frontmatter: Frontmatter) -> Result<AgentFlowSkill, ApiError> {
-    if frontmatter.members.is_empty() {
-        return Err(ApiError::new(
-            Status::Invalid,
-            "frontmatter",
-            "Skill frontmatter is required",
-        ));
-    }
+    demand_frontmatter(frontmatter.members.is_empty())?;
     let (skill, findings) = read(name, frontmatter);
-    match findings.into_iter().find(Finding::is_refused) {
-        Some(finding) => Err(finding.into()),
-        None => Ok(skill),
+    refuse(&findings)?;
+    Ok(skill)
+}
+
+fn demand_frontmatter(is_empty: bool) -> Result<(), ApiError> {
+    let missing = || ApiError::new(Status::Invalid, "frontmatter", "Skill frontmatter is required");
+    if is_empty { Err(missing()) } else { Ok(()) }
+}
+
+fn refuse<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Result<(), ApiError> {
+    match findings.into_iter().find(|finding| finding.is_refused()) {
+        Some(finding) => Err(finding.clone().into()),
+        None => Ok(()),
     }
 }
 
@@ -196,6 +206,46 @@ mod tests {
             ("prompt", ["my-var".to_owned()].as_slice())
         );
         assert!(get("a", Some(content)).is_ok());
+    }
+
+    #[test]
+    fn what_counts_as_nothing_in_python_is_as_if_it_was_not_written() {
+        for nothing in ["", "''", "0", "0.0", "false", "[]", "{}", "null"] {
+            let content =
+                format!("---\nname: {nothing}\ndescription: {nothing}\ninputs: {nothing}\nlicense: x\n---\nB");
+            let made = create("a", &content, None, None).unwrap();
+            assert_eq!((&*made.description, made.inputs), ("a", None), "{nothing}");
+            let content = format!("---\ninputs:\n- name: {nothing}\n- name: i\n  label: {nothing}\n---\n{{{{i}}}}");
+            let inputs = create("a", &content, None, None).unwrap().inputs.unwrap();
+            let inputs: Vec<_> = inputs.iter().map(|input| (&*input.name, &*input.label)).collect();
+            assert_eq!(inputs, [("i", "i")], "{nothing}");
+        }
+        for something in ["1", "true", "[a]"] {
+            let content = format!("---\ndescription: {something}\n---\nB");
+            assert_eq!(create("a", &content, None, None).unwrap_err().field, "description");
+        }
+    }
+
+    #[test]
+    fn the_first_of_several_errors_is_that_of_the_other_system() {
+        let large = format!("---\nname: a\n---\n{}", "x".repeat(60_000));
+        for (error, expected) in [
+            (update("A", false, &large), (Status::Invalid, "content")),
+            (update("a", false, &large), (Status::Invalid, "content")),
+            (update("A", false, "---\nname: b\n---\nB"), (Status::Invalid, "name")),
+            (update("a", false, ""), (Status::NotFound, "name")),
+            (update("a", true, "{{x}}"), (Status::Invalid, "prompt")),
+            (update("a", true, "x"), (Status::Invalid, "frontmatter")),
+            (
+                update("a", true, "---\ndescription: 1\n---\n{{x}}"),
+                (Status::Invalid, "prompt"),
+            ),
+            (create("A", &large, None, Some("a")), (Status::Invalid, "name")),
+            (create("a", &large, None, Some("a")), (Status::Invalid, "content")),
+        ] {
+            let error = error.unwrap_err();
+            assert_eq!((error.status, &*error.field), expected, "{error}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use knack_registry::{
     ApiRequest, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Row, Unpack,
-    Web, WebError, route, visible,
+    Web, WebError, resolve, route, visible,
 };
 use knack_skill::model::{ActivationMode, Skill};
 use serde_json::{Value, json};
@@ -221,29 +221,29 @@ fn shown(row: &Value, key: &str) -> String {
     format!("{owner}/{}@{}", text(row, "name"), text(row, "version"))
 }
 
+/// The rows that are stored, where one belongs to a catalog: no route shows skills of a catalog that nobody has installed, so that
+/// the rule about them is one of rows. As cases write a row.
+fn rows_of_catalogs(input: &Value) -> Option<Vec<Row<String>>> {
+    let stored = items(input, "stored");
+    if !stored.iter().any(|row| catalog(text(row, "owner")).is_ok()) {
+        return None;
+    }
+    let row = |stored: &Value| {
+        let [owner, name, version] = ["owner", "name", "version"].map(|key| text(stored, key));
+        Row {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            version: stored["version"].as_str().map(str::to_owned),
+            item: format!("{owner}/{name}@{version}"),
+        }
+    };
+    Some(visible(stored.iter().map(row).collect(), text(input, "apiKeyId")))
+}
+
 fn visible_skills(input: &Value) -> Outcome {
     let (owner, key) = (caller_of(input)?, text(input, "apiKeyId"));
-    if items(input, "stored")
-        .iter()
-        .any(|row| catalog(text(row, "owner")).is_ok())
-    {
-        // No route shows skills of a catalog that nobody has installed; the rule about their order is one of rows.
-        let row = |stored: &Value| Row {
-            owner: text(stored, "owner").to_owned(),
-            name: text(stored, "name").to_owned(),
-            version: stored["version"].as_str().map(str::to_owned),
-            item: (),
-        };
-        let rows = visible(items(input, "stored").iter().map(row).collect(), key);
-        let line = |row: &Row<()>| {
-            format!(
-                "{}/{}@{}",
-                row.owner,
-                row.name,
-                row.version.as_deref().unwrap_or_default()
-            )
-        };
-        return Ok(rows.iter().map(line).collect());
+    if let Some(rows) = rows_of_catalogs(input) {
+        return Ok(rows.into_iter().map(|row| row.item).collect());
     }
     let list = with_stored(input)?.ask_as(Some(&owner), &Method::GET, "/api/skills?limit=100", String::new())?;
     Ok(items(&list, "data").iter().map(|row| shown(row, key)).collect())
@@ -251,6 +251,10 @@ fn visible_skills(input: &Value) -> Outcome {
 
 fn resolve_visible(input: &Value) -> Outcome {
     let (owner, key) = (caller_of(input)?, text(input, "apiKeyId"));
+    if let Some(rows) = rows_of_catalogs(input) {
+        let found = resolve(&rows, text(input, "identifier"));
+        return Ok(found.map_or(Value::Null, |row| row.item.clone().into()));
+    }
     let address = format!("/api/skills/{}", text(input, "identifier"));
     let found = with_stored(input)?.ask_as(Some(&owner), &Method::GET, &address, String::new())?;
     match found["http"].as_u64() {
