@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, header};
 /// Headers that carry a credential: hashed for identity, never logged. `api-key` is that of Azure OpenAI.
 pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
-/// Parameters of the query that carry a credential: those of Google's APIs.
+/// Parameters of the query that carry a credential: those of Google's APIs, which no other provider has.
 const CREDENTIAL_PARAMETERS: [&str; 3] = ["key", "access_token", "oauth_token"];
 
 /// The credential in a pair of the query, as `key=abc`; `None` if it holds none.

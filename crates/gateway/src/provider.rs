@@ -4,6 +4,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Uri};
 use knack_wire::Format;
 
+use super::forwarded_headers::credential_parameter;
+
 /// The API that a request uses: selects one of the configured addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Api {
@@ -75,7 +77,7 @@ fn is_path_of_google(path: &str) -> bool {
 
 /// Whether the credential is in the query, as Google's API takes it.
 fn has_key(query: Option<&str>) -> bool {
-    query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("key=")))
+    query.is_some_and(|query| query.split('&').any(|pair| credential_parameter(pair).is_some()))
 }
 
 #[cfg(test)]
@@ -93,6 +95,9 @@ mod tests {
             ("/v1alpha/authTokens", "accept", Api::Gemini),
             ("/upload/v1beta/files", "accept", Api::Gemini),
             ("/v1/models?pageSize=3&key=k", "accept", Api::Gemini),
+            ("/v1/models?access_token=t", "accept", Api::Gemini),
+            ("/v1/models?oauth_token=t&pageSize=3", "accept", Api::Gemini),
+            ("/v1/models?access_token=t", "authorization", Api::OpenAi),
             ("/v1/models?pageSize=3&key=k", "authorization", Api::OpenAi),
             ("/v1/models", "x-goog-api-key", Api::Gemini),
             ("/v1/models", "x-goog-api-client", Api::Gemini),
