@@ -1,6 +1,7 @@
 //! Programs of two protocols at one hub: the gateway of this tree, and one that was built from the last commit of the oldest protocol
 //! that the hub understands (`make test-skew` builds it).
 
+use std::ffi::OsString;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,26 @@ async fn all_run(gateways: &[(&str, u16)], printed: &str) {
     }
 }
 
+/// The same after an edit of the skill.
+async fn edited_and_run(world: &World, gateways: &[(&str, u16)], text: &str) {
+    let code = format!("print('{text}')");
+    world.skill(&world.tenants[0], "steady", &code).await;
+    all_run(gateways, text).await;
+}
+
+/// The program of the older protocol.
+fn older_program() -> OsString {
+    std::env::var_os("KNACK_OLDER_PROGRAM").expect("KNACK_OLDER_PROGRAM: make test-skew")
+}
+
+/// A model, beside a skill that the hub serves.
+async fn serving(world: &World) -> Model {
+    let hub = world.tenant(0).await;
+    world.skill(&world.tenants[0], "steady", "print('printed first')").await;
+    world.served(&hub, "steady").await;
+    Model::start(world).await
+}
+
 /// The other order of an upgrade, or a hub that is rolled back: the hub is the older one, the gateway of this tree. An edit reaches it,
 /// and a hub of this tree that takes over serves it on.
 #[test]
@@ -34,28 +55,21 @@ fn a_gateway_of_this_protocol_is_served_by_a_hub_of_the_last_one() {
     run(
         "a_gateway_of_this_protocol_is_served_by_a_hub_of_the_last_one",
         async |cluster| {
-            let program = std::env::var_os("KNACK_OLDER_PROGRAM").expect("KNACK_OLDER_PROGRAM: make test-skew");
+            let program = older_program();
             let mut world = World::start(cluster, 1, json!({})).await;
             world.kill_hub();
             let mut older = world.replica_of(&program, "hub-older", world.port);
             world.wait_for_hub_at(&world.url()).await;
-            let hub = world.tenant(0).await;
-            world.skill(&world.tenants[0], "steady", "print('printed first')").await;
-            world.served(&hub, "steady").await;
-            let model = Model::start(&world).await;
+            let model = serving(&world).await;
             let (_gateway, port) = model.gateway(&world, "gateway-this").await;
             let gateways = [("newer", port)];
 
             all_run(&gateways, "printed first").await;
-            world
-                .skill(&world.tenants[0], "steady", "print('printed second')")
-                .await;
-            all_run(&gateways, "printed second").await;
+            edited_and_run(&world, &gateways, "printed second").await;
             older.assert_runs();
             older.stop();
             let _hub = world.replica("hub", world.port);
-            world.skill(&world.tenants[0], "steady", "print('printed third')").await;
-            all_run(&gateways, "printed third").await;
+            edited_and_run(&world, &gateways, "printed third").await;
         },
     );
 }
@@ -67,12 +81,9 @@ fn gateways_of_the_last_protocol_and_of_this_one_serve_at_one_hub() {
     run(
         "gateways_of_the_last_protocol_and_of_this_one_serve_at_one_hub",
         async |cluster| {
-            let program = std::env::var_os("KNACK_OLDER_PROGRAM").expect("KNACK_OLDER_PROGRAM: make test-skew");
+            let program = older_program();
             let mut world = World::start(cluster, 1, json!({})).await;
-            let hub = world.tenant(0).await;
-            world.skill(&world.tenants[0], "steady", "print('printed first')").await;
-            world.served(&hub, "steady").await;
-            let model = Model::start(&world).await;
+            let model = serving(&world).await;
             let (_this, port) = model.gateway(&world, "gateway-this").await;
             let older_port = free_port();
             let mut command = Command::new(program);
@@ -82,14 +93,10 @@ fn gateways_of_the_last_protocol_and_of_this_one_serve_at_one_hub() {
             let gateways = [("newer", port), ("older", older_port)];
 
             all_run(&gateways, "printed first").await;
-            world
-                .skill(&world.tenants[0], "steady", "print('printed second')")
-                .await;
-            all_run(&gateways, "printed second").await;
+            edited_and_run(&world, &gateways, "printed second").await;
             world.kill_hub();
             let _hub = world.replica("hub", world.port);
-            world.skill(&world.tenants[0], "steady", "print('printed third')").await;
-            all_run(&gateways, "printed third").await;
+            edited_and_run(&world, &gateways, "printed third").await;
             older.assert_runs();
         },
     );
