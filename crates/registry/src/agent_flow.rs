@@ -1,5 +1,6 @@
 //! Agent Flow's `/api/v1/skills`: skills of one SKILL.md, by name.
 
+use bytes::Bytes;
 use http::Method;
 use knack_skill::agent_flow::{self, AgentFlowSkill, ApiError, Status};
 use knack_skill::model::{Input, InputKind, SkillFile};
@@ -13,7 +14,7 @@ use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
 use crate::check::check;
 use crate::draft::Draft;
 use crate::error::StoreError;
-use crate::json::read_json;
+use crate::json::{read_aside, read_json};
 use crate::model::{Owner, Record};
 use crate::store::{Store, all};
 
@@ -50,10 +51,10 @@ impl AgentFlow {
     }
 }
 
-pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body: &[u8]) -> Result<Answer, Refusal> {
+pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body: &Bytes) -> Result<Answer, Refusal> {
     match call {
         AgentFlow::Create => {
-            let body = parsed(body)?;
+            let body = read_aside(body, parsed).await?;
             let (name, content) = agent_flow::parse_create_body(&body)?;
             let taken = find(store, owner, &name.to_lowercase()).await?;
             agent_flow::create(name, content, None, taken.as_ref().map(|record| &*record.name))?;
@@ -69,7 +70,7 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
             Ok((200, Some(detail(&record, &content)?)))
         }
         AgentFlow::Update(name) => {
-            let body = parsed(body)?;
+            let body = read_aside(body, parsed).await?;
             let content = body.get("content").and_then(Value::as_str);
             let content = content.ok_or_else(|| Refusal::invalid("content", "content must be text"))?;
             let record = find(store, owner, &name).await?;

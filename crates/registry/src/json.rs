@@ -1,6 +1,15 @@
 //! JSON that others wrote, as values, within a bound: a list of small values takes ten times the memory of its text.
 
+use bytes::Bytes;
 use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::answer::{Refusal, RefusalKind};
+
+/// From this size on a body is read beside the threads that serve requests: a MiB takes a few milliseconds, and bodies may have 32.
+const ASIDE_BYTES: usize = 1 << 20;
+/// Such bodies that are read at once: no call of these APIs needs one.
+static ASIDE: Semaphore = Semaphore::const_new(2);
 
 /// Values of one text: a hundred times as many as any body of these APIs has, and a few megabytes of memory.
 const VALUES_MAX: usize = 100_000;
@@ -52,8 +61,29 @@ pub fn weigh_json(text: &[u8]) -> Result<(), JsonBodyError> {
     Ok(())
 }
 
+/// Reads a body by a function, a long one beside the threads that serve requests.
+pub(crate) async fn read_aside<T: Send + 'static>(
+    body: &Bytes,
+    read: impl FnOnce(&[u8]) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    if body.len() < ASIDE_BYTES {
+        return read(body);
+    }
+    let body = body.clone();
+    // An error means that the semaphore is closed, which it never is.
+    let _turn = ASIDE.acquire().await;
+    let done = tokio::task::spawn_blocking(move || read(&body)).await;
+    done.unwrap_or_else(|error| {
+        let text = format!("the body could not be read: {error}");
+        Err(Refusal::new(RefusalKind::Failed, "body", text))
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -71,6 +101,26 @@ mod tests {
             Err(JsonBodyError::TooMany)
         ));
         assert!(matches!(read_json(&b"[".repeat(200)), Err(JsonBodyError::Invalid(_))));
+    }
+
+    /// Whether another task of the only thread runs while a body is read.
+    fn others_go_on(bytes: usize) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (sender, receiver) = mpsc::channel();
+            let other = tokio::spawn(async move { sender.send(()) });
+            let body = Bytes::from(vec![b' '; bytes]);
+            let read = move |_: &[u8]| Ok(receiver.recv_timeout(Duration::from_secs(1)).is_ok());
+            let went_on = read_aside(&body, read).await.unwrap();
+            other.abort();
+            went_on
+        })
+    }
+
+    #[test]
+    fn a_long_body_delays_nobody() {
+        assert!(others_go_on(ASIDE_BYTES));
+        assert!(!others_go_on(ASIDE_BYTES - 1), "the control");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod unreachable;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Method;
 use knack_skill::model::Skill;
 use percent_encoding::percent_decode_str;
@@ -29,7 +30,7 @@ pub(crate) use repeats::{Repeats, RunsInProgress, repeat_key};
 
 use crate::answer::{Answer, Refusal, RefusalKind};
 use crate::catalogs::{Catalog, Catalogs};
-use crate::json::read_json;
+use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, Record};
 use crate::query::{number, parameters};
@@ -115,26 +116,26 @@ pub(crate) async fn call(
     (store, reader, catalogs): (&dyn Store, &Reader, Option<&Catalogs>),
     (owner, shared): (&Owner, &FileSkills),
     call: OmniRoute,
-    (query, body): (Option<&str>, &[u8]),
+    (query, body): (Option<&str>, &Bytes),
     ran: ExecutionContext<'_>,
 ) -> Result<Answer, Refusal> {
     let done = match call {
         OmniRoute::List => list(store, (owner, shared), query).await?,
         OmniRoute::Install => {
-            let body = InstallBody::read(body)?;
+            let body = read_aside(body, InstallBody::read).await?;
             let new = Installation::read(body.members, owner)?;
             install((store, reader), owner, new, body.is_dry_run).await?
         }
         OmniRoute::Search(catalog) => catalogs::search(catalogs, catalog, query).await?,
         OmniRoute::InstallFrom(catalog) => {
             let catalogs = catalogs::to_install_from(catalogs, catalog)?;
-            let body = InstallBody::read(body)?;
+            let body = read_aside(body, InstallBody::read).await?;
             let new = catalogs::installation((catalogs, reader), catalog, &body.members).await?;
             install((store, reader), owner, new, body.is_dry_run).await?
         }
         OmniRoute::Get(identifier) => get(store, (owner, shared), &identifier).await?,
         OmniRoute::Update(id) => {
-            let mode = wanted_mode(body)?;
+            let mode = read_aside(body, wanted_mode).await?;
             let record = own(store, (owner, shared), &id).await?;
             let set = store.set_mode(owner, &record.id, mode).await;
             set.map_err(|error| refused(error, &id))?;

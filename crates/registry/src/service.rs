@@ -13,6 +13,7 @@ use crate::draft::Draft;
 use crate::empty_store::EmptyStore;
 use crate::error::StoreError;
 use crate::history::History;
+use crate::json::read_aside;
 use crate::litellm::PROVIDER;
 use crate::model::{Owner, Record, Version};
 use crate::omniroute::{Claims, ExecutionContext, Repeats, Runs, RunsInProgress, repeat_key};
@@ -112,7 +113,7 @@ impl Registry {
                 respond_json(done, agent_flow::refuse)
             }
             ApiCall::OmniRoute(call) => {
-                let sent = (asked.query.as_deref(), &asked.body[..]);
+                let sent = (asked.query.as_deref(), &asked.body);
                 let done = match owner {
                     Ok(owner) => {
                         let store = (&*self.store, &*self.reader, self.catalogs.as_ref());
@@ -215,7 +216,8 @@ impl Registry {
 
     async fn set_default(&self, owner: &Owner, id: &str, body: &Bytes) -> Result<ApiOutcome, Refusal> {
         let record = self.skill(owner, id).await?;
-        let number = version(&record, &openai::default_version(body)?)?.number;
+        let wanted = read_aside(body, openai::default_version).await?;
+        let number = version(&record, &wanted)?.number;
         let set = self.store.set_default(owner, id, number).await;
         set.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, id))
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use knack_skill::model::{Skill, SkillRef};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -12,7 +13,7 @@ use super::repeats::{RepeatDecision, Repeats, RunObserver, no_history};
 use super::rows::{FileSkills, Item, Row, refused, skill_of};
 use crate::answer::{Refusal, RefusalKind};
 use crate::history::{ExecutedSkill, Execution, ExecutionQuery, History, Status, id_of};
-use crate::json::read_json;
+use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
 use crate::model::Owner;
 use crate::query::{number, parameters};
@@ -123,13 +124,14 @@ impl<'a> ExecutionContext<'a> {
     pub(crate) async fn run(
         self,
         (store, owner, shared): (&dyn Store, &Owner, &FileSkills),
-        (body, repeat): (&[u8], Option<&str>),
+        (body, repeat): (&Bytes, Option<&str>),
         runs: &dyn Runs,
     ) -> Result<Value, Refusal> {
         if let Some(why) = runs.closed() {
             return Err(closed(why));
         }
-        let wanted = RunBody::read(body, owner)?;
+        let caller = owner.clone();
+        let wanted = read_aside(body, move |body| RunBody::read(body, &caller)).await?;
         let row = find(store, (owner, shared), &wanted.skill).await?;
         let shown = shown_name(&row);
         if row.item.mode() == Mode::Off {
