@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use disk::{DiskStep, FailingDisk, Fate};
 use knack_registry::{
@@ -378,4 +378,43 @@ fn claims_that_have_not_ended_are_bounded_and_one_namespace_leaves_some_for_othe
         }
         assert!(claim("one", 4).await.is_ok(), "two have ended");
     });
+}
+
+/// What is kept of a file that is removed is copied first: at no step of that is a claim on no file.
+#[test]
+fn a_claim_outlives_a_disk_that_stops_while_an_old_file_is_removed() {
+    let settings = HistorySettings::of_days(30).within(8 << 20);
+    let stopped_at = |last: usize| {
+        let work = tempfile::tempdir().unwrap();
+        let (done, is_removed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (steps, removed) = (Arc::clone(&done), Arc::clone(&is_removed));
+        let disk = FailingDisk(move |step| {
+            removed.fetch_or(step == DiskStep::Remove, Ordering::SeqCst);
+            match steps.fetch_add(1, Ordering::SeqCst) + 1 {
+                step if step < last => Fate::Done,
+                step if step == last => Fate::Half,
+                _ => Fate::Failed,
+            }
+        });
+        run(async {
+            let opened = FolderHistory::open_on(work.path(), settings, |_| (), Box::new(disk));
+            let history = opened.unwrap().history;
+            assert_eq!(claim(&history, APP, "a").await, "run as a");
+            // Until the first file is to be removed.
+            for _ in 0..12 {
+                if !is_removed.load(Ordering::SeqCst) {
+                    report(&history, "noisy", 40, 30_000).await;
+                }
+            }
+            drop(history);
+            assert_eq!(claim(&open(work.path()), APP, "b").await, "error", "stopped at {last}");
+        });
+        (done.load(Ordering::SeqCst), is_removed.load(Ordering::SeqCst))
+    };
+    let (steps, is_removed) = stopped_at(usize::MAX);
+    assert!(is_removed);
+    // The last steps are the report, the copy and the removal.
+    for last in steps - 3..=steps {
+        stopped_at(last);
+    }
 }
