@@ -230,11 +230,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 
         let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
-        let catalogs = Arc::new(CallerCatalogs::new(
-            store,
-            no_packages,
-            judged,
-        ));
+        let catalogs = Arc::new(CallerCatalogs::new(store, no_packages, judged));
         let base = Arc::new(Snapshot::without_catalog(RuntimeSettings::default(), ""));
         let served = |owner: &Owner| {
             let (catalogs, owner, base) = (Arc::clone(&catalogs), owner.clone(), Arc::clone(&base));

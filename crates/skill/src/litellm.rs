@@ -203,8 +203,23 @@ mod tests {
             archive_files(&archive).into_keys().collect::<Vec<_>>().join(" ")
         };
         for (paths, expected) in [
-            (&["s/./x.py", "s/a//b.py", "s/a/../c.py", "s/..d/e"][..], "..d/e a/b.py c.py x.py"),
-            (&["s/../up.py", "../up.py", "/etc/passwd", "s//etc/passwd", "s/a\\b", "s/", "s/.", "s/a/.."], ""),
+            (
+                &["s/./x.py", "s/a//b.py", "s/a/../c.py", "s/..d/e"][..],
+                "..d/e a/b.py c.py x.py",
+            ),
+            (
+                &[
+                    "s/../up.py",
+                    "../up.py",
+                    "/etc/passwd",
+                    "s//etc/passwd",
+                    "s/a\\b",
+                    "s/",
+                    "s/.",
+                    "s/a/..",
+                ],
+                "",
+            ),
             (&["s/x.py", "s/./x.py", "t/x.py", "x.py"], "s/x.py t/x.py x.py"),
             (&["s/x.py", "s/x.py"], "x.py"),
         ] {
