@@ -209,6 +209,43 @@ async fn calls_of_an_answer_that_was_not_kept_are_not_listed() {
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
+/// A compaction reads the conversation as the provider has it, and gets nothing that is injected.
+#[tokio::test]
+async fn a_compaction_goes_on_from_the_whole_answer() {
+    let knack = with_sandbox(SCRIPT).await;
+    let compact = async |body: Value| {
+        let url = format!("{}/v1/responses/compact", knack.url);
+        let answer = knack.send(client().post(url).bearer_auth("key-a").json(&body)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    };
+    for stream in [false, true] {
+        let client = Keeping { knack: &knack, stream };
+        let added = client.ask(json!({"input": "please add"})).await;
+        // By the id that was shown, and by the items.
+        let by_id = json!({"model": "gpt-x", "previous_response_id": added["id"]});
+        let mut items = vec![json!({"role": "user", "content": "please add"})];
+        items.extend(added["output"].as_array().unwrap().iter().cloned());
+        for asked in [by_id, json!({"model": "gpt-x", "input": items})] {
+            let compacted = compact(asked.clone()).await;
+            let read = compacted["output"].as_array().unwrap().last().unwrap()["encrypted_content"].to_string();
+            for part in ["please add", "load_skill", "run_code", "exit 0", "The sum is 5."] {
+                assert!(read.contains(part), "{part} in {read}");
+            }
+            let sent = knack.upstream();
+            assert!(
+                sent.get("tools").is_none() && sent.get("instructions").is_none(),
+                "{sent}"
+            );
+        }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+    // Nothing is changed where nothing was hidden.
+    let plain = json!({"model": "gpt-x", "input": [{"role": "user", "content": "hello"}]});
+    compact(plain.clone()).await;
+    assert_eq!(knack.upstream(), plain);
+}
+
 /// Both answers have one place in the conversation, and each an id of its own.
 #[tokio::test]
 async fn an_answer_that_says_the_same_again_leaves_the_first_as_it_was() {

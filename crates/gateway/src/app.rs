@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
-use knack_wire::{CallKind, Fault, Route, route};
+use knack_wire::{Fault, Route, route};
 
 use super::fault::{error_format, fault, named};
 use super::provider::Api;
@@ -87,8 +87,8 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
         };
     }
     let model = match route(request.method().as_str(), path) {
-        Route::Model(found) if found.kind != CallKind::Other => Some(found),
-        Route::Model(_) | Route::Untouched => None,
+        Route::Model(found) => Some(found),
+        Route::Untouched => None,
     };
     let api = match &model {
         Some(found) => Api::of_format(found.format),

@@ -12,6 +12,8 @@ pub(super) enum Route {
     Complete(FormatName),
     /// The input tokens of a request.
     CountTokens(FormatName),
+    /// A conversation made shorter (Responses).
+    Compact,
     /// A stored response (Responses): read, deleted or cancelled by its id.
     Stored,
     /// Stored Chat completions: listed, read, updated or deleted.
@@ -32,6 +34,8 @@ pub(super) fn route(method: &str, path: &str) -> Route {
         Route::CountTokens(FormatName::Responses)
     } else if path.ends_with("/responses") {
         Route::Complete(FormatName::Responses)
+    } else if method == "POST" && path.ends_with("/responses/compact") {
+        return Route::Compact;
     } else if path.contains("/responses/") {
         return Route::Stored;
     } else if path.contains("/chat/completions/") || (method == "GET" && path.ends_with("/chat/completions")) {
@@ -179,6 +183,8 @@ mod tests {
             ),
             ("POST", "/v1/responses", Route::Complete(FormatName::Responses)),
             ("GET", "/v1/responses/resp_1", Route::Stored),
+            ("POST", "/v1/responses/compact", Route::Compact),
+            ("GET", "/v1/responses/compact", Route::Stored),
             ("GET", "/v1/chat/completions", Route::StoredChat),
             ("POST", "/v1/chat/completions/chatcmpl-1", Route::StoredChat),
             ("PUT", "/v1/chat/completions", Route::WrongMethod(FormatName::Chat)),

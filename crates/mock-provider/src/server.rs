@@ -66,7 +66,7 @@ impl Mock {
     }
 
     /// The routes, with any path prefix: `…/chat/completions`, `…/responses`, `…/responses/input_tokens`,
-    /// `…/responses/{id}`, `…/messages`, `…/messages/count_tokens`, `…/models/{model}:generateContent` and its like,
+    /// `…/responses/compact`, `…/responses/{id}`, `…/messages`, `…/messages/count_tokens`, `…/models/{model}:generateContent` and its like,
     /// `…/models`.
     pub fn router(&self) -> Router {
         Router::new().fallback(answer).with_state(self.clone())
@@ -173,6 +173,11 @@ async fn answer(State(mock): State<Mock>, request: Request) -> Response {
             .inner
             .completions
             .serve(method, path, query, &bytes)
+            .map(|body| exchange.json(&body)),
+        Route::Compact => mock
+            .inner
+            .stored
+            .compact(&bytes, number)
             .map(|body| exchange.json(&body)),
         Route::CountTokens(_) => exchange.count(&bytes, headers),
         Route::Complete(_) => exchange.complete(&bytes, headers).await,

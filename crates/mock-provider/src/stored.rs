@@ -137,6 +137,23 @@ impl ConversationStates {
         }
     }
 
+    /// A conversation made shorter: the messages of the user, and an item that stands for all that was read. Providers
+    /// encrypt what is in it; here it is the items.
+    ///
+    /// Errors: not JSON, or the response to go on from is not known.
+    pub(super) fn compact(&self, body: &[u8], number: u64) -> Result<Value, Refusal> {
+        let body = serde_json::from_slice(body).map_err(|error| Refusal::invalid(error.to_string()))?;
+        let items = own_items(&self.whole(&body)?);
+        let content = Value::from(items.clone()).to_string();
+        let compaction = json!({"type": "compaction", "id": format!("cmp_{number}"), "encrypted_content": content});
+        let said = items.into_iter().filter(|item| item["role"] == "user");
+        let output: Vec<Value> = said.chain([compaction]).collect();
+        Ok(json!({
+            "id": format!("resp_compact_{number}"), "object": "response.compaction", "created_at": 1, "output": output,
+            "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+        }))
+    }
+
     /// Answers `GET`, `DELETE` and `POST …/cancel` of a stored response.
     ///
     /// Errors: the response is not known, or the call is not one of these.

@@ -106,10 +106,11 @@ impl Attributes {
     }
 }
 
-/// `gen_ai.operation.name` of a call. Counting tokens has no name in the conventions, which allow others.
+/// `gen_ai.operation.name` of a call. Counting tokens and compaction have no name in the conventions, which allow others.
 pub const fn operation(format: Format, kind: CallKind) -> &'static str {
     match (kind, format) {
         (CallKind::Count, _) => "count_tokens",
+        (CallKind::Compact, _) => "compact",
         (_, Format::Gemini) => "generate_content",
         (_, Format::Chat | Format::Messages | Format::Responses) => "chat",
     }
@@ -131,6 +132,7 @@ pub const fn route(format: Format, kind: CallKind) -> &'static str {
         (Format::Messages, CallKind::Count) => "/v1/messages/count_tokens",
         (Format::Messages, _) => "/v1/messages",
         (Format::Responses, CallKind::Count) => "/v1/responses/input_tokens",
+        (Format::Responses, CallKind::Compact) => "/v1/responses/compact",
         (Format::Responses, _) => "/v1/responses",
         (Format::Gemini, CallKind::Count) => "/v1beta/models/{model}:countTokens",
         (Format::Gemini, _) => "/v1beta/models/{model}:generateContent",

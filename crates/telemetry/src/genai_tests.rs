@@ -109,7 +109,7 @@ fn the_latest_conventions_change_what_was_renamed_and_nothing_else() {
 
 #[test]
 fn operation_provider_and_route_follow_the_format() {
-    use CallKind::{Count, Generate};
+    use CallKind::{Compact, Count, Generate};
     for (format, kind, expected) in [
         (Format::Chat, Generate, ("chat", "openai", "/v1/chat/completions")),
         (Format::Messages, Generate, ("chat", "anthropic", "/v1/messages")),
@@ -119,6 +119,11 @@ fn operation_provider_and_route_follow_the_format() {
             ("count_tokens", "anthropic", "/v1/messages/count_tokens"),
         ),
         (Format::Responses, Generate, ("chat", "openai", "/v1/responses")),
+        (
+            Format::Responses,
+            Compact,
+            ("compact", "openai", "/v1/responses/compact"),
+        ),
         (
             Format::Responses,
             Count,

@@ -226,7 +226,7 @@ pub struct View {
     /// The client's choice of tool use.
     pub tool_choice: ToolChoice,
     /// True if nothing may be injected for a reason of the format: legacy `functions`, Gemini `cachedContent`,
-    /// Responses `background`.
+    /// Responses `background` and compaction.
     pub closed: Option<&'static str>,
     /// `container.skills` of Messages, and the skills of a Responses `shell`, in order.
     pub container_skills: Vec<ContainerSkill>,

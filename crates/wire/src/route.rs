@@ -20,8 +20,8 @@ pub enum CallKind {
     Generate,
     /// A token count: injection only, the answer passes through.
     Count,
-    /// Nothing to inject into: batches, stored responses, compaction.
-    Other,
+    /// A compaction of a conversation (Responses): hidden turns are put back, nothing is injected, the answer passes through.
+    Compact,
 }
 
 /// Where a request goes.
@@ -80,6 +80,9 @@ pub fn route(method: &str, path: &str) -> Route {
     }
     if path.ends_with("/responses/input_tokens") {
         return model(Format::Responses, CallKind::Count);
+    }
+    if path.ends_with("/responses/compact") {
+        return model(Format::Responses, CallKind::Compact);
     }
     if path.ends_with("/responses") {
         return model(Format::Responses, CallKind::Generate);
@@ -152,7 +155,7 @@ mod tests {
             ("POST", "/v1/models/gemini-x:embedContent"),
             ("POST", "/v1/responses/resp_1/cancel"),
             ("GET", "/v1/responses/resp_1"),
-            ("POST", "/v1/responses/compact"),
+            ("GET", "/v1/responses/compact"),
         ] {
             assert_eq!(route(method, path), Route::Untouched, "{path}");
         }

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
-use crate::route::Format;
+use crate::route::{CallKind, Format};
 
 impl RequestDialect for super::Responses {
     /// The routed leaves.
@@ -39,7 +39,10 @@ impl RequestDialect for super::Responses {
             tool_choice: request
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
-            closed: is_true("background").then_some("background"),
+            closed: match request.kind() {
+                CallKind::Compact => Some("compaction"),
+                _ => is_true("background").then_some("background"),
+            },
             container_skills: shell::skills(request),
             code_tool: shell::tool(request),
             ..View::default()
@@ -129,7 +132,7 @@ impl RequestDialect for super::Responses {
         if injection.tools().is_empty() {
             return;
         }
-        if request.kind() == crate::route::CallKind::Generate && is_stateless(request) && !includes_encrypted(request) {
+        if request.kind() == CallKind::Generate && is_stateless(request) && !includes_encrypted(request) {
             let name = json::quoted(ENCRYPTED);
             match request.present("include") {
                 Some(span) if json::kind(src, span) == Some(ValueKind::Array) => {
