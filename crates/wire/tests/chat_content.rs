@@ -185,3 +185,101 @@ fn a_refusal_is_part_of_the_visible_answer() {
         assert_eq!(visible["refusal"], "I cannot.", "{visible}");
     }
 }
+
+/// What a round says beside its text, whole: `more` are members of its message.
+fn whole_round(id: &str, text: &str, more: &Value, calls: &[String], logprobs: &Value) -> Answer {
+    let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
+    let mut body: Value =
+        serde_json::from_str(&completion(id, &Value::from(text).to_string(), calls, finish, 1)).unwrap();
+    let choice = &mut body["choices"][0];
+    choice["logprobs"] = logprobs.clone();
+    let message = choice["message"].as_object_mut().unwrap();
+    message.extend(more.as_object().unwrap().clone());
+    json(&body.to_string())
+}
+
+/// The same as a stream, each member in a chunk of its own.
+fn streamed_round(id: &str, text: &str, more: &Value, calls: &[String], logprobs: &Value) -> Answer {
+    let mut chunks = vec![chunk(id, r#"{"role":"assistant","content":""}"#, "null")];
+    let mut said: Value = serde_json::from_str(&chunk(id, &value!({ "content": text }).to_string(), "null")).unwrap();
+    said["choices"][0]["logprobs"] = logprobs.clone();
+    chunks.push(said.to_string());
+    for (key, own) in more.as_object().unwrap() {
+        chunks.push(chunk(id, &value!({ key: own }).to_string(), "null"));
+    }
+    for call in calls {
+        let mut call: Value = serde_json::from_str(call).unwrap();
+        call["index"] = value!(0);
+        chunks.push(chunk(id, &value!({ "tool_calls": [call] }).to_string(), "null"));
+    }
+    let finish = if calls.is_empty() { "\"stop\"" } else { "\"tool_calls\"" };
+    chunks.push(chunk(id, "{}", finish));
+    stream(&chunks)
+}
+
+fn annotation(start: usize, end: usize) -> Value {
+    value!({"type": "url_citation", "url_citation": {"start_index": start, "end_index": end, "url": "u"}})
+}
+
+/// The characters that an annotation names.
+fn named(text: &str, annotation: &Value) -> String {
+    let place = |key: &str| usize::try_from(annotation["url_citation"][key].as_u64().unwrap()).unwrap();
+    let (start, end) = (place("start_index"), place("end_index"));
+    text.chars().skip(start).take(end - start).collect()
+}
+
+/// The message and the log probabilities that a client makes of a stream.
+fn joined(played: &Played) -> (Value, Vec<Value>) {
+    let (mut text, mut reasoning, mut annotations, mut logprobs) = (String::new(), String::new(), vec![], vec![]);
+    for data in played.data().iter().filter(|data| *data != "[DONE]") {
+        let chunk: Value = serde_json::from_str(data).unwrap();
+        let delta = &chunk["choices"][0]["delta"];
+        text += delta["content"].as_str().unwrap_or_default();
+        reasoning += delta["reasoning_content"].as_str().unwrap_or_default();
+        annotations.extend(delta["annotations"].as_array().into_iter().flatten().cloned());
+        let content = chunk["choices"][0]["logprobs"]["content"].as_array();
+        logprobs.extend(content.into_iter().flatten().cloned());
+    }
+    let message = value!({"content": text, "reasoning_content": reasoning, "annotations": annotations});
+    (message, logprobs)
+}
+
+/// A client that does not stream gets of two rounds what one that does makes of them.
+#[test]
+fn a_whole_answer_says_what_a_stream_of_its_rounds_says() {
+    let ours = [call("call_s", "skill_run", "{}")];
+    let token = |text: &str| value!({"content": [{"token": text, "logprob": -0.5}], "refusal": null});
+    let more = value!({"reasoning_content": "I look \u{e9}. ", "annotations": [annotation(4, 8)]});
+    for (second, tokens) in [
+        (
+            value!({"reasoning_content": "I add.", "annotations": [annotation(0, 3)]}),
+            token("b"),
+        ),
+        (value!({"annotations": []}), Value::Null),
+        (value!({}), value!({"content": null, "refusal": null})),
+    ] {
+        let rounds = |round: fn(&str, &str, &Value, &[String], &Value) -> Answer| {
+            [
+                round("S1", "\u{e9}\u{1f600}: read", &more, &ours, &token("a")),
+                round("S2", "Sum is 5.", &second, &[], &tokens),
+            ]
+        };
+        let whole = play(
+            Format::Chat,
+            &STREAM.replace(",\"stream\":true", ""),
+            &rounds(whole_round),
+        )
+        .value();
+        let (streamed, streamed_tokens) = joined(&play(Format::Chat, STREAM, &rounds(streamed_round)));
+        let choice = &whole["choices"][0];
+        for key in ["content", "reasoning_content", "annotations"] {
+            assert_eq!(choice["message"][key], streamed[key], "{key} with {second}");
+        }
+        assert_eq!(choice["logprobs"]["content"], Value::from(streamed_tokens));
+        let said = choice["message"]["content"].as_str().unwrap();
+        let places = choice["message"]["annotations"].as_array().unwrap();
+        let places: Vec<String> = places.iter().map(|annotation| named(said, annotation)).collect();
+        let expected = ["read", "Sum"];
+        assert_eq!(places, expected[..places.len()]);
+    }
+}

@@ -1,5 +1,6 @@
 //! One Chat answer being rewritten: chunks and bodies in, chunks or one body out.
 
+mod earlier;
 mod kept;
 mod turn;
 mod view;
@@ -10,6 +11,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use self::earlier::EarlierRounds;
 use self::kept::KeptAnswer;
 use self::turn::{CallParts, ChatTurn};
 use super::layout::{ChatLayout, PartSource, blank};
@@ -39,6 +41,8 @@ pub(super) struct ChatCodec {
     usage: UsageSum,
     /// Text shown in finished rounds, as written in JSON.
     shown_text: Vec<u8>,
+    /// What finished rounds say beside it.
+    earlier: EarlierRounds,
     /// Client calls shown: their ids.
     shown_ids: Vec<String>,
     next_index: u64,
@@ -164,6 +168,30 @@ impl ChatCodec {
         Ok(())
     }
 
+    /// Takes what the finished turn says beside its text and its calls. A stream has handed it out; it is kept for what
+    /// can be read of the answer later.
+    fn carry_on(&mut self) {
+        let shown = self.turn.text_shown;
+        if let Some(DecodedFrame {
+            raw,
+            layout: format::Layout::Chat(layout),
+            ..
+        }) = &self.turn.body
+        {
+            if let Some(choice) = layout.choice.as_ref().filter(|choice| !choice.at_root) {
+                self.earlier.take(raw, &choice.members, shown);
+                if shown {
+                    self.earlier.take_logprobs(raw, choice);
+                }
+            }
+        } else if self.kept.is_some() {
+            let mut message = Vec::new();
+            self.turn.message.write(&mut message);
+            let members = json::object(&message).unwrap_or_default();
+            self.earlier.take(&message, &members, shown);
+        }
+    }
+
     /// All shown text of all rounds, as written in JSON.
     fn joined_text(&self) -> Vec<u8> {
         let mut joined = self.shown_text.clone();
@@ -186,7 +214,9 @@ impl Codec for ChatCodec {
     }
 
     fn begin_round(&mut self) {
+        self.carry_on();
         self.shown_text = self.joined_text();
+        self.earlier.follow(&self.shown_text);
         self.usage.close_round();
         if let Some(kept) = &mut self.kept {
             kept.begin_round(&self.turn);

@@ -20,6 +20,8 @@ pub(super) struct Choice {
     pub(super) finish: Option<Span>,
     /// The log probabilities of the choice's text, unless null.
     pub(super) logprobs: Option<Span>,
+    /// The member of that name where it is null.
+    pub(super) no_logprobs: Option<Span>,
     /// Whether the frame itself is the message: some servers answer without `choices`.
     pub(super) at_root: bool,
 }
@@ -59,6 +61,7 @@ impl ChatLayout {
                 members,
                 finish,
                 logprobs: logprobs.filter(|span| !json::is_null(raw, *span)),
+                no_logprobs: logprobs.filter(|span| json::is_null(raw, *span)),
                 at_root: false,
             })
         });
@@ -80,6 +83,7 @@ impl ChatLayout {
             members: top.to_vec(),
             finish: json::member(raw, top, "finish_reason").map(|member| member.value),
             logprobs: None,
+            no_logprobs: None,
             at_root: true,
         })
     }

@@ -5,7 +5,7 @@ use super::kept::KeptAnswer;
 use super::turn::ChatTurn;
 use crate::format::chat::layout::Choice;
 use crate::format::{self, DecodedFrame, Ending};
-use crate::json;
+use crate::json::{self, Edits};
 use crate::stored::{FINISH, MESSAGE, StoredView};
 use crate::turn::DeltaValue;
 
@@ -45,7 +45,7 @@ impl ChatCodec {
         }
     }
 
-    /// The message of the whole answer: members of the last turn, the text of all.
+    /// The message of the whole answer: members of the last turn, the text and the reasoning of all.
     fn shown_message(&self) -> Vec<u8> {
         let mut message = match self.turn.body.as_ref().and_then(message_of) {
             Some((raw, choice)) => {
@@ -65,7 +65,15 @@ impl ChatCodec {
             DeltaValue::Text(text)
         };
         message.set("content", text);
-        self.message(&message, |call| call.shown.is_some())
+        let message = self.message(&message, |call| call.shown.is_some());
+        let Ok(members) = json::object(&message) else {
+            return message;
+        };
+        let mut edits = Edits::new();
+        for missing in self.earlier.join(&message, &members, &mut edits) {
+            edits.insert(message.len() - 1, [b",", missing.as_slice()].concat());
+        }
+        edits.apply(&message)
     }
 }
 

@@ -26,6 +26,7 @@ impl ChatCodec {
         }
         if let Some(choice) = &layout.choice {
             self.finish_message(&raw, choice, &mut edits);
+            self.earlier.join_logprobs(&raw, choice, &mut edits);
             let reason = match ending {
                 Ending::AsCame => None,
                 Ending::ClientCalls => Some("\"tool_calls\""),
@@ -98,15 +99,16 @@ impl ChatCodec {
         }
         let spans: Vec<Span> = choice.members.iter().map(json::Member::whole).collect();
         edits.remove_items(&spans, &gone);
-        if !joined.is_empty()
-            && !choice.members.iter().any(|member| member.key.of(raw) == b"content")
-            && let Some(message) = choice.message
-        {
-            let comma = if choice.members.len() > gone.len() { "," } else { "" };
-            edits.insert(
-                message.start + 1,
-                [b"\"content\":\"", joined.as_slice(), b"\"", comma.as_bytes()].concat(),
-            );
+        let mut missing = self.earlier.join(raw, &choice.members, edits);
+        if !joined.is_empty() && !choice.members.iter().any(|member| member.key.of(raw) == b"content") {
+            missing.insert(0, [b"\"content\":\"", joined.as_slice(), b"\""].concat());
+        }
+        if let Some(message) = choice.message.filter(|_| !missing.is_empty()) {
+            let mut members = missing.join(&b',');
+            if choice.members.len() > gone.len() {
+                members.push(b',');
+            }
+            edits.insert(message.start + 1, members);
         }
     }
 }

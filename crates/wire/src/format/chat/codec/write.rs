@@ -64,6 +64,8 @@ impl ChatCodec {
                     gone.push(at);
                 } else if key == b"content" && !blank(raw, member.value) {
                     self.show_content(raw, member.value, text, &mut edits);
+                } else {
+                    self.earlier.shift_annotations(raw, member, &mut edits);
                 }
             }
             let spans: Vec<Span> = choice.members.iter().map(json::Member::whole).collect();
