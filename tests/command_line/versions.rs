@@ -110,6 +110,21 @@ async fn a_constraint_names_the_newest_version_that_meets_it() {
         }
     }
 
+    // The answer names the version that was served, and a request can name it so.
+    for (text, has, asked) in [("one two", "1.2.0", Some("latest")), ("one zero", "1.0.0", None)] {
+        let served = |answer: &str| {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            let version = answer["container"]["skills"][0]["version"].as_str().unwrap();
+            version.to_owned()
+        };
+        let answer = answers(&program, text, &id, asked).await.pop().unwrap();
+        let version = served(&answer);
+        assert!(version.parse::<u64>().is_ok(), "{answer}");
+        let again = answers(&program, text, &id, Some(&version)).await.pop().unwrap();
+        assert!(again.contains(&format!("has {has}")), "{again}");
+        assert_eq!(served(&again), version);
+    }
+
     // Not there: in the shape of each API, with what is.
     for (reference, version) in [("word@^3", None), (id.as_str(), Some("^3")), ("word@2", None)] {
         let answers = answers(&program, "one two", reference, version).await;

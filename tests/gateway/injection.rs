@@ -194,22 +194,26 @@ async fn a_named_skill_that_is_not_served_is_answered_with_the_reason() {
 async fn a_container_with_ours_and_native_skills_lists_both_in_the_answer() {
     let skills = vec![(
         "quiet/SKILL.md",
-        "---\nname: quiet\ndescription: d\nactivation: OnRequest\n---\nThe quiet word.\n",
+        "---\nname: quiet\ndescription: d\nversion: 1.4.0\nactivation: OnRequest\n---\nThe quiet word.\n",
     )];
     let knack = start(Start {
         skills,
         ..Start::default()
     })
     .await;
+    // The version that was served, whether the request asks for the latest or for none.
+    let served = json!({"type": "custom", "skill_id": "quiet", "version": "1.4.0"});
+    let unversioned = json!({"type": "custom", "skill_id": "quiet"});
     let (ours, native) = (
         json!({"type": "custom", "skill_id": "quiet", "version": "latest"}),
         json!({"type": "anthropic", "skill_id": "pptx", "version": "20251013"}),
     );
     for stream in [false, true] {
         for (asked, upstream, answered) in [
-            (json!([ours, native]), json!([native]), json!([native, ours])),
+            (json!([ours, native]), json!([native]), json!([native, served])),
             (json!([native]), json!([native]), json!([native])),
-            (json!([ours]), Value::Null, json!([ours])),
+            (json!([ours]), Value::Null, json!([served])),
+            (json!([unversioned]), Value::Null, json!([served])),
         ] {
             let mut body = messages("hi");
             body["stream"] = json!(stream);

@@ -73,9 +73,10 @@ pub async fn of(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<C
 }
 
 fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> AnswerContainer {
-    let own = asked.plan.container.ours.iter();
-    let own = own.filter_map(|&index| asked.view.container_skills.get(index));
-    let skills: Vec<_> = own.map(skill).collect();
+    let own = &asked.plan.container;
+    let own = own.ours.iter().zip(&own.versions);
+    let own = own.filter_map(|(&index, served)| Some((asked.view.container_skills.get(index)?, served)));
+    let skills: Vec<_> = own.map(|(asked, served)| skill(asked, served.as_deref())).collect();
     let store = gateway.user_files.as_ref();
     let now = store.map_or_else(Timestamp::now, |store| store.now());
     let idle = match (&named, store) {
@@ -94,7 +95,8 @@ fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Co
     }
 }
 
-fn skill(skill: &ContainerSkill) -> serde_json::Value {
-    let version = skill.version.as_deref().unwrap_or("latest");
+/// A skill with the version that was served, as a client stores it that asked for the latest.
+fn skill(skill: &ContainerSkill, served: Option<&str>) -> serde_json::Value {
+    let version = served.or(skill.version.as_deref()).unwrap_or("latest");
     json!({"type": skill.kind, "skill_id": skill.id, "version": version})
 }

@@ -172,6 +172,7 @@ mod tests {
             container: ContainerPlan {
                 ours: (0..asked.ours).collect(),
                 native: (asked.ours..asked.ours + asked.foreign).collect(),
+                versions: vec![None; asked.ours],
             },
             tools: tools.into_iter().collect(),
             off: asked.off,

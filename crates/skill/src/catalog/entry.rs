@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::ids;
 use crate::model::{ActivationMode, Input, Skill, Tool};
 use crate::plan::PlannedTool;
 use crate::risk::Risk;
@@ -11,6 +12,9 @@ use crate::texts;
 
 /// The file that every skill has; it is not among the files shown to models.
 pub const SKILL_MD: &str = "SKILL.md";
+
+/// The version that a request asks for if it names none.
+const LATEST: &str = "latest";
 
 /// The three tools that are not declared by any skill, in the order of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +45,26 @@ pub struct CatalogEntry {
 }
 
 impl CatalogEntry {
+    /// The version that a reference comes to. `None`: the reference names it itself, or there is none.
+    pub(crate) fn version_served(&self, reference: &str) -> Option<String> {
+        let word = ids::with_version(reference).map(|(_, word)| word);
+        let is_named = word.is_some_and(|word| word != LATEST) && self.skill.ids.iter().any(|id| id == reference);
+        if is_named { None } else { self.version_word() }
+    }
+
+    /// Its version in the word of an API: of an upload the time of its making, as the Skills API has it, else its number; of
+    /// another skill what it declares. `None`: it has none.
+    fn version_word(&self) -> Option<String> {
+        let Some(upload) = &self.skill.upload else {
+            return self.skill.version.clone();
+        };
+        let number = upload.number.to_string();
+        let references = self.skill.ids.iter().filter_map(|id| ids::with_version(id));
+        let own = references.filter(|(skill, _)| *skill == upload.id);
+        let mut times = own.map(|(_, word)| word).filter(|word| word.parse::<u64>().is_ok());
+        Some(times.find(|word| *word != number).map_or(number.clone(), str::to_owned))
+    }
+
     /// Paths of its files, SKILL.md left out, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.skill

@@ -341,16 +341,18 @@ fn header_and_container_name_versions_and_a_mention_does_not() {
             "2.0.0",
             &["skill_knack_w:2", "skill_knack_w:latest", "skill_knack_w"],
         ),
-        version(3, "1.3.0", &["skill_knack_w:3"]),
+        version(3, "1.3.0", &["skill_knack_w:3", "skill_knack_w:1790000000000003"]),
     ]);
-    for (reference, handle) in [
-        ("word@^1", "uploads-3/word"),
-        ("word@1.2.0", "uploads-1/word"),
-        ("skill_knack_w:~1.2", "uploads-1/word"),
-        ("skill_knack_w:2", "uploads-2/word"),
-        ("skill_knack_w:latest", "uploads-2/word"),
+    for (reference, handle, served) in [
+        ("word@^1", "uploads-3/word", Some("1790000000000003")),
+        ("word@1.2.0", "uploads-1/word", Some("1")),
+        ("skill_knack_w:~1.2", "uploads-1/word", Some("1")),
+        ("skill_knack_w:2", "uploads-2/word", None),
+        ("skill_knack_w:latest", "uploads-2/word", Some("2")),
+        ("skill_knack_w", "uploads-2/word", Some("2")),
     ] {
         let plan = asked(&catalog, &by_id(reference));
+        assert_eq!(plan.container.versions, [served.map(str::to_owned)], "{reference}");
         assert_eq!(
             (active(&plan), &plan.container.ours[..]),
             (vec![handle], &[0][..]),

@@ -55,11 +55,13 @@ pub(super) fn container<'a>(
     for (place, skill) in skills.iter().enumerate() {
         match ours(skill, catalog)? {
             Some(mut named) => {
+                let served = named.entry.version_served(skill.id);
                 if skill.kind == Some(OF_SHELL) {
                     named.why = ActivationCause::Container;
                 }
                 extend(&mut container.skills, vec![named]);
                 container.plan.ours.push(place);
+                container.plan.versions.push(served);
             }
             None => container.plan.native.push(place),
         }

@@ -200,6 +200,7 @@ fn skills_are_in_the_order_always_named_auto() {
         plan.container,
         ContainerPlan {
             ours: vec![0],
+            versions: vec![None],
             native: vec![]
         }
     );
@@ -501,6 +502,7 @@ fn native_ids_pass_beside_ours() {
         plan.container,
         ContainerPlan {
             ours: vec![2],
+            versions: vec![None],
             native: vec![0, 1]
         }
     );

@@ -202,6 +202,8 @@ pub struct Note {
 pub struct ContainerPlan {
     /// Places in `container.skills` of the entries that are ours: to be removed before the request goes upstream.
     pub ours: Vec<usize>,
+    /// The versions of these that are served, in the same order; `None`: it has none, or the request names it.
+    pub versions: Vec<Option<String>>,
     /// Places of the entries that stay.
     pub native: Vec<usize>,
 }
