@@ -18,6 +18,8 @@ pub(super) enum Annotation {
     Union(Vec<Self>),
     /// `Literal[...]`: the texts of its values.
     Literal(Vec<String>),
+    /// `Annotated[X, ...]`: the type, and the texts of what is said about it, at least one.
+    Annotated(Box<Self>, Vec<String>),
     /// `...`
     Ellipsis,
     /// No type, or one that is nested too deeply.
@@ -58,16 +60,25 @@ impl Annotation {
         let (Some(name), Some(inner)) = (last_name(&text[..open]), text[open + 1..].strip_suffix(']')) else {
             return Self::Unknown;
         };
-        let arguments = split(inner, ',').into_iter().filter(|part| !part.trim().is_empty());
+        let mut arguments = split(inner, ',').into_iter().filter(|part| !part.trim().is_empty());
         if name == "Literal" {
             return Self::Literal(arguments.map(|part| part.trim().to_owned()).collect());
+        }
+        if name == "Annotated" {
+            let kind = arguments.next();
+            let kind = kind.map_or(Self::Unknown, |part| Self::parse_at(part, depth + 1));
+            let said: Vec<String> = arguments.map(|part| part.trim().to_owned()).collect();
+            return if said.is_empty() {
+                kind
+            } else {
+                Self::Annotated(Box::new(kind), said)
+            };
         }
         let mut parameters: Vec<Self> = arguments.map(|part| Self::parse_at(part, depth + 1)).collect();
         match name.as_str() {
             "Optional" => Self::union(parameters.into_iter().chain([Self::None])),
             "Union" => Self::union(parameters.into_iter()),
-            // What follows the type is for others than the schema.
-            "Annotated" | "Required" | "NotRequired" | "Final" if !parameters.is_empty() => parameters.swap_remove(0),
+            "Required" | "NotRequired" | "Final" if !parameters.is_empty() => parameters.swap_remove(0),
             _ => Self::Generic(name, parameters),
         }
     }
@@ -99,7 +110,7 @@ impl Annotation {
     /// A quoted annotation: the name of a class that may be further below, also an optional one, or unknown. Tukuy takes what
     /// is in quotes for a string, whatever it is; a class of the file is looked up here.
     fn of_class(self) -> Self {
-        match self.optional().unwrap_or(&self) {
+        match self.optional().unwrap_or(&self).bare() {
             Self::Name(name) if !is_builtin(name) => self,
             _ => Self::Unknown,
         }
@@ -107,7 +118,9 @@ impl Annotation {
 
     /// The only alternative besides `None`, if there is exactly one: `X` of `Optional[X]`.
     pub(super) fn optional(&self) -> Option<&Self> {
-        let Self::Union(alternatives) = self else { return None };
+        let Self::Union(alternatives) = self.bare() else {
+            return None;
+        };
         let mut real = alternatives.iter().filter(|part| **part != Self::None);
         match (real.next(), real.next()) {
             (Some(only), None) => Some(only),
@@ -117,7 +130,15 @@ impl Annotation {
 
     /// Whether this is a name or an optional name.
     pub(super) fn is_named(&self, name: &str) -> bool {
-        matches!(self.optional().unwrap_or(self), Self::Name(own) if own == name)
+        matches!(self.optional().unwrap_or(self).bare(), Self::Name(own) if own == name)
+    }
+
+    /// The type without what is said about it.
+    pub(super) fn bare(&self) -> &Self {
+        match self {
+            Self::Annotated(kind, _) => kind.bare(),
+            other => other,
+        }
     }
 }
 

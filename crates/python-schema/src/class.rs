@@ -5,21 +5,9 @@ use tree_sitter::Node;
 
 use super::annotation::Annotation;
 use super::docstring::dedent;
+use super::limits::{Constants, limit};
 use super::literal::{Static, evaluate, string};
 use super::source::{Module, parts, text_of};
-
-/// Keywords of `Field(...)` and their members in the schema. The type decides which kind of length is meant.
-const CONSTRAINTS: [(&str, &str); 9] = [
-    ("description", "description"),
-    ("title", "title"),
-    ("examples", "examples"),
-    ("ge", "minimum"),
-    ("gt", "exclusiveMinimum"),
-    ("le", "maximum"),
-    ("lt", "exclusiveMaximum"),
-    ("multiple_of", "multipleOf"),
-    ("pattern", "pattern"),
-];
 
 /// A field of a model.
 #[derive(Debug, Clone)]
@@ -27,8 +15,8 @@ pub(super) struct Field {
     pub(super) name: String,
     pub(super) annotation: Annotation,
     pub(super) required: bool,
-    /// The default, if it is a value.
-    pub(super) default: Option<Value>,
+    /// The default, if it is known: a value, or the name of one.
+    pub(super) default: Option<Static>,
     pub(super) constraints: Vec<(String, Value)>,
 }
 
@@ -38,14 +26,14 @@ pub(super) struct Class {
     pub(super) bases: Vec<String>,
     pub(super) description: Option<String>,
     pub(super) fields: Vec<Field>,
-    /// Values of `NAME = value`, for enumerations.
-    pub(super) values: Vec<Value>,
+    /// Names and values of `NAME = value`, for enumerations.
+    pub(super) values: Vec<(String, Value)>,
     /// A schema that the class states itself.
     pub(super) own_schema: Option<Value>,
 }
 
 /// Reads a class from its syntax.
-pub(super) fn read_class(node: Node<'_>, module: &Module<'_>) -> Class {
+pub(super) fn read_class(node: Node<'_>, module: &Module<'_>, constants: &Constants) -> Class {
     let mut class = Class::default();
     if let Some(bases) = node.child_by_field_name("superclasses") {
         class.bases = parts(bases)
@@ -65,7 +53,7 @@ pub(super) fn read_class(node: Node<'_>, module: &Module<'_>) -> Class {
             "expression_statement" => {
                 for part in parts(statement) {
                     if part.kind() == "assignment" {
-                        read_assignment(part, module, &mut class);
+                        read_assignment(part, (module, constants), &mut class);
                     } else if place == 0 {
                         class.description = string(part, module.text).map(|text| dedent(&text));
                     }
@@ -82,7 +70,7 @@ pub(super) fn read_class(node: Node<'_>, module: &Module<'_>) -> Class {
     class
 }
 
-fn read_assignment(node: Node<'_>, module: &Module<'_>, class: &mut Class) {
+fn read_assignment(node: Node<'_>, (module, constants): (&Module<'_>, &Constants), class: &mut Class) {
     let Some(left) = node
         .child_by_field_name("left")
         .filter(|left| left.kind() == "identifier")
@@ -95,13 +83,13 @@ fn read_assignment(node: Node<'_>, module: &Module<'_>, class: &mut Class) {
         if let Some(Static::Value(value)) = right.map(|right| evaluate(right, module))
             && !name.starts_with('_')
         {
-            class.values.push(value);
+            class.values.push((name.to_owned(), value));
         }
         return;
     };
     let annotation = Annotation::parse(text_of(kind, module.text));
     let is_class_variable =
-        matches!(&annotation, Annotation::Generic(name, _) | Annotation::Name(name) if name == "ClassVar");
+        matches!(annotation.bare(), Annotation::Generic(name, _) | Annotation::Name(name) if name == "ClassVar");
     if name.starts_with('_') || name == "model_config" || is_class_variable {
         return;
     }
@@ -112,9 +100,14 @@ fn read_assignment(node: Node<'_>, module: &Module<'_>, class: &mut Class) {
         default: None,
         constraints: Vec::new(),
     };
+    if let Annotation::Annotated(_, said) = field.annotation.clone() {
+        for one in said.iter().map(|text| constants.evaluate(text)) {
+            read_field(&mut field, one, right.is_some());
+        }
+    }
     match right.map(|right| evaluate(right, module)) {
-        Some(Static::Value(value)) => field.default = Some(value),
         Some(Static::Ellipsis) => field.required = true,
+        Some(known @ (Static::Value(_) | Static::Name(_) | Static::List(_))) => field.default = Some(known),
         Some(Static::Call {
             function,
             positional,
@@ -123,6 +116,22 @@ fn read_assignment(node: Node<'_>, module: &Module<'_>, class: &mut Class) {
         _ => {}
     }
     class.fields.push(field);
+}
+
+/// `Field(...)` beside a type: what it says of the member. Its limits are those of the type.
+fn read_field(field: &mut Field, said: Static, has_value: bool) {
+    if let Static::Call {
+        function,
+        positional,
+        keywords,
+    } = said
+        && function.rsplit('.').next() == Some("Field")
+    {
+        let limits = std::mem::take(&mut field.constraints);
+        read_field_call(field, positional, keywords);
+        field.constraints = limits;
+        field.required &= !has_value;
+    }
 }
 
 /// `Field(default, ge=1, description="...")`.
@@ -134,21 +143,17 @@ fn read_field_call(field: &mut Field, positional: Vec<Static>, keywords: Vec<(St
         .next()
         .or_else(|| keywords.iter().cloned().find_map(named_default));
     match default {
-        Some(Static::Value(value)) => (field.required, field.default) = (false, Some(value)),
         Some(Static::Ellipsis) | None => {}
+        Some(known @ (Static::Value(_) | Static::Name(_) | Static::List(_))) => {
+            (field.required, field.default) = (false, Some(known));
+        }
         Some(_) => field.required = false,
     }
     for (keyword, value) in keywords {
         match (keyword.as_str(), value) {
             ("default_factory", _) => field.required = false,
             ("alias", Static::Value(Value::String(alias))) => field.name = alias,
-            ("min_length" | "max_length", Static::Value(value)) => field.constraints.push((keyword, value)),
-            (_, Static::Value(value)) => {
-                if let Some((_, member)) = CONSTRAINTS.iter().find(|(known, _)| *known == keyword) {
-                    field.constraints.push(((*member).to_owned(), value));
-                }
-            }
-            _ => {}
+            (_, value) => field.constraints.extend(limit(&keyword, value)),
         }
     }
 }

@@ -212,6 +212,7 @@ impl Reader<'_> {
             let mut schema = self.types.parameter(annotation);
             if let (Some(members), Some(description)) = (schema.as_object_mut(), descriptions.get(&parameter.name))
                 && !description.is_empty()
+                && !self.types.describes(annotation)
             {
                 members.insert("description".to_owned(), description.as_str().into());
             }

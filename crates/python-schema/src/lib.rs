@@ -18,6 +18,7 @@ mod declaration;
 mod docstring;
 mod functions;
 mod generate;
+mod limits;
 mod literal;
 mod model;
 mod parameter;

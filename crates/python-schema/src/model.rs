@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::annotation::Annotation;
 use super::class::{Class, Field, read_class};
+use super::limits::{Constants, constrain};
+use super::literal::Static;
 use super::risk::title_case;
 use super::source::Module;
 
@@ -34,18 +36,25 @@ const FORMATS: [(&str, &str); 9] = [
 /// The classes of one file.
 #[derive(Debug, Default)]
 pub(super) struct Models {
+    constants: Constants,
     classes: BTreeMap<String, Class>,
 }
 
 impl Models {
     /// Reads every class of a file.
     pub(super) fn read(module: &Module<'_>) -> Self {
+        let constants = Constants::of(module);
         let classes = module
             .classes
             .iter()
-            .map(|(name, node)| ((*name).to_owned(), read_class(*node, module)))
+            .map(|(name, node)| ((*name).to_owned(), read_class(*node, module, &constants)))
             .collect();
-        Self { classes }
+        Self { constants, classes }
+    }
+
+    /// The constants of the file.
+    pub(super) const fn constants(&self) -> &Constants {
+        &self.constants
     }
 
     /// The schema of a model; `None` if the name is no model of this file.
@@ -139,30 +148,31 @@ impl Models {
 
     fn field(&self, field: &Field, definitions: &mut Definitions) -> Map<String, Value> {
         let mut schema = self.value_schema(&field.annotation, definitions);
-        if let Some(default) = &field.default {
-            schema.insert("default".to_owned(), default.clone());
+        if let Some(default) = field.default.as_ref().and_then(|default| self.known(default)) {
+            schema.insert("default".to_owned(), default);
         }
-        if !schema.contains_key("$ref") {
+        // One that stands beside the type stays.
+        if !schema.contains_key("$ref") && !schema.contains_key("title") {
             schema.insert("title".to_owned(), title_case(&field.name.replace('_', " ")).into());
         }
-        let of_array = |schema: &Value| schema["type"] == "array";
-        let alternatives = schema.get("anyOf").and_then(Value::as_array);
-        // A length of an optional list is that of the list.
-        let is_array = alternatives.map_or_else(
-            || schema.get("type").is_some_and(|kind| kind == "array"),
-            |alternatives| alternatives.iter().any(of_array),
-        );
-        for (keyword, value) in &field.constraints {
-            let member = match keyword.as_str() {
-                "min_length" if is_array => "minItems",
-                "max_length" if is_array => "maxItems",
-                "min_length" => "minLength",
-                "max_length" => "maxLength",
-                other => other,
-            };
-            schema.insert(member.to_owned(), value.clone());
-        }
+        constrain(&mut schema, &field.constraints);
         schema
+    }
+
+    /// A default as JSON; a member of an enumeration is its value.
+    fn known(&self, default: &Static) -> Option<Value> {
+        match default {
+            Static::Value(value) => Some(value.clone()),
+            Static::List(elements) => elements.iter().map(|element| self.known(element)).collect(),
+            Static::Name(name) => {
+                let (class, member) = name.strip_suffix(".value").unwrap_or(name).rsplit_once('.')?;
+                let class = class.rsplit('.').next()?;
+                let enumeration = self.classes.get(class).filter(|_| self.derives(class, &ENUM_BASES))?;
+                let found = enumeration.values.iter().find(|(own, _)| own == member);
+                found.map(|(_, value)| value.clone())
+            }
+            _ => None,
+        }
     }
 
     /// The schema of a field's type; unlike that of a parameter it keeps alternatives and `None`.
@@ -170,6 +180,11 @@ impl Models {
         let schema = match annotation {
             Annotation::Name(name) => return self.named_schema(name, definitions),
             Annotation::None => json!({"type": "null"}),
+            Annotation::Annotated(kind, said) => {
+                let mut schema = self.value_schema(kind, definitions);
+                constrain(&mut schema, &self.constants.limits(said));
+                return schema;
+            }
             Annotation::Union(alternatives) => {
                 let any: Vec<Value> = alternatives
                     .iter()
@@ -250,11 +265,8 @@ impl Models {
     }
 
     fn enumeration(&self, name: &str) -> Map<String, Value> {
-        let values = self
-            .classes
-            .get(name)
-            .map(|class| class.values.clone())
-            .unwrap_or_default();
+        let members = self.classes.get(name).map(|class| class.values.iter());
+        let values: Vec<Value> = members.into_iter().flatten().map(|(_, value)| value.clone()).collect();
         let mut schema = Map::new();
         schema.insert("enum".to_owned(), values.clone().into());
         schema.insert("title".to_owned(), name.into());

@@ -50,7 +50,7 @@ fn type_table_holds_in_all_spellings() {
         ("Union[str, None, str]", json!({"type": "string"})),
         (
             "Annotated[int, Field(ge=1, description='a | b, c')]",
-            json!({"type": "integer"}),
+            json!({"type": "integer", "description": "a | b, c", "minimum": 1}),
         ),
         ("Callable[[int], str]", json!({"type": "string"})),
         ("bytes | None", json!({"type": "string", "contentEncoding": "base64"})),
@@ -154,6 +154,66 @@ fn models_keep_their_fields_constraints_and_references() {
             },
             "required": ["id", "user_name", "pair", "any"], "title": "M", "type": "object",
         }),
+    );
+}
+
+#[test]
+fn limits_beside_a_type_reach_the_schema_of_a_member_and_of_a_parameter() {
+    let source = "TOP = 9\nShare = Annotated[float, Field(ge=0, lt=1)]\nclass Mode(str, Enum):\n  A = 'a'\n  B = 'b'\n\
+        class M(BaseModel):\n  count: Annotated[int, Field(ge=1, le=TOP, description='How many')]\n  \
+        name: Annotated[str, StringConstraints(pattern='^x', max_length=4)] = 'x'\n  \
+        tags: Annotated[list[Annotated[str, MaxLen(3)]], Len(1, 5)]\n  \
+        page: Optional[Annotated[int, Ge(0)]] = None\n  size: Annotated[int, Field(gt=0)] = Field(2, lt=7)\n  \
+        late: Annotated[int, Field(default=3, alias='later')]\n  \
+        mode: Mode = Mode.B\n  other: Mode = Field(Mode.A)\n  modes: list[Mode] = [Mode.A, Mode.B]\n  \
+        text: str = Mode.A.value\n\
+        @skill\ndef f(m: M): pass\n\
+        @skill\ndef g(n: Annotated[int, Field(ge=1, le=TOP)], s: Share, w: Annotated[Optional[str], 'A word'] = None, \
+        l: list[Annotated[int, Lt(5)]] = []):\n  '''Does.\n\n  Args:\n    n: The number.\n    w: Unused.\n  '''\n";
+    let found = tools(source);
+    let model = &found[0]["input_schema"];
+    let properties = &model["properties"];
+    for (name, expected) in [
+        (
+            "count",
+            json!({"type": "integer", "title": "Count", "minimum": 1, "maximum": 9, "description": "How many"}),
+        ),
+        (
+            "name",
+            json!({"type": "string", "title": "Name", "pattern": "^x", "maxLength": 4, "default": "x"}),
+        ),
+        (
+            "tags",
+            json!({"type": "array", "title": "Tags", "minItems": 1, "maxItems": 5, "items": {"type": "string", "maxLength": 3}}),
+        ),
+        (
+            "page",
+            json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}], "title": "Page", "default": null}),
+        ),
+        (
+            "size",
+            json!({"type": "integer", "title": "Size", "exclusiveMinimum": 0, "exclusiveMaximum": 7, "default": 2}),
+        ),
+        ("later", json!({"type": "integer", "title": "Later", "default": 3})),
+        ("mode", json!({"$ref": "#/$defs/Mode", "default": "b"})),
+        ("other", json!({"$ref": "#/$defs/Mode", "default": "a"})),
+        (
+            "modes",
+            json!({"type": "array", "title": "Modes", "items": {"$ref": "#/$defs/Mode"}, "default": ["a", "b"]}),
+        ),
+        ("text", json!({"type": "string", "title": "Text", "default": "a"})),
+    ] {
+        assert_eq!(properties[name], expected, "{name}");
+    }
+    assert_eq!(model["required"], json!(["count", "tags"]));
+    assert_eq!(
+        found[1]["input_schema"]["properties"],
+        json!({
+            "n": {"type": "integer", "minimum": 1, "maximum": 9, "description": "The number."},
+            "s": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+            "w": {"type": "string", "description": "A word"},
+            "l": {"type": "array", "items": {"type": "integer", "exclusiveMaximum": 5}},
+        })
     );
 }
 

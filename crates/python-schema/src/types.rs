@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::annotation::Annotation;
+use super::limits::constrain;
 use super::model::Models;
 use super::source::{Module, text_of};
 
@@ -30,6 +31,7 @@ impl<'t> Types<'t> {
     pub(super) fn parameter(&self, annotation: &Annotation) -> Value {
         let annotation = self.resolved(annotation);
         match &annotation {
+            Annotation::Annotated(kind, said) => self.limited(kind, said),
             Annotation::Union(_) => annotation
                 .optional()
                 .map_or_else(string_schema, |inner| self.parameter(inner)),
@@ -47,18 +49,39 @@ impl<'t> Types<'t> {
         }
     }
 
+    /// Whether a description stands beside the type of a parameter.
+    pub(super) fn describes(&self, annotation: &Annotation) -> bool {
+        let Annotation::Annotated(_, said) = annotation else {
+            return false;
+        };
+        let constants = self.models.constants();
+        let limits = constants.limits(said);
+        constants.description(said).is_some() || limits.iter().any(|(member, _)| member == "description")
+    }
+
+    /// The schema of a type with what is said about it.
+    fn limited(&self, kind: &Annotation, said: &[String]) -> Value {
+        let constants = self.models.constants();
+        let mut schema = self.parameter(kind);
+        if let Some(members) = schema.as_object_mut() {
+            members.extend(constants.description(said).map(|text| ("description".to_owned(), text)));
+            constrain(members, &constants.limits(said));
+        }
+        schema
+    }
+
     /// The schema of a return annotation: plain types and models only, everything else has none.
     pub(super) fn returned(&self, annotation: &Annotation) -> Option<Value> {
-        match self.resolved(annotation) {
-            Annotation::Name(name) => self.named(&name),
+        match self.resolved(annotation).bare() {
+            Annotation::Name(name) => self.named(name),
             _ => None,
         }
     }
 
     /// The schema of a class with fields, if the annotation is one.
     pub(super) fn model(&self, annotation: &Annotation) -> Option<Value> {
-        match self.resolved(annotation) {
-            Annotation::Name(name) => self.models.schema(&name),
+        match self.resolved(annotation).bare() {
+            Annotation::Name(name) => self.models.schema(name),
             _ => None,
         }
     }
