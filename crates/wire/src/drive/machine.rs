@@ -359,7 +359,8 @@ impl Drive {
         let fault = &self.named(fault);
         self.remember_broken(out);
         if self.head_sent {
-            out.push(DriveAction::ClientBytes(fault.frame(format).into()));
+            let frame = self.number_error(fault.frame(format));
+            out.push(DriveAction::ClientBytes(frame.into()));
         } else {
             self.head_sent = true;
             out.push(DriveAction::ClientHead(ClientHead {
@@ -371,6 +372,15 @@ impl Drive {
             out.push(DriveAction::ClientBytes(fault.body(format).into()));
         }
         self.finish_with(EndKind::Fault(fault.message.clone()), out);
+    }
+
+    /// An error frame behind what the client was shown. Events that pass as they come are not counted.
+    fn number_error(&mut self, frame: Vec<u8>) -> Vec<u8> {
+        if self.transparent {
+            frame
+        } else {
+            self.codec.number_error(frame)
+        }
     }
 
     /// A fault with the request's name.

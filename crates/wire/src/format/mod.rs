@@ -225,6 +225,10 @@ pub(crate) trait Codec: Debug + Send {
             self.show(frame, shown, out);
         }
     }
+    /// Gives an error frame its number behind the events that were shown, where the format numbers them.
+    fn number_error(&mut self, frame: Vec<u8>) -> Vec<u8> {
+        frame
+    }
     /// Shows our calls in the native form (only if the settings ask for it).
     fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>);
     /// Shows our results in the native form (only if the settings ask for it).

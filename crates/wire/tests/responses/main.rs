@@ -354,6 +354,7 @@ fn errors_in_the_middle_have_the_formats_shape() {
     let text = String::from_utf8(stream("resp_1", &[message("msg_1", "Hi.")]).body).unwrap();
     let cut = text[..text.find("event: response.completed").unwrap()].to_owned();
     let played = play_with(ASK, settings(), &[sse(cut.clone())]);
+    numbered(&played);
     let last: Value = serde_json::from_str(&played.data().pop().unwrap()).unwrap();
     assert_eq!(
         (&last["type"], &last["error"]["type"]),
@@ -361,6 +362,7 @@ fn errors_in_the_middle_have_the_formats_shape() {
     );
     let said = r#"{"type":"error","sequence_number":99,"error":{"type":"server_error","code":null,"message":"m","param":null}}"#;
     let played = play_with(ASK, settings(), &[sse(format!("{cut}event: error\ndata: {said}\n\n"))]);
+    numbered(&played);
     let last: Value = serde_json::from_str(&played.data().pop().unwrap()).unwrap();
     assert_eq!(last["error"]["message"], "m");
     let [first, _] = two_rounds(true);
@@ -373,6 +375,30 @@ fn errors_in_the_middle_have_the_formats_shape() {
         ],
     );
     assert!(played.data().pop().unwrap().contains("late"));
+    numbered(&played);
+    // Whose events pass as they come is not known to be at any number.
+    let passed = play_pieces(
+        request(Format::Responses, ASK),
+        Injection::default(),
+        settings(),
+        &[Answer {
+            broken: true,
+            ..sse(cut)
+        }],
+        usize::MAX,
+    );
+    assert!(passed.data().pop().unwrap().starts_with(r#"{"type":"error","error":"#));
+}
+
+/// The numbers of the events, that of an error at the end too, have no gap.
+#[track_caller]
+fn numbered(played: &Played) {
+    let numbers = played.data().into_iter().map(|data| {
+        let event: Value = serde_json::from_str(&data).unwrap();
+        event["sequence_number"].as_u64()
+    });
+    let numbers: Vec<Option<u64>> = numbers.collect();
+    assert_eq!(numbers, (0..numbers.len() as u64).map(Some).collect::<Vec<_>>());
 }
 
 #[test]

@@ -225,6 +225,7 @@ impl Drive {
         if self.head_sent {
             let dialect = dialect(self.request.format());
             let frame = dialect.upstream_error_frame(status, &body, self.settings.request_id.as_deref());
+            let frame = self.number_error(frame);
             out.push(DriveAction::ClientBytes(frame.into()));
         } else {
             self.head_sent = true;

@@ -384,6 +384,17 @@ impl Codec for ResponsesCodec {
         self.gathered
     }
 
+    fn number_error(&mut self, frame: Vec<u8>) -> Vec<u8> {
+        let Some(object) = memchr::memchr(b'{', &frame) else {
+            return frame;
+        };
+        let number = format!(r#""sequence_number":{},"#, self.next_sequence);
+        self.next_sequence += 1;
+        let mut edits = Edits::new();
+        edits.insert(object + 1, number);
+        edits.apply(&frame)
+    }
+
     fn finish(&mut self, ending: Ending, _: &[GeneratedFile], out: &mut Vec<u8>) {
         let response = self.finished(ending);
         if !self.streaming {
