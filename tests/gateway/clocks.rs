@@ -1,4 +1,5 @@
-//! A gateway whose request began by another clock than the one that judges its executions.
+//! A gateway whose request began by another clock than the one that judges its executions, and one whose client waits for a
+//! time of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,8 @@ use knack_execution::{
 use tokio_util::sync::CancellationToken;
 
 use super::observed::Observed;
-use super::support::{Start, start};
-use super::talk::{ROWS, Talk};
+use super::support::{Start, start, with_sandbox};
+use super::talk::{Format, ROWS, Talk};
 
 /// How far the first clock is ahead.
 const AHEAD: Duration = Duration::from_mins(8);
@@ -87,4 +88,37 @@ async fn a_call_whose_id_is_ahead_of_the_executors_clock_runs_by_that_clock() {
             assert_eq!(asked.len(), 1, "nothing says that another id would be taken");
         }
     }
+}
+
+/// The last round takes longer than the client waits.
+const SLOW: &str = r#"
+turns:
+  - rounds:
+      - reply: {calls: [{tool: run_code, arguments: {code: "print(6 * 7)"}}]}
+      - stream: {head_ms: 6000}
+        reply: {text: "{{results}}"}
+"#;
+
+/// A whole answer ends before its client gives up, which would ask again and run the loop once more. A stream has signs of
+/// life, for which its client waits.
+#[tokio::test]
+async fn a_loop_ends_before_its_client_gives_up() {
+    let ask = async |row: (Format, bool)| {
+        let knack = with_sandbox(SLOW).await;
+        let talk = Talk::plain(row, "go");
+        let header = match row.0 {
+            Format::Gemini => "x-server-timeout",
+            _ => "x-stainless-timeout",
+        };
+        let request = talk.request(&knack.url, &talk.body()).header(header, "5");
+        let answer = knack.send(request).await;
+        if row.1 {
+            assert_eq!(answer.status, 200, "{}: {}", talk.row(), answer.text);
+            assert!(answer.text.contains("42"), "{}: {}", talk.row(), answer.text);
+        } else {
+            assert_eq!(answer.status, 504, "{}: {}", talk.row(), answer.text);
+            assert_eq!(answer.headers["x-should-retry"], "false", "{}", talk.row());
+        }
+    };
+    futures::future::join_all(ROWS.map(ask)).await;
 }

@@ -18,6 +18,7 @@ pub mod caller;
 pub mod catalog;
 mod claims;
 pub mod client_auth;
+pub mod client_timeout;
 pub mod code_tools;
 pub mod command;
 pub mod contents;

@@ -25,6 +25,7 @@ use self::prepare::{Prepared, read_request};
 use super::answer_container::{self, AnswerContainer, ContainerContext};
 use super::budget::HeldBody;
 use super::caller;
+use super::client_timeout;
 use super::code_tools;
 use super::exchange::{Exchange, ExchangeParts, UpstreamTarget};
 use super::fault::body_fault;
@@ -77,7 +78,10 @@ pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -
     let memory = memory_of_runs(&view, named.container.as_ref());
     let (asked, own) = ((&view, &*plan, &injection), (&hidden, &log));
     let container = container(&gateway, asked, (format, kind), own, named.container).await;
-    let settings = settings(asked, (&snapshot, kind, array), container.as_ref(), own);
+    let mut settings = settings(asked, (&snapshot, kind, array), container.as_ref(), own);
+    if !view.stream {
+        settings.deadline = client_timeout::deadline(settings.deadline, &parts.headers);
+    }
     let runs = (!injection.tools().is_empty()).then_some(served.executor);
     let tools = runs.map(|executor| tool_runner(&gateway, executor, (&snapshot, memory), &plan, own, &request));
     let knack_header = knack_header(&snapshot, &plan);

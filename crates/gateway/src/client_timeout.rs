@@ -1,0 +1,60 @@
+//! How long a client waits for an answer, as its SDK says it.
+//!
+//! A client that has given up asks again by itself, and the whole loop would run once more; behind a proxy that keeps the
+//! connection, its runs would go on for nobody. So a loop whose answer is sent as a whole ends a moment earlier, with an error
+//! that says whether code has run. A stream is left alone: there the SDKs count from one piece to the next, and signs of life
+//! come between.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+
+/// Seconds that a client waits: of the SDKs of OpenAI and Anthropic, and of Google's.
+const HEADERS: [&str; 3] = ["x-stainless-timeout", "x-stainless-read-timeout", "x-server-timeout"];
+/// Most of the time that is left for the error to arrive: ten round trips around the world.
+const MARGIN: Duration = Duration::from_secs(1);
+/// What is left of a short time, as a part of it.
+const MARGIN_PART: u32 = 10;
+
+/// The deadline of a loop whose answer is sent as a whole: that of the runtime, or the shortest that the client names. What is
+/// no number of seconds (`NOT_GIVEN`) names none.
+pub fn deadline(runtime: Duration, headers: &HeaderMap) -> Duration {
+    let values = HEADERS.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
+    let times = values.filter_map(|value| Duration::try_from_secs_f64(value.trim().parse().ok()?).ok());
+    let shortest = times.filter(|time| !time.is_zero()).min();
+    shortest.map_or(runtime, |time| runtime.min(time - MARGIN.min(time / MARGIN_PART)))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(headers: &[(&'static str, &'static str)], expected_ms: u64) {
+        let named = headers.iter().map(|(name, value)| {
+            let name = http::HeaderName::from_static(name);
+            (name, HeaderValue::from_static(value))
+        });
+        let runtime = Duration::from_secs(540);
+        let found = deadline(runtime, &named.collect());
+        assert_eq!(found, Duration::from_millis(expected_ms), "{headers:?}");
+    }
+
+    #[test]
+    fn the_shortest_time_of_the_client_counts_below_that_of_the_runtime() {
+        check(&[], 540_000);
+        check(&[("x-stainless-timeout", "600")], 540_000);
+        check(&[("x-stainless-timeout", "60")], 59_000);
+        check(&[("x-stainless-timeout", "2.5")], 2250);
+        check(&[("x-server-timeout", "30")], 29_000);
+        check(
+            &[("x-stainless-timeout", "60"), ("x-stainless-read-timeout", "20.0")],
+            19_000,
+        );
+        for none in ["NOT_GIVEN", "", "0", "-1", "inf", "nan", "1e400"] {
+            check(&[("x-stainless-read-timeout", none)], 540_000);
+        }
+    }
+}
