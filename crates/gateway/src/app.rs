@@ -67,7 +67,12 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
             error_format(&request),
         );
     }
-    if let Some(call) = user_files::route(request.method(), path, request.headers(), gateway.user_files.is_some()) {
+    if let Some(call) = user_files::route(
+        request.method(),
+        request.uri(),
+        request.headers(),
+        gateway.user_files.is_some(),
+    ) {
         return Box::pin(user_files::serve(gateway, call, request)).await;
     }
     if let Some(discovery) = &gateway.discovery

@@ -1,8 +1,10 @@
 //! Which requests are about files and containers that live here, and in which dialect. Pure.
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 use knack_registry::Dialect;
 use knack_wire::own_files::{is_own_container, is_own_file};
+
+use crate::provider::Api;
 
 /// The request, with the ids of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +32,10 @@ pub enum FilesCall {
 const BETA: &str = "files-api-2025-04-14";
 
 /// The call that a request makes; `None`: it is the provider's. Ids of ours are served here always; uploads, lists and new
-/// containers only if they are `kept_here`.
-pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, FilesCall)> {
+/// containers only if they are `kept_here`, and not those of Google's API: its clients upload by paths that are the provider's
+/// alone, and expect other shapes of the list.
+pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, FilesCall)> {
+    let path = uri.path();
     let is_word = |segment: &str| matches!(segment, "files" | "containers");
     // Most paths are those of model calls.
     if !path.split('/').any(is_word) {
@@ -50,7 +54,9 @@ pub fn route(method: &Method, path: &str, headers: &HeaderMap, kept_here: bool) 
     let is_own = match (segments.get(at).copied(), rest.first()) {
         (Some("files"), Some(id)) => is_own_file(id),
         (_, Some(id)) => kept_here && is_own_container(id),
-        (_, None) => kept_here && matches!(before.last(), None | Some(&"v1")),
+        (_, None) => {
+            kept_here && matches!(before.last(), None | Some(&"v1")) && Api::of_request(uri, headers) != Api::Gemini
+        }
     };
     if !is_own {
         return None;
@@ -89,7 +95,29 @@ mod tests {
 
     fn found(method: &str, path: &str, kept_here: bool) -> Option<FilesCall> {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        route(&method, path, &HeaderMap::new(), kept_here).map(|(_, call)| call)
+        route(&method, &path.parse().unwrap(), &HeaderMap::new(), kept_here).map(|(_, call)| call)
+    }
+
+    #[test]
+    fn the_lists_of_google_s_clients_are_the_providers() {
+        let found = |uri: &'static str, header: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static(header),
+                http::HeaderValue::from_static("x"),
+            )]);
+            route(&Method::GET, &Uri::from_static(uri), &headers, true).map(|(_, call)| call)
+        };
+        for (uri, header) in [
+            ("/v1/files", "x-goog-api-key"),
+            ("/v1/files?pageSize=9&key=k", "accept"),
+            ("/v1beta/files", "x-goog-api-client"),
+            ("/v1/files/abc-123", "x-goog-api-key"),
+        ] {
+            assert_eq!(found(uri, header), None, "{uri}");
+        }
+        assert_eq!(found("/v1/files", "authorization"), Some(FilesCall::Files));
+        let own = FilesCall::File("file_knack_a".to_owned());
+        assert_eq!(found("/v1beta/files/file_knack_a", "x-goog-api-key"), Some(own));
     }
 
     #[test]
