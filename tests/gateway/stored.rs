@@ -215,7 +215,9 @@ async fn a_compaction_goes_on_from_the_whole_answer() {
     let knack = with_sandbox(SCRIPT).await;
     let compact = async |body: Value| {
         let url = format!("{}/v1/responses/compact", knack.url);
-        let answer = knack.send(client().post(url).bearer_auth("key-a").json(&body)).await;
+        let request = client().post(url).bearer_auth("key-a");
+        let request = request.header("content-type", "application/json");
+        let answer = knack.send(request.body(body.to_string())).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer.json()
     };

@@ -22,7 +22,8 @@ pub fn deadline(runtime: Duration, headers: &HeaderMap) -> Duration {
     let values = HEADERS.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
     let times = values.filter_map(|value| Duration::try_from_secs_f64(value.trim().parse().ok()?).ok());
     let shortest = times.filter(|time| !time.is_zero()).min();
-    shortest.map_or(runtime, |time| runtime.min(time - MARGIN.min(time / MARGIN_PART)))
+    let ends = shortest.map(|time| time.saturating_sub(MARGIN.min(time / MARGIN_PART)));
+    ends.map_or(runtime, |ends| runtime.min(ends))
 }
 
 #[cfg(test)]
