@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use knack_packages::Request;
 use knack_packages::environment::Input;
+use knack_packages::{Request, State};
 use knack_vocabulary::LABEL_ENVIRONMENT;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 
-use super::decide::Build;
+use super::decide::{Build, Refusal};
 use super::job::{BuilderSettings, compressed, job, name, request};
 use super::job_state::{has_begun, job_state, seconds};
+use super::outcome::Outcome;
 use super::wanted::NeededEnvironment;
 use crate::api_call::{CallError, call};
 
@@ -25,6 +26,8 @@ pub(super) struct Builds {
     pub(super) by_key: BTreeMap<String, Build>,
     /// How long those took that have ended.
     pub(super) seconds: BTreeMap<String, f64>,
+    /// The uids of those that have ended.
+    pub(super) ended: BTreeMap<String, String>,
     /// The uids of those that run and have not begun.
     pub(super) waiting: BTreeMap<String, String>,
 }
@@ -78,10 +81,11 @@ impl Builders {
             }
             let pod = of_job(job);
             let build = job_state(job, pod, repository);
-            if build == Build::Running && !has_begun(pod) {
-                known
-                    .waiting
-                    .insert(key.clone(), job.metadata.uid.clone().unwrap_or_default());
+            let uid = job.metadata.uid.clone().unwrap_or_default();
+            match build {
+                Build::Ended(_) => drop(known.ended.insert(key.clone(), uid)),
+                Build::Running if !has_begun(pod) => drop(known.waiting.insert(key.clone(), uid)),
+                Build::Running => {}
             }
             known.by_key.insert(key.clone(), build);
             if let Some(took) = pod.and_then(|pod| seconds(job, pod)) {
@@ -131,12 +135,31 @@ impl Builders {
         Ok(bytes)
     }
 
-    /// Removes the Job of a key; its request goes with it.
-    pub(super) async fn remove(&self, key: &str) -> Result<(), CallError> {
+    /// Removes the Job of a key that has this uid; its request goes with it. Another one of its name stays.
+    pub(super) async fn remove(&self, key: &str, uid: &str) -> Result<(), CallError> {
         let what = || format!("delete Job {}", name(key));
-        match call(what, self.jobs.delete(&name(key), &DeleteParams::background())).await {
-            Err(error) if error.code() != Some(404) => Err(error),
+        let params = DeleteParams::background().preconditions(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        });
+        match call(what, self.jobs.delete(&name(key), &params)).await {
+            Err(error) if !matches!(error.code(), Some(404 | 409)) => Err(error),
             _ => Ok(()),
         }
     }
+}
+
+/// Why a Job was not created.
+pub(super) fn refusal(error: &CallError) -> Refusal {
+    let Some(status) = error.answer() else {
+        return Refusal::Passing(format!("the builder Job waits for the API server: {error}"));
+    };
+    let message = &status.message;
+    // The quota counts Jobs for a moment after they were deleted, and names itself in no other way.
+    let is_quota = status.code == 403 && message.contains("exceeded quota");
+    if is_quota || matches!(status.code, 429 | 503 | 504) {
+        return Refusal::Passing(format!("the builder Job waits: {message}"));
+    }
+    let why = format!("the builder Job was refused: {message}");
+    Refusal::Lasting(Outcome::failed(State::Failed, why))
 }

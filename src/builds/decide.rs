@@ -22,6 +22,8 @@ const RETRY_LASTING_SECONDS: i64 = 6 * 60 * 60;
 /// An environment whose image could not be pulled is made again at most this often, seconds. The pull may also have failed for want of a
 /// credential, which a build does not mend.
 const REMAKE_SECONDS: i64 = 60 * 60;
+/// Namespaces whose last turns are known: as many as can have records.
+const MAX_TURNS: usize = MAX_RECORDS;
 /// An environment without a request for this long is forgotten, seconds. A skill that comes back is built again.
 pub(super) const UNUSED_SECONDS: i64 = 30 * 24 * 60 * 60;
 /// The time of the last request for an environment is written this often, seconds.
@@ -47,12 +49,47 @@ pub(super) struct Decision {
     pub(super) records: Records,
 }
 
+impl Decision {
+    /// The records before anything is started: those of the builds to start are as they were in `known`.
+    pub(super) fn before_starts(&self, known: &Records) -> Records {
+        let mut records = self.records.clone();
+        for key in &self.start {
+            match known.get(key) {
+                Some(record) => records.0.insert(key.clone(), record.clone()),
+                None => records.0.remove(key),
+            };
+        }
+        records
+    }
+}
+
+/// Namespaces in the order of their last starts, the latest last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Turns(VecDeque<String>);
+
+impl Turns {
+    /// The place of a namespace: the lowest comes first, and `None`, which had no turn yet, before all.
+    fn place(&self, namespace: &str) -> Option<usize> {
+        self.0.iter().position(|known| known == namespace)
+    }
+
+    /// A namespace has its turn now.
+    pub(super) fn take(&mut self, namespace: &str) {
+        self.0.retain(|known| known != namespace);
+        self.0.push_back(namespace.to_owned());
+        if self.0.len() > MAX_TURNS {
+            self.0.pop_front();
+        }
+    }
+}
+
 /// Decides; `unpulled` says of images when a pull of them failed last. Times, and `now`, in seconds since the Unix epoch.
 pub(super) fn decide(
     wanted: &BTreeMap<String, NeededEnvironment>,
     known: &Records,
     builds: &BTreeMap<String, Build>,
     unpulled: &BTreeMap<String, i64>,
+    turns: &Turns,
     now: i64,
 ) -> Decision {
     let mut decision = Decision {
@@ -60,7 +97,7 @@ pub(super) fn decide(
         ..Decision::default()
     };
     let is_due = |record: &EnvironmentRecord| is_due(record, unpulled, now);
-    let chosen = chosen(wanted, known, builds, is_due);
+    let chosen = chosen(wanted, known, builds, is_due, turns);
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
             decision.remove.push(key.clone());
@@ -115,25 +152,25 @@ fn of_turn(before: Option<&EnvironmentRecord>, starts: bool, now: i64) -> Enviro
     match before {
         Some(record) if !record.state.is_pending() => record.clone(),
         _ if starts => pending(before, State::Building, INSTALLING, now),
-        _ => pending(
-            before,
-            State::Resolving,
-            "other environments are being built first",
-            now,
-        ),
+        _ => pending(before, State::Resolving, OTHERS_FIRST, now),
     }
 }
 
 /// What a record says while its Job runs.
 const INSTALLING: &str = "the packages are being installed";
 
+/// What a record says that waits for others.
+pub(super) const OTHERS_FIRST: &str = "other environments are being built first";
+
 /// The builds to start now. The namespace with the fewest comes first, so that one that asks for hundreds keeps nobody waiting for
-/// longer than a build.
+/// longer than a build; of those with equally many, the one whose last start is longest ago, so that several of them do not either.
+/// Of those without a start, the one that asked first.
 fn chosen<'a>(
     wanted: &'a BTreeMap<String, NeededEnvironment>,
     known: &Records,
     builds: &BTreeMap<String, Build>,
     is_due: impl Fn(&EnvironmentRecord) -> bool,
+    turns: &Turns,
 ) -> BTreeSet<&'a str> {
     let running = || {
         let running = builds.iter().filter(|(_, build)| **build == Build::Running);
@@ -144,16 +181,26 @@ fn chosen<'a>(
         *building.entry(&asked.skill.namespace).or_default() += 1;
     }
     let mut due: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
+    // What has no record yet has been asked for just now.
+    let mut asked_at: BTreeMap<&str, i64> = BTreeMap::new();
     for (key, asked) in wanted {
         let is_known = known.get(key).is_some_and(|record| !is_due(record));
         if !asked.is_earlier && !builds.contains_key(key) && !is_known {
-            due.entry(&asked.skill.namespace).or_default().push_back(key);
+            let namespace = asked.skill.namespace.as_str();
+            due.entry(namespace).or_default().push_back(key);
+            let since = known.get(key).map_or(i64::MAX, |record| record.since);
+            let oldest = asked_at.entry(namespace).or_insert(since);
+            *oldest = since.min(*oldest);
         }
     }
     let mut chosen = BTreeSet::new();
     for _ in running().count()..BUILDS_AT_ONCE {
         let next = due.iter_mut().filter(|(_, keys)| !keys.is_empty());
-        let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| building.get(**namespace).copied()) else {
+        let order = |namespace: &str| {
+            let asked_at = asked_at.get(namespace).copied();
+            (building.get(namespace).copied(), turns.place(namespace), asked_at)
+        };
+        let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| order(namespace)) else {
             break;
         };
         chosen.extend(keys.pop_front());
@@ -198,15 +245,35 @@ fn is_due(record: &EnvironmentRecord, unpulled: &BTreeMap<String, i64>, now: i64
 fn pending(before: Option<&EnvironmentRecord>, state: State, message: &str, now: i64) -> EnvironmentRecord {
     match before.filter(|record| record.state == state && record.message == message) {
         Some(record) => record.clone(),
-        None => EnvironmentRecord {
-            state,
-            message: message.to_owned(),
-            environment: None,
-            is_partial: false,
-            since: now,
-            used: now,
-        },
+        None => of(&Outcome::failed(state, message), now),
     }
+}
+
+/// The record of an environment whose builder Job could not be created, as `before` says: it waits, or it has failed.
+pub(super) fn not_started(before: Option<&EnvironmentRecord>, refusal: &Refusal, now: i64) -> EnvironmentRecord {
+    match (before, refusal) {
+        // Nodes that have the image run it; the next try is after a while.
+        (Some(record), Refusal::Lasting(_)) if record.state == State::Ready => EnvironmentRecord {
+            since: now,
+            ..record.clone()
+        },
+        (_, Refusal::Lasting(outcome)) => of(outcome, now),
+        // It is still due at the next look.
+        (Some(record), Refusal::Passing(_)) if !record.state.is_pending() => record.clone(),
+        (before, Refusal::Passing(why)) => {
+            let message = &why[..why.floor_char_boundary(MESSAGE_MAX_BYTES)];
+            pending(before, State::Resolving, message, now)
+        }
+    }
+}
+
+/// Why a build was not started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It would be refused again: it is tried again as a failed build is.
+    Lasting(Outcome),
+    /// It, and any other one, may be taken a moment later: why it waits.
+    Passing(String),
 }
 
 fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {

@@ -42,6 +42,17 @@ fn record(state: State, age: i64) -> EnvironmentRecord {
     }
 }
 
+/// The decision where no namespace had a turn before.
+fn decide(
+    wanted: &BTreeMap<String, NeededEnvironment>,
+    known: &Records,
+    builds: &BTreeMap<String, Build>,
+    unpulled: &BTreeMap<String, i64>,
+    now: i64,
+) -> Decision {
+    super::decide(wanted, known, builds, unpulled, &Turns::default(), now)
+}
+
 fn ended(state: State) -> Build {
     Build::Ended(Outcome {
         environment: record(state, 0).environment,
@@ -270,6 +281,99 @@ fn a_namespace_that_asks_for_hundreds_keeps_no_other_one_waiting() {
             NOW,
         );
         assert_eq!(decision.start, expected, "{running:?}");
+    }
+}
+
+#[test]
+fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
+    let greedy = ["a", "b", "c", "d"];
+    let of_greedy = greedy
+        .iter()
+        .flat_map(|name| (0..99).map(move |number| format!("{name}/{number:03}")));
+    let names: Vec<String> = of_greedy
+        .chain(["team-x/1".to_owned(), "team-y/1".to_owned()])
+        .collect();
+    let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    let all = wanted(&keys);
+    let (mut known, mut turns) = (Records::default(), Turns::default());
+    let mut running: VecDeque<String> = VecDeque::new();
+    let mut started: Vec<String> = Vec::new();
+    // At each look the build that runs longest ends.
+    for look in 0..12 {
+        let over = (running.len() == BUILDS_AT_ONCE).then(|| running.pop_front()).flatten();
+        let mut builds: BTreeMap<String, Build> = running.iter().map(|key| (key.clone(), Build::Running)).collect();
+        builds.extend(over.map(|key| (key, ended(State::Ready))));
+        let decision = super::decide(&all, &known, &builds, &BTreeMap::new(), &turns, NOW + look);
+        for key in &decision.start {
+            turns.take(&all[key].skill.namespace);
+        }
+        running.extend(decision.start.iter().cloned());
+        started.extend(decision.start);
+        known = decision.records;
+    }
+    let namespaces: Vec<&str> = started.iter().filter_map(|key| key.split('/').next()).collect();
+    assert_eq!(namespaces[..6], ["a", "b", "c", "d", "team-x", "team-y"]);
+    assert_eq!(namespaces[6..14], ["a", "b", "c", "d", "a", "b", "c", "d"], "in turns");
+}
+
+#[test]
+fn who_asked_first_has_the_first_turn() {
+    let all = wanted(&["a/1", "b/1", "c/1", "d/1", "e/1", "f/1"]);
+    let waits = |key: &str, age| (key.to_owned(), record(State::Resolving, age));
+    let known = Records([waits("f/1", 9), waits("e/1", 8), waits("d/1", 7), waits("c/1", 6)].into());
+    let decision = decide(&all, &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
+    assert_eq!(decision.start, ["c/1", "d/1", "e/1", "f/1"]);
+}
+
+#[test]
+fn turns_are_bounded() {
+    let mut turns = Turns::default();
+    for number in 0..2 * MAX_TURNS {
+        turns.take(&format!("n{number}"));
+    }
+    assert_eq!(turns.0.len(), MAX_TURNS);
+    turns.take("n1999");
+    assert_eq!((turns.0.len(), turns.place("n0")), (MAX_TURNS, None));
+}
+
+#[test]
+fn a_build_that_cannot_be_started_waits_or_has_failed() {
+    use State::{Building, Failed, NoWheel, Ready, Resolving};
+    let lasting = Refusal::Lasting(Outcome::failed(Failed, "denied".repeat(99)));
+    let passing = Refusal::Passing("exceeded quota".repeat(99));
+    for (what, before, refusal, state, since) in [
+        ("new, denied", None, &lasting, Failed, NOW),
+        ("denied again", Some(record(Failed, 999)), &lasting, Failed, NOW),
+        (
+            "it serves, and is tried again later",
+            Some(record(Ready, 999)),
+            &lasting,
+            Ready,
+            NOW,
+        ),
+        ("new, waits", None, &passing, Resolving, NOW),
+        (
+            "its Job was deleted",
+            Some(record(Building, 999)),
+            &passing,
+            Resolving,
+            NOW,
+        ),
+        (
+            "keeps its reason, and is due",
+            Some(record(NoWheel, 999)),
+            &passing,
+            NoWheel,
+            NOW - 999,
+        ),
+    ] {
+        let record = not_started(before.as_ref(), refusal, NOW);
+        assert_eq!((record.state, record.since), (state, since), "{what}");
+        assert!(record.message.len() <= MESSAGE_MAX_BYTES, "{what}");
+        if !matches!(state, Failed) || before.is_none() {
+            let again = not_started(Some(&record), refusal, NOW);
+            assert_eq!(again, record, "{what}: it settles");
+        }
     }
 }
 

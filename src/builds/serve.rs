@@ -10,7 +10,7 @@ use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
-use knack_packages::{EnvironmentRecord, Records, State, given, stated};
+use knack_packages::{Records, State, given, stated};
 use knack_serving::probes;
 use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
 use kube::api::{Patch, PatchParams};
@@ -21,10 +21,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::admitted::{admitted, has_rules, rules};
-use super::builders::{Builders, Builds};
-use super::decide::{Build, Decision, decide};
+use super::builders::{Builders, Builds, refusal};
+use super::decide::{Build, Decision, OTHERS_FIRST, Refusal, Turns, decide, not_started};
 use super::job::BuilderSettings;
 use super::metrics::BuildMetrics;
+use super::outcome::Outcome;
 use super::requests::Requests;
 use super::wanted::{NeededEnvironment, wanted};
 use crate::api_call::{CallError, call};
@@ -121,10 +122,21 @@ pub async fn serve(
 }
 
 /// The records that were written last.
+#[derive(Clone)]
 struct WrittenRecords {
     records: Records,
     /// The lines of the ConfigMap, with the names of the images that the hub may run.
     lines: BTreeMap<String, String>,
+}
+
+impl WrittenRecords {
+    /// Those of an earlier process.
+    fn read(found: Option<&ConfigMap>) -> Self {
+        Self {
+            records: found.map(records).unwrap_or_default(),
+            lines: found.and_then(|found| found.data.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// What is kept from one look to the next.
@@ -133,6 +145,7 @@ struct Past {
     /// `None`: nothing was read yet.
     written: Option<WrittenRecords>,
     requests: Requests,
+    turns: Turns,
 }
 
 struct Server {
@@ -175,35 +188,61 @@ impl Server {
             tracing::debug!(what, "waiting for the first list");
             return Ok(true);
         }
-        let (before, written) = self.before(past.written.as_ref()).await?;
-        let Builds {
-            by_key: builds,
-            seconds,
-            waiting,
-        } = self.builders.found().await?;
+        let found = self.found_records().await?;
+        let before = past
+            .written
+            .take()
+            .unwrap_or_else(|| WrittenRecords::read(found.as_ref()));
+        let before = past.written.insert(before).clone();
+        let found = found.map(|found| found.data.unwrap_or_default());
+        let builds = self.builders.found().await?;
         let wanted = self.wanted();
-        self.complete(&waiting, &wanted, &mut past.requests).await;
+        self.complete(&builds.waiting, &wanted, &mut past.requests).await;
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
-        let mut decision = decide(&wanted, &before, &builds, &self.unpulled(), now);
-        for key in &decision.start {
-            let Some(asked) = wanted.get(key) else { continue };
-            if let Err(refused) = self.start(key, asked, &mut past.requests).await?
-                && let Some(record) = decision.records.0.get_mut(key)
-            {
-                match record.state {
-                    State::Ready => record.since = now,
-                    _ => *record = EnvironmentRecord { since: now, ..refused },
-                }
-            }
+        let unpulled = self.unpulled();
+        let decision = decide(&wanted, &before.records, &builds.by_key, &unpulled, &past.turns, now);
+        // First what has happened: nothing that is refused to a new build may keep it from being known. The records go before the
+        // Jobs, whose outcomes would be lost, and these before new ones, which share their quota.
+        let happened = decision.before_starts(&before.records);
+        let mut written = self.record(&before, happened, found.as_ref(), &wanted, now).await?;
+        past.written = Some(written.clone());
+        self.remove(&decision, &builds).await;
+        if !decision.start.is_empty() {
+            let records = self.start_all(&decision, &before.records, &wanted, past, now).await;
+            let found = Some(&written.lines);
+            written = self.record(&written, records, found, &wanted, now).await?;
         }
-        // Before their Jobs go: what they said would be lost.
-        let mut lines = decision.records.lines();
-        let admitted = admitted(&decision.records, &wanted, &written, now);
+        let is_busy = written.records.0.values().any(|record| record.state.is_pending())
+            || builds.by_key.values().any(|build| *build == Build::Running);
+        past.written = Some(written);
+        Ok(is_busy)
+    }
+
+    /// What stands where controller and hub read. Asked at each look, as the Role is.
+    async fn found_records(&self) -> Result<Option<ConfigMap>, CallError> {
+        let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
+        call(what, self.records.get_opt(CONFIG_MAP_PACKAGES)).await
+    }
+
+    /// Makes records known: to the hub's rights, to controller and hub unless they stand there (`found`), and in log, Events and
+    /// metrics what `last` did not have.
+    async fn record(
+        &self,
+        last: &WrittenRecords,
+        records: Records,
+        found: Option<&BTreeMap<String, String>>,
+        wanted: &BTreeMap<String, NeededEnvironment>,
+        now: i64,
+    ) -> Result<WrittenRecords, CallError> {
+        let admitted = admitted(&records, wanted, &last.lines, now);
+        let mut lines = records.lines();
         lines.extend(admitted.lines);
         // Before the hub hears of them: it would be refused what it then asks for.
         self.admit(&lines).await?;
-        if past.written.as_ref().is_none_or(|known| known.lines != lines) {
+        if found != Some(&lines) {
             self.write_records(&lines).await?;
+        }
+        if last.lines != lines {
             for (namespace, count) in &admitted.left_out {
                 tracing::warn!(
                     namespace,
@@ -211,50 +250,70 @@ impl Server {
                     "SkillRuntimes of a namespace need more environments than there is room for; runs in them are refused"
                 );
             }
-            self.report(&before, &decision.records, &wanted).await;
         }
-        self.remove(&decision, &builds, &seconds).await?;
-        let is_busy = decision.records.0.values().any(|record| record.state.is_pending())
-            || builds.values().any(|build| *build == Build::Running);
-        self.metrics.know(&decision.records);
-        past.written = Some(WrittenRecords {
-            records: decision.records,
-            lines,
-        });
-        Ok(is_busy)
+        self.report(&last.records, &records, wanted).await;
+        self.metrics.know(&records);
+        Ok(WrittenRecords { records, lines })
     }
 
-    /// The records that were written last, and their lines.
-    async fn before(&self, known: Option<&WrittenRecords>) -> Result<(Records, BTreeMap<String, String>), CallError> {
-        if let Some(known) = known {
-            return Ok((known.records.clone(), known.lines.clone()));
-        }
-        let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
-        let found = call(what, self.records.get_opt(CONFIG_MAP_PACKAGES)).await?;
-        let before = found.as_ref().map(records).unwrap_or_default();
-        Ok((before, found.and_then(|found| found.data).unwrap_or_default()))
-    }
-
-    /// Removes Jobs that have ended, whose outcomes are written.
-    async fn remove(
+    /// Starts the builds of a decision. Returns the records: of those that could not be started, why.
+    async fn start_all(
         &self,
         decision: &Decision,
-        builds: &BTreeMap<String, Build>,
-        seconds: &BTreeMap<String, f64>,
-    ) -> Result<(), CallError> {
+        before: &Records,
+        wanted: &BTreeMap<String, NeededEnvironment>,
+        past: &mut Past,
+        now: i64,
+    ) -> Records {
+        let mut records = decision.records.clone();
+        let mut waits = None;
+        for key in &decision.start {
+            let Some(asked) = wanted.get(key) else { continue };
+            let started = match &waits {
+                None => self.start(key, asked, &mut past.requests).await,
+                Some(waits) => Err(Refusal::clone(waits)),
+            };
+            let Err(refusal) = started else {
+                past.turns.take(&asked.skill.namespace);
+                continue;
+            };
+            match &refusal {
+                Refusal::Lasting(outcome) => {
+                    tracing::warn!(key, message = %outcome.message, "a build could not be started");
+                    self.metrics.built(outcome.state, None);
+                    past.turns.take(&asked.skill.namespace);
+                }
+                // So would the others be.
+                Refusal::Passing(why) if waits.is_none() => {
+                    tracing::info!(key, why, "builds wait");
+                    waits = Some(Refusal::Passing(OTHERS_FIRST.to_owned()));
+                }
+                Refusal::Passing(_) => {}
+            }
+            let record = not_started(before.get(key), &refusal, now);
+            records.0.insert(key.clone(), record);
+        }
+        records
+    }
+
+    /// Removes Jobs that have ended, whose outcomes are written. One that stays is removed at the next look.
+    async fn remove(&self, decision: &Decision, builds: &Builds) {
         for key in &decision.remove {
-            self.builders.remove(key).await?;
-            if let Some(Build::Ended(outcome)) = builds.get(key) {
+            let Some(uid) = builds.ended.get(key) else { continue };
+            if let Err(error) = self.builders.remove(key, uid).await {
+                tracing::warn!(key, %error, "the Job of an ended build stays");
+                continue;
+            }
+            if let Some(Build::Ended(outcome)) = builds.by_key.get(key) {
                 if outcome.state != State::Ready
                     && decision.records.get(key).is_some_and(|now| now.state == State::Ready)
                 {
                     let (state, message) = (outcome.state, &outcome.message);
                     tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be made again");
                 }
-                self.metrics.built(outcome.state, seconds.get(key).copied());
+                self.metrics.built(outcome.state, builds.seconds.get(key).copied());
             }
         }
-        Ok(())
     }
 
     /// Makes the requests that Jobs lack; see [`Requests`].
@@ -322,7 +381,7 @@ impl Server {
     }
 
     /// The input of a build. `None`: it is not known yet, and a change will follow. The inner error: why there is none.
-    async fn input(&self, wanted: &NeededEnvironment) -> Option<Result<Input, EnvironmentRecord>> {
+    async fn input(&self, wanted: &NeededEnvironment) -> Option<Result<Input, Outcome>> {
         // No content says so of a skill that declares nothing.
         let standard = given::standard_environment().map(|declared| Input::of(&declared));
         if let Some(standard) = standard.filter(|input| input.digest() == wanted.digest) {
@@ -337,39 +396,34 @@ impl Server {
             }
         };
         let Some(loaded) = &content.skill else {
-            return Some(Err(failed(State::Failed, "the content of the skill cannot be read")));
+            let why = "the content of the skill cannot be read";
+            return Some(Err(Outcome::failed(State::Failed, why)));
         };
         let input = Input::of(&stated(&loaded.files, loaded.requirements.as_ref()));
         // Else the status and the content are of two revisions for a moment.
         (input.digest() == wanted.digest).then_some(Ok(input))
     }
 
-    /// Makes the Job of a key, and its request. The inner error: why there is none.
-    async fn start(
-        &self,
-        key: &str,
-        wanted: &NeededEnvironment,
-        requests: &mut Requests,
-    ) -> Result<Result<(), EnvironmentRecord>, CallError> {
+    /// Makes the Job of a key, and its request.
+    async fn start(&self, key: &str, wanted: &NeededEnvironment, requests: &mut Requests) -> Result<(), Refusal> {
         let input = match self.input(wanted).await {
             Some(Ok(input)) => input,
-            Some(Err(record)) => return Ok(Err(record)),
-            None => return Ok(Ok(())),
+            Some(Err(outcome)) => return Err(Refusal::Lasting(outcome)),
+            None => return Ok(()),
         };
-        let bytes = match self.builders.packed(input, wanted) {
-            Ok(bytes) => bytes,
-            Err(why) => return Ok(Err(failed(State::TooLarge, why))),
+        let too_large = |why| Refusal::Lasting(Outcome::failed(State::TooLarge, why));
+        let bytes = self.builders.packed(input, wanted).map_err(too_large)?;
+        let Some(uid) = self.builders.job(key).await.map_err(|error| refusal(&error))? else {
+            return Ok(());
         };
-        let Some(uid) = self.builders.job(key).await? else {
-            return Ok(Ok(()));
-        };
-        // Where this fails the next look makes it.
-        if self.builders.request(key, &uid, bytes).await? {
-            requests.made(&uid, Instant::now());
+        match self.builders.request(key, &uid, bytes).await {
+            Ok(true) => requests.made(&uid, Instant::now()),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(key, %error, "a builder lacks its request; the next look makes it"),
         }
         let skill = &wanted.skill;
         tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "build started");
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Reports ended builds, in the log and as Events of the skills that need the environment.
@@ -411,7 +465,7 @@ impl Server {
             "metadata": {"name": ROLE_ENVIRONMENTS},
             "rules": rules,
         });
-        apply(&self.roles, "Role", &object).await
+        apply(&self.roles, "Role", &object).await.map(drop)
     }
 
     /// Writes the records for controller and hub.
@@ -421,12 +475,29 @@ impl Server {
             "metadata": {"name": CONFIG_MAP_PACKAGES},
             "data": lines,
         });
-        apply(&self.records, "ConfigMap", &object).await
+        let applied = apply(&self.records, "ConfigMap", &object).await?;
+        // An apply leaves what others have added, which would count as records.
+        let added = applied.data.into_iter().flatten();
+        let removals: BTreeMap<String, Option<String>> = added
+            .filter(|(key, _)| !lines.contains_key(key))
+            .map(|(key, _)| (key, None))
+            .collect();
+        if removals.is_empty() {
+            return Ok(());
+        }
+        let object = Patch::Merge(json!({"data": removals}));
+        let what = || format!("patch ConfigMap {CONFIG_MAP_PACKAGES}");
+        let manager = PatchParams {
+            field_manager: Some(FIELD_MANAGER_PACKAGES.to_owned()),
+            ..PatchParams::default()
+        };
+        let patched = self.records.patch(CONFIG_MAP_PACKAGES, &manager, &object);
+        call(what, patched).await.map(drop)
     }
 }
 
 /// Makes an object of a kind as it is given, whoever has changed it.
-async fn apply<K>(api: &Api<K>, kind: &str, object: &Value) -> Result<(), CallError>
+async fn apply<K>(api: &Api<K>, kind: &str, object: &Value) -> Result<K, CallError>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -434,7 +505,7 @@ where
     let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
     let object = Patch::Apply(object);
     let applied = api.patch(name, &manager, &object);
-    call(|| format!("apply {kind} {name}"), applied).await.map(drop)
+    call(|| format!("apply {kind} {name}"), applied).await
 }
 
 /// The latest time of each image: two runtimes may have one.
@@ -447,13 +518,6 @@ fn latest(said: impl IntoIterator<Item = (String, i64)>) -> BTreeMap<String, i64
     all
 }
 
-fn failed(state: State, message: &str) -> EnvironmentRecord {
-    EnvironmentRecord {
-        state,
-        message: message.to_owned(),
-        environment: None,
-        is_partial: false,
-        since: 0,
-        used: 0,
-    }
-}
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

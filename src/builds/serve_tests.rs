@@ -1,0 +1,381 @@
+//! Looks before an API server in memory.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State as Shares};
+use axum::response::{IntoResponse as _, Response};
+use http::{Method, StatusCode};
+use knack_packages::environment::EnvironmentImage;
+use kube::runtime::watcher::Event;
+
+use super::*;
+
+const REPOSITORY: &str = "r.io/environments";
+/// What the API server says to a Job that a policy refuses.
+const DENIED: (u16, &str) = (
+    403,
+    "admission webhook \"validate.kyverno.svc\" denied the request: no digest",
+);
+const EXCEEDED: (u16, &str) = (
+    403,
+    "jobs.batch is forbidden: exceeded quota: knack-builds, requested: count/jobs.batch=1, used: count/jobs.batch=8",
+);
+
+#[derive(Default)]
+struct Cluster {
+    /// By name.
+    jobs: BTreeMap<String, Value>,
+    pods: Vec<Value>,
+    records: Option<BTreeMap<String, String>>,
+    role: Option<Value>,
+    /// How a new Job is refused, and whether a delete fails.
+    refusal: Option<(u16, &'static str)>,
+    is_delete_refused: bool,
+    /// Jobs that may be there at once.
+    quota: Option<usize>,
+    events: usize,
+    /// Writes, in their order.
+    writes: Vec<String>,
+}
+
+type SharedCluster = Arc<Mutex<Cluster>>;
+
+fn lock(cluster: &SharedCluster) -> MutexGuard<'_, Cluster> {
+    cluster.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refused(code: u16, message: &str) -> Response {
+    let status = json!({"kind": "Status", "status": "Failure", "reason": "R", "message": message, "code": code});
+    (StatusCode::from_u16(code).unwrap(), axum::Json(status)).into_response()
+}
+
+fn list(kind: &str, items: &[Value]) -> Response {
+    let list = json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
+    axum::Json(list).into_response()
+}
+
+fn or_not_found(object: Option<Value>) -> Response {
+    object.map_or_else(
+        || refused(404, "not found"),
+        |object| axum::Json(object).into_response(),
+    )
+}
+
+fn config_map(data: &BTreeMap<String, String>) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP_PACKAGES}, "data": data})
+}
+
+impl Cluster {
+    fn create_job(&mut self, mut job: Value) -> Response {
+        let name = job["metadata"]["name"].as_str().unwrap().to_owned();
+        if let Some((code, message)) = self.refusal {
+            return refused(code, message);
+        }
+        if self.jobs.contains_key(&name) {
+            return refused(409, "exists");
+        }
+        if self.quota.is_some_and(|quota| self.jobs.len() >= quota) {
+            return refused(EXCEEDED.0, EXCEEDED.1);
+        }
+        self.writes.push(format!("create {name}"));
+        job["metadata"]["uid"] = json!(format!("uid-{name}"));
+        self.jobs.insert(name, job.clone());
+        axum::Json(job).into_response()
+    }
+
+    fn delete_job(&mut self, name: &str, options: &Value) -> Response {
+        if self.is_delete_refused {
+            return refused(500, "failed calling webhook");
+        }
+        let known = self.jobs.get(name).map(|job| job["metadata"]["uid"].clone());
+        if known != Some(options["preconditions"]["uid"].clone()) {
+            return refused(409, "the UID in the precondition does not match");
+        }
+        self.writes.push(format!("delete {name}"));
+        self.jobs.remove(name);
+        axum::Json(json!({"kind": "Status", "status": "Success", "code": 200})).into_response()
+    }
+
+    fn patch_records(&mut self, object: &Value) -> Response {
+        self.writes.push("records".to_owned());
+        let records = self.records.get_or_insert_default();
+        for (key, value) in object["data"].as_object().unwrap() {
+            match value.as_str() {
+                Some(value) => records.insert(key.clone(), value.to_owned()),
+                None => records.remove(key),
+            };
+        }
+        axum::Json(config_map(records)).into_response()
+    }
+
+    /// The builders of all Jobs end.
+    fn end_builds(&mut self) {
+        let image = Some(EnvironmentImage {
+            image: format!("{REPOSITORY}@sha256:{}", "a".repeat(64)),
+            home: "/opt/knack/packages/env-1".to_owned(),
+        });
+        let outcome = Outcome {
+            environment: image,
+            ..Outcome::failed(State::Ready, "made")
+        };
+        for (name, job) in &self.jobs {
+            let ended = json!({"exitCode": 0, "message": outcome.text()});
+            self.pods.push(json!({
+                "metadata": {"name": name, "ownerReferences": [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]},
+                ]},
+                "status": {"containerStatuses": [
+                    {"name": "b", "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": {"terminated": ended}},
+                ]},
+            }));
+        }
+    }
+
+    /// The records by state and message, sorted.
+    fn states(&self) -> Vec<(State, String)> {
+        let read = Records::read(self.records.iter().flatten());
+        let mut all: Vec<(State, String)> = read.0.into_values().map(|one| (one.state, one.message)).collect();
+        all.sort_by_key(|(state, message)| (state.as_str(), message.clone()));
+        all
+    }
+}
+
+async fn answer(Shares(cluster): Shares<SharedCluster>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, 1 << 20).await.unwrap();
+    let object: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let path: Vec<&str> = parts.uri.path().trim_start_matches('/').split('/').collect();
+    let mut cluster = lock(&cluster);
+    match (&parts.method, path.as_slice()) {
+        (&Method::GET, [.., "jobs"]) => list("JobList", &cluster.jobs.values().cloned().collect::<Vec<_>>()),
+        (&Method::GET, [.., "pods"]) => list("PodList", &cluster.pods),
+        (&Method::POST, [.., "jobs"]) => cluster.create_job(object),
+        (&Method::DELETE, [.., "jobs", name]) => cluster.delete_job(name, &object),
+        (&Method::GET, [.., "configmaps", _]) => or_not_found(cluster.records.as_ref().map(config_map)),
+        (&Method::PATCH, [.., "configmaps", _]) => cluster.patch_records(&object),
+        (&Method::GET, [.., "roles", _]) => or_not_found(cluster.role.clone()),
+        (&Method::PATCH, [.., "roles", _]) => {
+            cluster.role = Some(object.clone());
+            axum::Json(object).into_response()
+        }
+        (&Method::POST, [.., "events"]) => {
+            cluster.events += 1;
+            axum::Json(object).into_response()
+        }
+        (&Method::POST, [.., "configmaps"]) => axum::Json(object).into_response(),
+        (method, path) => {
+            let what = format!("{method} {path:?}");
+            (StatusCode::NOT_IMPLEMENTED, Body::from(what)).into_response()
+        }
+    }
+}
+
+/// A server where each of so many runtimes needs an environment of its own.
+fn server(cluster: &SharedCluster, runtimes: usize) -> Server {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let router = Router::new().fallback(answer).with_state(Arc::clone(cluster));
+    let client = Client::new(router, "knack-system");
+    let shared = Arc::new(Shared::default());
+    let skill: Skill = serde_json::from_value(json!({
+        "metadata": {"namespace": "n", "name": "s", "uid": "u"}, "spec": {"source": {}},
+        "status": {"artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1}},
+    }))
+    .unwrap();
+    shared.write(|world| {
+        world.skills.apply(None, Event::Init);
+        world.skills.apply(None, Event::InitApply(skill));
+        world.skills.apply(None, Event::InitDone);
+        world.runtimes.apply(None, Event::Init);
+        for number in 0..runtimes {
+            let runtime = json!({
+                "metadata": {"namespace": "n", "name": format!("r{number}")},
+                "spec": {"packages": {"standard": true}, "sandbox": {"image": format!("r.io/base@sha256:{number}")}},
+            });
+            let runtime: SkillRuntime = serde_json::from_value(runtime).unwrap();
+            world.runtimes.apply(None, Event::InitApply(runtime));
+        }
+        world.runtimes.apply(None, Event::InitDone);
+        world.take_namespace::<ConfigMap>(Event::Init);
+        world.take_namespace::<ConfigMap>(Event::InitDone)
+    });
+    let builder = BuilderSettings {
+        namespace: "knack-builds".to_owned(),
+        image: "r.io/builder@sha256:0".to_owned(),
+        service_account: "knack-builder".to_owned(),
+        repository: REPOSITORY.to_owned(),
+        index: None,
+        index_secret: None,
+        npm_index: None,
+        npm_index_secret: None,
+        registry_secret: None,
+        image_pull_secrets: Vec::new(),
+        plain_http: false,
+        authorities: None,
+    };
+    let watching = WatchSettings::default();
+    let events = Events::new(client.clone(), FIELD_MANAGER_PACKAGES);
+    let memory = MemoryBudget::of_process();
+    Server {
+        builders: Builders::new(&client, builder.clone()),
+        records: Api::namespaced(client.clone(), "knack-system"),
+        roles: Api::namespaced(client.clone(), "knack-system"),
+        lists: watch::lists(&watching),
+        artifacts: Artifacts::new(client, Arc::clone(&shared), events.clone(), &memory),
+        settings: ServeSettings {
+            watching,
+            default_runtime: None,
+            default_image: None,
+            allow_image_tags: false,
+            builder,
+        },
+        shared,
+        events,
+        metrics: Arc::default(),
+    }
+}
+
+fn is_ready(server: &Server) -> bool {
+    knack_serving::probes::Probes::ready(&*server.metrics).is_ok()
+}
+
+#[tokio::test]
+async fn a_policy_that_refuses_builder_jobs_keeps_nothing_else_from_being_known() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 5);
+    let mut past = Past::default();
+    server.look(&mut past).await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 4);
+    lock(&cluster).end_builds();
+    lock(&cluster).refusal = Some(DENIED);
+    server.look(&mut past).await.unwrap();
+    assert!(is_ready(&server));
+    let states = lock(&cluster).states();
+    let of = |wanted: State| states.iter().filter(move |(state, _)| *state == wanted);
+    assert_eq!(of(State::Ready).count(), 4, "{states:?}");
+    let failed: Vec<_> = of(State::Failed).collect();
+    assert_eq!(failed.len(), 1, "{states:?}");
+    assert!(failed[0].1.contains(DENIED.1), "{states:?}");
+    let known = lock(&cluster);
+    assert!(known.jobs.is_empty(), "those that ended are removed");
+    assert!(known.events > 0);
+    assert!(
+        known.role.as_ref().unwrap().to_string().contains("n_r"),
+        "the hub may run them"
+    );
+    let metrics = knack_serving::probes::Probes::metrics(&*server.metrics);
+    let counted = "knack_packages_builds_total{result=\"Failed\"} 1";
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn what_has_ended_is_written_and_then_removed_and_then_others_start() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 6);
+    // Less than builds of two looks.
+    lock(&cluster).quota = Some(4);
+    let mut past = Past::default();
+    server.look(&mut past).await.unwrap();
+    lock(&cluster).end_builds();
+    lock(&cluster).writes.clear();
+    server.look(&mut past).await.unwrap();
+    let writes: Vec<String> = lock(&cluster)
+        .writes
+        .iter()
+        .map(|write| write[..6].to_owned())
+        .collect();
+    let expected = [
+        "record", "delete", "delete", "delete", "delete", "create", "create", "record",
+    ];
+    assert_eq!(writes, expected);
+}
+
+#[tokio::test]
+async fn a_build_waits_for_the_quota_and_is_not_failed_by_it() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 3);
+    let mut past = Past::default();
+    lock(&cluster).refusal = Some(EXCEEDED);
+    assert!(server.look(&mut past).await.unwrap(), "it is tried again soon");
+    let states = lock(&cluster).states();
+    assert!(states.iter().all(|(state, _)| *state == State::Resolving), "{states:?}");
+    assert_eq!(
+        states.iter().filter(|(_, why)| why.contains(EXCEEDED.1)).count(),
+        1,
+        "{states:?}"
+    );
+    lock(&cluster).writes.clear();
+    server.look(&mut past).await.unwrap();
+    assert_eq!(lock(&cluster).writes, [""; 0], "it settles");
+    lock(&cluster).refusal = None;
+    server.look(&mut past).await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 3);
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_removed_holds_no_other_build_up() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 5);
+    let mut past = Past::default();
+    server.look(&mut past).await.unwrap();
+    lock(&cluster).end_builds();
+    lock(&cluster).is_delete_refused = true;
+    server.look(&mut past).await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 5);
+    lock(&cluster).is_delete_refused = false;
+    server.look(&mut past).await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn records_that_others_changed_are_as_they_should_be_after_a_look() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 2);
+    let mut past = Past::default();
+    server.look(&mut past).await.unwrap();
+    lock(&cluster).end_builds();
+    server.look(&mut past).await.unwrap();
+    let written = lock(&cluster).records.clone();
+    assert_eq!(lock(&cluster).states().len(), 2);
+    let some_key = written.iter().flatten().next().unwrap().0.clone();
+    let changed = |change: &dyn Fn(&mut BTreeMap<String, String>)| {
+        let mut records = written.clone().unwrap();
+        change(&mut records);
+        Some(records)
+    };
+    for (what, found) in [
+        ("deleted", None),
+        ("replaced by nothing", Some(BTreeMap::new())),
+        ("a line is gone", changed(&|records| drop(records.remove(&some_key)))),
+        (
+            "a line is another",
+            changed(&|records| drop(records.insert(some_key.clone(), "{}".to_owned()))),
+        ),
+        (
+            "a line is added",
+            changed(&|records| drop(records.insert("n_x_y".to_owned(), String::new()))),
+        ),
+    ] {
+        lock(&cluster).records = found;
+        server.look(&mut past).await.unwrap();
+        assert_eq!(lock(&cluster).records, written, "{what}");
+        lock(&cluster).writes.clear();
+        server.look(&mut past).await.unwrap();
+        assert_eq!(lock(&cluster).writes, [""; 0], "{what}: it settles");
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_the_same_name_that_came_since_is_not_removed() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 1);
+    let mut past = Past::default();
+    server.look(&mut past).await.unwrap();
+    let name = lock(&cluster).jobs.keys().next().unwrap().clone();
+    let key = name.strip_prefix("knack-build-").unwrap();
+    server.builders.remove(key, "another").await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 1);
+    server.builders.remove(key, &format!("uid-{name}")).await.unwrap();
+    assert!(lock(&cluster).jobs.is_empty());
+}
