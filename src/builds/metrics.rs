@@ -50,7 +50,11 @@ impl Default for BuildMetrics {
             "Environments that are known, by state",
             metrics.environments.clone(),
         );
-        registry.register("builds", "Builder Jobs that ended, by result", metrics.builds.clone());
+        registry.register(
+            "builds",
+            "Builder Jobs that ended or could not be started, by result",
+            metrics.builds.clone(),
+        );
         registry.register(
             "build_seconds",
             "Time of a builder Job from its start to its end",
@@ -79,7 +83,7 @@ impl BuildMetrics {
         *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// Counts the end of a build, and its duration in seconds if that is known.
+    /// Counts the end of a build, or that it could not be started, and its duration in seconds if that is known.
     pub(super) fn built(&self, result: State, seconds: Option<f64>) {
         self.builds
             .get_or_create(&ResultLabel {

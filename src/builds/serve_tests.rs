@@ -47,7 +47,8 @@ fn lock(cluster: &SharedCluster) -> MutexGuard<'_, Cluster> {
 }
 
 fn refused(code: u16, message: &str) -> Response {
-    let status = json!({"kind": "Status", "status": "Failure", "reason": "R", "message": message, "code": code});
+    let reason = if code == 404 { "NotFound" } else { "Forbidden" };
+    let status = json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code});
     (StatusCode::from_u16(code).unwrap(), axum::Json(status)).into_response()
 }
 
