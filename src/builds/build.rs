@@ -94,7 +94,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let base = Reference::parse(&request.base).ok_or_else(|| wrong("the sandbox image", &request.base))?;
     let roots = args.ca.roots().map_err(|error| failed(error.to_string()))?;
     // The image is what a SkillRuntime names, whose editor may not read what the installation's account may.
-    let is_listed = is_listed(&base, &args.base_repositories);
+    let is_listed = base.is_of(&args.base_repositories);
     if args.only_base_repositories && !is_listed {
         return Err(BuildError::new(
             State::PackagesOff,
@@ -139,12 +139,6 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
             home: built.environment.root.display().to_string(),
         }),
     })
-}
-
-/// Whether an image is of one of these repositories, each as `registry/repository`.
-fn is_listed(image: &Reference, repositories: &[String]) -> bool {
-    let mut listed = repositories.iter().filter_map(|name| Reference::parse(name));
-    listed.any(|listed| (&listed.registry, &listed.repository) == (&image.registry, &image.repository))
 }
 
 fn refused(error: RegistryError) -> BuildError {

@@ -69,6 +69,14 @@ impl Reference {
     }
 }
 
+impl Reference {
+    /// Whether it is of one of these repositories, each as `registry/repository`.
+    pub(super) fn is_of(&self, repositories: &[String]) -> bool {
+        let mut listed = repositories.iter().filter_map(|name| Self::parse(name));
+        listed.any(|listed| (&listed.registry, &listed.repository) == (&self.registry, &self.repository))
+    }
+}
+
 /// The manifest of a platform in an index; `None`: it has none.
 pub(super) fn of_platform<'a>(index: &'a Value, architecture: &str) -> Option<&'a str> {
     let manifests = index.get("manifests")?.as_array()?;

@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use knack_packages::Request;
 use knack_vocabulary::{LABEL_ENVIRONMENT, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, ROLE_BUILDER};
 
+use super::image::Reference;
 use crate::packages::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 
 /// The folder of environments in builders and in sandboxes: the first line of every script names it.
@@ -81,6 +82,14 @@ pub struct BuilderSettings {
     pub plain_http: bool,
     /// Authorities besides those of the builders' image, PEM, for index and registry.
     pub authorities: Option<String>,
+}
+
+impl BuilderSettings {
+    /// Whether packages are added to a sandbox image.
+    pub(super) fn takes(&self, image: &str) -> bool {
+        let is_listed = || Reference::parse(image).is_some_and(|image| image.is_of(&self.base_repositories));
+        !self.only_base_repositories || is_listed()
+    }
 }
 
 /// The name of a key's Job, and of the ConfigMap with its request.

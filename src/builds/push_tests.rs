@@ -158,7 +158,8 @@ async fn answer_with_tokens(State(registry): State<TokenRegistry>, request: Requ
         .iter()
         .all(|scope| token.contains(&scope.replace([':', ',', '/'], "-")));
     // Blobs of the base are public.
-    if !is_good && !(repository == "team/base" && method == "GET") {
+    let is_public = repository == "team/base" && method == "GET";
+    if !is_good && !is_public {
         let challenge = format!(
             "Bearer realm=\"http://{}/token\",service=\"test\",scope=\"{}\"",
             registry.host.lock().unwrap(),

@@ -234,7 +234,8 @@ impl Server {
         wanted: &BTreeMap<String, NeededEnvironment>,
         now: i64,
     ) -> Result<WrittenRecords, CallError> {
-        let admitted = admitted(&records, wanted, &last.lines, now);
+        let builder = &self.settings.builder;
+        let admitted = admitted(&records, wanted, |base| builder.takes(base), &last.lines, now);
         let mut lines = records.lines();
         lines.extend(admitted.lines);
         // Before the hub hears of them: it would be refused what it then asks for.

@@ -206,6 +206,8 @@ fn server(cluster: &SharedCluster, runtimes: usize) -> Server {
         image: "r.io/builder@sha256:0".to_owned(),
         service_account: "knack-builder".to_owned(),
         repository: REPOSITORY.to_owned(),
+        base_repositories: Vec::new(),
+        only_base_repositories: false,
         index: None,
         index_secret: None,
         npm_index: None,

@@ -119,7 +119,7 @@ enum PackagesCommand {
     Serve(Box<packages_serve::ServeArgs>),
     /// Build one environment and push it as an image; run by those Jobs
     #[command(hide = true)]
-    Build(builds::BuildArgs),
+    Build(Box<builds::BuildArgs>),
     /// Remove environments that were not used for some time
     Prune(packages::PruneArgs),
 }
@@ -188,7 +188,7 @@ pub async fn run(cli: Cli) -> ExitCode {
         } => packages_serve::serve(*args).await,
         Command::Packages {
             command: PackagesCommand::Build(args),
-        } => builds::build(args).await,
+        } => builds::build(*args).await,
         Command::Packages {
             command: PackagesCommand::Prune(args),
         } => packages::prune(args).await,

@@ -84,7 +84,7 @@ async fn a_start_is_over_once_the_views_are_told_of_the_last_content() {
     cluster.silent.send_replace(false);
     // Threads and their clock: the note holds a worker of the runtime, and with it maybe its timers.
     while cluster.artifacts.summary(&skill, None).is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::yield_now();
     }
     let (artifacts, answer) = (cluster.artifacts.clone(), std::sync::mpsc::channel());
     let asked = std::thread::spawn(move || answer.0.send(artifacts.is_settled(&wanted)));

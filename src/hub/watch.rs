@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    fn guarded(name: &str, spec: serde_json::Value) -> DeserializeGuard<SkillRuntime> {
+    fn guarded(name: &str, spec: &serde_json::Value) -> DeserializeGuard<SkillRuntime> {
         let object = serde_json::json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
             "metadata": {"namespace": "run", "name": name, "uid": name, "resourceVersion": "7"}, "spec": spec,
@@ -269,12 +269,12 @@ mod tests {
         let mut world = World::default();
         let mut take = |event| world.runtimes.take(None, decoded(event, "SkillRuntime"));
         let unreadable = |name: &str| {
-            let guard = guarded(name, serde_json::json!({"sandbox": 1}));
+            let guard = guarded(name, &serde_json::json!({"sandbox": 1}));
             assert!(guard.0.is_err());
             guard
         };
         for name in ["a", "b"] {
-            take(Event::Apply(guarded(name, serde_json::json!({}))));
+            take(Event::Apply(guarded(name, &serde_json::json!({}))));
         }
         take(Event::Apply(unreadable("a")));
         take(Event::Init);

@@ -38,7 +38,7 @@ mod tests {
             let name = http::HeaderName::from_static(name);
             (name, HeaderValue::from_static(value))
         });
-        let runtime = Duration::from_secs(540);
+        let runtime = Duration::from_mins(9);
         let found = deadline(runtime, &named.collect());
         assert_eq!(found, Duration::from_millis(expected_ms), "{headers:?}");
     }

@@ -14,7 +14,6 @@ use knack_registry::{
 use serde_json::{Value, json};
 
 #[path = "../../../tests/support/disk.rs"]
-#[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod disk;
 
 /// Two accounts.

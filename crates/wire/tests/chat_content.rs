@@ -1,5 +1,7 @@
 //! Chat Completions: what a content can have beside text, and what stands beside a content.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
+
 #[path = "support/chat.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod bodies;

@@ -182,7 +182,7 @@ mod tests {
             ),
         );
         assert_eq!(
-            serde_json::to_value(owners(&[&small], &[large.metadata.clone()])).unwrap(),
+            serde_json::to_value(owners(&[&small], std::slice::from_ref(&large.metadata))).unwrap(),
             json!([
                 {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "small", "uid": "uid-small"},
                 {"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "large", "uid": "uid-large"},
