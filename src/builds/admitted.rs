@@ -28,17 +28,15 @@ pub(super) struct Admitted {
     pub(super) left_out: BTreeMap<String, usize>,
 }
 
-/// The images that the hub may run: those on sandbox images that are `allowed`. `written` has the lines that were written last.
+/// The images that the hub may run; `written` has the lines that were written last.
 pub(super) fn admitted(
     records: &Records,
     wanted: &BTreeMap<String, NeededEnvironment>,
-    allowed: impl Fn(&str) -> bool,
     written: &BTreeMap<String, String>,
     now: i64,
 ) -> Admitted {
     let mut needed = BTreeSet::new();
-    // A list of images may be shorter than it was when these were built.
-    for (key, wanted) in wanted.iter().filter(|(_, wanted)| allowed(&wanted.asked.base)) {
+    for (key, wanted) in wanted {
         let environment = records.get(key).and_then(|record| record.environment.as_ref());
         let digest = environment.and_then(|environment| environment.image.rsplit_once("@sha256:"));
         let Some((_, digest)) = digest else { continue };
@@ -137,6 +135,7 @@ mod tests {
             skills: Vec::new(),
             digest: "d".to_owned(),
             artifact: "a".to_owned(),
+            is_listed: true,
             is_earlier: false,
             runtimes: runtimes
                 .iter()
@@ -179,13 +178,11 @@ mod tests {
             ("failed", &[("c", "main")]),
             ("new", &[("c", "main")]),
         ]);
-        let lines: Vec<String> = admitted(&records, &all, |_| true, &BTreeMap::new(), NOW)
+        let lines: Vec<String> = admitted(&records, &all, &BTreeMap::new(), NOW)
             .lines
             .into_keys()
             .collect();
         assert_eq!(lines, [format!("a_main_{digest}"), format!("b_main_{digest}")]);
-        let unlisted = admitted(&records, &all, |_| false, &BTreeMap::new(), NOW);
-        assert!(unlisted.lines.is_empty(), "the sandbox image is on no list any more");
     }
 
     #[test]
@@ -205,7 +202,7 @@ mod tests {
             ("a record", ("0123456789abcdef", "{}".to_owned()), None),
         ] {
             let line = before.0;
-            let lines = admitted(&records, &all, |_| true, &written(&[before]), NOW).lines;
+            let lines = admitted(&records, &all, &written(&[before]), NOW).lines;
             assert_eq!(lines.get("a_main_new").map(String::as_str), Some(""), "{what}");
             assert_eq!(
                 lines.get(line).cloned(),
@@ -214,14 +211,7 @@ mod tests {
             );
         }
         // It is needed again.
-        let lines = admitted(
-            &records,
-            &all,
-            |_| true,
-            &written(&[("a_main_new", since.to_string())]),
-            NOW,
-        )
-        .lines;
+        let lines = admitted(&records, &all, &written(&[("a_main_new", since.to_string())]), NOW).lines;
         assert_eq!(lines, written(&[("a_main_new", String::new())]));
     }
 
@@ -234,7 +224,7 @@ mod tests {
             )
         };
         let written: BTreeMap<String, String> = (0..LET_GO_MAX + 7).map(line).collect();
-        let lines = admitted(&Records::default(), &BTreeMap::new(), |_| true, &written, NOW).lines;
+        let lines = admitted(&Records::default(), &BTreeMap::new(), &written, NOW).lines;
         assert_eq!(lines.len(), LET_GO_MAX);
         assert!(!lines.contains_key("a_main_0006") && lines.contains_key("a_main_0007"));
     }
@@ -252,7 +242,7 @@ mod tests {
         let digest = |key: &str| format!("{key:0>64}");
         let records = all.keys().map(|key| (key.clone(), record(Some(&digest(key)))));
         let records = Records(records.collect());
-        let first = admitted(&records, &all, |_| true, &BTreeMap::new(), NOW);
+        let first = admitted(&records, &all, &BTreeMap::new(), NOW);
         let bytes: usize = first.lines.keys().map(String::len).sum();
         assert!(bytes <= NEEDED_MAX_BYTES, "{bytes}");
         assert!(first.lines.contains_key(&format!("modest_main_{}", digest("zz"))));
@@ -263,7 +253,7 @@ mod tests {
         let all = wanted(&asked);
         let mut records = records;
         records.0.insert("000a".to_owned(), record(Some(&digest("000a"))));
-        let second = admitted(&records, &all, |_| true, &first.lines, NOW + 9);
+        let second = admitted(&records, &all, &first.lines, NOW + 9);
         assert_eq!(second.lines, first.lines);
         assert_eq!(second.left_out["greedy"], left["greedy"] + 100);
     }

@@ -14,6 +14,7 @@ use knack_trust::{CaArgs, Roots};
 use serde_json::{Value, json};
 
 use super::credentials::{Credentials, RegistryError};
+use super::decide::why_unlisted;
 use super::fit::{NODE_VARIABLE, PYTHON_VARIABLE, fit};
 use super::image::{Reference, is_index, of_platform, platform_word, platforms, with_layer};
 use super::layer::{self, Layer};
@@ -96,21 +97,15 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     // The image is what a SkillRuntime names, whose editor may not read what the installation's account may.
     let is_listed = base.is_of(&args.base_repositories);
     if args.only_base_repositories && !is_listed {
-        return Err(BuildError::new(
-            State::PackagesOff,
-            format!(
-                "the sandbox image {} is of no repository in the chart value admissionPolicy.imageAllowList, so no packages are \
-                 added to it",
-                request.base
-            ),
-        ));
+        return Err(BuildError::new(State::PackagesOff, why_unlisted(&request.base)));
     }
     let anonymous = Credentials::default();
     let base_credentials = if is_listed { &credentials } else { &anonymous };
     let from = Registry::new((&base, Access::Pull), base_credentials, args.plain_http, &roots).map_err(refused)?;
     let to = Registry::new((&target, Access::PullPush), &credentials, args.plain_http, &roots).map_err(refused)?;
     // Before the installation: an environment that cannot be pushed need not be built.
-    let base = Parts::of(&from, &base.version, architecture()).await.map_err(refused)?;
+    let base = Parts::of(&from, &base.version, architecture()).await;
+    let base = base.map_err(|error| refused(if is_listed { error } else { unlisted(&error) }))?;
     let declared = request.input.declaration().map_err(|findings| {
         let first = findings.first().map(ToString::to_string).unwrap_or_default();
         BuildError::new(State::Refused, first)
@@ -139,6 +134,14 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
             home: built.environment.root.display().to_string(),
         }),
     })
+}
+
+/// The error of an image that was asked for without the registry's credentials.
+fn unlisted(error: &RegistryError) -> RegistryError {
+    RegistryError(format!(
+        "{error}; it was asked without credentials, since the sandbox image is of no repository in the chart values \
+         sandbox.images and packages.baseRepositories"
+    ))
 }
 
 fn refused(error: RegistryError) -> BuildError {

@@ -155,9 +155,16 @@ pub(super) fn refusal(error: &CallError) -> Refusal {
         return Refusal::Passing(format!("the builder Job waits for the API server: {error}"));
     };
     let message = &status.message;
-    // The quota counts Jobs for a moment after they were deleted, and names itself in no other way.
-    let is_quota = status.code == 403 && message.contains("exceeded quota");
-    if is_quota || matches!(status.code, 429 | 503 | 504) {
+    // The quota counts Jobs for a moment after they were deleted, and one that has just been made counts none yet. It names itself in
+    // no other way.
+    let of_quota = ["exceeded quota", "status unknown for quota"];
+    let is_quota = status.code == 403 && of_quota.iter().any(|words| message.contains(words));
+    let asks_again = status
+        .details
+        .as_ref()
+        .is_some_and(|details| details.retry_after_seconds > 0);
+    // 401: its token was replaced a moment ago.
+    if is_quota || asks_again || status.reason == "ServerTimeout" || matches!(status.code, 401 | 429 | 503 | 504) {
         return Refusal::Passing(format!("the builder Job waits: {message}"));
     }
     let why = format!("the builder Job was refused: {message}");

@@ -104,7 +104,14 @@ pub(super) fn decide(
         }
     }
     for (key, asked) in wanted {
-        let before = known.get(key);
+        let before = before(known, key, asked);
+        if !asked.is_listed {
+            decision
+                .records
+                .0
+                .insert(key.clone(), used(unlisted(before, &asked.asked.base, now), now));
+            continue;
+        }
         // Nothing is built for replaced revisions; their existing environments stay.
         if asked.is_earlier && !builds.contains_key(key) {
             if let Some(record) = before.filter(|record| !record.state.is_pending()) {
@@ -128,6 +135,27 @@ pub(super) fn decide(
     let kept = &decision.records;
     decision.start.retain(|key| kept.get(key).is_some());
     decision
+}
+
+/// The record of an environment until now. That its image was not listed says nothing once it is.
+fn before<'r>(known: &'r Records, key: &str, asked: &NeededEnvironment) -> Option<&'r EnvironmentRecord> {
+    let record = known.get(key)?;
+    let is_over = asked.is_listed && record.message == shown(&why_unlisted(&asked.asked.base));
+    (!is_over).then_some(record)
+}
+
+/// Why nothing is built on an image of no repository that the installation lists.
+pub(super) fn why_unlisted(image: &str) -> String {
+    format!(
+        "the sandbox image {image} is of no repository in the chart value admissionPolicy.imageAllowList, so no packages are added to it"
+    )
+}
+
+/// The record of an environment on such an image. One that was built before the list was as short is run no more.
+fn unlisted(before: Option<&EnvironmentRecord>, image: &str, now: i64) -> EnvironmentRecord {
+    let record = of(&Outcome::failed(State::PackagesOff, why_unlisted(image)), now);
+    let is_same = |before: &&EnvironmentRecord| before.state == record.state && before.message == record.message;
+    before.filter(is_same).cloned().unwrap_or(record)
 }
 
 /// The record of an environment whose Job is there.
@@ -184,11 +212,12 @@ fn chosen<'a>(
     // What has no record yet has been asked for just now.
     let mut asked_at: BTreeMap<&str, i64> = BTreeMap::new();
     for (key, asked) in wanted {
-        let is_known = known.get(key).is_some_and(|record| !is_due(record));
-        if !asked.is_earlier && !builds.contains_key(key) && !is_known {
+        let record = before(known, key, asked);
+        let is_known = record.is_some_and(|record| !is_due(record));
+        if asked.is_listed && !asked.is_earlier && !builds.contains_key(key) && !is_known {
             let namespace = asked.skill.namespace.as_str();
             due.entry(namespace).or_default().push_back(key);
-            let since = known.get(key).map_or(i64::MAX, |record| record.since);
+            let since = record.map_or(i64::MAX, |record| record.since);
             let oldest = asked_at.entry(namespace).or_insert(since);
             *oldest = since.min(*oldest);
         }
@@ -243,9 +272,15 @@ fn is_due(record: &EnvironmentRecord, unpulled: &BTreeMap<String, i64>, now: i64
 }
 
 fn pending(before: Option<&EnvironmentRecord>, state: State, message: &str, now: i64) -> EnvironmentRecord {
-    match before.filter(|record| record.state == state && record.message == message) {
-        Some(record) => record.clone(),
-        None => of(&Outcome::failed(state, message), now),
+    let new = of(&Outcome::failed(state, message), now);
+    match before.filter(|record| record.state == state) {
+        // What waits keeps its place, for whatever it waits.
+        Some(record) => EnvironmentRecord {
+            since: record.since,
+            used: record.used,
+            ..new
+        },
+        None => new,
     }
 }
 
@@ -260,10 +295,7 @@ pub(super) fn not_started(before: Option<&EnvironmentRecord>, refusal: &Refusal,
         (_, Refusal::Lasting(outcome)) => of(outcome, now),
         // It is still due at the next look.
         (Some(record), Refusal::Passing(_)) if !record.state.is_pending() => record.clone(),
-        (before, Refusal::Passing(why)) => {
-            let message = &why[..why.floor_char_boundary(MESSAGE_MAX_BYTES)];
-            pending(before, State::Resolving, message, now)
-        }
+        (before, Refusal::Passing(why)) => pending(before, State::Resolving, shown(why), now),
     }
 }
 
@@ -276,11 +308,15 @@ pub(super) enum Refusal {
     Passing(String),
 }
 
+/// The part of a message that a record has room for.
+fn shown(message: &str) -> &str {
+    &message[..message.floor_char_boundary(MESSAGE_MAX_BYTES)]
+}
+
 fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
-    let end = outcome.message.floor_char_boundary(MESSAGE_MAX_BYTES);
     EnvironmentRecord {
         state: outcome.state,
-        message: outcome.message[..end].to_owned(),
+        message: shown(&outcome.message).to_owned(),
         environment: outcome.environment.clone(),
         is_partial: outcome.is_partial,
         since: now,

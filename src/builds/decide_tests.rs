@@ -22,6 +22,7 @@ fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
         skills: Vec::new(),
         digest: "d".to_owned(),
         artifact: "a".to_owned(),
+        is_listed: true,
         is_earlier: key.starts_with("earlier"),
         runtimes: vec![("n".to_owned(), "r".to_owned())],
     };
@@ -497,4 +498,44 @@ fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
     assert_eq!((started, running.len()), (3, 0), "one build for each free place");
     let states = known.0.values().filter(|record| record.state == State::Ready);
     assert_eq!(states.count(), MAX_RECORDS);
+}
+
+#[test]
+fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_run() {
+    let mut all = wanted(&["new", "built", "failed"]);
+    let known = Records(
+        [("built", State::Ready), ("failed", State::Failed)]
+            .map(|(key, state)| (key.to_owned(), record(state, 9)))
+            .into(),
+    );
+    let look = |all: &BTreeMap<String, NeededEnvironment>, known: &Records, now| {
+        super::decide(all, known, &BTreeMap::new(), &BTreeMap::new(), &Turns::default(), now)
+    };
+    for one in all.values_mut() {
+        one.is_listed = false;
+    }
+    let off = look(&all, &known, NOW);
+    assert!(off.start.is_empty());
+    for (key, record) in &off.records.0 {
+        assert_eq!(
+            (record.state, &record.environment),
+            (State::PackagesOff, &None),
+            "{key}"
+        );
+        assert!(record.message.contains("b@sha256:0") && record.message.contains("imageAllowList"));
+    }
+    assert_eq!(look(&all, &off.records, NOW + 9).records, off.records, "it settles");
+    // It is listed again.
+    for one in all.values_mut() {
+        one.is_listed = true;
+    }
+    assert_eq!(look(&all, &off.records, NOW + 9).start.len(), 3);
+}
+
+#[test]
+fn what_waits_keeps_its_place_whatever_it_waits_for() {
+    let quota = Refusal::Passing("exceeded quota".to_owned());
+    let first = not_started(None, &Refusal::Passing(OTHERS_FIRST.to_owned()), NOW);
+    let later = not_started(Some(&first), &quota, NOW + 60);
+    assert_eq!((later.since, later.message.as_str()), (NOW, "exceeded quota"));
 }

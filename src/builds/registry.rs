@@ -279,9 +279,11 @@ impl Registry {
                 Some(place) => place,
                 None => self.begin(digest).await?,
             };
+            let is_own = place.origin() == self.base.origin();
             let answer = self.put(place, size, body().await?).await;
-            // A token may end during a long upload: the next begin gets a new one.
-            let is_expired = matches!(&answer, Ok(response) if response.status() == StatusCode::UNAUTHORIZED);
+            // A token may end during a long upload: the next begin gets a new one. Another host gets none.
+            let is_unauthorized = |response: &Response| response.status() == StatusCode::UNAUTHORIZED;
+            let is_expired = is_own && answer.as_ref().is_ok_and(is_unauthorized);
             match pauses.next() {
                 Some(pause) if is_expired || may_pass(&answer) => {
                     tokio::time::sleep(pause_of(&answer, pause)).await;

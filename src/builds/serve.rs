@@ -234,8 +234,7 @@ impl Server {
         wanted: &BTreeMap<String, NeededEnvironment>,
         now: i64,
     ) -> Result<WrittenRecords, CallError> {
-        let builder = &self.settings.builder;
-        let admitted = admitted(&records, wanted, |base| builder.takes(base), &last.lines, now);
+        let admitted = admitted(&records, wanted, &last.lines, now);
         let mut lines = records.lines();
         lines.extend(admitted.lines);
         // Before the hub hears of them: it would be refused what it then asks for.
@@ -351,7 +350,7 @@ impl Server {
         let scoped = runtimes
             .iter()
             .map(|runtime| (&**runtime, self.scope(runtime, &namespaces, &nothing)));
-        wanted(scoped, &skills)
+        wanted(scoped, &skills, |image| self.settings.builder.takes(image))
     }
 
     /// The images of environments that could not be pulled, by the word of the hub, with the time of the last failure.

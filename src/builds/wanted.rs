@@ -25,16 +25,20 @@ pub(super) struct NeededEnvironment {
     pub(super) digest: String,
     /// The digest of its content.
     pub(super) artifact: String,
+    /// Whether the installation adds packages to the image.
+    pub(super) is_listed: bool,
     /// Whether only revisions before the newest one need it: it is kept but not built.
     pub(super) is_earlier: bool,
     /// The runtimes that need it, as namespace and name, sorted.
     pub(super) runtimes: Vec<(String, String)>,
 }
 
-/// The environments of all runtimes, for the skills that they serve, or would serve with their packages; by key.
+/// The environments of all runtimes, for the skills that they serve, or would serve with their packages; by key. `is_listed` says of
+/// an image whether the installation adds packages to it.
 pub(super) fn wanted<'a>(
     runtimes: impl IntoIterator<Item = (&'a SkillRuntime, Scope<'a>)>,
     skills: &[&'a Skill],
+    is_listed: impl Fn(&str) -> bool,
 ) -> BTreeMap<String, NeededEnvironment> {
     let mut all: BTreeMap<String, NeededEnvironment> = BTreeMap::new();
     for (runtime, scope) in runtimes {
@@ -53,6 +57,7 @@ pub(super) fn wanted<'a>(
                         name: item.skill.name_any(),
                     };
                     Some(NeededEnvironment {
+                        is_listed: is_listed(&asked.base),
                         asked,
                         skills: vec![skill.clone()],
                         skill,
@@ -202,7 +207,11 @@ mod tests {
         let (none, records) = (NamespaceLabels::new(), Records::default());
         let scope = |environments| scope(&none, environments);
         let skills: Vec<&Skill> = skills.iter().collect();
-        let all = wanted(runtimes.iter().map(|runtime| (runtime, scope(Some(&records)))), &skills);
+        let all = wanted(
+            runtimes.iter().map(|runtime| (runtime, scope(Some(&records)))),
+            &skills,
+            |_| true,
+        );
         let mut actual: Vec<(String, String, String)> = all
             .values()
             .map(|wanted| {
@@ -241,17 +250,17 @@ mod tests {
             (vec![&edited], [("d1", true), ("d3", false)]),
             (vec![&edited, &other], [("d1", false), ("d3", false)]),
         ] {
-            let all = wanted([(&runtimes[0], scope(Some(&records)))], &skills);
+            let all = wanted([(&runtimes[0], scope(Some(&records)))], &skills, |_| true);
             assert_eq!(digests(&all), expected);
         }
         // A runtime that gives the standard environment: one for all of its skills that declare nothing.
         let gives = runtime("gives", &json!({"packages": {"standard": true}}));
         let bare = ["x", "y"].map(|name| skill(name, &Value::Null, &json!({})));
         let bare: Vec<&Skill> = bare.iter().collect();
-        let given = wanted([(&gives, scope(Some(&records)))], &bare);
+        let given = wanted([(&gives, scope(Some(&records)))], &bare, |_| true);
         assert_eq!(given.len(), 1, "{given:?}");
-        assert!(wanted([(&runtimes[0], scope(Some(&records)))], &bare).is_empty());
-        let off = wanted(runtimes.iter().map(|runtime| (runtime, scope(None))), &skills);
+        assert!(wanted([(&runtimes[0], scope(Some(&records)))], &bare, |_| true).is_empty());
+        let off = wanted(runtimes.iter().map(|runtime| (runtime, scope(None))), &skills, |_| true);
         assert!(off.is_empty(), "nothing builds");
     }
 
@@ -273,7 +282,7 @@ mod tests {
         ] {
             let pin = json!({"skillSelector": {"skills": [{"name": "a", "version": wanted_version}]}});
             let runtime = runtime("holds", &pin);
-            let all = wanted([(&runtime, scope)], &[&held]);
+            let all = wanted([(&runtime, scope)], &[&held], |_| true);
             assert_eq!(digests(&all), expected, "{wanted_version}");
         }
     }
@@ -297,7 +306,7 @@ mod tests {
             (json!({"name": "a"}), vec![("d1", true), ("d2", true)]),
         ] {
             let runtime = runtime("pins", &json!({"skillSelector": {"skills": [pin.clone()]}}));
-            let all = wanted([(&runtime, scope)], &[&uploaded]);
+            let all = wanted([(&runtime, scope)], &[&uploaded], |_| true);
             assert_eq!(digests(&all), expected, "{pin}");
         }
     }

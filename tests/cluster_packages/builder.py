@@ -280,7 +280,7 @@ def passwords(base, folder):
         ("robot", "wrong", with_netrc, listed, "RegistryRefused", ""),
         ("robot", "secret", {}, listed, None, ""),
         # What a SkillRuntime names is not read with the installation's account, unless the installation lists it.
-        ("robot", "secret", with_netrc, other, "RegistryRefused", "credentials"),
+        ("robot", "secret", with_netrc, other, "RegistryRefused", "packages.baseRepositories"),
         ("robot", "secret", with_netrc, other + ["--only-base-repositories"], "PackagesOff", "imageAllowList"),
     ]:
         with open(config, "w", encoding="utf-8") as file:

@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "knack.baseRepositories" -}}
 {{- $names := .Values.admissionPolicy.imageAllowList }}
 {{- if not $names }}
-{{- $names = .Values.packages.baseRepositories }}
+{{- $names = .Values.packages.baseRepositories | default list }}
 {{- range $image := .Values.sandbox.images }}
 {{- $names = append $names (regexReplaceAll "(:[^:/@]+)?(@.*)?$" (include "knack.mirrored" (dict "root" $ "name" $image)) "") }}
 {{- end }}
