@@ -71,8 +71,13 @@ pub(crate) async fn read_aside<T: Send + 'static>(
     }
     let body = body.clone();
     // An error means that the semaphore is closed, which it never is.
-    let _turn = ASIDE.acquire().await;
-    let done = tokio::task::spawn_blocking(move || read(&body)).await;
+    let turn = ASIDE.acquire().await;
+    // The turn goes with the reading, which goes on when the client has gone.
+    let done = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        read(&body)
+    })
+    .await;
     done.unwrap_or_else(|error| {
         let text = format!("the body could not be read: {error}");
         Err(Refusal::new(RefusalKind::Failed, "body", text))

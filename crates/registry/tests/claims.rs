@@ -2,9 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{DiskStep, FailingDisk, Fate};
 use knack_registry::{
@@ -382,38 +383,56 @@ fn claims_that_have_not_ended_are_bounded_and_one_namespace_leaves_some_for_othe
 /// What is kept of a file that is removed is copied first: at no step of that is a claim on no file.
 #[test]
 fn a_claim_outlives_a_disk_that_stops_while_an_old_file_is_removed() {
-    let settings = HistorySettings::of_days(30).within(8 << 20);
-    let stopped_at = |last: usize| {
+    const MOST_BYTES: u64 = 8 << 20;
+    const FILE_BYTES: u64 = 4 << 20;
+    let settings = HistorySettings::of_days(30).within(MOST_BYTES);
+    // A file is removed as soon as there is no room for one more; the append before it is the copy.
+    for (stopped, fate) in [
+        (DiskStep::Append, Fate::Half),
+        (DiskStep::Append, Fate::Failed),
+        (DiskStep::Remove, Fate::Half),
+        (DiskStep::Remove, Fate::Failed),
+    ] {
         let work = tempfile::tempdir().unwrap();
-        let (done, is_removed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (steps, removed) = (Arc::clone(&done), Arc::clone(&is_removed));
+        let (folder, has_stopped) = (work.path().to_owned(), Arc::new(AtomicBool::new(false)));
+        let seen = Arc::clone(&has_stopped);
         let disk = FailingDisk(move |step| {
-            removed.fetch_or(step == DiskStep::Remove, Ordering::SeqCst);
-            match steps.fetch_add(1, Ordering::SeqCst) + 1 {
-                step if step < last => Fate::Done,
-                step if step == last => Fate::Half,
-                _ => Fate::Failed,
+            if seen.load(Ordering::SeqCst) {
+                return Fate::Failed;
             }
+            if step == stopped && size_of(&folder) + FILE_BYTES > MOST_BYTES {
+                seen.store(true, Ordering::SeqCst);
+                return fate;
+            }
+            Fate::Done
         });
         run(async {
             let opened = FolderHistory::open_on(work.path(), settings, |_| (), Box::new(disk));
             let history = opened.unwrap().history;
             assert_eq!(claim(&history, APP, "a").await, "run as a");
-            // Until the first file is to be removed.
             for _ in 0..12 {
-                if !is_removed.load(Ordering::SeqCst) {
+                if !has_stopped.load(Ordering::SeqCst) {
                     report(&history, "noisy", 40, 30_000).await;
                 }
             }
             drop(history);
-            assert_eq!(claim(&open(work.path()), APP, "b").await, "error", "stopped at {last}");
+            assert!(has_stopped.load(Ordering::SeqCst), "{stopped:?} was not reached");
+            assert_eq!(
+                claim(&open(work.path()), APP, "b").await,
+                "error",
+                "{stopped:?}: {fate:?}"
+            );
         });
-        (done.load(Ordering::SeqCst), is_removed.load(Ordering::SeqCst))
-    };
-    let (steps, is_removed) = stopped_at(usize::MAX);
-    assert!(is_removed);
-    // The last steps are the report, the copy and the removal.
-    for last in steps - 3..=steps {
-        stopped_at(last);
     }
+}
+
+/// The bytes of all files below a folder.
+fn size_of(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => size_of(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
 }

@@ -47,7 +47,7 @@ impl Inner {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes executions beyond the bounds; a run that is claimed and has not ended stays.
+    /// Removes executions beyond the bounds; a run that is claimed stays until it has ended or its holder is silent.
     pub(super) fn bound(&self) {
         let (holders, now) = (self.holders(), Instant::now());
         let is_held = |id: &str| holders.of(id, now).is_some();

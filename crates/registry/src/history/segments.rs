@@ -10,7 +10,7 @@ use super::settings::HistorySettings;
 use crate::disk::Disk;
 
 /// Bytes after which a new file is started: the bound on the disk is kept in such steps.
-const FILE_BYTES: u64 = 4 << 20;
+pub(super) const FILE_BYTES: u64 = 4 << 20;
 /// A new file is started each day, so that old executions are removed within a day of their time.
 const FILE_SPAN_MICROS: i64 = 24 * 3_600 * 1_000_000;
 
@@ -67,12 +67,13 @@ impl Segments {
             }
             read.broken += found.broken;
             let times = || found.all.iter().map(|line| line.execution.created);
-            let oldest = times().min().unwrap_or_default();
+            let oldest = times().min();
             read.segments.files.push_back(Segment {
                 number,
                 bytes: found.whole,
-                begun: oldest,
-                oldest,
+                begun: oldest.unwrap_or_default(),
+                // One without lines makes no other one go.
+                oldest: oldest.unwrap_or(i64::MAX),
                 newest: times().max().unwrap_or_default(),
             });
             read.segments.next = number.saturating_add(1);
@@ -147,7 +148,8 @@ impl Segments {
     pub(super) fn surplus(&self, since: i64) -> Option<u32> {
         let first = self.files.front()?;
         let bytes: u64 = self.files.iter().map(|file| file.bytes).sum();
-        let too_many = bytes > self.settings.most_bytes && self.files.len() > 1;
+        // With room for the copy of what is still kept of it.
+        let too_many = bytes + FILE_BYTES > self.settings.most_bytes && self.files.len() > 1;
         let too_old = |file: &Segment| file.oldest < since.saturating_sub(FILE_SPAN_MICROS);
         (too_many || first.newest < since || self.files.iter().any(too_old)).then_some(first.number)
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::segments::FILE_BYTES;
+
 /// The bounds of a history. Of executions and of bytes, whoever has the most loses its oldest: one with no more than an equal part
 /// loses nothing to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl HistorySettings {
     /// Bytes of the last lines of all executions. The rest of the disk is for lines that later ones have replaced, so that what is
     /// kept of the files that are removed is written about once more.
     pub(super) const fn most_kept_bytes(self) -> u64 {
-        self.most_bytes / 2
+        self.most_bytes.saturating_sub(FILE_BYTES) / 2
     }
 
     /// Bytes of claims of runs that have not ended: half of what is kept.

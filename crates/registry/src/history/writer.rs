@@ -57,6 +57,11 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
         if !lines.is_empty() {
             put(inner, &mut segments, &lines);
         }
+        // All that was promised is written; to make room may take longer.
+        for done in flushed {
+            // The caller may have gone.
+            let _ = done.try_send(());
+        }
         compact(inner, &mut segments);
         let dropped = inner.dropped.load(Ordering::Relaxed);
         if dropped > reported {
@@ -65,10 +70,6 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
                 dropped - reported
             ));
             reported = dropped;
-        }
-        for done in flushed {
-            // The caller may have gone.
-            let _ = done.try_send(());
         }
     }
 }
