@@ -237,6 +237,14 @@ impl Memory {
         true
     }
 
+    /// Only these versions of a skill are chosen: the failure of another one is told again once it is.
+    pub(super) fn forget_unchosen(&self, uid: &str, chosen: &[u32]) {
+        let mut told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+        if !told.is_empty() {
+            told.retain(|(of, version), _| of != uid || chosen.contains(version));
+        }
+    }
+
     /// A version of a skill is served: the next failure of it is told again.
     pub(super) fn forget_undelivered(&self, uid: &str, version: u32) {
         let mut told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -369,6 +377,9 @@ mod tests {
         assert!(memory.is_untold("u", 1, "too large"), "another cause");
         memory.forget_undelivered("u", 1);
         assert!(memory.is_untold("u", 1, "too large"), "it was served in between");
+        memory.forget_unchosen("u", &[2]);
+        assert!(memory.is_untold("u", 1, "too large"), "it was not chosen in between");
+        assert!(!memory.is_untold("u", 2, "no ConfigMap"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! what merely bears a skill's labels is never read.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use knack_packages::stated;
 use knack_skill::config::ConfigParam;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::change_log::Change;
 use super::identity::reference;
@@ -41,6 +42,9 @@ const FILE_BYTES: usize = 256;
 const OLD_SUMMARIES: usize = 4;
 /// Reads at once: the client is HTTP/1.1, so each is a connection.
 const READS_AT_ONCE: usize = 32;
+/// Locks of revisions that are being read for requests: two that share one wait for one another, which is seldom beside
+/// [`READS_AT_ONCE`].
+const STRIPES: usize = 8 * READS_AT_ONCE;
 /// First pause before an artifact that could not be read is tried again; doubled up to [`RETRY_MAX`].
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Longest pause.
@@ -162,6 +166,7 @@ struct Inner {
     memory: MemoryBudget,
     cache: MemoryBudget,
     reads: Semaphore,
+    stripes: [tokio::sync::Mutex<()>; STRIPES],
     table: Mutex<Table>,
 }
 
@@ -194,6 +199,7 @@ impl Artifacts {
                 memory: memory.clone(),
                 cache: memory.part(memory.total_bytes() / CACHE_DIVISOR),
                 reads: Semaphore::new(READS_AT_ONCE),
+                stripes: std::array::from_fn(|_| tokio::sync::Mutex::default()),
                 table: Mutex::default(),
             }),
         }
@@ -310,21 +316,35 @@ impl Artifacts {
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
         }
+        // Of those who want the same, one reads it.
+        let _alone = self.stripe(&summary.in_service).lock().await;
+        if let Some(content) = self.cached(&summary.in_service) {
+            return Ok(content);
+        }
+        let _turn = self.turn().await?;
         // Before it is read: bytes that wait for their room would be in memory already.
         let room = self.room(summary.bytes()).map_err(ArtifactError::NoRoom)?;
-        let content = self.read(&summary.in_service).await?;
+        let content = self.read_now(&summary.in_service).await?;
         Ok(self.keep_in(Some(room), content))
     }
 
-    /// Room for content: in the cache, where the least recently used goes; else in the rest of the budget, until those who use
-    /// it are done.
+    /// The lock of all whose revision has this place in the table of locks.
+    fn stripe(&self, wanted: &InService) -> &tokio::sync::Mutex<()> {
+        let mut hasher = std::hash::DefaultHasher::new();
+        (&wanted.skill, &wanted.revision).hash(&mut hasher);
+        // The remainder is below the number of locks.
+        &self.inner.stripes[usize::try_from(hasher.finish() % STRIPES as u64).unwrap_or_default()]
+    }
+
+    /// Room for content: in the cache, where the least recently used goes that nobody uses, since that of others would stay taken;
+    /// else in the rest of the budget, until those who use it are done.
     fn room(&self, bytes: usize) -> Result<Room, OverBudget> {
         let mut table = self.lock();
         while bytes <= self.inner.cache.total_bytes() {
             if let Ok(share) = self.inner.cache.try_take(bytes) {
                 return Ok(Room { share, is_cached: true });
             }
-            let Some(oldest) = table.order.front().cloned() else {
+            let Some(oldest) = table.oldest_unused() else {
                 break;
             };
             table.drop_content(&oldest);
@@ -414,13 +434,17 @@ impl Artifacts {
         content
     }
 
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, ArtifactError> {
+        let turn = self.inner.reads.acquire().await;
+        turn.map_err(|_| ArtifactError::Api("the hub is stopping".to_owned()))
+    }
+
     async fn read(&self, wanted: &InService) -> Result<Content, ArtifactError> {
-        let _turn = self
-            .inner
-            .reads
-            .acquire()
-            .await
-            .map_err(|_| ArtifactError::Api("the hub is stopping".to_owned()))?;
+        let _turn = self.turn().await?;
+        self.read_now(wanted).await
+    }
+
+    async fn read_now(&self, wanted: &InService) -> Result<Content, ArtifactError> {
         let api: Api<ConfigMap> = Api::namespaced(self.inner.client.clone(), &wanted.skill.namespace);
         // Most skills have one; the largest have ten.
         let calls = wanted.config_maps.iter().map(|map| {
@@ -502,6 +526,17 @@ impl Table {
                 self.reading.remove(&wanted.skill);
             }
         }
+    }
+
+    /// The least recently used content whose files nobody holds.
+    fn oldest_unused(&self) -> Option<(SkillRef, String)> {
+        let is_unused = |key: &&(SkillRef, String)| {
+            self.content.get(*key).is_none_or(|content| {
+                let holders = content.share.as_ref().map_or(1, Arc::strong_count);
+                Arc::strong_count(content) == 1 && holders == 1
+            })
+        };
+        self.order.iter().find(is_unused).cloned()
     }
 
     fn drop_content(&mut self, key: &(SkillRef, String)) {

@@ -25,8 +25,8 @@ use crate::status_write::Writer;
 
 /// How often counts are written to a status, at most (docs/design/decisions.md#status-and-conditions).
 const STATUS_EVERY: Duration = Duration::from_secs(5);
-/// Statuses that are written at once: a slow call delays its own runtime only, and each is a connection of the HTTP/1.1
-/// client beside those of runs.
+/// Statuses that are written at once; each is a connection of the HTTP/1.1 client beside those of runs. A round ends with its slowest
+/// call.
 const STATUSES_AT_ONCE: usize = 8;
 /// Checks after which counts that never settle are written nevertheless: half a minute.
 const RESTLESS_LOOKS: u32 = 6;

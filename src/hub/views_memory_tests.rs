@@ -31,11 +31,39 @@ async fn content_counts_until_its_last_user_is_done_with_it() {
     assert!(read.starts_with(b"---\nname: s"));
     drop(mounted);
     assert_eq!(memory.held_bytes(), ONE, "what is being sent");
-    drop(read);
-    assert_eq!(memory.held_bytes(), 0, "the cache has let go of it");
-    let kept = cluster.content("a").await.unwrap();
     let same = cluster.content("a").await.unwrap();
+    drop(read);
+    assert_eq!(
+        memory.held_bytes(),
+        ONE,
+        "the cache keeps what was in use when another one came"
+    );
+    let kept = cluster.content("a").await.unwrap();
     assert!(Arc::ptr_eq(&kept, &same), "one content for all who use it");
+    drop((kept, same));
+    let other = cluster.content("b").await.unwrap();
+    assert_eq!(memory.held_bytes(), ONE, "the cache has let go of what nobody uses");
+    drop(other);
+    assert_eq!(memory.held_bytes(), ONE);
+}
+
+#[tokio::test]
+async fn content_that_many_ask_for_at_once_is_read_once() {
+    let memory = MemoryBudget::new(BUDGET);
+    let cluster = Cluster::within(&memory).await;
+    for namespace in ["a", "b"] {
+        cluster.apply(namespace, namespace, json!({})).await;
+    }
+    cluster.silent.send_replace(true);
+    let asked = futures::future::join_all((0..20).map(|_| cluster.content("a")));
+    let answer = async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        assert!(memory.held_bytes() <= ONE, "one of them has taken room");
+        cluster.silent.send_replace(false);
+    };
+    let (all, ()) = futures::future::join(asked, answer).await;
+    let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
+    assert!(all.iter().all(|one| Arc::ptr_eq(one, &all[0])));
     assert_eq!(memory.held_bytes(), ONE);
 }
 

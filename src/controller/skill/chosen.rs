@@ -47,6 +47,8 @@ pub(super) async fn add_chosen(
     let chosen = choose(&kept, wanted);
     let is_judged = outline.before().judged_by.as_deref() == Some(JUDGE);
     unmark(&mut status.earlier, &chosen, is_judged);
+    let numbers: Vec<u32> = chosen.iter().map(|version| version.number).collect();
+    context.memory.forget_unchosen(outline.uid(), &numbers);
     for version in chosen {
         let is_there = |earlier: &EarlierRevision| earlier.upload_version == Some(version.number);
         if status.earlier.iter().any(is_there) {
