@@ -65,6 +65,10 @@ pub(super) fn evaluate(node: Node<'_>, module: &Module<'_>) -> Static {
 }
 
 fn evaluate_at(node: Node<'_>, module: &Module<'_>, depth: usize) -> Static {
+    let Some(left) = module.steps.get().checked_sub(1) else {
+        return Static::Unknown;
+    };
+    module.steps.set(left);
     if depth > MAX_DEPTH || node.has_error() {
         return Static::Unknown;
     }

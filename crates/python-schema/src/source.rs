@@ -1,5 +1,6 @@
 //! The syntax tree of a Python file and the positions of decorated functions, classes and constants in it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tree_sitter::{Node, Parser, Tree};
@@ -8,6 +9,9 @@ use super::problem::{SchemaProblem, Severity};
 
 /// Largest file that is read: source files of people are far below, generated ones are no skills.
 pub(super) const MAX_SOURCE_BYTES: usize = 1 << 20;
+
+/// Steps of evaluation of a file: the largest file has fewer expressions.
+const MAX_STEPS: usize = 1_000_000;
 
 /// Syntax errors listed per file; after the first few the rest usually follow from them.
 const MAX_SYNTAX_PROBLEMS: usize = 10;
@@ -37,6 +41,8 @@ pub(super) struct Module<'t> {
     pub(super) classes: BTreeMap<&'t str, Node<'t>>,
     /// Right-hand sides of `NAME = ...` at the top of the file.
     pub(super) constants: BTreeMap<&'t str, Node<'t>>,
+    /// Steps of evaluation that are left: a constant that names itself several times has no end that could be waited for.
+    pub(super) steps: Cell<usize>,
 }
 
 /// Parses a text; `None` only if the grammar cannot be loaded or the text is too large.
@@ -71,6 +77,7 @@ impl<'t> Module<'t> {
             functions: Vec::new(),
             classes: BTreeMap::new(),
             constants: BTreeMap::new(),
+            steps: Cell::new(MAX_STEPS),
         };
         let names = decorator_names(tree.root_node(), text);
         // An explicit stack, since a file may nest deeper than a thread's stack allows.

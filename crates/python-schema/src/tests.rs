@@ -158,6 +158,19 @@ fn models_keep_their_fields_constraints_and_references() {
 }
 
 #[test]
+fn constants_that_name_themselves_come_to_an_end() {
+    let many = (0..200).map(|number| format!("x{number} = f(x{number}, x{number}, x{number})\n"));
+    let source = format!(
+        "best = max(best, best, best)\n{}@skill\ndef f(n: Annotated[int, Field(le=best)]): pass\n",
+        many.collect::<String>()
+    );
+    assert_eq!(
+        tools(&source)[0]["input_schema"]["properties"]["n"],
+        json!({"type": "integer"})
+    );
+}
+
+#[test]
 fn limits_beside_a_type_reach_the_schema_of_a_member_and_of_a_parameter() {
     let source = "TOP = 9\nShare = Annotated[float, Field(ge=0, lt=1)]\nclass Mode(str, Enum):\n  A = 'a'\n  B = 'b'\n\
         class M(BaseModel):\n  count: Annotated[int, Field(ge=1, le=TOP, description='How many')]\n  \

@@ -51,7 +51,8 @@ impl<'t> Types<'t> {
 
     /// Whether a description stands beside the type of a parameter.
     pub(super) fn describes(&self, annotation: &Annotation) -> bool {
-        let Annotation::Annotated(_, said) = annotation else {
+        let annotation = self.resolved(annotation);
+        let Annotation::Annotated(_, said) = annotation.optional().unwrap_or(&annotation) else {
             return false;
         };
         let constants = self.models.constants();

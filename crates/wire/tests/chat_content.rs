@@ -197,7 +197,8 @@ fn whole_round(id: &str, text: &str, more: &Value, calls: &[String], logprobs: &
     choice["logprobs"] = logprobs.clone();
     let message = choice["message"].as_object_mut().unwrap();
     message.extend(more.as_object().unwrap().clone());
-    json(&body.to_string())
+    // Some servers write an empty list so.
+    json(&body.to_string().replace("[]", "[ ]"))
 }
 
 /// The same as a stream, each member in a chunk of its own.

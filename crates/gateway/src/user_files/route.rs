@@ -54,8 +54,10 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
     let is_own = match (segments.get(at).copied(), rest.first()) {
         (Some("files"), Some(id)) => is_own_file(id),
         (_, Some(id)) => kept_here && is_own_container(id),
-        (_, None) => {
-            kept_here && matches!(before.last(), None | Some(&"v1")) && Api::of_request(uri, headers) != Api::Gemini
+        (word, None) => {
+            // Google has no containers.
+            let is_google = || word == Some("files") && Api::of_request(uri, headers) == Api::Gemini;
+            kept_here && matches!(before.last(), None | Some(&"v1")) && !is_google()
         }
     };
     if !is_own {

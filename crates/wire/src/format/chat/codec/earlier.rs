@@ -4,7 +4,7 @@
 //! reasoning is joined, lists go on, and of any other member the last one counts. Places in the text are counted from the
 //! beginning of the whole text.
 
-use crate::format::chat::layout::{Choice, blank};
+use crate::format::chat::layout::{self, Choice};
 use crate::json::{self, Edits, Member, Span, ValueKind};
 
 /// Most bytes that are carried on: as much as a turn of the loop may gather. What is beyond is left out.
@@ -54,7 +54,7 @@ impl EarlierRounds {
         for member in members {
             let (key, value) = (member.key.of(raw), member.value);
             let is_of_text = key == ANNOTATIONS && !shown;
-            if OTHERWISE.contains(&key) || is_of_text || blank(raw, value) || !self.has_room(value) {
+            if OTHERWISE.contains(&key) || is_of_text || is_blank(raw, value) || !self.has_room(value) {
                 continue;
             }
             let old = self.members.iter_mut().find(|(own, _)| own == key);
@@ -75,7 +75,7 @@ impl EarlierRounds {
     /// Takes the log probabilities of a finished round whose text was shown.
     pub(super) fn take_logprobs(&mut self, raw: &[u8], choice: &Choice) {
         let content = choice.logprobs.and_then(|span| json::get(raw, span, "content"));
-        let Some(content) = content.filter(|span| is_list(raw, *span) && !blank(raw, *span)) else {
+        let Some(content) = content.filter(|span| is_list(raw, *span) && !is_blank(raw, *span)) else {
             return;
         };
         if self.has_room(content) {
@@ -120,7 +120,7 @@ impl EarlierRounds {
                 continue;
             };
             match carried {
-                _ if blank(raw, value) => edits.replace(value, carried.written()),
+                _ if is_blank(raw, value) => edits.replace(value, carried.written()),
                 Carried::Text(text) if is_text(raw, key, value) => edits.insert(value.start + 1, text.clone()),
                 Carried::List(list) if is_list(raw, value) => {
                     edits.insert(value.start + 1, [list.as_slice(), b","].concat());
@@ -136,7 +136,8 @@ impl EarlierRounds {
 
     /// Puts the log probabilities of the texts before into those of the last round.
     pub(super) fn join_logprobs(&self, raw: &[u8], choice: &Choice, edits: &mut Edits) {
-        if self.logprobs.is_empty() {
+        // A message that is the whole document has no place beside it.
+        if self.logprobs.is_empty() || choice.at_root {
             return;
         }
         let whole = || [b"{\"content\":[", self.logprobs.as_slice(), b"],\"refusal\":null}"].concat();
@@ -149,7 +150,7 @@ impl EarlierRounds {
             return;
         };
         match json::get(raw, own, "content") {
-            Some(content) if is_list(raw, content) && !blank(raw, content) => {
+            Some(content) if is_list(raw, content) && !is_blank(raw, content) => {
                 edits.insert(content.start + 1, [self.logprobs.as_slice(), b","].concat());
             }
             Some(content) => edits.replace(content, [b"[", self.logprobs.as_slice(), b"]"].concat()),
@@ -180,6 +181,11 @@ impl Carried {
 
 fn is_text(raw: &[u8], key: &[u8], value: Span) -> bool {
     JOINED.contains(&key) && json::kind(raw, value) == Some(ValueKind::String)
+}
+
+/// Whether a value carries nothing; an empty list may be written with blanks.
+fn is_blank(raw: &[u8], value: Span) -> bool {
+    layout::blank(raw, value) || is_list(raw, value) && inner(raw, value).is_empty()
 }
 
 fn is_list(raw: &[u8], value: Span) -> bool {
