@@ -7,7 +7,7 @@ use knack_execution::{ExecutionError, Executor as _, Exit};
 use tokio_util::sync::CancellationToken;
 
 use crate::runner::{self, python};
-use crate::{comm, named, processes_named, run, timeout, until};
+use crate::{SWEPT_WITHIN, comm, named, processes_named, run, timeout, until, until_within};
 
 /// 300 detached processes, each of which forks and exits as fast as it can, from the moment that all are there; and each
 /// looks at the clock, so that none can run away from the test.
@@ -78,7 +78,10 @@ async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
     let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), kill);
     let error = outcome.unwrap_err();
     assert!(matches!(error, ExecutionError::Internal(_)), "{error}");
-    until("everything is swept", || living_named("orphan").is_empty()).await;
+    until_within(SWEPT_WITHIN, "everything is swept", || {
+        living_named("orphan").is_empty()
+    })
+    .await;
 }
 
 /// The parents of the living processes of this name.
