@@ -52,8 +52,9 @@ impl<'t> Types<'t> {
     /// Whether a description stands beside the type of a parameter.
     pub(super) fn describes(&self, annotation: &Annotation) -> bool {
         let annotation = self.resolved(annotation);
-        let Annotation::Annotated(_, said) = annotation.optional().unwrap_or(&annotation) else {
-            return false;
+        let said = match (&annotation, annotation.optional()) {
+            (Annotation::Annotated(_, said), _) | (_, Some(Annotation::Annotated(_, said))) => said,
+            _ => return false,
         };
         let constants = self.models.constants();
         let limits = constants.limits(said);

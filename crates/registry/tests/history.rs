@@ -228,7 +228,7 @@ fn age_bytes_and_count_are_bounded() {
     let work = tempfile::tempdir().unwrap();
     run(async {
         let settings = HistorySettings {
-            most_bytes: 6 << 20,
+            most_bytes: 8 << 20,
             ..HistorySettings::of_days(30)
         };
         let history = FolderHistory::open(work.path(), settings, quiet).unwrap().history;
@@ -242,7 +242,7 @@ fn age_bytes_and_count_are_bounded() {
         history.flush().await;
         assert_eq!(history.dropped(), 0);
         let bytes = lines(work.path()).len();
-        assert!((2 << 20..=6 << 20).contains(&bytes), "{bytes}");
+        assert!((2 << 20..=8 << 20).contains(&bytes), "{bytes}");
         let found = history.find(&owner(), &ALL).await.unwrap();
         assert_eq!(found.items[0].id, "499");
         assert!((60..250).contains(&found.total), "{}", found.total);
