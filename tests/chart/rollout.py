@@ -72,7 +72,7 @@ def newest_end_without_run(cluster):
 
 def cuts_nothing(cluster):
     # The drain before took pods with it. For a minute after that a new owner of the runtime refuses ids that it does not know, since it
-    # cannot tell whether they ran there (docs/design/decisions.md).
+    # cannot tell whether they ran there (docs/design/decisions.md#identity-and-at-most-once).
     wait_until("what drained pods ran is a minute ago", 120, lambda: time.time() > newest_end_without_run(cluster) + SETTLED, lambda: str(newest_end_without_run(cluster)))
     service = get("service", "-n", cluster.NAMESPACE, "knack-gateway")["spec"]
     url = "http://%s:%d/v1/chat/completions" % (service["clusterIP"], service["ports"][0]["port"])

@@ -52,9 +52,10 @@ impl<'t> Types<'t> {
     /// Whether a description stands beside the type of a parameter.
     pub(super) fn describes(&self, annotation: &Annotation) -> bool {
         let annotation = self.resolved(annotation);
-        let said = match (&annotation, annotation.optional()) {
-            (Annotation::Annotated(_, said), _) | (_, Some(Annotation::Annotated(_, said))) => said,
-            _ => return false,
+        let ((Annotation::Annotated(_, said), _) | (_, Some(Annotation::Annotated(_, said)))) =
+            (&annotation, annotation.optional())
+        else {
+            return false;
         };
         let constants = self.models.constants();
         let limits = constants.limits(said);

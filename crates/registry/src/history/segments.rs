@@ -6,11 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::lines::{Line, numbers, parse, path};
-use super::settings::HistorySettings;
+use super::settings::{FILE_BYTES, HistorySettings};
 use crate::disk::Disk;
 
-/// Bytes after which a new file is started: the bound on the disk is kept in such steps.
-pub(super) const FILE_BYTES: u64 = 4 << 20;
 /// A new file is started each day, so that old executions are removed within a day of their time.
 const FILE_SPAN_MICROS: i64 = 24 * 3_600 * 1_000_000;
 

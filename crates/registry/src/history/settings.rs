@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::segments::FILE_BYTES;
+/// Bytes after which a new file is started: the bound on the disk is kept in such steps.
+pub(super) const FILE_BYTES: u64 = 4 << 20;
 
 /// The bounds of a history. Of executions and of bytes, whoever has the most loses its oldest: one with no more than an equal part
 /// loses nothing to others.
