@@ -36,6 +36,18 @@ async fn answer(State(registry): State<FullRegistry>, request: Request) -> Respo
     }
 }
 
+/// A layer, and the file that holds it.
+fn layer() -> (Layer, tempfile::NamedTempFile) {
+    let layer = Layer {
+        digest: "sha256:layer".to_owned(),
+        diff_id: "sha256:raw".to_owned(),
+        size: 4,
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "gzip").unwrap();
+    (layer, file)
+}
+
 #[tokio::test]
 async fn a_registry_without_room_is_named_and_gets_no_manifest_of_what_is_missing() {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -70,13 +82,7 @@ async fn a_registry_without_room_is_named_and_gets_no_manifest_of_what_is_missin
             kind: "application/vnd.oci.image.manifest.v1+json".to_owned(),
             config: json!({"rootfs": {"diff_ids": []}}),
         };
-        let layer = Layer {
-            digest: "sha256:layer".to_owned(),
-            diff_id: "sha256:raw".to_owned(),
-            size: 4,
-        };
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "gzip").unwrap();
+        let (layer, file) = layer();
 
         let error = refused(push(&base, &to, &to, &layer, file.path()).await.unwrap_err());
         assert_eq!(error.state, BuildState::RegistryRefused);
@@ -200,13 +206,7 @@ async fn pushed(reads_base: bool, failures: &[(&'static str, StatusCode)]) -> (V
         kind: "application/vnd.oci.image.manifest.v1+json".to_owned(),
         config: json!({"rootfs": {"diff_ids": ["sha256:raw"]}}),
     };
-    let layer = Layer {
-        digest: "sha256:layer".to_owned(),
-        diff_id: "sha256:raw".to_owned(),
-        size: 4,
-    };
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "gzip").unwrap();
+    let (layer, file) = layer();
     let ended = push(&base, &from, &to, &layer, file.path()).await;
     server.abort();
     let calls = calls.lock().unwrap().clone();
