@@ -252,11 +252,11 @@ async fn a_request_that_leaves_its_place_or_its_bounds_is_refused_by_name() {
         ),
         (
             with(&|request| request.inputs = vec![input("x"); 201]),
-            "201 input files",
+            "inputs: 201 files",
         ),
         (
             with(&|request| request.program = Program::Command { argv: vec![] }),
-            "command is empty",
+            "program.argv: empty",
         ),
         (
             with(&|request| request.working_directory = WorkingDirectory::Skill("none".into())),

@@ -13,9 +13,9 @@ knack-api: : tokio hyper reqwest axum
 knack-telemetry: --all-features: kube k8s-openapi
 knack-hub-api: --all-features: kube k8s-openapi
 knack-execution: --all-features: kube k8s-openapi
-knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-mcp rmcp knack-execution/runner knack-execution/local
-knack-gateway-program: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-execution/runner knack-execution/local
-knack-mcp: --all-features: kube k8s-openapi knack-api knack-mock-provider
+knack-gateway: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-mcp rmcp knack-execution/runner knack-execution/local knack-runner landlock seccompiler
+knack-gateway-program: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-python-schema tree-sitter knack-execution/runner knack-execution/local knack-runner landlock seccompiler
+knack-mcp: --all-features: kube k8s-openapi knack-api knack-mock-provider knack-runner landlock seccompiler
 knack-registry: : kube axum hyper reqwest knack-wire knack-gateway
 knack-mock-provider: : kube knack-wire knack-skill
 knack-python-schema: : tokio kube
@@ -23,6 +23,9 @@ knack-injection: : tokio kube
 knack-packages: : tokio kube reqwest
 knack-egress: : tokio kube reqwest
 knack-trust: : kube
+knack-serving: : kube k8s-openapi knack-runner landlock seccompiler
+knack-memory: : kube k8s-openapi hyper knack-skill knack-wire
+knack-tool-schema: : tokio kube k8s-openapi reqwest
 '
 wrong=
 while IFS=: read -r crate options banned; do

@@ -190,9 +190,8 @@ const INSTALLING: &str = "the packages are being installed";
 /// What a record says that waits for others.
 pub(super) const OTHERS_FIRST: &str = "other environments are being built first";
 
-/// The builds to start now. The namespace with the fewest comes first, so that one that asks for hundreds keeps nobody waiting for
-/// longer than a build; of those with equally many, the one whose last start is longest ago, so that several of them do not either.
-/// Of those without a start, the one that asked first.
+/// The builds to start now. The namespace with the fewest builds comes first, so that one that needs hundreds delays the others by one
+/// build at most; among equals the one whose last start is longest ago; among those without a start the one that asked first.
 fn chosen<'a>(
     wanted: &'a BTreeMap<String, NeededEnvironment>,
     known: &Records,
@@ -258,7 +257,7 @@ fn used(mut record: EnvironmentRecord, now: i64) -> EnvironmentRecord {
 fn is_due(record: &EnvironmentRecord, unpulled: &BTreeMap<String, i64>, now: i64) -> bool {
     let age = now - record.since;
     match record.state {
-        // The retention of a registry deletes images that are not pulled for long, whoever still needs them.
+        // The retention of a registry deletes images that are not pulled for long, even if they are still needed.
         State::Ready => {
             let image = record.environment.as_ref().map(|environment| &environment.image);
             let failed = image.and_then(|image| unpulled.get(image));

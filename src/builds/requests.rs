@@ -1,5 +1,5 @@
 //! The requests of Jobs whose builders have not begun. A Job may have no request: it is created after the Job, so that call may have
-//! failed, or the process may have ended between the two calls. And the request of a Job that somebody deleted is garbage collected
+//! failed, or the process may have ended between the two calls. And the request of a deleted Job is garbage collected
 //! after it, also if the next Job of that name exists by then.
 
 use std::collections::BTreeMap;

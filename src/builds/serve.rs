@@ -237,7 +237,7 @@ impl Server {
         let admitted = admitted(&records, wanted, &last.lines, now);
         let mut lines = records.lines();
         lines.extend(admitted.lines);
-        // Before the hub hears of them: it would be refused what it then asks for.
+        // Before the hub sees them: admission would refuse the pods that it then creates.
         self.admit(&lines).await?;
         if found != Some(&lines) {
             self.write_records(&lines).await?;
@@ -332,9 +332,9 @@ impl Server {
                 continue;
             };
             match self.builders.request(key, uid, bytes).await {
-                Ok(true) => tracing::info!(key, "a builder lacked its request"),
+                Ok(true) => tracing::info!(key, "created the missing build request"),
                 Ok(false) => {}
-                Err(error) => tracing::warn!(key, %error, "a builder lacks its request"),
+                Err(error) => tracing::warn!(key, %error, "a builder Job has no build request; retrying"),
             }
         }
     }
@@ -419,7 +419,7 @@ impl Server {
         match self.builders.request(key, &uid, bytes).await {
             Ok(true) => requests.made(&uid, Instant::now()),
             Ok(false) => {}
-            Err(error) => tracing::warn!(key, %error, "a builder lacks its request; the next look makes it"),
+            Err(error) => tracing::warn!(key, %error, "a builder Job has no build request; retrying"),
         }
         let skill = &wanted.skill;
         tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "build started");
@@ -496,7 +496,7 @@ impl Server {
     }
 }
 
-/// Makes an object of a kind as it is given, whoever has changed it.
+/// Applies an object as given and overwrites changes by others.
 async fn apply<K>(api: &Api<K>, kind: &str, object: &Value) -> Result<K, CallError>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,

@@ -1,7 +1,7 @@
 //! The calls to the API server: reads the Secret, does what [`super::state`] decides, writes Secret and ConfigMap.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -196,9 +196,7 @@ fn random_key() -> String {
 }
 
 fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    knack_execution::now().as_secs()
 }
 
 #[cfg(test)]

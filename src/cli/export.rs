@@ -51,7 +51,7 @@ fn write_all(args: &ExportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn write(folder: &Path, skill: &SkillSource) -> anyhow::Result<()> {
-    // Before anything is written: a path may come from a manifest of anybody.
+    // Before anything is written: a path may come from an untrusted manifest.
     for path in skill.files.keys() {
         check_path(path).map_err(|why| anyhow::anyhow!("file {path:?}: {why}"))?;
     }

@@ -140,7 +140,9 @@ pub(super) async fn client(context: Option<String>) -> anyhow::Result<Client> {
                 .await
                 .with_context(|| format!("--context {context}"))?
         }
-        None => Config::infer().await.context("no kubeconfig")?,
+        None => Config::infer()
+            .await
+            .context("no kubeconfig; set KUBECONFIG, or run where ~/.kube/config exists")?,
     };
     Client::try_from(config).context("the kubeconfig cannot be used")
 }
@@ -275,7 +277,9 @@ async fn token(client: &Client, account: &RuntimeName) -> anyhow::Result<String>
         .with_context(|| {
             format!("a token of ServiceAccount {account}; you need the right to create serviceaccounts/token there, or name another with --service-account")
         })?;
-    let status = answer.status.context("the API server gave no token")?;
+    let status = answer.status.with_context(|| {
+        format!("ServiceAccount {account}: TokenRequest returned no token; is the account being deleted?")
+    })?;
     Ok(status.token)
 }
 

@@ -23,6 +23,7 @@ use super::run_cluster::{client, timed};
 use super::trace_text::{list, page};
 use super::typed::TypedFlags;
 use super::{Output, terminal};
+use crate::counted::counted;
 
 /// Time for one gateway: its answer needs no work, but a forwarded port is opened by the API server and a kubelet.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -83,7 +84,7 @@ pub async fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
     }
     let where_asked = match &args.namespace {
         None => format!("the gateway at {}", args.gateway),
-        Some(namespace) => format!("{} gateways in namespace {namespace}", found.asked),
+        Some(namespace) => format!("{} in namespace {namespace}", counted(found.asked, "gateway")),
     };
     if found.errors.len() == found.asked {
         bail!("nothing was learned from {where_asked}");

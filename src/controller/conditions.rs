@@ -5,6 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use knack_vocabulary::{CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 
 use super::reason::Reason;
+use crate::shortened::cut;
 
 /// Longest message: the field holds 32,768, a table row far less.
 const MESSAGE_MAX: usize = 2_000;
@@ -100,16 +101,6 @@ fn condition(
     }
 }
 
-/// At most so many characters, with `...` where something is missing.
-pub(super) fn cut(text: &str, max: usize) -> String {
-    if text.chars().count() <= max {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(max.saturating_sub(3)).collect();
-    short.push_str("...");
-    short
-}
-
 /// Whether readiness changed: another status or another reason. Events report such changes.
 pub(super) fn transition(before: &[Condition], after: &[Condition]) -> bool {
     let ready = |list: &[Condition]| {
@@ -190,11 +181,5 @@ mod tests {
         assert_eq!((time(&first), time(&second), time(&third)), (10, 10, 30));
         assert!(transition(&[], &first) && transition(&first, &second) && transition(&second, &third));
         assert!(!transition(&third, &third));
-    }
-
-    #[test]
-    fn long_messages_are_cut() {
-        assert_eq!(cut("abcdef", 6), "abcdef");
-        assert_eq!(cut("abcdefg", 6), "abc...");
     }
 }

@@ -225,8 +225,8 @@ impl Memory {
         uploads.get(uid).cloned()
     }
 
-    /// Whether nobody was told yet that a version of a skill is not served for this cause. From now on somebody is.
-    pub(super) fn is_untold(&self, uid: &str, version: u32, cause: &str) -> bool {
+    /// True once per version and cause, and remembers the report.
+    pub(super) fn first_report(&self, uid: &str, version: u32, cause: &str) -> bool {
         let key = (uid.to_owned(), version);
         let told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
         if told.get(&key).is_some_and(|told| told == cause) {
@@ -371,15 +371,15 @@ mod tests {
     #[test]
     fn an_undelivered_version_is_told_once_for_each_cause() {
         let memory = Memory::default();
-        assert!(memory.is_untold("u", 1, "no ConfigMap"));
-        assert!(!memory.is_untold("u", 1, "no ConfigMap"));
-        assert!(memory.is_untold("u", 2, "no ConfigMap"), "another version");
-        assert!(memory.is_untold("u", 1, "too large"), "another cause");
+        assert!(memory.first_report("u", 1, "no ConfigMap"));
+        assert!(!memory.first_report("u", 1, "no ConfigMap"));
+        assert!(memory.first_report("u", 2, "no ConfigMap"), "another version");
+        assert!(memory.first_report("u", 1, "too large"), "another cause");
         memory.forget_undelivered("u", 1);
-        assert!(memory.is_untold("u", 1, "too large"), "it was served in between");
+        assert!(memory.first_report("u", 1, "too large"), "it was served in between");
         memory.forget_unchosen("u", &[2]);
-        assert!(memory.is_untold("u", 1, "too large"), "it was not chosen in between");
-        assert!(!memory.is_untold("u", 2, "no ConfigMap"));
+        assert!(memory.first_report("u", 1, "too large"), "it was not chosen in between");
+        assert!(!memory.first_report("u", 2, "no ConfigMap"));
     }
 
     #[test]

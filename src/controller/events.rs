@@ -4,8 +4,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 use tracing::warn;
 
-use super::conditions::{Verdict, VerdictState, cut};
+use super::conditions::{Verdict, VerdictState};
 use crate::events::NOTE_MAX_CHARS;
+use crate::shortened::cut;
 
 /// Publishes how an object fares now.
 pub(super) async fn publish(recorder: &Recorder, object: &ObjectReference, verdict: &Verdict) {

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use knack_gateway::catalog::{PackageNames, Snapshot};
 use knack_registry::{FolderStore, Mode, Owner, Record, load_stored};
+use knack_serving::turns::Turns;
 use knack_skill::model::Skill;
 
 use super::judged::ReadySkills;
@@ -12,6 +14,8 @@ use crate::cli::terminal;
 
 /// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
 const CALLERS_MAX: usize = 64;
+/// How long a request waits for another one that makes the same catalog: all uploads of a caller are read within seconds.
+const TURN_WAIT: Duration = Duration::from_secs(30);
 
 /// The catalogs of callers.
 #[derive(Debug)]
@@ -21,7 +25,7 @@ pub(super) struct CallerCatalogs {
     judged: Arc<ReadySkills>,
     made: Mutex<HashMap<Owner, CallerCatalog>>,
     /// Callers whose catalogs are being made: each is read by one request, without a delay for other callers.
-    turns: Mutex<HashMap<Owner, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Turns<Owner>,
     /// Versions that cannot be served, which are logged once.
     reported: Mutex<Vec<String>>,
 }
@@ -56,7 +60,7 @@ impl CallerCatalogs {
             packages,
             judged,
             made: Mutex::default(),
-            turns: Mutex::default(),
+            turns: Turns::default(),
             reported: Mutex::default(),
         }
     }
@@ -66,8 +70,8 @@ impl CallerCatalogs {
         if let Some(snapshot) = self.current(&owner, &base) {
             return snapshot;
         }
-        let turn = self.turn(&owner);
-        let _turn = turn.lock().await;
+        // `None` after the wait: it is read beside.
+        let _turn = self.turns.take(owner.clone(), TURN_WAIT).await;
         // It was made meanwhile.
         if let Some(snapshot) = self.current(&owner, &base) {
             return snapshot;
@@ -98,13 +102,6 @@ impl CallerCatalogs {
         let last = made.get(owner)?;
         let is_current = last.changes == self.store.changes() && Arc::ptr_eq(&last.base, base);
         is_current.then(|| Arc::clone(&last.snapshot))
-    }
-
-    /// What all requests of a caller wait for in turn. Turns that nobody has are forgotten.
-    fn turn(&self, owner: &Owner) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = lock(&self.turns);
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(owner.clone()).or_default())
     }
 
     fn keep(&self, owner: Owner, now: CallerCatalog) {
@@ -186,11 +183,12 @@ fn make(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::io::Write as _;
 
     use knack_gateway::catalog::{RuntimeSettings, no_packages};
     use knack_registry::{Draft, Files, Store as _};
     use knack_skill::model::SkillFile;
+    use rustix::fs::OFlags;
 
     use super::*;
 
@@ -201,18 +199,7 @@ mod tests {
             executable: false,
         };
         let files = Files::from([("SKILL.md".to_owned(), file)]);
-        Draft {
-            name: "mine".to_owned(),
-            description: "d".to_owned(),
-            version: None,
-            is_release: false,
-            mode: None,
-            catalog: None,
-            litellm: None,
-            digest: knack_skill::tree::digest(&files),
-            bytes: text.len() as u64,
-            files,
-        }
+        knack_registry::fixture::draft("mine", files)
     }
 
     #[tokio::test]
@@ -237,12 +224,23 @@ mod tests {
             tokio::spawn(async move { catalogs.served(owner, base).await })
         };
         let waiting = [served(&slow), served(&slow)];
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // A FIFO opens for writing without a wait once a reader has it.
+        let open = async {
+            loop {
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                match rustix::fs::open(&file, flags, rustix::fs::Mode::empty()) {
+                    Ok(opened) => return std::fs::File::from(opened),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        };
+        let mut writer = tokio::time::timeout(Duration::from_secs(5), open)
+            .await
+            .expect("somebody reads it");
         let quick = tokio::time::timeout(Duration::from_secs(5), served(&other)).await;
         // Released in any case: the runtime waits for its threads.
-        tokio::task::spawn_blocking(move || std::fs::write(&file, bytes).unwrap())
-            .await
-            .unwrap();
+        writer.write_all(&bytes).unwrap();
+        drop(writer);
         assert_eq!(quick.expect("it waits for another caller").unwrap().skills.len(), 1);
         for waiting in waiting {
             assert_eq!(waiting.await.unwrap().skills.len(), 1);

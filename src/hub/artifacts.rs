@@ -73,8 +73,7 @@ pub struct Summary {
 /// A revision with its content.
 #[derive(Debug)]
 pub struct Content {
-    /// Its share of the process's memory. Whoever holds its files beyond this object holds the share with them. `None`: there
-    /// was no room, and nobody gets it.
+    /// Its share of the process's memory, held as long as its files are. `None`: there was no room, and it is not served.
     share: Option<Arc<MemoryShare>>,
     /// The description of the revision.
     pub summary: Arc<Summary>,
@@ -184,7 +183,7 @@ struct Table {
 /// A revision that is being read until it is known.
 struct RevisionRead {
     wanted: InService,
-    /// An answer of the API server has shown that it cannot be had as things are: asking again waits for somebody to mend it.
+    /// An answer of the API server has shown that it cannot be read as it is: another read is useless before an object changes.
     is_refused: bool,
 }
 
@@ -295,8 +294,8 @@ impl Artifacts {
         has_content && !self.lock().summaries.contains_key(id)
     }
 
-    /// Whether no try that is under way decides any more what of a revision is served: it is known and the views have been
-    /// told so, it is out of service, or it cannot be had as things are.
+    /// Whether no read in progress can still change what is served of a revision: it was read and the views know of it, it is out
+    /// of service, or it cannot be read at present.
     pub fn is_settled(&self, wanted: &InService) -> bool {
         let is_decided = {
             let table = self.lock();
@@ -336,8 +335,8 @@ impl Artifacts {
         &self.inner.stripes[usize::try_from(hasher.finish() % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Room for content: in the cache, where the least recently used goes that nobody uses, since that of others would stay taken;
-    /// else in the rest of the budget, until those who use it are done.
+    /// Room for content: in the cache, which evicts the least recently used content that is not in use (evicting other content frees
+    /// nothing); else in the rest of the budget, until its users are done.
     fn room(&self, bytes: usize) -> Result<Room, OverBudget> {
         let mut table = self.lock();
         while bytes <= self.inner.cache.total_bytes() {

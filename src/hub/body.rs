@@ -71,7 +71,7 @@ pub(super) fn no_room(over: OverBudget) -> Problem {
         );
         return Problem::new(ProblemCode::TooLarge, text);
     }
-    let text = "too many bytes of requests, runs and skills are held at this moment; try again";
+    let text = "the hub's memory budget is used up; try again in a second";
     Problem::new(ProblemCode::Unavailable, text).retry_after(1)
 }
 

@@ -248,7 +248,7 @@ impl Executors {
                 Ok(())
             }
             RuntimeState::Stops(stop) => {
-                // A request that was let in a moment before is told the same.
+                // A request that was admitted a moment before gets the same answer.
                 let stopped = Some(Missing::new(stop.why.clone(), stop.remedy()));
                 if view.stopped != stopped {
                     let view = RuntimeView {

@@ -69,7 +69,7 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
     let stops = |why| RuntimeState::Stops(Stop::for_now(why));
     let status = runtime.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|found| found.type_ == CONDITION_READY));
-    // -1 is what the definition writes before anybody has looked.
+    // -1 is what the definition writes before the first reconcile.
     let observed = status.and_then(|status| status.observed_generation).unwrap_or(-1);
     let Some(ready) = ready.filter(|_| observed >= 0) else {
         return stops(format!("{name} waits for the controller, which has not seen it yet"));

@@ -166,12 +166,12 @@ fn judged<'a>(
     }
 }
 
-/// Most bytes of what a client is told about a skill that is not served: some problems of a SKILL.md.
+/// Most bytes of the reason why a skill is not served: some problems of a SKILL.md.
 const WHY_MAX: usize = 600;
 
-/// What a client that names a skill is told of it. `None`: as little as of one that is not there, since its owner does not allow this
-/// runtime to serve it. Of a Skill without content the problems of its files are told; other reasons, which may say where a source
-/// is, are in its status.
+/// Reason for a client that names this skill. `None`: answer as for an unknown skill, because its owner does not allow this runtime to
+/// serve it. For a Skill without content it includes the problems of its files; other reasons, which may reveal where a source is, are
+/// only in its status.
 fn why_unserved(skill: &Skill, rejection: &Rejection) -> Option<String> {
     let reason = rejection.reason;
     let mut why = match reason {

@@ -178,7 +178,7 @@ impl JobExecutor {
         }
         if request.execution.limits.timeout > view.max_timeout {
             return Err(ExecutionError::Invalid(format!(
-                "a time limit of {} s, the runtime allows {} s",
+                "limits.timeout: {} s, the runtime allows {} s (spec.sandbox.maxTimeoutSeconds); ask for less",
                 request.execution.limits.timeout.as_secs(),
                 view.max_timeout.as_secs()
             )));

@@ -74,7 +74,7 @@ impl PodKind {
         !self.env.is_empty()
     }
 
-    /// Whether the runtime still names its image and grants everything that its pods carry, to anybody.
+    /// Whether the runtime still names its image and grants everything that its pods carry, to any skill.
     pub(super) fn is_allowed(&self, view: &RuntimeView) -> bool {
         let is_named = self.image.as_ref().is_none_or(|image| view.images.contains(image));
         is_named

@@ -23,16 +23,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::burn::end_unstarted;
 use super::cluster::call;
+use super::end_unstarted::end_unstarted;
 use super::facts::PodFacts;
 use super::foundation::Foundation;
 use super::journal::{self, Journal};
 use super::keys::Context;
 use super::launch::Launcher;
-use super::past::{self, PastExecutions};
 use super::pods::PodState;
 use super::record::{self, Unwritten};
+use super::refused_executions::{self, PastExecutions};
 use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
@@ -41,8 +41,8 @@ use super::waiter_grace::leave_later;
 
 /// Journals read at once: each is a connection to a kubelet, and may hold the largest result.
 const READERS: usize = 16;
-/// How long the logs of a takeover may take to open, together: as long as a kubelet or containerd takes to start. What is sent to
-/// a node that has died is answered by nobody.
+/// How long the logs of a takeover may take to open, together: as long as a kubelet or containerd takes to start. A dead
+/// node never answers.
 const OPEN_PATIENCE: Duration = Duration::from_secs(20);
 /// How long one that is looked for later may take, whatever others have used.
 const LATE_OPEN: Duration = Duration::from_secs(5);
@@ -242,10 +242,10 @@ async fn floor_of(launcher: &Launcher, gone: &PodFacts) -> Duration {
     match call(launcher.cluster.jobs.get_metadata_opt(&gone.job)).await {
         Ok(None) => Duration::ZERO,
         Ok(Some(job)) if record::ran_nothing(job.metadata.annotations.as_ref()) => Duration::ZERO,
-        Ok(Some(_)) => past::floor_of_gone(gone, now()),
+        Ok(Some(_)) => refused_executions::floor_of_gone(gone, now()),
         Err(error) => {
             tracing::warn!(job = %gone.job, %error, "the Job of a pod that is gone cannot be read");
-            past::floor_of_gone(gone, now())
+            refused_executions::floor_of_gone(gone, now())
         }
     }
 }

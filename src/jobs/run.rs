@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::burn::end_unstarted;
+use super::end_unstarted::end_unstarted;
 use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{failure, pod_failure, vanished};
 use super::journal::{self, Journal, ReadExtent};

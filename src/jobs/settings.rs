@@ -27,7 +27,7 @@ pub struct JobClients {
     pub api: kube::Client,
     /// Attach streams: no read for 75 s ends one.
     pub attach: kube::Client,
-    /// Who owns which runtime: kept apart, so that no load of requests makes this replica lose what it owns.
+    /// Client for ownership Leases; separate, so load cannot delay renewals.
     pub leases: Keeper,
     /// Where the cluster's Events about failures are written: one recorder for all runtimes.
     pub(crate) events: Events,

@@ -51,7 +51,7 @@ pub struct JobIdentity {
 pub enum JobPurpose {
     /// One execution.
     Run,
-    /// The isolation probe: no code of anybody, the runner dials the address.
+    /// The isolation probe, which runs no user code: the runner dials the address.
     Probe {
         /// `host:port` of a listener of ours.
         target: String,

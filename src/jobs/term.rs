@@ -19,10 +19,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::cluster::call;
 use super::event::Event;
+use super::finished_jobs;
 use super::foundation::Foundation;
 use super::gate::GateRefusal;
 use super::handshake::STREAM_ENDED;
-use super::history;
 use super::isolation;
 use super::kinds::PodKind;
 use super::launch::{Launcher, Sandbox};
@@ -93,7 +93,7 @@ impl Term {
             foundation.launcher.starts.clone(),
         );
         tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
-        let capped = history::cap(
+        let capped = finished_jobs::cap(
             foundation.launcher.cluster.clone(),
             Arc::clone(&view),
             settings.max_finished,

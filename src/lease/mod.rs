@@ -7,6 +7,9 @@
 //! LeaseClaim::lost(claim).await               // what it does for the others is dropped with this
 //! ```
 //! Clocks of replicas are never compared: an observer counts from when *it* last saw the Lease change.
+//!
+//! What happens when a Lease is lost: the controller ends its process (`src/controller/process.rs`); the hub ends its term as owner
+//! of the runtime and claims again (`src/jobs/ownership.rs`).
 
 mod claim;
 mod decide;

@@ -18,12 +18,12 @@ use kube::runtime::watcher::Event;
 
 use super::content::{Contents, config_maps};
 use super::failure::{is_conflict, is_missing, store_error};
-use super::fate::{Fate, is_gone};
 use super::index::SkillIndex;
 use super::known::{ObjectKind, RegistryObject};
 use super::managed::manager;
 use super::objects::UploadedSkill;
 use super::skills::Skills;
+use super::write_outcome::{WriteOutcome, is_gone};
 use crate::hub::decoded::Undecoded;
 
 /// Times that a change is tried when another writer was faster.
@@ -210,18 +210,20 @@ impl Cluster {
             .map_err(|error| store_error(&error))?;
         let created = match skills.create_main(&record.name, objects, by).await {
             Ok(created) => created,
-            Err(error) => match Fate::of(&skills, &record.name, error, |there| there.names(&version.id)).await {
-                Fate::Done(created) => *created,
-                Fate::Refused(error, there) => {
-                    // What is left of it is swept.
-                    let _ = contents.delete(uploaded.all_config_maps()).await;
-                    if !is_conflict(&error) {
-                        return Err(store_error(&error));
+            Err(error) => {
+                match WriteOutcome::of(&skills, &record.name, error, |there| there.names(&version.id)).await {
+                    WriteOutcome::Done(created) => *created,
+                    WriteOutcome::Refused(error, there) => {
+                        // What is left of it is swept.
+                        let _ = contents.delete(uploaded.all_config_maps()).await;
+                        if !is_conflict(&error) {
+                            return Err(store_error(&error));
+                        }
+                        return Err(there.map_or_else(|| conflict(&record.name), |there| taken(&there)));
                     }
-                    return Err(there.map_or_else(|| conflict(&record.name), |there| taken(&there)));
+                    WriteOutcome::Unknown(error) => return Err(store_error(&error)),
                 }
-                Fate::Unknown(error) => return Err(store_error(&error)),
-            },
+            }
         };
         self.note(&created);
         // They are the skill's as soon as it names them; the sweep gives them to it if this does not.
@@ -358,9 +360,9 @@ impl Cluster {
             Err(error) => error,
         };
         let is_upload = !made.is_empty();
-        match Fate::of(&skills, name, error, |there| there.has(after, is_upload)).await {
-            Fate::Done(written) => Ok(Some(*written)),
-            Fate::Refused(error, _) => {
+        match WriteOutcome::of(&skills, name, error, |there| there.has(after, is_upload)).await {
+            WriteOutcome::Done(written) => Ok(Some(*written)),
+            WriteOutcome::Refused(error, _) => {
                 // What is left of it is swept.
                 let _ = contents
                     .delete(made.iter().filter_map(|map| map.metadata.name.clone()))
@@ -370,7 +372,7 @@ impl Cluster {
                 }
                 Err(store_error(&error))
             }
-            Fate::Unknown(error) => Err(store_error(&error)),
+            WriteOutcome::Unknown(error) => Err(store_error(&error)),
         }
     }
 

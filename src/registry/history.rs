@@ -110,11 +110,12 @@ impl ClusterHistory {
             let text = "too many claims of this namespace; try again";
             return (StatusCode::TOO_MANY_REQUESTS, text.into());
         };
-        let Ok(asked) = serde_json::from_slice(body) else {
-            return (
-                StatusCode::BAD_REQUEST,
-                "the request body is not a valid execution".into(),
-            );
+        let asked = match serde_json::from_slice(body) {
+            Ok(asked) => asked,
+            Err(error) => {
+                let text = format!("the body of a claim is not an execution: {error}");
+                return (StatusCode::BAD_REQUEST, text.into());
+            }
         };
         let claimed = self.kept.claim((&caller.namespace, &caller.service_account), asked);
         match claimed.await {

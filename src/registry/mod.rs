@@ -14,7 +14,6 @@ mod catalogs;
 mod cluster;
 mod content;
 mod failure;
-mod fate;
 mod files;
 mod history;
 mod index;
@@ -32,6 +31,7 @@ mod state;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod write_outcome;
 
 pub use files::FilesOptions;
 pub use history::HistoryOptions;

@@ -38,12 +38,12 @@ use super::refusal::status_of;
 use super::request::{CHANGES, READS, answer};
 use super::state::{RegistrySettings, RegistryState};
 use super::sweep::{self, sweep};
+use crate::discovery_index::Site;
 use crate::hub::auth::{AccessReviewer, Authenticator, Caller};
 use crate::hub::body::Bodies;
 use crate::hub::decoded::decoded;
 use crate::hub::tls::Certificate;
 use crate::hub::watch;
-use crate::site::Site;
 use crate::sources::archive::unpack_upload;
 use crate::tasks::{TaskEnded, Tasks};
 

@@ -7,6 +7,8 @@ use knack_api::skill_status::PackagesStatus;
 use knack_packages::environment::Input;
 use knack_packages::{Declaration, Finding, NodeDeclaration};
 
+use crate::shortened::cut;
+
 /// Most characters of a requirement in a status.
 const REQUIREMENT_MAX: usize = 512;
 /// Most characters of where packages are declared.
@@ -54,13 +56,6 @@ fn of_node(declared: &NodeDeclaration) -> Vec<String> {
         .map(|package| format!("{}@{}", package.name, package.version))
         .collect();
     all.into_iter().collect()
-}
-
-fn cut(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max) {
-        None => text.to_owned(),
-        Some(_) => text.chars().take(max - 3).chain("...".chars()).collect(),
-    }
 }
 
 #[cfg(test)]

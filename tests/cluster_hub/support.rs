@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knack_api::Skill;
 use knack_execution::remote::RemoteExecutor;
 use knack_execution::{
@@ -19,7 +18,7 @@ use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Lines, To
 use knack_hub_api::{CatalogLine, RuntimeName, SkillLine};
 use knack_skill::model::SkillRef;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -341,20 +340,7 @@ impl World {
 
     /// A token of a ServiceAccount.
     pub(crate) async fn token(&self, namespace: &str, account: &str, audience: &str) -> String {
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let request = TokenRequest {
-            spec: TokenRequestSpec {
-                audiences: vec![audience.to_owned()],
-                expiration_seconds: Some(600),
-                ..TokenRequestSpec::default()
-            },
-            ..TokenRequest::default()
-        };
-        let answer = api
-            .create_token_request(account, &PostParams::default(), &request)
-            .await
-            .unwrap();
-        answer.status.unwrap().token
+        cluster_support::token(&self.client, namespace, account, audience).await
     }
 
     pub(crate) fn hub_client(&self, token: &str) -> HubClient {

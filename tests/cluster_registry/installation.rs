@@ -5,7 +5,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cluster_support::{Cluster, Namespace};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use knack_api::Skill;
 use kube::api::{ListParams, PostParams};
@@ -263,20 +262,7 @@ impl Installation {
     /// A token of a ServiceAccount of `team` or `other`.
     pub(crate) async fn token(&self, place: &str, account: &str, audience: &str) -> String {
         let namespace = if place == "team" { &self.team } else { &self.other };
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let request = TokenRequest {
-            spec: TokenRequestSpec {
-                audiences: vec![audience.to_owned()],
-                expiration_seconds: Some(600),
-                ..TokenRequestSpec::default()
-            },
-            ..TokenRequest::default()
-        };
-        let answer = api
-            .create_token_request(account, &PostParams::default(), &request)
-            .await
-            .unwrap();
-        answer.status.unwrap().token
+        cluster_support::token(&self.client, namespace, account, audience).await
     }
 
     /// What kubectl says to these words where the registry's ServiceAccount gives them.

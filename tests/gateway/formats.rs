@@ -179,7 +179,7 @@ async fn what_a_model_takes_beside_functions_is_not_closed() {
 
 /// A template of the provider's, or a stored response, in place of input: what is run goes up all the same.
 #[tokio::test]
-async fn a_response_without_input_goes_on_behind_a_skill() {
+async fn a_response_without_input_continues_behind_a_skill() {
     let script = r#"
 turns:
   - rounds:
@@ -275,7 +275,7 @@ async fn a_gemini_client_that_leaves_ids_out_finds_its_hidden_turn() {
 }
 
 #[tokio::test]
-async fn a_stored_response_is_gone_on_from_by_the_id_that_was_shown() {
+async fn a_stored_response_is_continued_by_the_id_that_was_shown() {
     let knack = with_sandbox(SCRIPT).await;
     let tools = json!([{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]);
     for stream in [false, true] {
@@ -400,7 +400,7 @@ async fn a_response_whose_loop_is_not_known_is_an_error_that_says_what_to_send()
 
 /// A loop of which no record fits: its messages are forgotten, and what a client needs that goes on by id is not.
 #[tokio::test]
-async fn a_loop_that_is_too_large_to_be_remembered_is_gone_on_from_by_id() {
+async fn a_loop_that_is_too_large_to_be_remembered_is_continued_by_id() {
     let long = "long ".repeat(60_000);
     let script = format!(
         r#"

@@ -247,7 +247,7 @@ async fn what_one_gateway_takes_another_of_its_account_uses_and_no_other_sees() 
 }
 
 #[tokio::test]
-async fn a_container_goes_on_at_another_gateway_and_keeps_what_both_put_into_it() {
+async fn a_container_is_continued_at_another_gateway_and_keeps_what_both_put_into_it() {
     let kept = Kept::start().await;
     let executor: Arc<dyn Executor> = Arc::new(super::runner::executor(1).await);
     let first = kept.gateway("team:app", Arc::clone(&executor)).await;

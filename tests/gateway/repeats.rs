@@ -217,7 +217,7 @@ async fn a_registry_that_is_killed_lets_nothing_run_twice() {
         (&again["replayed"], &again["execution"]),
         (&json!(true), &done["execution"])
     );
-    // Of what was under way it is known that nobody knows; it is not run again, and its end is known once it comes.
+    // Of a run that was under way the outcome is unknown; it is not run again, and its end is known once it is reported.
     let lost = run(&cluster.second, ("one", "under-way"), &body).await.json();
     assert_eq!(
         (&lost["replayed"], &lost["execution"]["status"]),

@@ -211,7 +211,7 @@ async fn calls_of_an_answer_that_was_not_kept_are_not_listed() {
 
 /// A compaction reads the conversation as the provider has it, and gets nothing that is injected.
 #[tokio::test]
-async fn a_compaction_goes_on_from_the_whole_answer() {
+async fn a_compaction_continues_from_the_whole_answer() {
     let knack = with_sandbox(SCRIPT).await;
     let compact = async |body: Value| {
         let url = format!("{}/v1/responses/compact", knack.url);

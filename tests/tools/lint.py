@@ -53,6 +53,8 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
         write(folder, "crates/skill/src/planted_two.rs", "use super::planted_one::One;\npub(crate) struct Two(Box<One>);\n")
         write(folder, "crates/skill/src/lib.rs", "\n// docs/design/planted.md#page docs/design/dialects.md#planted-section\n", "a")
         write(folder, "crates/skill/Cargo.toml", '\n[dependencies.planted]\nversion = "1"\n', "a")
+        write(folder, "crates/memory/Cargo.toml", '\n[dependencies.knack-trust]\nworkspace = true\n', "a")
+        write(folder, "crates/mock-provider/Cargo.toml", '\n[dependencies.knack-skill]\nworkspace = true\n[dependencies.knack-wire]\nworkspace = true\n', "a")
         write(folder, "crates/skill/src/planted_long.rs", "// a line\n" * 601)
         shutil.copy("/bin/true", f"{folder}/planted")
         subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
@@ -64,6 +66,9 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
             "there is no page docs/design/planted.md",
             "docs/design/dialects.md has no heading #planted-section",
             "skill/Cargo.toml: planted in [dependencies]",
+            "ARCHITECTURE.md lacks: memory         trust",
+            "ARCHITECTURE.md has: memory         -",
+            "mock-provider depends on both skill and wire",
             "crates/skill/src/planted_long.rs: 601 lines",
             "  planted: an ELF program",
         ]:

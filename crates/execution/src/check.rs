@@ -17,7 +17,7 @@ pub fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
     let invalid = |text: String| Err(ExecutionError::Invalid(text));
     if request.inputs.len() > Limits::MAX_INPUT_FILES {
         return invalid(format!(
-            "{} input files, {} are allowed",
+            "inputs: {} files, at most {} are allowed; send fewer, or pack them into one archive",
             request.inputs.len(),
             Limits::MAX_INPUT_FILES
         ));
@@ -122,7 +122,7 @@ fn is_segment(text: &str) -> bool {
 fn check_mount(mount: &SkillMount) -> Result<(), ExecutionError> {
     if !is_mount_name(&mount.name, &mount.skill.id) || !is_segment(&mount.skill.digest) {
         return Err(ExecutionError::Invalid(format!(
-            "skill {:?} cannot be mounted under that name",
+            "skill {:?}: cannot be mounted: its name must be one path segment or its id, and its digest one path segment",
             mount.name
         )));
     }

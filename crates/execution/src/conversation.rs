@@ -384,8 +384,12 @@ pub fn wire_program(
     program: &Program,
     resolve: impl Fn(Language) -> Option<String>,
 ) -> Result<(WireProgram, Option<Language>), ExecutionError> {
-    let missing =
-        |language: Language| ExecutionError::Invalid(format!("{} is not available in this sandbox", language.as_str()));
+    let missing = |language: Language| {
+        ExecutionError::Invalid(format!(
+            "program.language: this sandbox image has no {}; name an image that has it (spec.sandbox.imageName)",
+            language.as_str()
+        ))
+    };
     match program {
         Program::Code { language, source } => {
             resolve(*language).ok_or_else(|| missing(*language))?;
@@ -398,7 +402,7 @@ pub fn wire_program(
         }
         Program::Command { argv } => {
             let Some(name) = argv.first().filter(|name| !name.is_empty()) else {
-                return Err(ExecutionError::Invalid("the command is empty".into()));
+                return Err(ExecutionError::Invalid("program.argv: empty; name a program".into()));
             };
             let language = match name.as_str() {
                 "python" | "python3" => Some(Language::Python),

@@ -30,7 +30,7 @@ pub enum ExecutionError {
     )]
     Gone,
     /// Unknown id, or another caller's: HTTP 404.
-    #[error("no such execution")]
+    #[error("no such execution at this runtime, or it belongs to another caller; check its id")]
     NotFound,
     /// Cancelled by its caller.
     #[error("execution cancelled")]

@@ -15,7 +15,7 @@ pub struct ExecutionId(Uuid);
 
 /// A text that is not a UUIDv7.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("execution id must be a UUID of version 7")]
+#[error("execution id: not a UUID of version 7 (RFC 9562); make a new id for each execution")]
 pub struct ParseExecutionIdError;
 
 impl ExecutionId {

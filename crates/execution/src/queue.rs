@@ -122,7 +122,7 @@ impl Queue {
                     },
                 });
             }
-            lines.sit_down(&sharer, self.settings.max_queued).ok_or_else(full)?
+            lines.enqueue(&sharer, self.settings.max_queued).ok_or_else(full)?
         };
         let seat = Seat {
             lines: &self.lines,
@@ -164,8 +164,8 @@ fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
 }
 
 impl Lines {
-    /// A seat at the end of the sharer's line; `None` if all are taken and no line is longer than his would be.
-    fn sit_down(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<QueuePlace>)> {
+    /// Adds a waiter; when full, evicts the last waiter of the longest queue. `None` if no queue is longer than this sharer's.
+    fn enqueue(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<QueuePlace>)> {
         if self.waiting >= max {
             let own = self.by_sharer.get(sharer).map_or(0, |line| line.waiters.len());
             let longest = self

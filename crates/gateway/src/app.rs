@@ -17,7 +17,7 @@ use super::{host_guard, model, own_routes, recent, run_route, stored, upload_rou
 
 /// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
 /// nothing and protects everything behind it, health included.
-pub fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
+pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
     let router = Router::new()
         .route("/healthz", get(own_routes::healthz))
         .route("/readyz", get(own_routes::readyz))
@@ -62,7 +62,9 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
         return fault(
             &Fault::new(
                 404,
-                format!("No such Knack endpoint: {path}. Supported: GET /knack/v1/responses/{{id}}/files."),
+                format!(
+                    "No such Knack endpoint: {path}. Supported: GET /knack/v1/responses/{{id}}/files and GET /knack/v1/responses/{{id}}/files/{{name}}."
+                ),
             ),
             error_format(&request),
         );

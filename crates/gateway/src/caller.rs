@@ -85,7 +85,7 @@ fn of_account(secret: &HistorySecret, parts: &Parts) -> Option<Caller> {
     Some(Caller::new(secret, &credential))
 }
 
-/// Where a caller comes from whose keys nobody checked, so that it may make up as many as it likes; `None` of a checked client.
+/// Peer address of an unauthenticated caller, which can invent keys. `None` for a checked client.
 pub fn unchecked_address(parts: &Parts) -> Option<IpAddr> {
     let is_checked = parts.extensions.get::<CheckedAccount>().is_some();
     let peer = parts.extensions.get::<Peer>().filter(|_| !is_checked);

@@ -47,12 +47,12 @@ const UNKNOWN_TOKENS: Pace = Pace {
 
 type TokenHash = [u8; 32];
 
-/// Who is let in.
+/// Authentication mode.
 #[derive(Debug, Clone)]
 pub enum ClientAccess {
     /// Clients whose token the hub accepts.
     Tokens(Arc<ClientAuth>),
-    /// Nobody, since it is not known who may come in: the name of the setting that says so.
+    /// Rejects every request, because this setting is invalid.
     Closed(&'static str),
 }
 

@@ -18,7 +18,7 @@ const MARGIN_PART: u32 = 10;
 
 /// The deadline of a loop whose answer is sent as a whole: that of the runtime, or the shortest that the client names. What is
 /// no number of seconds (`NOT_GIVEN`) names none.
-pub fn deadline(runtime: Duration, headers: &HeaderMap) -> Duration {
+pub(crate) fn deadline(runtime: Duration, headers: &HeaderMap) -> Duration {
     let values = HEADERS.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
     let times = values.filter_map(|value| Duration::try_from_secs_f64(value.trim().parse().ok()?).ok());
     let shortest = times.filter(|time| !time.is_zero()).min();

@@ -125,7 +125,7 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
             () = stop.clone() => {}
         }
     }
-    tracing::info!(listen = %args.listen, %runtime, "the gateway serves");
+    tracing::info!(listen = %args.listen, %runtime, "the gateway is listening");
     started.store(true, std::sync::atomic::Ordering::Release);
     let routes = if args.mcp {
         mcp(Arc::clone(&gateway))

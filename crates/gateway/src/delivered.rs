@@ -10,7 +10,7 @@ use super::state::Gateway;
 
 /// Keeps the files of a response under its id and in the container of its request, for its caller: here, where the other replicas find them, and in the folder
 /// for people. A file that cannot be kept is logged; the answer is sent regardless. Returns the entries of the files.
-pub async fn keep(
+pub(crate) async fn keep(
     gateway: &Gateway,
     caller: &Caller,
     (response_id, container): (&str, Option<&str>),

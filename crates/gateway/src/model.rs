@@ -19,7 +19,7 @@ use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, Model
 use tokio::time::Instant;
 
 use self::answer::{first, knack_header, refuse};
-pub use self::describe::new_request_id;
+pub(crate) use self::describe::new_request_id;
 use self::describe::{describe, new_log};
 use self::prepare::{Prepared, read_request};
 use super::answer_container::{self, AnswerContainer, ContainerContext};
@@ -44,7 +44,7 @@ use super::user_files::named::{self, NamedFiles};
 use crate::catalog::Snapshot;
 
 /// Serves one call of a model API.
-pub async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
+pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
     let begun = Instant::now();
     let (format, kind) = (route.format, route.kind);
     let (parts, body) = request.into_parts();

@@ -12,12 +12,12 @@ use super::state::Gateway;
 use super::{caller, user_files};
 
 /// Alive: the process answers.
-pub async fn healthz() -> &'static str {
+pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
 /// Ready: serves a snapshot and is not shutting down.
-pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
+pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
     if gateway.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
@@ -26,7 +26,7 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 /// OpenMetrics text.
-pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
+pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     (
         [(
             header::CONTENT_TYPE,
@@ -38,7 +38,7 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 /// `GET /knack/v1/responses/{id}/files`.
-pub async fn list_files(
+pub(crate) async fn list_files(
     State(gateway): State<Arc<Gateway>>,
     Path(response): Path<String>,
     headers: HeaderMap,
@@ -56,7 +56,7 @@ pub async fn list_files(
 }
 
 /// `GET /knack/v1/responses/{id}/files/{name}`.
-pub async fn read_file(
+pub(crate) async fn read_file(
     State(gateway): State<Arc<Gateway>>,
     Path((response, name)): Path<(String, String)>,
     headers: HeaderMap,

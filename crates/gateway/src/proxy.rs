@@ -29,7 +29,7 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
 }
 
 /// Passes a request to its provider and the answer back.
-pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
+pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
     let format = error_format(&request);
     if asks_for_websocket(request.headers()) {
         let text = "This gateway serves HTTP requests and event streams; switch the client's websocket mode off.";

@@ -60,7 +60,7 @@ struct RunRequest {
 }
 
 /// The call of a request that is a run, and the name of its skill.
-pub fn route(request: &Request) -> Option<(ApiCall, String)> {
+pub(crate) fn route(request: &Request) -> Option<(ApiCall, String)> {
     let uri = request.uri();
     let call = knack_registry::route(request.method(), uri.path(), uri.query(), request.headers())?;
     let ApiCall::AgentFlow(AgentFlow::Run(name)) = &call else {
@@ -71,7 +71,7 @@ pub fn route(request: &Request) -> Option<(ApiCall, String)> {
 }
 
 /// Serves a run of the skill `name`. Without a credential that is needed the answer is that of `uploads`.
-pub async fn serve(
+pub(crate) async fn serve(
     gateway: Arc<Gateway>,
     uploads: &dyn Uploads,
     (call, name): (ApiCall, String),

@@ -14,7 +14,7 @@ const PACE: Pace = Pace {
     burst: 10,
     refill: Duration::from_secs(6),
 };
-/// What a caller hears who has used them up.
+/// Error text for a caller that exceeds this pace.
 pub const TOO_MANY_RUNS: &str = "Too many runs by this caller: the limit is 10 at once and 10 a minute";
 
 /// Runs of skills: their model where a skill names none, and their pace.

@@ -48,7 +48,7 @@ struct Stored {
 }
 
 /// Passes a request that is no model call to its provider. What a stored answer shows is what its client saw of it.
-pub async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
+pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
     let Some(asked) = Asked::of(request.method(), request.uri()).filter(|_| api == Api::OpenAi) else {
         return proxy::pass(gateway, api, request).await;
     };

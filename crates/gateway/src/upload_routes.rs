@@ -15,7 +15,7 @@ use super::state::Gateway;
 use super::uploads::Uploads;
 
 /// Serves a request to one of these APIs.
-pub async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
+pub(crate) async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
     let format = error_format(&request);
     let is_nobodys = lacks_credential(uploads, &request);
     let (parts, body) = request.into_parts();

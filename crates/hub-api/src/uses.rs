@@ -1,4 +1,4 @@
-//! Uses of skills, which gateways count and the hub adds up: a sidecar's own counters are seen by nobody outside of its pod.
+//! Uses of skills, which gateways count and the hub adds up: a sidecar's own counters are not scraped outside of its pod.
 
 use serde::{Deserialize, Serialize};
 

@@ -20,6 +20,8 @@ mod disk;
 mod draft;
 mod empty_store;
 mod error;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 mod folder;
 mod history;
 pub mod index;

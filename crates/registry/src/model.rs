@@ -148,7 +148,7 @@ impl Stamp {
 }
 
 /// Unix time in microseconds.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     jiff::Timestamp::now().as_microsecond()
 }
 
@@ -361,18 +361,7 @@ mod tests {
     use super::*;
 
     fn draft(name: &str) -> Draft {
-        Draft {
-            name: name.to_owned(),
-            description: "d".to_owned(),
-            version: None,
-            is_release: false,
-            mode: None,
-            catalog: None,
-            litellm: None,
-            digest: String::new(),
-            bytes: 3,
-            files: crate::Files::new(),
-        }
+        crate::fixture::draft(name, crate::Files::new())
     }
 
     fn stamp(now: i64) -> Stamp {

@@ -11,8 +11,7 @@ use crate::route::{ApiCall, BETA, Dialect, route};
 use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 
 const JSON: &str = "application/json";
-/// When to ask again where nobody knows better, seconds: claims, memory for downloads and an API server that starts anew are there
-/// again after about as long.
+/// Default Retry-After, seconds: claims, memory for downloads and a restarted API server are available again after about as long.
 const RETRY_AFTER_SECONDS: u64 = 2;
 
 /// Why a server refuses a request before it comes to a store.

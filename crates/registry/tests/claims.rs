@@ -44,7 +44,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
         .block_on(work)
 }
 
-/// What one who asks is told, in a word.
+/// The outcome of a claim, in a word.
 async fn claim(history: &FolderHistory, account: (&str, &str), request: &str) -> String {
     match history.claim(account, asked(request, Status::Pending)).await {
         Ok(ClaimOutcome::Run(run)) => format!("run as {}", run.request),
@@ -56,7 +56,7 @@ async fn claim(history: &FolderHistory, account: (&str, &str), request: &str) ->
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// An account claims by a request, and is told this.
+    /// An account claims by a request, and gets this outcome.
     Claim((&'static str, &'static str), &'static str, &'static str),
     /// Whoever runs it reports this, or withdraws the claim; whether it is taken.
     Report(&'static str, Status, bool),

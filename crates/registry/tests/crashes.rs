@@ -55,18 +55,7 @@ fn draft(name: &str, text: &str) -> Draft {
         executable: true,
     };
     let files = Files::from([("SKILL.md".to_owned(), file)]);
-    Draft {
-        name: name.to_owned(),
-        description: "d".to_owned(),
-        version: None,
-        is_release: false,
-        mode: None,
-        catalog: None,
-        litellm: None,
-        digest: knack_skill::tree::digest(&files),
-        bytes: text.len() as u64,
-        files,
-    }
+    knack_registry::fixture::draft(name, files)
 }
 
 fn owner() -> Owner {

@@ -369,18 +369,9 @@ fn what_was_confirmed_is_there_after_a_restart_however_long_its_descriptions_are
         let folder = tempfile::tempdir().unwrap();
         let store = FolderStore::open(folder.path()).unwrap().store;
         let text = "d".repeat(60 << 10);
-        let files = Files::new();
         let draft = |name: &str, description: &str| Draft {
-            name: name.to_owned(),
             description: description.to_owned(),
-            version: None,
-            is_release: false,
-            mode: None,
-            catalog: None,
-            litellm: None,
-            digest: knack_skill::tree::digest(&files),
-            bytes: 0,
-            files: files.clone(),
+            ..knack_registry::fixture::draft(name, Files::new())
         };
         let record = store.create(&owner(), None, draft("word", &text)).await.unwrap();
         let mut confirmed = 1;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use knack_runner::protocol::PROBE_WORD_BYTES;
+use knack_vocabulary::probe::PROBE_WORD_BYTES;
 
 /// Unknown arguments.
 const USAGE: u8 = 2;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use knack_runner::protocol::{PROBE_GREETING, PROBE_WORD_BYTES};
+use knack_vocabulary::probe::{PROBE_GREETING, PROBE_WORD_BYTES};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use uuid::Uuid;
@@ -100,7 +100,7 @@ impl Beacon {
 }
 
 impl Question {
-    /// Whether anybody has asked it, whether or not the answer came through.
+    /// Whether it was asked, whether or not the answer arrived.
     pub fn is_asked(&self) -> bool {
         self.beacon.lock().get(&self.word).is_some_and(|open| open.is_asked)
     }

@@ -10,7 +10,7 @@ pub fn stop() -> impl Future<Output = ()> + Send {
     caught(1)
 }
 
-/// Resolves on the second of these signals: whoever sends it again does not want to wait for what is still running.
+/// Resolves on the second signal: shut down at once.
 pub fn stop_again() -> impl Future<Output = ()> + Send {
     caught(2)
 }

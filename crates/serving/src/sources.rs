@@ -73,7 +73,7 @@ enum Place {
     Shared(usize),
 }
 
-/// The right to one, given back when dropped.
+/// A permit, released on drop.
 #[derive(Debug)]
 pub struct Turn {
     sources: Arc<Sources>,

@@ -1,4 +1,4 @@
-//! One at a time per key: of requests that ask the same, the first has it answered and the others then know the answer.
+//! Per-key locks: the first request fetches, the others reuse the answer.
 
 use std::collections::HashMap;
 use std::hash::Hash;

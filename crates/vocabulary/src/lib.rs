@@ -1,6 +1,7 @@
 //! Names that Kubernetes objects, logs and headers share. No other file spells them.
 
 pub mod defaults;
+pub mod probe;
 
 /// API group and version of both kinds.
 pub const API_VERSION: &str = "knack.dev/v1alpha1";

@@ -7,11 +7,12 @@ use knack_skill::call::LITELLM_TIMEOUT_SECONDS;
 use knack_vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 use kube::ResourceExt as _;
 
-use super::super::conditions::{Verdict, VerdictState, conditions, cut};
+use super::super::conditions::{Verdict, VerdictState, conditions};
 use super::super::reason::Reason;
 use super::summary::Summary;
 use crate::counted::counted;
 use crate::selection::{Scope, reaches};
+use crate::shortened::cut;
 
 /// Conditions that the controller owns; `Isolated` is the hub's.
 const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED];

@@ -9,8 +9,8 @@ use knack_api::runtime_status::{ListingStatus, RejectedSkill, STATUS_REJECTED_MA
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
-use super::super::conditions::cut;
 use crate::selection::Selected;
+use crate::shortened::cut;
 
 /// The selected skills, summed up.
 #[derive(Debug, Clone, PartialEq)]

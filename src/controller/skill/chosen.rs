@@ -168,7 +168,7 @@ async fn report(context: &Context, outline: &Outline, version: &KeptVersion, mut
     // Every reconcile comes by here, and the cause stays until somebody mends it.
     if !context
         .memory
-        .is_untold(outline.uid(), version.number, &verdict.message)
+        .first_report(outline.uid(), version.number, &verdict.message)
     {
         return;
     }

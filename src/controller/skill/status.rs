@@ -8,7 +8,7 @@ use knack_skill::texts;
 use knack_vocabulary::ANNOTATION_REQUESTED_AT;
 use kube::core::ObjectMeta;
 
-use super::super::conditions::{Verdict, VerdictState, conditions, cut};
+use super::super::conditions::{Verdict, VerdictState, conditions};
 use super::super::reason::Reason;
 use super::super::settings::DESCRIPTION_MAX;
 use super::deliver::Delivery;
@@ -16,6 +16,7 @@ use super::judge::{JUDGE, ValidatedSkill};
 use super::outline::Outline;
 use super::verdicts::Verdicts;
 use crate::counted::counted;
+use crate::shortened::cut;
 
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;

@@ -4,7 +4,7 @@ use knack_api::skill_status::{EarlierRevision, RuntimePackagesStatus, RuntimeVer
 use knack_api::{Skill, SkillRuntime, SkillStatus};
 use kube::ResourceExt as _;
 
-use super::super::conditions::{Acceptance, cut};
+use super::super::conditions::Acceptance;
 use super::super::context::Context;
 use super::super::reason::{Reason, verdict_word};
 use super::super::world::decoded;
@@ -13,6 +13,7 @@ use crate::selection::{
     Caller, EarlierState, Revision, Scope, Selected, earlier_state, environment, newest_version, packages, reaches,
     retained, select, version_matches,
 };
+use crate::shortened::cut;
 
 /// Most characters of what a status says of packages.
 const PACKAGES_MESSAGE_MAX: usize = 1024;

@@ -16,7 +16,7 @@ use crate::api_call::within;
 const ANSWER_FOR: Duration = Duration::from_secs(10);
 /// Answers remembered.
 const REMEMBERED: usize = 8192;
-/// Time for one review: less than for other calls, since a request waits for it, which is told to come again.
+/// Time for one review: less than for other calls, because a request waits for it and can be retried.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the API server, and remembers its answers.

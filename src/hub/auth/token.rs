@@ -2,7 +2,7 @@
 //! were accepted once have a separate limit, and a source that sends many unknown tokens is answered 429.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use knack_hub_api::{Problem, ProblemCode};
@@ -40,8 +40,7 @@ const REVIEWS: Pace = Pace {
     // 20 a second.
     refill: Duration::from_millis(50),
 };
-/// Time for a review, the wait for a turn included: less than for other calls, since a request waits for it, which is told to come
-/// again.
+/// Time for a review, with the wait for a permit: less than for other calls, because a request waits for it and can be retried.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 type TokenHash = [u8; 32];
@@ -89,9 +88,7 @@ impl Authenticator {
     /// Errors: [`ProblemCode::Unauthenticated`] with the reason, [`ProblemCode::Throttled`] for a source that shows
     /// many unknown tokens, [`ProblemCode::Unavailable`] if the API server does not answer.
     pub async fn authenticate(&self, token: &str, source: &str) -> Result<Caller, Problem> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_secs());
+        let now = knack_execution::now().as_secs();
         let expires = inspect(token, self.audience, now).map_err(refused)?;
         // Hashed: a credential is never kept.
         let key: TokenHash = Sha256::digest(token).into();

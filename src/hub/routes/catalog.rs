@@ -11,7 +11,7 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use knack_hub_api::{CatalogLine, HEADER_PROTOCOL, NDJSON, PROTOCOL_MIN, PROTOCOLS, Problem, ProblemCode};
+use knack_hub_api::{CatalogLine, HEADER_PROTOCOL, NDJSON, PROTOCOL_MIN, PROTOCOLS, Problem, ProblemCode, RuntimeName};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -51,7 +51,7 @@ pub(super) async fn catalog(
     let seen = state.shared.newest_version();
     let version = *changes.borrow_and_update();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
-    let view = view.ok_or_else(|| Refused::new("catalog", gone()))?;
+    let view = view.ok_or_else(|| Refused::new("catalog", gone(&granted.name)))?;
     let mut queue = VecDeque::new();
     let watched = crate::hub::watch::namespaces(&state.settings.watching());
     queue.extend(view::index(
@@ -88,8 +88,9 @@ fn protocol_with(headers: &HeaderMap) -> u32 {
     PROTOCOLS.with(stated.unwrap_or(PROTOCOL_MIN))
 }
 
-fn gone() -> Problem {
-    Problem::new(ProblemCode::NotFound, "the SkillRuntime is gone")
+fn gone(name: &RuntimeName) -> Problem {
+    let text = format!("SkillRuntime {name} was deleted; apply it again, or name another");
+    Problem::new(ProblemCode::NotFound, text)
 }
 
 struct CatalogStream {

@@ -248,9 +248,12 @@ async fn request(
         admission::admit(post, id, &admission)
     });
     // It fails only if it panicked or the process ends.
-    admitted
-        .await
-        .unwrap_or_else(|_| Err(Problem::new(ProblemCode::Failed, "the request could not be checked")))
+    admitted.await.unwrap_or_else(|_| {
+        Err(Problem::new(
+            ProblemCode::Failed,
+            "the hub failed while checking the request; its log has the cause, report it",
+        ))
+    })
 }
 
 /// A skill that is served to this caller at this runtime, in the revision that he names. What was revoked since he saw it
@@ -273,7 +276,10 @@ async fn mount(
             if state.start.waiting_for().is_some() || state.artifacts.is_being_read(skill) {
                 Problem::new(
                     ProblemCode::Unavailable,
-                    "skills are being read at this moment; try again",
+                    format!(
+                        "skill {}/{}: its content is still being read; try again in a second",
+                        skill.namespace, skill.name
+                    ),
                 )
                 .retry_after(1)
             } else {
@@ -289,7 +295,8 @@ async fn mount(
         ArtifactError::NoRoom(over) => no_room(over),
         ArtifactError::Api(text) | ArtifactError::Broken(text) => {
             tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
-            Problem::new(ProblemCode::Unavailable, "the skill's files cannot be read at this moment").retry_after(1)
+            let text = format!("skill {}/{}: its ConfigMaps cannot be read; try again, the hub's log has the cause", skill.namespace, skill.name);
+            Problem::new(ProblemCode::Unavailable, text).retry_after(1)
         }
     })?;
     let Some(loaded) = &content.skill else {

@@ -84,7 +84,10 @@ pub fn router(state: Arc<HubState>, stop: CancellationToken) -> Router {
         .fallback(async || {
             Refused::new(
                 "unknown",
-                Problem::new(ProblemCode::NotFound, "no such endpoint of the hub"),
+                Problem::new(
+                    ProblemCode::NotFound,
+                    "no such endpoint of the hub; client and hub may be of different releases",
+                ),
             )
         })
         .layer(from_fn_with_state(Arc::clone(&state), authenticate))

@@ -1,7 +1,7 @@
 //! Re-checks a caller's permission while its stream is open, since the permission can end before the stream.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use knack_hub_api::ProblemCode;
 use tokio::time::Instant;
@@ -35,9 +35,7 @@ impl StreamReader {
     /// An API server that does not answer withdraws nothing.
     pub(super) async fn check(&mut self, will_do: impl FnOnce(&GrantedCaller, &GrantedCaller) -> bool) -> Option<()> {
         self.check_at = Instant::now() + RIGHT_EVERY;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_secs());
+        let now = knack_execution::now().as_secs();
         if self.caller.expires <= now {
             return None;
         }

@@ -53,7 +53,7 @@ impl LocalExecutor {
         let (bases, runner) = (settings.bases.clone(), settings.runner.clone());
         let workshop = tokio::task::spawn_blocking(move || Workshop::open(&bases, &runner))
             .await
-            .map_err(|_| Missing::new("the process is shutting down", "start it again"))??;
+            .map_err(|error| Missing::new(format!("preparing sandboxes failed: {error}"), "report it"))??;
         let found = interpreter::find(&settings.search(workshop.reach())).await;
         let python = found
             .interpreters

@@ -346,7 +346,8 @@ impl Drop for DeleteOnDrop<'_> {
 }
 
 /// Between half of it and all of it: gateways that lost the same hub must not reconnect at the same moment.
-fn jitter(pause: Duration) -> Duration {
+#[must_use]
+pub fn jitter(pause: Duration) -> Duration {
     let random = uuid::Uuid::new_v4().as_bytes()[0];
     pause / 2 + (pause / 2).mul_f64(f64::from(random) / 255.0)
 }

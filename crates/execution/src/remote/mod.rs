@@ -11,5 +11,5 @@
 mod executor;
 mod shown;
 
-pub use executor::RemoteExecutor;
+pub use executor::{RemoteExecutor, jitter};
 pub use shown::Progress;

@@ -9,7 +9,7 @@ use crate::skill_metrics::{SkillUse, Use};
 use crate::skill_runs::RunOf;
 
 /// The id of a request that begins now, a UUIDv7: log lines and recordings sort by time.
-pub fn new_request_id() -> String {
+pub(crate) fn new_request_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 

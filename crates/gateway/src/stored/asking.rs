@@ -40,7 +40,7 @@ pub(super) struct Asking {
     pub(super) gateway: Arc<Gateway>,
     pub(super) api: Api,
     pub(super) caller: Caller,
-    /// Who the memory of what is read counts for.
+    /// Account charged for this memory.
     counted: KeyedHash,
     /// The client's headers as they go to the provider.
     pub(super) headers: HeaderMap,

@@ -15,10 +15,9 @@ use super::execution::{Execution, Status};
 use super::folder::{FolderHistory, line};
 use super::holders::Holders;
 use super::index::Location;
-use super::inner::now;
 use super::writer::WriterMessage;
 use crate::error::StoreError;
-use crate::model::Owner;
+use crate::model::{Owner, now};
 
 /// The outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,7 +33,9 @@ pub enum ClaimOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimFailure {
     /// Not an execution that a gateway may claim.
-    #[error("this execution cannot be claimed")]
+    #[error(
+        "the claim was refused: id, request or time of the execution do not fit this account; upgrade gateway and registry to one release"
+    )]
     Invalid,
     /// Too many runs are claimed and have not ended, all together or beside what is left for other namespaces.
     #[error("too many runs are claimed and have not ended; try again")]

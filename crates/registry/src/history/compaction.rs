@@ -4,9 +4,10 @@ use std::fs;
 use std::io;
 
 use super::index::DiskLine;
-use super::inner::{Inner, now};
+use super::inner::Inner;
 use super::lines::path;
 use super::segments::Segments;
+use crate::model::now;
 
 /// Removes executions beyond the bounds, then the oldest files until the disk is within its own.
 pub(super) fn compact(inner: &Inner, segments: &mut Segments) {

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use super::compaction::compact;
 use super::execution::Execution;
 use super::index::{DiskLine, Index, Location};
-use super::inner::{Inner, now};
+use super::inner::Inner;
 use super::lines::{FOLDER, Line, WRITER};
 use super::segments::Segments;
 use super::settings::HistorySettings;
@@ -28,7 +28,7 @@ use super::writer::{WriterMessage, write};
 use super::{ExecutionPage, ExecutionQuery, History};
 use crate::disk::{Disk, RealDisk, lock_alone};
 use crate::error::StoreError;
-use crate::model::Owner;
+use crate::model::{Owner, now};
 
 /// Notes that wait for the disk: three of each of some hundred runs at once.
 const QUEUE_MAX: usize = 1_024;

@@ -14,6 +14,7 @@ use super::index::{DiskLine, Index, Location};
 use super::lines::path;
 use super::settings::HistorySettings;
 use crate::disk::Disk;
+use crate::model::now;
 
 /// The shared state.
 pub(super) struct Inner {
@@ -91,9 +92,4 @@ impl Inner {
             .inspect_err(|error| tracing::error!(%error, "a line of the history of executions cannot be read"))
             .ok())
     }
-}
-
-/// Unix time in microseconds.
-pub(super) fn now() -> i64 {
-    jiff::Timestamp::now().as_microsecond()
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::compaction::compact;
 use super::index::DiskLine;
-use super::inner::{Inner, now};
+use super::inner::Inner;
 use super::segments::Segments;
+use crate::model::now;
 
 /// Most notes that are written at once: one write for all that were queued during the last.
 const BATCH: usize = 256;

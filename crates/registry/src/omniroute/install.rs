@@ -157,7 +157,7 @@ impl Installation {
             .map_err(|refusal| Refusal::invalid(field, format!("{}: {}", refusal.field, refusal.message)))?;
         draft.version = Some(chosen(draft.version, &record.version, version_given)?);
         draft.is_release = true;
-        // A description that nobody wrote is the skill's name.
+        // A missing description defaults to the name.
         if is_document && draft.description == draft.name && !record.description.is_empty() {
             draft.description.clone_from(&record.description);
         }

@@ -34,7 +34,7 @@ pub use outbound::{
     Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, KILL_BOUND_MS, LandlockState, Locks, Output,
     OutputStream, Ready, Rejected, RunResult, Sealed, Started, StreamReport, WorkBound,
 };
-pub use probe::{Dial, DialOutcome, PROBE_GREETING, PROBE_WORD_BYTES, Probe};
+pub use probe::{Dial, DialOutcome, Probe};
 pub(crate) use text::{json_bytes, shorten};
 
 /// The newest protocol that this release speaks. It grows when an old peer would misread a frame.

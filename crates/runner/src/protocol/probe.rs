@@ -1,4 +1,4 @@
-//! The isolation probe: no code of anybody, no locks; does the network let a sandbox pod out, and for how long?
+//! The isolation probe, which runs no user code and sets no locks: does the network let a sandbox pod out, and for how long?
 //!
 //! A successful connect proves little: a mesh's proxy inside the pod accepts any. So the probe sends a question, and
 //! only the intended listener has the answer.
@@ -7,13 +7,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use knack_vocabulary::probe::{PROBE_GREETING, PROBE_WORD_BYTES};
 use serde::{Deserialize, Serialize};
-
-/// The first bytes of a probe. No TLS record begins with the first of them, so a TLS port can distinguish a probe from
-/// a client.
-pub const PROBE_GREETING: &str = "knack-probe ";
-/// Longest question or answer, bytes: both are 32 hexadecimal digits.
-pub const PROBE_WORD_BYTES: usize = 64;
 
 /// A policy that drops packets is seen by silence; a listener in the same cluster answers within milliseconds. Long enough for
 /// one packet that is lost by chance to be sent again (1 s).

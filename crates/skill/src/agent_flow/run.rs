@@ -11,7 +11,7 @@ use crate::template::MissingInput;
 
 /// The system text of a run; the filled template is the message of the user.
 pub const RUN_SYSTEM: &str = "You are a helpful AI assistant.";
-/// What a client hears of a model that does not answer; why is in the log.
+/// Error text for a model that does not answer; the log has the reason.
 const FAILED: &str = "Generation failed";
 /// Why a skill runs without its knowledge base.
 const NO_RETRIEVAL: &str = "There is no retrieval here; the skill runs without its knowledge base";

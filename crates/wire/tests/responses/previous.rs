@@ -74,7 +74,7 @@ pub(super) fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey
 }
 
 #[test]
-fn a_response_is_gone_on_from_where_the_upstream_really_is() {
+fn a_response_is_continued_from_where_the_upstream_really_is() {
     let played = play_with(ASK, settings(), &two_rounds(true));
     let kept = stored(ASK, &played);
     let next = r#"{"previous_response_id":"resp_1","input":"And 4?"}"#;

@@ -31,6 +31,7 @@ mod namespace;
 mod policy;
 mod progress;
 mod run;
+mod token;
 
 pub use bed::{Cluster, Switches};
 pub use component::Component;
@@ -39,3 +40,4 @@ pub use namespace::Namespace;
 pub use policy::PolicyStandIn;
 pub use progress::{STILL, progress};
 pub use run::{own, run, run_within, skip};
+pub use token::token;

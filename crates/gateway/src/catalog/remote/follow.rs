@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use knack_execution::remote::jitter;
 use knack_hub_api::client::{HubClient, HubError, Lines};
 use knack_hub_api::{CatalogLine, ProblemCode, RuntimeName};
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
@@ -176,7 +177,7 @@ impl Follower {
             if logged == error.to_string() {
                 tracing::debug!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
             } else if matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Forbidden) {
-                tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; it is asked again until it allows it, without a further line");
+                tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; retrying, and not logged again until it changes");
             } else {
                 tracing::info!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
             }
@@ -377,10 +378,4 @@ impl Follower {
         }
         Ok(())
     }
-}
-
-/// Between half of it and all of it: gateways that lost the same hub must not reconnect at the same moment.
-fn jitter(wait: Duration) -> Duration {
-    let random = uuid::Uuid::new_v4().as_bytes()[0];
-    wait / 2 + (wait / 2).mul_f64(f64::from(random) / 255.0)
 }

@@ -193,7 +193,7 @@ fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
     };
     let first = json::first_element(src, list);
     if first.is_none() {
-        // A conversation of nothing is refused upstream; the refusal should be about what the client sent.
+        // The upstream refuses an empty conversation; its error should be about what the client sent.
         return;
     }
     let role = first.and_then(|span| json::get_text(src, span, "role"));

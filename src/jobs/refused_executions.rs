@@ -9,7 +9,7 @@ use knack_execution::records::RecordSettings;
 use knack_vocabulary::LABEL_EXECUTION;
 
 use super::facts::PodFacts;
-use super::history::finished_at;
+use super::finished_jobs::finished_at;
 use super::names::LABEL_PROBE;
 use super::record;
 
@@ -182,7 +182,7 @@ mod tests {
                 is_refused,
                 "{result}"
             );
-            // Another try of the same execution is told apart.
+            // Another try of the same execution is distinguished.
             let other = self::job("b", 6, json!({LABEL_EXECUTION: ID}));
             assert!(of(&[job, other], &[], 500).ids.contains(&ID.parse().unwrap()));
         }

@@ -11,7 +11,7 @@ use super::skills::Skills;
 use crate::api_call::CallError;
 
 /// What became of the write of a Skill.
-pub(super) enum Fate {
+pub(super) enum WriteOutcome {
     /// It was done; the object as it is now.
     Done(Box<Skill>),
     /// It was refused, and the object, if there is one, does not show it: what was made for it can be deleted.
@@ -20,7 +20,7 @@ pub(super) enum Fate {
     Unknown(CallError),
 }
 
-impl Fate {
+impl WriteOutcome {
     /// Reads the object again. `is_mine` says whether a record shows the write.
     pub(super) async fn of(
         skills: &Skills,
@@ -32,7 +32,7 @@ impl Fate {
             Ok(there) => Some(there),
             Err(missing) if is_missing(&missing) => None,
             Err(unread) => {
-                tracing::warn!(error = %unread, "whether a skill was written is not known");
+                tracing::warn!(error = %unread, "could not determine whether the skill was written");
                 return Self::Unknown(error);
             }
         };
