@@ -361,7 +361,10 @@ mod tests {
     use super::*;
 
     fn draft(name: &str) -> Draft {
-        crate::fixture::draft(name, crate::Files::new())
+        Draft {
+            bytes: 3,
+            ..crate::fixture::draft(name, crate::Files::new())
+        }
     }
 
     fn stamp(now: i64) -> Stamp {
