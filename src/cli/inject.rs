@@ -39,8 +39,8 @@ pub fn inject(args: &InjectArgs) -> anyhow::Result<ExitCode> {
     let mut documents = Vec::new();
     for path in &args.filenames {
         let text = read(path)?;
-        let read: Vec<Value> =
-            serde_saphyr::from_multiple(&text).with_context(|| format!("{}: not YAML", path.display()))?;
+        let read: Vec<Value> = serde_saphyr::from_multiple_with_options(&text, as_kubectl())
+            .with_context(|| format!("{}: not YAML", path.display()))?;
         for mut document in read.into_iter().filter(|document| !document.is_null()) {
             for injected in inject_manifest(&mut document, &parameters) {
                 found += 1;
@@ -57,6 +57,11 @@ pub fn inject(args: &InjectArgs) -> anyhow::Result<ExitCode> {
         terminal::note("no pod found: a Pod, or an object with a pod template (Deployment, Job, CronJob and others)");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads what kubectl reads: YAML 1.1, in which `0400` is 256.
+fn as_kubectl() -> serde_saphyr::Options {
+    serde_saphyr::options! { legacy_octal_numbers: true }
 }
 
 /// A file's text, or that of standard input.

@@ -121,7 +121,7 @@ class Table:
     def __init__(self, server):
         self.server = server
         self.release = "knack-inj-" + secrets.token_hex(3)
-        self.plain, self.asking, self.strict, self.own = (self.release + end for end in ("", "-asking", "-strict", "-system"))
+        self.plain, self.asking, self.strict, self.own, self.labelled = (self.release + end for end in ("", "-asking", "-strict", "-system", "-was-labelled"))
         rendered = self.render("Warn")
         self.made = self.ours(rendered)
         self.parameters = parameters_of(rendered)
@@ -340,7 +340,8 @@ class Table:
         before = next(rows())[1]
         wait_until("the warning", SECONDS_UNTIL_ACTIVE, lambda: self.taken(found["the host's network"], self.plain) and self.server.warning)
         for title, word in (("the host's network", "not injected: the pod uses the host's network"), ("containers that disagree", "not redirected: openai (base URLs differ)"),
-                            ("a runtime that is nonsense", "is ignored"), ("one container", None)):
+                            ("a runtime that is nonsense", "is ignored"), ("a client for Azure", "not redirected: openai (a client for Azure)"),
+                            ("an annotation that is misspelt", "unknown annotation knack.dev/runtim is ignored"), ("one container", None)):
             self.taken(found[title], self.plain)
             if word is None:
                 assert_equal(self.server.warning, "", title)
@@ -359,6 +360,14 @@ class Table:
             status, text = self.server.ask("POST", "/api/v1/namespaces", namespace, dryRun="All")
             assert_equal(status, 201, message(text))
             assert_equal("has no effect" in self.server.warning, warned, "a namespace with %r" % value)
+        # Of a namespace that is there: who corrects the label, or removes it, is not warned.
+        path = "/api/v1/namespaces/" + self.labelled
+        self.server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.labelled, "labels": {"knack-test": "chart", LABEL: "true"}}}, path)
+        for value, warned in (("enabled", False), (None, False), ("disabled", False), ("yes", True)):
+            change = {"metadata": {"labels": {LABEL: value}}}
+            status, text = self.server.ask("PATCH", path, change, content="application/merge-patch+json", dryRun="All")
+            assert_equal(status, 200, message(text))
+            assert_equal("has no effect" in self.server.warning, warned, "a namespace that was labelled true, with %r" % value)
 
     def gone_and_back(self):
         """Without the policy a pod that asks starts without its sidecar, and its creator is told; with it again the next one has it."""
@@ -399,10 +408,10 @@ class Table:
 
     def extreme(self):
         """Values at their bounds, quantities as numbers, and values that are taken away make pods that the server takes, as `knack inject` does."""
-        title, pod = next(rows())
+        title, pod = next((title, pod) for title, pod in rows() if title == "a limit of storage")
         bounds = {"requests": {"cpu": 0.01, "memory": 20971520, "ephemeral-storage": 0}, "limits": {"cpu": 1, "memory": 268435456, "ephemeral-storage": "1Gi"}}
-        least = {"requests": {"cpu": 0, "memory": 0}, "limits": {"cpu": 0, "memory": "6Mi", "ephemeral-storage": 1048576}}
-        most = {"requests": {"cpu": 1e-7, "memory": "0.5", "ephemeral-storage": "1Gi"}, "limits": {"cpu": 40 * "9", "memory": 1e25}}
+        least = {"requests": {"cpu": 0, "memory": 0, "ephemeral-storage": None}, "limits": {"cpu": 0, "memory": "6Mi", "ephemeral-storage": 1048576}}
+        most = {"requests": {"cpu": 1e-7, "memory": "0.5", "ephemeral-storage": "1Gi"}, "limits": {"cpu": 40 * "9", "memory": 1e25, "ephemeral-storage": None}}
         for values, others, requests in (
                 ({"runAsUser": (1 << 31) - 1, "resources": bounds, "runtime": 63 * "n" + "/" + 63 * "r"}, {}, {"cpu": "10m", "memory": "20971520", "ephemeral-storage": "0"}),
                 ({"runAsUser": None, "imagePullSecrets": None, "logLevel": None, "resources": least}, {}, {"cpu": "0", "memory": "0", "ephemeral-storage": "1048576"}),
@@ -440,7 +449,7 @@ class Table:
     def remove(self):
         for document in reversed(self.made):
             self.server.ask("DELETE", path_of(document))
-        for name in (self.plain, self.asking, self.strict, self.own):
+        for name in (self.plain, self.asking, self.strict, self.own, self.labelled):
             self.server.ask("DELETE", "/api/v1/namespaces/" + name)
 
 

@@ -31,14 +31,21 @@ def defaults_are_those_of_the_program():
 
 
 def patterns_are_those_of_the_program():
-    """The policy reads base URLs and names of runtimes by the patterns of the crate, and knows its variables with keys."""
+    """The policy reads base URLs and names of runtimes by the patterns of the crate, and knows its variables with keys, those of
+    clients for Azure, and its annotations."""
     with open(os.path.join(CRATE, "src", "names.rs"), encoding="utf-8") as file:
         names = file.read()
     patterns = re.findall(r'(?:BASE_URL|PUNYCODE|RUNTIME): &str =\s*r"([^"]+)"', names)
     keys = re.findall(r'\("[a-z]+", &\[("[A-Z_]+"(?:, "[A-Z_]+")*)\]\)', names)
-    assert_equal((len(patterns), len(keys)), (3, 3), "patterns and keys of names.rs")
+    azure = re.findall(r'"(AZURE_[A-Z_]+)"', names)
+    assert_equal((len(patterns), len(keys), len(azure)), (3, 3, 2), "patterns and keys of names.rs")
+    with open(os.path.join(ROOT, "crates", "vocabulary", "src", "lib.rs"), encoding="utf-8") as file:
+        words = dict(re.findall(r'pub const (ANNOTATION_[A-Z_]+): &str = "([^"]+)"', file.read()))
+    listed = re.search(r"ANNOTATIONS: \[&str; \d\] = \[([^\]]+)\]", names).group(1)
+    annotations = [words[word.strip()] for word in listed.split(",")]
     made = json.dumps(documents(render({"injection": {"delivery": "Policy"}})), ensure_ascii=False)
     wanted = [json.dumps(pattern)[1:-1] for pattern in patterns] + [json.dumps('"keys": dyn([%s])' % ", ".join("dyn(%s)" % key for key in one.split(", ")))[1:-1] for one in keys]
+    wanted += [json.dumps("e.name in " + json.dumps(azure, separators=(",", ":")))[1:-1], json.dumps("k in " + json.dumps(annotations, separators=(",", ":")))[1:-1]]
     for text in wanted:
         if text not in made:
             raise AssertionError("%s is not in the policy" % text)
@@ -89,8 +96,12 @@ def the_registry_is_reached_where_it_is_enabled():
 
 
 def values_that_are_taken_away():
-    """Names of Secrets that are null, as Helm takes a value away, are none: the program reads the parameters all the same."""
+    """Names of Secrets, and resources of storage, that are null, as Helm takes a value away, are none: the program reads the parameters
+    all the same."""
     assert_equal(parameters({"injection": {"delivery": "Policy", "imagePullSecrets": None}})["imagePullSecrets"], [], "imagePullSecrets")
+    storage = {kind: {"ephemeral-storage": None} for kind in ("requests", "limits")}
+    given = parameters({"injection": {"delivery": "Policy", "resources": storage}})["resources"]
+    assert_equal({kind: sorted(given[kind]) for kind in given}, {kind: ["cpu", "memory"] for kind in storage}, "resources without storage")
 
 
 PARTS_OF_WEBHOOK = {"right", "Secret", "Service", "port", "arguments", "way in"}

@@ -108,6 +108,98 @@ apis: [{name: openai, url: 'http://127.0.0.1:1', variables: [OPENAI_BASE_URL], u
     }
 }
 
+/// What kubectl reads of a manifest that is passed on is what it reads of the manifest itself.
+#[tokio::test]
+async fn numbers_and_words_of_yaml_1_1_are_those_that_kubectl_reads() {
+    let manifest = "\
+kind: Pod
+metadata: {name: p, annotations: {mode: '0400', other: \"0o17\", flag: 'on'}}
+spec:
+  hostPID: no
+  containers: [{name: app, image: app, stdin: yes, tty: off}]
+  volumes:
+    - {name: s, secret: {secretName: s, defaultMode: 0400}}
+    - {name: t, secret: {secretName: t, defaultMode: 0o644, items: [{key: k, path: p, mode: 0}, {key: l, path: q, mode: 0x10}]}}
+    - {name: u, secret: {secretName: u, defaultMode: 420}}
+";
+    let folder = folder(&[("pod.yaml", manifest)]);
+    let done = knack(folder.path(), &["inject", "-f", "pod.yaml"], &[]).await;
+    assert!(done.status.success(), "{}", err(&done));
+    let printed = out(&done);
+    let pod: Value = serde_saphyr::from_str(&printed).unwrap();
+    for (place, expected) in [
+        ("/spec/volumes/0/secret/defaultMode", Value::from(256)),
+        ("/spec/volumes/1/secret/defaultMode", Value::from(420)),
+        ("/spec/volumes/1/secret/items/0/mode", Value::from(0)),
+        ("/spec/volumes/1/secret/items/1/mode", Value::from(16)),
+        ("/spec/volumes/2/secret/defaultMode", Value::from(420)),
+        ("/spec/hostPID", Value::from(false)),
+        ("/spec/containers/0/stdin", Value::from(true)),
+        ("/spec/containers/0/tty", Value::from(false)),
+    ] {
+        assert_eq!(pod.pointer(place), Some(&expected), "{place}: {printed}");
+    }
+    // What was text is still text for a reader of YAML 1.1.
+    for quoted in ["'0400'", "'0o17'", "'on'"] {
+        assert!(
+            printed.replace('"', "'").contains(quoted),
+            "{quoted} is not quoted: {printed}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_sidecar_of_another_release_is_replaced_and_what_the_application_had_is_kept() {
+    let manifest = "\
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    metadata: {annotations: {knack.dev/runtime: team-a/tools}}
+    spec:
+      initContainers: [{name: first, image: app}]
+      containers:
+        - name: app
+          image: app
+          env:
+            - {name: OPENAI_BASE_URL, value: 'https://llm.example.org/v1beta/openai'}
+            - {name: HTTPS_PROXY, value: 'http://proxy:3128'}
+            - {name: NO_PROXY, value: .svc}
+        - {name: two, image: app, env: [{name: HTTPS_PROXY, value: 'http://proxy:3128'}]}
+";
+    let parameters = |more: &str| {
+        format!(
+            "container: {{name: side, image: 'registry.example.org/side:{more}', env: [{{name: KNACK_HUB, value: '{more}'}}], volumeMounts: [{{name: own-{more}, mountPath: /own}}]}}\n\
+             resources: {{requests: {{}}, limits: {{memory: 1Gi}}}}\nvolumes: [{{name: own-{more}, emptyDir: {{}}}}]\nports: [1]\n\
+             apis: [{{name: openai, url: 'http://127.0.0.1:1/v1', variables: [OPENAI_BASE_URL], upstream: UP}}]\n"
+        )
+    };
+    let (one, two) = (parameters("one"), parameters("two"));
+    let folder = folder(&[("web.yaml", manifest), ("one.yaml", &one), ("two.yaml", &two)]);
+    let run = async |file: &str, parameters: &str| {
+        let done = knack(folder.path(), &["inject", "-f", file, "--parameters", parameters], &[]).await;
+        assert!(done.status.success(), "{}", err(&done));
+        (out(&done), err(&done))
+    };
+    let (first, _) = run("web.yaml", "one.yaml").await;
+    std::fs::write(folder.path().join("first.yaml"), &first).unwrap();
+    let (second, told) = run("first.yaml", "two.yaml").await;
+    assert!(told.contains("Deployment web: injected"), "{told}");
+    let (fresh, _) = run("web.yaml", "two.yaml").await;
+    assert_eq!(second, fresh, "as without the older sidecar");
+    assert!(second.contains("side:two") && !second.contains("one"), "{second}");
+    assert!(
+        second.contains("UP") && second.contains("https://llm.example.org/v1beta/openai"),
+        "{second}"
+    );
+    let (same, told) = run("first.yaml", "one.yaml").await;
+    assert_eq!(same, first);
+    assert!(
+        told.contains("Deployment web: unchanged: it has the sidecar of these parameters"),
+        "{told}"
+    );
+}
+
 /// Every text of an alphabet, up to a length.
 fn texts(alphabet: &[&str], longest: usize) -> Vec<String> {
     let mut all = vec![String::new()];

@@ -3,11 +3,12 @@
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::env::{self, entry, name};
 use super::names::{
-    ANNOTATION_INJECTION, ANNOTATION_MIRROR, ANNOTATION_RUNTIME, DISABLED, LABEL_INJECT, RUNTIME, VARIABLE_RUNTIME,
+    ANNOTATION_INJECTION, ANNOTATION_MIRROR, ANNOTATION_RUNTIME, ANNOTATIONS, DISABLED, LABEL_INJECT, PREFIX, RUNTIME,
+    VARIABLE_RUNTIME,
 };
 use super::parameters::Parameters;
 use super::redirect::Redirect;
@@ -79,7 +80,7 @@ pub fn inject(pod: &Value, parameters: &Parameters) -> Injection {
 }
 
 /// Whether everything that is read or changed has the type that it has in a pod. An API server refuses all others.
-fn is_a_pod(pod: &Value) -> bool {
+pub(crate) fn is_a_pod(pod: &Value) -> bool {
     let none_or =
         |value: Option<&Value>, is: fn(&Value) -> bool| value.is_none_or(|value| value.is_null() || is(value));
     let objects: fn(&Value) -> bool = |list| list.as_array().is_some_and(|list| list.iter().all(Value::is_object));
@@ -97,7 +98,7 @@ fn is_a_pod(pod: &Value) -> bool {
         )
 }
 
-fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+pub(crate) fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
     pod.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
 
@@ -159,7 +160,20 @@ fn add(changed: &mut Value, pod: &Value, spec: &Value, parameters: &Parameters) 
             secrets.push(json!({"name": secret}));
         }
     }
-    text(&redirect.kept, chosen.is_some() && runtime.is_none())
+    text(
+        &redirect.kept,
+        chosen.is_some() && runtime.is_none(),
+        unknown_annotation(pod),
+    )
+}
+
+/// The first annotation of a pod, by name, that looks like one of ours and is none.
+fn unknown_annotation(pod: &Value) -> Option<&str> {
+    let all = pod.pointer("/metadata/annotations").and_then(Value::as_object);
+    let names = all.into_iter().flat_map(Map::keys).map(String::as_str);
+    names
+        .filter(|name| name.starts_with(PREFIX) && !ANNOTATIONS.contains(name))
+        .min()
 }
 
 /// A list of an object, made if it is not there.
@@ -174,7 +188,7 @@ fn list<'a>(object: &'a mut Value, field: &str) -> &'a mut Vec<Value> {
     }
 }
 
-fn text(kept: &[(&str, &str)], is_runtime_ignored: bool) -> String {
+fn text(kept: &[(&str, &str)], is_runtime_ignored: bool, unknown: Option<&str>) -> String {
     let mut text = "injected".to_owned();
     if !kept.is_empty() {
         let kept: Vec<String> = kept.iter().map(|(api, why)| format!("{api} ({why})")).collect();
@@ -182,6 +196,9 @@ fn text(kept: &[(&str, &str)], is_runtime_ignored: bool) -> String {
     }
     if is_runtime_ignored {
         text.push_str("; knack.dev/runtime is not namespace/name and is ignored");
+    }
+    if let Some(unknown) = unknown {
+        text.push_str(&format!("; unknown annotation {unknown} is ignored"));
     }
     text
 }

@@ -6,6 +6,7 @@
 //!
 //! Nothing here does I/O or knows a client of Kubernetes.
 
+mod again;
 mod env;
 mod inject;
 pub mod names;

@@ -1,6 +1,11 @@
 //! Names that the pod of an application, the policy and the webhook share.
 
-pub use knack_vocabulary::{ANNOTATION_INJECTION, ANNOTATION_RUNTIME, LABEL_INJECT};
+pub use knack_vocabulary::{ANNOTATION_INJECTION, ANNOTATION_ROLLED_FOR, ANNOTATION_RUNTIME, LABEL_INJECT};
+
+/// The beginning of annotations that are read by Knack alone: one that is not known is a typing mistake.
+pub const PREFIX: &str = "knack.dev/";
+/// The annotations with [`PREFIX`] that pods of applications have.
+pub const ANNOTATIONS: [&str; 3] = [ANNOTATION_INJECTION, ANNOTATION_ROLLED_FOR, ANNOTATION_RUNTIME];
 
 /// Value of [`LABEL_INJECT`] on a pod that goes without, whatever its namespace says.
 pub const DISABLED: &str = "disabled";
@@ -37,5 +42,10 @@ pub const KEYS: [(&str, &[&str]); 3] = [
     ("anthropic", &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]),
     ("gemini", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
 ];
+/// Variables of clients for Azure OpenAI, which are clients of the API `openai`. The client for Node refuses a base URL beside its
+/// endpoint, and without an endpoint sends its key to the base URL.
+pub const AZURE: [&str; 2] = ["AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY"];
+/// The word of the API of [`AZURE`].
+pub const AZURE_API: &str = "openai";
 /// `namespace/name` of a SkillRuntime: two DNS labels.
 pub const RUNTIME: &str = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";

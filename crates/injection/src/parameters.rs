@@ -26,13 +26,15 @@ pub struct Parameters {
     pub apis: Vec<Api>,
 }
 
-/// Resources of the sidecar, each a map of `cpu` and `memory` to a quantity.
+/// Resources of the sidecar, each a map of `cpu`, `memory` and `ephemeral-storage` to a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
-    /// Its requests, which the scheduler reserves.
+    /// Its requests, which the scheduler reserves. `ephemeral-storage` is used only in pods of which a container requests or limits
+    /// it.
     pub requests: Map<String, Value>,
-    /// Its limits. `cpu` is used only in pods whose containers all have a limit of CPU.
+    /// Its limits. `cpu` is used only in pods whose containers all have a limit of CPU, `ephemeral-storage` only in those of which
+    /// a container has a limit of it.
     pub limits: Map<String, Value>,
 }
 

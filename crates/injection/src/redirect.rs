@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::env::{self, entry, is_referred, is_set, name, value};
-use super::names::{KEYS, LOOPBACK, NO_PROXIES, PROXIES};
+use super::names::{AZURE, AZURE_API, KEYS, LOOPBACK, NO_PROXIES, PROXIES};
 use super::parameters::{Api, Parameters};
 use super::url::is_base_url;
 
@@ -41,7 +41,10 @@ impl<'a> Redirect<'a> {
                 .filter(|entry| leads_elsewhere(api, entry))
                 .collect();
             let by_key = !had.is_empty() && env::containers(spec).any(|container| has_key_alone(api, container));
-            if let Some(why) = why_kept(&had, by_key, proxies_move) {
+            let for_azure = env::containers(spec).any(|container| is_for_azure(api, container));
+            let why = why_kept(&had, by_key, proxies_move);
+            let why = why.or(for_azure.then_some("a client for Azure"));
+            if let Some(why) = why {
                 redirect.kept.push((&api.name, why));
                 continue;
             }
@@ -102,20 +105,34 @@ impl<'a> Redirect<'a> {
 
 /// Whether a variable has a base URL of the API that does not lead to the sidecar.
 fn leads_elsewhere(api: &Api, entry: &Value) -> bool {
+    api.variables.iter().any(|one| one == name(entry)) && is_set(entry) && !is_sidecars(api, entry)
+}
+
+/// Whether a variable has the sidecar's base URL of the API.
+pub(crate) fn is_sidecars(api: &Api, entry: &Value) -> bool {
     api.variables.iter().any(|one| one == name(entry))
-        && is_set(entry)
-        && (is_referred(entry) || ![api.url.as_str(), bare(api)].contains(&value(entry)))
+        && !is_referred(entry)
+        && [api.url.as_str(), bare(api)].contains(&value(entry))
 }
 
 /// Whether a container has a key of the API and no base URL: the key is for the provider's public address, and must not go to
 /// the address that another container names.
 fn has_key_alone(api: &Api, container: &Value) -> bool {
+    let mut keys = KEYS.iter().filter(|(word, _)| *word == api.name);
+    keys.any(|(_, keys)| has_alone(api, container, keys))
+}
+
+/// Whether a container has a client of the API for Azure, which does not work with the sidecar's base URL. One that has a base
+/// URL too has another client for it.
+fn is_for_azure(api: &Api, container: &Value) -> bool {
+    api.name == AZURE_API && has_alone(api, container, &AZURE)
+}
+
+/// Whether a container has one of these variables, and no base URL of the API.
+fn has_alone(api: &Api, container: &Value, variables: &[&str]) -> bool {
     let set = env::items(container, "env");
-    let is_key = |variable: &Value| {
-        KEYS.iter()
-            .any(|(word, keys)| *word == api.name && keys.contains(&name(variable)))
-    };
-    set.iter().any(|variable| is_key(variable) && is_set(variable))
+    set.iter()
+        .any(|variable| variables.contains(&name(variable)) && is_set(variable))
         && !set.iter().any(|variable| leads_elsewhere(api, variable))
 }
 

@@ -7,24 +7,42 @@ use super::parameters::Resources;
 
 /// The resources that determine a class of quality of service.
 const COUNTED: [&str; 2] = ["cpu", "memory"];
+/// The resource of which the limits of all containers together bound the pod's volumes too: a kubelet evicts a pod that uses more
+/// than the sum, whichever container has used it.
+const STORAGE: &str = "ephemeral-storage";
 
 /// Resources of the sidecar in a pod of these containers:
-/// - the pod has resources of its own: none, since they bound all containers together;
+/// - the pod has resources of its own: none of CPU and memory, since they bound all containers together;
 /// - every container is guaranteed what it may take: requests equal to limits;
 /// - every container has a limit of CPU (a quota may ask for that): one of CPU too;
-/// - else no limit of CPU. It has one of memory in any case.
+/// - else no limit of CPU. It has one of memory in any case;
+/// - a container has a limit of storage: one of storage too, so that its volume takes nothing from the application; else none,
+///   since it would be the whole pod's;
+/// - a container requests or limits storage: its request of storage (a quota may ask for that), which is never its limit.
 pub(crate) fn of_sidecar(spec: &Value, resources: &Resources) -> Option<Value> {
-    if spec.get("resources").is_some_and(|own| !own.is_null()) {
-        return None;
-    }
+    let of_pod = spec.get("resources").is_some_and(|own| !own.is_null());
     let all_have =
         |resource: &str| env::containers(spec).all(|container| part(container, "limits", resource).is_some());
-    let guaranteed = COUNTED.iter().all(|resource| all_have(resource)) && env::containers(spec).all(is_guaranteed);
-    let mut limits = resources.limits.clone();
-    if !all_have("cpu") {
-        limits.remove("cpu");
+    let any_has = |kind: &str| env::containers(spec).any(|container| part(container, kind, STORAGE).is_some());
+    let storage_limited = any_has("limits");
+    let storage_counted = storage_limited || any_has("requests");
+    if of_pod && !storage_counted {
+        return None;
     }
-    let requests = if guaranteed { &limits } else { &resources.requests };
+    let guaranteed = COUNTED.iter().all(|resource| all_have(resource)) && env::containers(spec).all(is_guaranteed);
+    let mut requests = resources.requests.clone();
+    if guaranteed {
+        requests.retain(|resource, _| resource == STORAGE);
+        let rest = resources.limits.iter().filter(|(resource, _)| *resource != STORAGE);
+        requests.extend(rest.map(|(resource, limit)| (resource.clone(), limit.clone())));
+    }
+    let mut limits = resources.limits.clone();
+    limits.retain(|resource, _| match resource.as_str() {
+        STORAGE => storage_limited,
+        "cpu" => !of_pod && all_have("cpu"),
+        _ => !of_pod,
+    });
+    requests.retain(|resource, _| if resource == STORAGE { storage_counted } else { !of_pod });
     Some(json!({"requests": requests, "limits": limits}))
 }
 

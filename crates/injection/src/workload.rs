@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::again::inject_again;
 use super::inject::{Outcome, asks_not, inject};
 use super::parameters::Parameters;
 
@@ -25,8 +26,8 @@ fn place(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Adds the sidecar to every pod of an object, and of the objects of a List; others stay as they are. A pod with the label
-/// `knack.dev/inject: disabled` stays as it is too. Returns one line per pod.
+/// Adds the sidecar to every pod of an object, and of the objects of a List; others stay as they are. A sidecar that an earlier
+/// injection has put there is replaced. A pod with the label `knack.dev/inject: disabled` stays as it is too. Returns one line per pod.
 pub fn inject_manifest(object: &mut Value, parameters: &Parameters) -> Vec<Injected> {
     let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let kind = word("kind").to_owned();
@@ -48,7 +49,7 @@ pub fn inject_manifest(object: &mut Value, parameters: &Parameters) -> Vec<Injec
     let outcome = if asks_not(pod) {
         Outcome::Unchanged("its label says disabled")
     } else {
-        let injection = inject(pod, parameters);
+        let injection = inject_again(pod, parameters).unwrap_or_else(|| inject(pod, parameters));
         *pod = injection.pod;
         injection.outcome
     };

@@ -55,6 +55,93 @@ fn every_row_is_what_it_says() {
     }
 }
 
+/// The row in which an empty list of exceptions got the other list of its container: which of the two was empty is not told.
+const FILLED: &str = "empty exceptions beside others";
+
+#[test]
+fn a_pod_that_is_injected_again_is_as_it_was() {
+    let mut parameters = Parameters::defaults().unwrap();
+    for row in rows() {
+        let title = row["title"].as_str().unwrap();
+        let first = inject(&pod(&row), &parameters);
+        if !matches!(first.outcome, Outcome::Injected(_)) {
+            continue;
+        }
+        let mut again = first.pod.clone();
+        let told = inject_manifest(&mut again, &parameters);
+        if title == FILLED {
+            assert_eq!(again["spec"]["containers"], first.pod["spec"]["containers"], "{title}");
+        } else {
+            assert_eq!(again, first.pod, "{title}");
+            let same = Outcome::Unchanged("it has the sidecar of these parameters");
+            assert_eq!(told[0].outcome, same, "{title}");
+        }
+    }
+    // Of another release.
+    for row in rows() {
+        let title = row["title"].as_str().unwrap();
+        let first = inject(&pod(&row), &parameters);
+        if !matches!(first.outcome, Outcome::Injected(_)) || title == FILLED {
+            continue;
+        }
+        let image = parameters.container.insert("image".to_owned(), json!("other")).unwrap();
+        let mut again = first.pod.clone();
+        let told = inject_manifest(&mut again, &parameters);
+        assert_eq!(again, inject(&pod(&row), &parameters).pod, "{title}");
+        assert_eq!(told[0].outcome, first.outcome, "{title}");
+        parameters.container.insert("image".to_owned(), image);
+    }
+}
+
+#[test]
+fn a_sidecar_that_is_replaced_keeps_what_its_author_wrote_and_leaves_what_the_application_does_not_use() {
+    let parameters = Parameters::defaults().unwrap();
+    let app = json!({"name": "app", "env": [{"name": "A", "value": "b"}]});
+    let mut pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [app]}});
+    inject_manifest(&mut pod, &parameters);
+    let own = json!([
+        {"name": "HTTPS_PROXY", "valueFrom": {"secretKeyRef": {"name": "proxy", "key": "url"}}},
+        {"name": "KNACK_RUNTIME", "value": "team-a/own"},
+        {"name": "KNACK_OLD", "value": "x"},
+    ]);
+    let env = pod["spec"]["initContainers"][0]["env"].as_array_mut().unwrap();
+    let fixed = env.len();
+    env.extend(own.as_array().unwrap().clone());
+    // Made by a release that did not know of clients for Azure.
+    let env = pod["spec"]["containers"][0]["env"].as_array_mut().unwrap();
+    env.push(json!({"name": "AZURE_OPENAI_ENDPOINT", "value": "https://x.openai.azure.com"}));
+    let told = inject_manifest(&mut pod, &parameters);
+    assert_eq!(
+        told[0].outcome.to_string(),
+        "injected; not redirected: openai (a client for Azure)"
+    );
+    let env = pod["spec"]["initContainers"][0]["env"].as_array().unwrap();
+    assert_eq!(env[fixed..], own.as_array().unwrap()[..2]);
+    let names: Vec<&str> = pod["spec"]["containers"][0]["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "A",
+            "ANTHROPIC_BASE_URL",
+            "ANTHROPIC_API_URL",
+            "GOOGLE_GEMINI_BASE_URL",
+            "AZURE_OPENAI_ENDPOINT"
+        ]
+    );
+    // What stands in the way of another one leaves the pod as it is.
+    let mounts = json!([{"name": "knack-files", "mountPath": "/files"}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = mounts;
+    let before = pod.clone();
+    let told = inject_manifest(&mut pod, &parameters);
+    assert!(told[0].outcome.to_string().contains("cannot be replaced"), "{told:?}");
+    assert_eq!(pod, before);
+}
+
 /// Nothing of the application changes but variables; what is refused has an annotation more.
 fn untouched(title: &str, before: &Value, after: &Value, outcome: &Outcome) {
     let mut after = after.clone();

@@ -97,8 +97,8 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
 
 {{- /* What is injected: the parameters of crates/injection, whose parameters.yaml is this with the defaults. */}}
 {{- define "knack.injectionParameters" -}}
-{{- include "knack.refuseRequestsAboveLimits" . -}}
 {{- include "knack.refuseSmallLimits" . -}}
+{{- include "knack.refuseRequestsAboveLimits" . -}}
 container:
   name: knack-gateway
   image: {{ include "knack.gatewayImage" . }}
