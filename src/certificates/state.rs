@@ -174,6 +174,20 @@ pub fn bundle(state: &CertificateState, root: &str) -> String {
     known.iter().flat_map(|authority| [authority, "\n"]).collect()
 }
 
+/// Authorities and more of them as one bundle, each certificate once.
+pub fn joined(authorities: &str, more: &str) -> String {
+    const END: &str = "-----END CERTIFICATE-----";
+    let mut known: Vec<&str> = Vec::new();
+    for bundle in [authorities, more] {
+        for certificate in bundle.split_inclusive(END).map(str::trim) {
+            if !certificate.is_empty() && !known.contains(&certificate) {
+                known.push(certificate);
+            }
+        }
+    }
+    known.iter().flat_map(|certificate| [certificate, "\n"]).collect()
+}
+
 /// The names of a hub behind the Service `service` of `namespace`, sorted. The wildcard is for one replica of it:
 /// `10-0-0-7.<service>.<namespace>.svc`, which clients resolve by themselves.
 pub fn service_names(service: &str, namespace: &str) -> Vec<String> {

@@ -15,7 +15,7 @@ use super::issue::issue;
 use super::objects::{CertificateError, apply_secret, is_owned};
 use super::publish::Publication;
 use super::root_secret::ensure_root;
-use super::state::{CertificateState, CertificateStep, advance, bundle, due, service_names};
+use super::state::{CertificateState, CertificateStep, advance, bundle, due, joined, service_names};
 use crate::api_call::call;
 
 /// Longest time between two checks: a deleted Secret is created again within it.
@@ -41,6 +41,8 @@ pub struct CertificateTask {
     pub expiry: Gauge,
     /// The owner of Secret and ConfigMap: Kubernetes deletes them with it.
     pub owner: Option<OwnerReference>,
+    /// Whether those who trust this one have no other authorities for the registry, as gateways, which have those of the hub.
+    pub with_registry: bool,
 }
 
 /// Keeps the certificates of all tasks until `stop`, one after the other, since they share a root. Only one process may do
@@ -76,9 +78,15 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
     )
     .await?;
     let published = publication.published(client, &task.namespace, owner).await?;
+    let registry = if task.with_registry {
+        Publication::Registry.published(client, &task.namespace, owner).await?
+    } else {
+        None
+    };
     if let Some(authority) = secret.as_ref().and_then(foreign_authority) {
-        if published.as_deref() != Some(authority.as_str()) {
-            publication.publish(client, &task.namespace, owner, &authority).await?;
+        let trusted = with_registry(authority, registry.as_deref());
+        if published.as_deref() != Some(trusted.as_str()) {
+            publication.publish(client, &task.namespace, owner, &trusted).await?;
         }
         return Ok(now + LOOK_AGAIN.as_secs());
     }
@@ -87,7 +95,7 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
     names.sort();
     names.dedup();
     let root = ensure_root(&secrets, owner, now).await?;
-    let trusted = |state: &CertificateState| bundle(state, &root.certificate);
+    let trusted = |state: &CertificateState| with_registry(bundle(state, &root.certificate), registry.as_deref());
     let mut state = secret.as_ref().map(read_state).unwrap_or_default();
     let until = loop {
         let step = due(now, &state, &names, &root.certificate);
@@ -117,6 +125,14 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
         store(&secrets, publication.secret(), owner, secret.as_ref(), &state).await?;
     }
     Ok(until)
+}
+
+/// What is published, with what the registry's task has published of the registry's authorities.
+fn with_registry(authorities: String, registry: Option<&str>) -> String {
+    match registry {
+        Some(registry) => joined(&authorities, registry),
+        None => authorities,
+    }
 }
 
 /// The authority of a Secret that has a certificate and no state of ours: another program owns it.
@@ -201,6 +217,7 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::issue::issue_root;
     use super::*;
 
     fn secret(keys: &[(&str, &str)]) -> Secret {
@@ -224,6 +241,23 @@ mod tests {
         ] {
             assert_eq!(foreign_authority(&secret(keys)).as_deref(), authority, "{keys:?}");
         }
+    }
+
+    /// A gateway has one bundle for hub and registry: where cert-manager issues the hub's certificate, it has our root too.
+    #[test]
+    fn the_registrys_authorities_are_published_beside_those_of_another_program() {
+        let [foreign, root, older] = [1, 2, 3].map(|day| issue_root(day * 24 * 3600).unwrap().certificate);
+        let authority = foreign_authority(&secret(&[("tls.crt", "c"), ("ca.crt", &foreign)])).unwrap();
+        let of_registry = format!("{root}{older}");
+        let published = with_registry(authority.clone(), Some(&of_registry));
+        for one in [&foreign, &root, &older] {
+            assert_eq!(published.matches(one.trim()).count(), 1);
+        }
+        assert_eq!(published.matches("BEGIN CERTIFICATE").count(), 3);
+        // Once only: the hub's own certificate has the same root, and a round that finds what it has written writes nothing.
+        assert_eq!(with_registry(published.clone(), Some(&of_registry)), published);
+        assert_eq!(with_registry(of_registry.clone(), Some(&of_registry)), of_registry);
+        assert_eq!(with_registry(authority.clone(), None), authority, "without a registry");
     }
 
     #[test]

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ObjectReference};
 use knack_vocabulary::{
     CONFIG_MAP_CA, CONFIG_MAP_HUB_CA, ENABLED, FIELD_MANAGER, KEY_HUB_CA, LABEL_INJECT, LABEL_MANAGED_BY, MANAGED_BY,
 };
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
+use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::Notify;
@@ -25,8 +26,10 @@ use tracing::{info, warn};
 use super::settings::{AUTHORITIES_LOOK, ControllerSettings};
 use super::trust_bundle::TrustBundle;
 use crate::api_call::{CallError, call};
+use crate::events::NOTE_MAX_CHARS;
 
-/// After a failure, and while the hub has no certificate yet.
+/// After a failure, and while the hub has no certificate yet. A namespace that fails again and again is put off longer each time, up
+/// to [`AUTHORITIES_LOOK`].
 const RETRY: Duration = Duration::from_secs(5);
 /// Namespaces written at once: a renewed certificate reaches hundreds of them in seconds, and the API server has other work.
 const AT_ONCE: usize = 8;
@@ -35,6 +38,7 @@ const AT_ONCE: usize = 8;
 pub(super) struct AuthorityPublisher {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
+    pub(super) recorder: Recorder,
     /// Every namespace with its labels.
     pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
     /// Notified when the labels of a namespace change.
@@ -58,37 +62,75 @@ struct SidecarNamespace {
     uid: String,
 }
 
-/// What was written or found right, where and when.
+/// A namespace that could not be written into.
+#[derive(Debug)]
+struct Failure {
+    text: String,
+    pause: Duration,
+    next: Instant,
+}
+
+/// What was written or found right, where and when, and what could not be, by the uid of the namespace.
 #[derive(Debug, Default)]
-struct CheckedNamespaces(BTreeMap<String, (String, Instant)>);
+struct CheckedNamespaces {
+    right: BTreeMap<String, (String, Instant)>,
+    failed: BTreeMap<String, Failure>,
+}
 
 impl CheckedNamespaces {
     fn note(&mut self, namespace: &SidecarNamespace, bundle: &str, now: Instant) {
-        self.0.insert(namespace.uid.clone(), (bundle.to_owned(), now));
+        self.failed.remove(&namespace.uid);
+        self.right.insert(namespace.uid.clone(), (bundle.to_owned(), now));
+    }
+
+    /// Puts a namespace off, twice as long each time. Returns why it failed before.
+    fn fail(&mut self, namespace: &SidecarNamespace, text: &str, now: Instant) -> Option<String> {
+        let before = self.failed.remove(&namespace.uid);
+        let pause = before
+            .as_ref()
+            .map_or(RETRY, |before| before.pause * 2)
+            .min(AUTHORITIES_LOOK);
+        let failure = Failure {
+            text: text.to_owned(),
+            pause,
+            next: now + pause,
+        };
+        self.failed.insert(namespace.uid.clone(), failure);
+        before.map(|before| before.text)
     }
 
     /// Those of `asking` to look at now; the others that were looked at are forgotten.
     fn due(&mut self, asking: Vec<SidecarNamespace>, bundle: &str, now: Instant) -> Vec<SidecarNamespace> {
-        let mut before = std::mem::take(&mut self.0);
-        let due = asking.into_iter().filter(|one| match before.remove(&one.uid) {
-            Some((known, at)) if known == bundle && now < at + AUTHORITIES_LOOK => {
-                self.0.insert(one.uid.clone(), (known, at));
-                false
+        let mut before = std::mem::take(&mut self.right);
+        let mut failed = std::mem::take(&mut self.failed);
+        let due = asking.into_iter().filter(|one| {
+            if let Some(failure) = failed.remove(&one.uid) {
+                let is_due = now >= failure.next;
+                self.failed.insert(one.uid.clone(), failure);
+                return is_due;
             }
-            _ => true,
+            match before.remove(&one.uid) {
+                Some((known, at)) if known == bundle && now < at + AUTHORITIES_LOOK => {
+                    self.right.insert(one.uid.clone(), (known, at));
+                    false
+                }
+                _ => true,
+            }
         });
         due.collect()
     }
 
     /// Whether each of `asking` was looked at.
     fn has_all(&self, asking: &[SidecarNamespace]) -> bool {
-        asking.iter().all(|one| self.0.contains_key(&one.uid))
+        let is_known = |uid: &String| self.right.contains_key(uid) || self.failed.contains_key(uid);
+        asking.iter().all(|one| is_known(&one.uid))
     }
 
     /// When the first of them is to be looked at again.
     fn until(&self, now: Instant) -> Instant {
-        let first = self.0.values().map(|(_, at)| *at).min();
-        first.unwrap_or(now) + AUTHORITIES_LOOK
+        let right = self.right.values().map(|(_, at)| *at + AUTHORITIES_LOOK);
+        let failed = self.failed.values().map(|failure| failure.next);
+        right.chain(failed).min().unwrap_or(now + AUTHORITIES_LOOK)
     }
 }
 
@@ -161,7 +203,8 @@ impl AuthorityPublisher {
         asking.collect()
     }
 
-    /// The ClusterTrustBundle, and every namespace that is due. Returns whether all could be looked at.
+    /// The ClusterTrustBundle, and every namespace that is due. Returns whether there are authorities, and the ClusterTrustBundle
+    /// has them; a namespace that cannot be written into has a time of its own.
     async fn round(&self, shared: &mut Shared) -> Result<bool, CallError> {
         let Some(bundle) = self.bundle().await? else {
             return Ok(false);
@@ -190,7 +233,12 @@ impl AuthorityPublisher {
             match result {
                 Ok(SharingStep::Refuse) => {
                     if refused.insert(name.clone()) {
-                        warn!(namespace = %name, "ConfigMap {CONFIG_MAP_CA} has another owner, so sidecars there do not trust the hub; delete it, or label it {LABEL_MANAGED_BY}={MANAGED_BY}");
+                        let why = format!(
+                            "ConfigMap {CONFIG_MAP_CA} has another owner, so sidecars there do not trust the hub; delete it, or label \
+                             it {LABEL_MANAGED_BY}={MANAGED_BY}"
+                        );
+                        warn!(namespace = %name, "{why}");
+                        self.tell(name, &why).await;
                     }
                     looked.note(&namespace, &bundle, Instant::now());
                 }
@@ -202,12 +250,43 @@ impl AuthorityPublisher {
                     looked.note(&namespace, &bundle, Instant::now());
                 }
                 Err(error) => {
-                    whole = false;
-                    warn!(namespace = %name, %error, "the hub's authorities cannot be shared with the sidecars; retrying");
+                    let text = error.to_string();
+                    let before = looked.fail(&namespace, &text, Instant::now());
+                    if before.as_ref() != Some(&text) {
+                        warn!(namespace = %name, %error, "the hub's authorities cannot be shared with the sidecars; retrying");
+                    }
+                    if before.is_none() {
+                        let why = format!(
+                            "sidecars in this namespace do not trust the hub, since it cannot be written: {text}"
+                        );
+                        self.tell(name, &why).await;
+                    }
                 }
             }
         }
         Ok(whole)
+    }
+
+    /// Says in a namespace why its sidecars do not trust the hub, on the ConfigMap that they mount.
+    async fn tell(&self, namespace: &str, why: &str) {
+        let map = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("ConfigMap".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(CONFIG_MAP_CA.to_owned()),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "AuthoritiesNotShared".to_owned(),
+            note: Some(why.chars().take(NOTE_MAX_CHARS).collect()),
+            action: "Share".to_owned(),
+            secondary: None,
+        };
+        let what = || format!("write an Event in namespace {namespace}");
+        if let Err(error) = call(what, self.recorder.publish(&event, &map)).await {
+            warn!(%error, "an Event about the hub's authorities could not be written");
+        }
     }
 
     /// The authorities for gateways; `None` while the hub has no certificate.
@@ -285,6 +364,37 @@ mod tests {
         looked.note(&one, "a", now);
         assert!(looked.has_all(slice::from_ref(&one)));
         assert!(!looked.has_all(&[one, other]));
+    }
+
+    #[test]
+    fn a_namespace_that_refuses_is_asked_less_and_less_often_and_keeps_no_other_from_its_time() {
+        let (mut looked, begun) = (CheckedNamespaces::default(), Instant::now());
+        let (bad, good) = (asking("bad", "1"), asking("good", "2"));
+        let both = || vec![bad.clone(), good.clone()];
+        let mut now = begun;
+        for (number, seconds) in [5, 10, 20, 40, 60, 60].into_iter().enumerate() {
+            assert!(looked.due(both(), "a", now).contains(&bad), "{number}");
+            looked.note(&good, "a", now);
+            let before = looked.fail(&bad, "a quota", now);
+            assert_eq!(before.is_none(), number == 0);
+            assert!(looked.has_all(&both()));
+            let next = now + Duration::from_secs(seconds);
+            assert_eq!(looked.until(now), next.min(now + AUTHORITIES_LOOK));
+            let just_before = next - Duration::from_millis(1);
+            assert!(
+                !looked.due(vec![bad.clone()], "b", just_before).contains(&bad),
+                "{number}"
+            );
+            now = next;
+        }
+        // What changes is told, and what was written begins anew.
+        assert_eq!(looked.fail(&bad, "another", now).as_deref(), Some("a quota"));
+        looked.note(&bad, "a", now);
+        assert_eq!(looked.fail(&bad, "a quota", now), None);
+        assert_eq!(looked.until(now), now + RETRY);
+        // One that asks no more is forgotten.
+        assert_eq!(looked.due(vec![], "a", now), []);
+        assert_eq!(looked.until(now), now + AUTHORITIES_LOOK);
     }
 
     /// Whatever happens in between, such as changes of other namespaces' labels.

@@ -118,6 +118,7 @@ fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: Namespac
     let sharing = AuthorityPublisher {
         client: context.client.clone(),
         settings: context.settings.clone(),
+        recorder: context.recorder.clone(),
         namespaces: labels.store.clone(),
         changed: Arc::clone(&relabelled),
     };
@@ -164,6 +165,7 @@ fn certificate_tasks(
     let task = |publication: Publication, extra_names: &[String]| CertificateTask {
         namespace: settings.namespace.clone(),
         expiry: metrics.certificate(publication.secret()),
+        with_registry: publication == Publication::Hub && settings.registry_names.is_some(),
         publication,
         extra_names: extra_names.to_vec(),
         owner: owner.cloned(),
@@ -172,7 +174,8 @@ fn certificate_tasks(
     let webhook = webhook.map(|own| task(Publication::Webhook(own.configuration.clone()), &own.names));
     let registry = settings.registry_names.as_ref();
     let registry = registry.map(|names| task(Publication::Registry, names));
-    [Some(task(Publication::Hub, &settings.hub_names)), registry, webhook]
+    // The hub's authorities have those of the registry in them, which are published first.
+    [registry, Some(task(Publication::Hub, &settings.hub_names)), webhook]
         .into_iter()
         .flatten()
         .collect()
