@@ -1,6 +1,6 @@
 //! Whether the hub takes the calls of a sidecar. It decides as the hub does: by `allowedCallers` of the SkillRuntime, then by RBAC.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,13 +20,42 @@ use crate::selection::NamespaceLabels;
 /// Questions to the API server in one look: one for each ServiceAccount that no SkillRuntime names. The next look, in a minute,
 /// asks for more.
 const ASKED_PER_LOOK: usize = 50;
-/// How long an answer is used: what is granted by RBAC is seen within it. So at most 50 answers of each of five looks are kept.
-const ANSWER_FOR: Duration = Duration::from_mins(5);
+/// Age at which an answer is asked for again, at the end of a look: what is granted by RBAC is seen at the look after it, within
+/// 5 minutes. With more ServiceAccounts than are asked about in that time each answer stands until it is its turn.
+const ANSWER_FOR: Duration = Duration::from_mins(4);
 
-/// The API server's answers about ServiceAccounts, as `(namespace, name)`, that a SkillRuntime does not name.
+/// A ServiceAccount, as namespace and name, at a SkillRuntime.
+type Caller = (String, String, RuntimeName);
+
+/// The API server's answers about ServiceAccounts that a SkillRuntime does not name: of those of the last look, so there are as many
+/// as its pods have at most.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
-    answers: HashMap<(String, String, RuntimeName), (Instant, bool)>,
+    answers: HashMap<Caller, (Instant, bool)>,
+    /// Those of the look under way.
+    seen: HashSet<Caller>,
+}
+
+impl Callers {
+    /// The last answer, however old it is. A look asks for all that it sees.
+    fn known(&mut self, caller: &Caller) -> Option<bool> {
+        self.seen.insert(caller.clone());
+        self.answers.get(caller).map(|(_, may)| *may)
+    }
+
+    fn note(&mut self, caller: Caller, may: bool) {
+        self.answers.insert(caller, (Instant::now(), may));
+    }
+
+    /// Forgets those that the look has not seen, and says whose answers are due, the oldest first.
+    fn due(&mut self, most: usize) -> Vec<Caller> {
+        let seen = std::mem::take(&mut self.seen);
+        self.answers.retain(|caller, _| seen.contains(caller));
+        let old = self.answers.iter().filter(|(_, (at, _))| at.elapsed() >= ANSWER_FOR);
+        let mut due: Vec<_> = old.map(|(caller, (at, _))| (*at, caller.clone())).collect();
+        due.sort_unstable();
+        due.into_iter().take(most).map(|(_, caller)| caller).collect()
+    }
 }
 
 /// Why the hub takes no calls of a sidecar.
@@ -50,7 +79,7 @@ pub(super) struct Judge<'a> {
 impl<'a> Judge<'a> {
     /// For one look, with what is known by now.
     pub(super) fn new(context: &'a Context, callers: &'a mut Callers) -> Self {
-        callers.answers.retain(|_, (at, _)| at.elapsed() < ANSWER_FOR);
+        callers.seen.clear();
         let named = |one: &Arc<WatchedRuntime>| {
             let name = RuntimeName::new(one.namespace().unwrap_or_default(), one.name_any());
             (name, Arc::clone(one))
@@ -79,16 +108,29 @@ impl<'a> Judge<'a> {
         (!may).then_some(Refusal::NotAllowed)
     }
 
+    /// Ends a look that has seen all pods: asks again for the oldest answers, if it has not asked too much already.
+    pub(super) async fn end(mut self) {
+        for caller in self.callers.due(self.left) {
+            if self.left == 0 {
+                return;
+            }
+            self.ask(caller).await;
+        }
+    }
+
     /// Whether RBAC lets a ServiceAccount use a SkillRuntime, or is not known not to.
     async fn may(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> bool {
-        let key = (namespace.to_owned(), account.to_owned(), name.clone());
-        if let Some((_, may)) = self.callers.answers.get(&key) {
-            return *may;
+        let caller = (namespace.to_owned(), account.to_owned(), name.clone());
+        if let Some(may) = self.callers.known(&caller) {
+            return may;
         }
-        if self.left == 0 {
-            return true;
-        }
+        self.left == 0 || self.ask(caller).await
+    }
+
+    /// Asks the API server. Without an answer it is not asked any more in this look.
+    async fn ask(&mut self, caller: Caller) -> bool {
         self.left -= 1;
+        let (namespace, account, name) = &caller;
         let asked = review(service_account(namespace, account), &Deed::at_runtime(VERB_USE, name));
         let api: Api<SubjectAccessReview> = Api::all(self.context.client.clone());
         let what = || format!("ask whether ServiceAccount {namespace}/{account} may use SkillRuntime {name}");
@@ -99,7 +141,7 @@ impl<'a> Judge<'a> {
         {
             Ok(answer) => {
                 let may = answer.status.is_some_and(|status| status.allowed);
-                self.callers.answers.insert(key, (Instant::now(), may));
+                self.callers.note(caller, may);
                 may
             }
             Err(error) => {
@@ -122,5 +164,71 @@ fn service_account(namespace: &str, account: &str) -> SubjectAccessReviewSpec {
         user: Some(format!("system:serviceaccount:{namespace}:{account}")),
         groups: Some(groups.into()),
         ..SubjectAccessReviewSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One look at `all`, as [`Judge`] does it; those that were asked about.
+    fn look(callers: &mut Callers, all: &[Caller]) -> Vec<Caller> {
+        let mut asked = Vec::new();
+        for caller in all {
+            if callers.known(caller).is_none() && asked.len() < ASKED_PER_LOOK {
+                callers.note(caller.clone(), false);
+                asked.push(caller.clone());
+            }
+        }
+        for caller in callers.due(ASKED_PER_LOOK - asked.len()) {
+            callers.note(caller.clone(), false);
+            asked.push(caller);
+        }
+        asked
+    }
+
+    fn caller(number: usize) -> Caller {
+        let runtime = RuntimeName::new("home".to_owned(), "default".to_owned());
+        ("team".to_owned(), format!("account-{number:03}"), runtime)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_of_more_callers_than_are_asked_about_in_five_looks_is_asked_about_again_and_again() {
+        let all: Vec<Caller> = (0..300).map(caller).collect();
+        let (mut callers, mut times) = (Callers::default(), HashMap::<Caller, usize>::new());
+        for number in 0..12 {
+            let asked = look(&mut callers, &all);
+            assert_eq!(asked.len(), ASKED_PER_LOOK, "look {number}");
+            for caller in asked {
+                *times.entry(caller).or_default() += 1;
+            }
+            let refused = all.iter().filter(|one| callers.answers.contains_key(*one)).count();
+            assert_eq!(
+                refused,
+                all.len().min((number + 1) * ASKED_PER_LOOK),
+                "an answer stands until the next one"
+            );
+            tokio::time::advance(Duration::from_mins(1)).await;
+        }
+        assert!(
+            all.iter().all(|one| times.get(one) == Some(&2)),
+            "each once in six looks"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_asked_for_again_when_it_is_old_and_forgotten_with_its_pods() {
+        let all: Vec<Caller> = (0..3).map(caller).collect();
+        let mut callers = Callers::default();
+        assert_eq!(look(&mut callers, &all), all);
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_mins(1)).await;
+            assert!(look(&mut callers, &all).is_empty());
+        }
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let mut again = look(&mut callers, &all[..2]);
+        again.sort();
+        assert_eq!(again, all[..2]);
+        assert!(!callers.answers.contains_key(&all[2]));
     }
 }

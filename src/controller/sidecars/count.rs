@@ -15,6 +15,8 @@ pub(super) const ALIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 const NAMED_MAX: usize = 10;
 /// Of what is wrong with one pod, the characters that a condition has.
 const WHY_MAX_CHARS: usize = 120;
+/// The beginning of what the injection says of APIs that do not go through the sidecar.
+const NOT_REDIRECTED: &str = "not redirected: ";
 /// Namespaces that no delivery looks at, besides the release's own.
 const NEVER: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
@@ -27,6 +29,8 @@ pub(super) enum InjectionState {
     Refused,
     /// It has one, and calls of an API do not go through it.
     Partly,
+    /// It has one, and an annotation of it that means the sidecar is ignored: so its skills may not be those that are meant.
+    Ignored,
     /// It has one of another image than this installation's, which carries skills all the same.
     Stale,
     /// It has the sidecar, and calls go through it.
@@ -35,7 +39,14 @@ pub(super) enum InjectionState {
 
 impl InjectionState {
     /// All of them.
-    pub(super) const ALL: [Self; 5] = [Self::Without, Self::Refused, Self::Partly, Self::Stale, Self::Injected];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Without,
+        Self::Refused,
+        Self::Partly,
+        Self::Ignored,
+        Self::Stale,
+        Self::Injected,
+    ];
 
     /// As metrics name it.
     pub(super) fn word(self) -> &'static str {
@@ -43,6 +54,7 @@ impl InjectionState {
             Self::Without => "without",
             Self::Refused => "refused",
             Self::Partly => "partly",
+            Self::Ignored => "ignored",
             Self::Stale => "stale",
             Self::Injected => "injected",
         }
@@ -84,7 +96,8 @@ pub(super) fn injection_state(
         }
         Some("injected") => (InjectionState::Injected, String::new()),
         Some(text) => match text.strip_prefix("injected; ") {
-            Some(why) => (InjectionState::Partly, why.to_owned()),
+            Some(why) if why.starts_with(NOT_REDIRECTED) => (InjectionState::Partly, why.to_owned()),
+            Some(why) => (InjectionState::Ignored, why.to_owned()),
             None => (InjectionState::Without, text.to_owned()),
         },
     })
@@ -153,6 +166,14 @@ impl Tally {
                 "False",
                 "ApisNotRedirected",
                 format!("an API does not go through the sidecar in {count} of {all} pods"),
+            ),
+            InjectionState::Ignored => (
+                "False",
+                "AnnotationIgnored",
+                format!(
+                    "an annotation for the sidecar is ignored in {count} of {all} pods; correct it in the pod template, and restart \
+                     the workload"
+                ),
             ),
             InjectionState::Stale => (
                 "True",
@@ -260,6 +281,29 @@ mod tests {
                 )),
             ),
             (
+                "in part, with an annotation that is ignored",
+                enabled(),
+                says(
+                    "injected; not redirected: openai (base URLs differ); unknown annotation knack.dev/runtim is ignored",
+                ),
+                false,
+                Some((
+                    InjectionState::Partly,
+                    "not redirected: openai (base URLs differ); unknown annotation knack.dev/runtim is ignored"
+                        .to_owned(),
+                )),
+            ),
+            (
+                "a runtime that is ignored",
+                enabled(),
+                says("injected; knack.dev/runtime is not namespace/name and is ignored"),
+                false,
+                Some((
+                    InjectionState::Ignored,
+                    "knack.dev/runtime is not namespace/name and is ignored".to_owned(),
+                )),
+            ),
+            (
                 "refused",
                 enabled(),
                 says("not injected: not a Linux pod"),
@@ -333,11 +377,13 @@ mod tests {
 
     #[test]
     fn the_condition_says_the_worst_and_what_to_do() {
-        use InjectionState::{Injected, Partly, Refused, Stale, Without};
+        use InjectionState::{Ignored, Injected, Partly, Refused, Stale, Without};
         let refused = "False CallersNotAllowed the hub refuses the sidecars of 1 of 2 pods; add the labels of their namespaces \
              to spec.allowedCallers, or grant their ServiceAccounts the verb use: n/refused (why)";
         let older = "True OlderSidecars all 2 pods that ask have the sidecar, 1 of them with another image than this \
              installation's; restart their workloads, or set injection.rollStale: n/stale (why)";
+        let ignored = "False AnnotationIgnored an annotation for the sidecar is ignored in 1 of 2 pods; correct it in the pod \
+             template, and restart the workload: n/ignored (why); sidecars of another image than this installation's: 1";
         let partly = "False ApisNotRedirected an API does not go through the sidecar in 1 of";
         for (states, expected) in [
             (
@@ -350,6 +396,7 @@ mod tests {
                 &[Stale, Partly],
                 format!("{partly} 2 pods: n/partly (why); sidecars of another image than this installation's: 1"),
             ),
+            (&[Stale, Ignored], ignored.to_owned()),
             (&[Injected, Refused], refused.to_owned()),
             (
                 &[Partly, Refused, Without],

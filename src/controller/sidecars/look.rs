@@ -94,6 +94,7 @@ pub(super) async fn observe(
             looking.pods(&api, labelled.clone(), elsewhere).await?;
         }
     }
+    looking.judge.end().await;
     Ok(looking.found)
 }
 

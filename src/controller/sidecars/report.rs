@@ -33,7 +33,7 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
     context.world.ready().await;
     let (mut reported, mut callers) = (HashSet::new(), Callers::default());
     let image = context.settings.sidecar_image.clone();
-    let restarts = image
+    let mut restarts = image
         .filter(|_| context.settings.roll_stale_sidecars)
         .map(Restarts::new);
     loop {
@@ -41,7 +41,7 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
             Ok(found) => publish(&context, found, &mut reported).await,
             Err(error) => warn!(%error, "pods without a sidecar cannot be counted; retrying"),
         }
-        if let Some(restarts) = &restarts {
+        if let Some(restarts) = &mut restarts {
             restarts.restart_outdated(&context).await;
         }
         tokio::time::sleep(LOOK_EVERY).await;

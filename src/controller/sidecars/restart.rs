@@ -2,7 +2,7 @@
 //!
 //! A pod keeps its sidecar as long as it lives. [`super::roll`] decides, [`super::workloads`] reads what it decides on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -27,9 +27,15 @@ use super::workloads::{PodInBrief, daemon_set, deployment, stale_image, stateful
 use crate::events::NOTE_MAX_CHARS;
 
 /// How long a controller leads before it restarts anything: what injects must be of this release too. A policy is in force about
-/// a second after `helm upgrade` has changed it, and a webhook of the release before is gone when its pod is. A little less than a
-/// minute, so that it is over at the second look.
-const SETTLE: Duration = Duration::from_secs(50);
+/// a second after `helm upgrade` has changed it; a webhook reads its parameters from a volume, which a kubelet may refresh two
+/// minutes later, and one of the release before is gone when its pod is. A little less than three minutes, so that it is over at the
+/// fourth look.
+const SETTLE: Duration = Duration::from_secs(175);
+/// How long a workload that could not be restarted is passed over if it does not change: what refuses it, such as a policy or
+/// a webhook of the cluster, may have changed.
+const REFUSED_FOR: Duration = Duration::from_hours(1);
+/// The statuses of an object that is not as it was read: gone, or changed.
+const CHANGED: [u16; 2] = [404, 409];
 /// Restarts that one look begins in all namespaces together. There is a look every minute, so that an upgrade of hundreds of
 /// namespaces pulls the sidecar's image and starts pods over many minutes and not at once.
 const ROLLS_PER_LOOK: usize = 5;
@@ -40,6 +46,17 @@ pub(super) struct Restarts {
     /// The sidecar's image of this installation.
     image: String,
     begun: Instant,
+    /// Workloads whose restart was refused, by uid: the version that was refused, and when.
+    refused: HashMap<String, (String, Instant)>,
+}
+
+/// What a look has done in one namespace.
+#[derive(Debug, Default)]
+struct NamespaceLook {
+    /// Pods with an older sidecar.
+    stale: usize,
+    /// Restarts that were tried.
+    tried: usize,
 }
 
 /// A workload with what its change needs.
@@ -54,29 +71,37 @@ impl Restarts {
         Self {
             image,
             begun: Instant::now(),
+            refused: HashMap::new(),
         }
     }
 
     /// One look at all namespaces that ask.
-    pub(super) async fn restart_outdated(&self, context: &Context) {
+    pub(super) async fn restart_outdated(&mut self, context: &Context) {
         if self.begun.elapsed() < SETTLE {
             return;
         }
+        self.refused.retain(|_, (_, at)| at.elapsed() < REFUSED_FOR);
         let (mut stale, mut left) = (0, ROLLS_PER_LOOK);
         for namespace in namespaces_enabled(context, LABEL_ROLL) {
-            match self.namespace(context, &namespace, left > 0).await {
-                Ok((count, rolled)) => {
-                    stale += count;
-                    left -= usize::from(rolled);
-                }
-                Err(error) => warn!(%error, namespace, "older sidecars cannot be replaced; retrying"),
+            let mut look = NamespaceLook::default();
+            if let Err(error) = self.namespace(context, &namespace, left, &mut look).await {
+                warn!(%error, namespace, "older sidecars cannot be replaced; retrying");
             }
+            stale += look.stale;
+            left = left.saturating_sub(look.tried);
         }
         context.metrics.stale_sidecars(stale);
     }
 
-    /// Pods with an older sidecar in one namespace, and whether a workload is restarted.
-    async fn namespace(&self, context: &Context, namespace: &str, may: bool) -> Result<(usize, bool), ControllerError> {
+    /// Counts the pods with an older sidecar in one namespace, and restarts one workload of it. One whose restart is refused is
+    /// passed over for the next one; `most` are tried.
+    async fn namespace(
+        &mut self,
+        context: &Context,
+        namespace: &str,
+        most: usize,
+        look: &mut NamespaceLook,
+    ) -> Result<(), ControllerError> {
         let mut stale: BTreeMap<Option<(&'static str, String)>, usize> = BTreeMap::new();
         let mut seen = None;
         each::<PodInBrief>(context, namespace, |pod| {
@@ -86,30 +111,70 @@ impl Restarts {
             }
         })
         .await?;
-        let all = stale.values().sum();
-        let Some(seen) = seen.filter(|_| may) else {
-            return Ok((all, false));
+        look.stale = stale.values().sum();
+        let Some(seen) = seen.filter(|_| most > 0) else {
+            return Ok(());
         };
-        let (workloads, found) = workloads(context, namespace, &stale).await?;
-        match decide(&workloads, &self.image) {
-            Decision::Nothing => Ok((all, false)),
-            Decision::Wait(one) => {
-                info!(
-                    namespace,
-                    kind = one.kind,
-                    name = one.name,
-                    "waiting for a restart to end"
-                );
-                Ok((all, false))
-            }
-            Decision::Roll(one) => {
-                if let Some(found) = found.get(&(one.kind, one.name.clone())) {
-                    self.roll(context, namespace, one, found).await?;
-                    self.report(context, one, found, &seen).await;
+        let (mut workloads, found) = workloads(context, namespace, &stale).await?;
+        let object = |one: &Workload| found.get(&(one.kind, one.name.clone()));
+        for one in &mut workloads {
+            one.refused = object(one).is_some_and(|object| self.is_refused(object));
+        }
+        while look.tried < most {
+            let one = match decide(&workloads, &self.image) {
+                Decision::Nothing => return Ok(()),
+                Decision::Wait(one) => {
+                    info!(
+                        namespace,
+                        kind = one.kind,
+                        name = one.name,
+                        "waiting for a restart to end"
+                    );
+                    return Ok(());
                 }
-                Ok((all, true))
+                Decision::Roll(one) => one.clone(),
+            };
+            look.tried += 1;
+            let Some(object) = object(&one) else { return Ok(()) };
+            match self.roll(context, namespace, &one, object).await {
+                Ok(()) => {
+                    self.report(context, &one, object, &seen).await;
+                    return Ok(());
+                }
+                // Without an answer another one would fare no better.
+                Err(error) if error.status().is_none() => return Err(error),
+                Err(error) => {
+                    warn!(%error, namespace, kind = one.kind, name = one.name, "a workload with an older sidecar cannot be restarted");
+                    self.refuse(context, object, &error).await;
+                    let same = |other: &&mut Workload| (other.kind, &other.name) == (one.kind, &one.name);
+                    if let Some(one) = workloads.iter_mut().find(same) {
+                        one.refused = true;
+                    }
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Whether the restart of a workload was refused as it is now.
+    fn is_refused(&self, object: &WorkloadObject) -> bool {
+        let uid = object.reference.uid.as_deref().unwrap_or_default();
+        let refused = self.refused.get(uid);
+        refused.is_some_and(|(version, _)| *version == object.version)
+    }
+
+    /// Remembers that a restart was refused, and says so on the workload. One that was changed meanwhile is decided on anew.
+    async fn refuse(&mut self, context: &Context, object: &WorkloadObject, error: &ControllerError) {
+        if error.status().is_some_and(|status| CHANGED.contains(&status)) {
+            return;
+        }
+        let uid = object.reference.uid.clone().unwrap_or_default();
+        self.refused.insert(uid, (object.version.clone(), Instant::now()));
+        let note = format!(
+            "its pods have another sidecar image than this installation's, and it cannot be restarted: {error}; restart it with \
+             kubectl rollout restart"
+        );
+        publish(context, object, EventType::Warning, "SidecarNotRolled", &note).await;
     }
 
     /// Changes the pod template, if the workload is still as it was read.
@@ -153,20 +218,25 @@ impl Restarts {
             "restarts, since {} of its pods have another sidecar image than this installation's: {seen} instead of {}",
             one.stale, self.image
         );
-        let event = Event {
-            type_: EventType::Normal,
-            reason: "SidecarRolled".to_owned(),
-            note: Some(note.chars().take(NOTE_MAX_CHARS).collect()),
-            action: "Restart".to_owned(),
-            secondary: None,
-        };
-        let what = || "write an Event about a restart".to_owned();
-        let written = context
-            .call(what, context.recorder.publish(&event, &found.reference))
-            .await;
-        if let Err(error) = written {
-            warn!(%error, "an Event about a restart could not be written");
-        }
+        publish(context, found, EventType::Normal, "SidecarRolled", &note).await;
+    }
+}
+
+/// Writes an Event on a workload.
+async fn publish(context: &Context, object: &WorkloadObject, type_: EventType, reason: &str, note: &str) {
+    let event = Event {
+        type_,
+        reason: reason.to_owned(),
+        note: Some(note.chars().take(NOTE_MAX_CHARS).collect()),
+        action: "Restart".to_owned(),
+        secondary: None,
+    };
+    let what = || "write an Event about a restart".to_owned();
+    let written = context
+        .call(what, context.recorder.publish(&event, &object.reference))
+        .await;
+    if let Err(error) = written {
+        warn!(%error, "an Event about a restart could not be written");
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Workload {
     pub(super) owned: bool,
     /// Its pod template has a sidecar of ours: new pods would have the same.
     pub(super) written: bool,
+    /// Its restart for this image was refused, and nothing of it has changed since.
+    pub(super) refused: bool,
     /// Pods whose sidecar has another image than wanted.
     pub(super) stale: usize,
 }
@@ -60,7 +62,7 @@ pub(super) fn decide<'a>(workloads: &'a [Workload], wanted: &str) -> Decision<'a
 
 /// Whether a restart of it is wanted, and gives its pods another sidecar.
 fn may_roll(one: &Workload) -> bool {
-    one.label.as_deref() != Some(DISABLED) && !one.held && !one.owned && !one.written
+    one.label.as_deref() != Some(DISABLED) && !one.held && !one.owned && !one.written && !one.refused
 }
 
 #[cfg(test)]
@@ -138,6 +140,16 @@ mod tests {
             ("it says yes", vec![labelled(yes)], "roll Deployment/a"),
             ("paused", vec![but(|one| one.held = true)], "nothing"),
             ("owned", vec![but(|one| one.owned = true)], "nothing"),
+            (
+                "the restart was refused",
+                vec![but(|one| one.refused = true)],
+                "nothing",
+            ),
+            (
+                "that of the first one was refused",
+                vec![but(|one| one.refused = true), stale("b")],
+                "roll Deployment/b",
+            ),
             (
                 "the sidecar is in the manifest",
                 vec![but(|one| one.written = true)],
