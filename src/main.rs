@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use knack::cli::Cli;
-use knack_gateway::command::forgiving;
+use knack_gateway::command::{forgiving, without_unusable_variables};
 
 fn main() -> ExitCode {
-    // The first statement of every main: without it the first TLS client panics.
+    without_unusable_variables();
+    // Before everything that makes a TLS client: without it the first one panics.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         knack::cli::terminal::error("another TLS provider is already installed; please report this");
         return ExitCode::FAILURE;

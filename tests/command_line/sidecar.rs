@@ -41,12 +41,30 @@ async fn settings_that_cannot_be_read_are_named_and_ignored() {
         ("KNACK_FILES_REGISTRY", "registry/v1"),
         ("KNACK_LOG", "a=loud"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "no collector"),
+        // What libraries read.
+        ("TMPDIR", "/there/is/none"),
+        ("TMPDIR", "/proc"),
+        ("TOKIO_WORKER_THREADS", "0"),
+        ("TOKIO_WORKER_THREADS", "many"),
+        ("RUST_MIN_STACK", "1000000000000000"),
     ] {
         let (_, answer, log) = sidecar(&[(variable, value)]).await;
         assert_eq!(answer, (200, "models".to_owned()), "{variable}={value}");
         let named = variable.split_once("_ENDPOINT").map_or(variable, |(begin, _)| begin);
         let warned = |line: &str| line.contains("WARN") && line.contains(named) && line.contains("ignored");
         assert!(log.lines().any(warned), "{variable}={value}: {log}");
+    }
+}
+
+/// Where one of the two leads nowhere, the other one, or its default, may still have authorities.
+#[tokio::test]
+async fn a_sidecar_whose_authorities_are_nowhere_has_those_of_the_system() {
+    let nowhere = [("SSL_CERT_FILE", "/there/is/none"), ("SSL_CERT_DIR", "/there/is/none")];
+    let (_, answer, log) = sidecar(&nowhere).await;
+    assert_eq!(answer, (200, "models".to_owned()));
+    for (variable, _) in nowhere {
+        let warned = |line: &str| line.contains("WARN") && line.contains(variable) && line.contains("ignored");
+        assert!(log.lines().any(warned), "{variable}: {log}");
     }
 }
 
@@ -65,6 +83,9 @@ async fn settings_that_are_empty_are_none() {
         "KNACK_UPSTREAM_ANTHROPIC",
         "KNACK_LOG",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "SSL_CERT_FILE",
+        "TMPDIR",
+        "TOKIO_WORKER_THREADS",
     ];
     let (ready, answer, log) = sidecar(&settings.map(|variable| (variable, ""))).await;
     assert_eq!(answer, (200, "models".to_owned()));

@@ -14,7 +14,8 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    // The first statement of every main: without it the first TLS client panics.
+    knack_gateway::command::without_unusable_variables();
+    // Before everything that makes a TLS client: without it the first one panics.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         return failed("another TLS provider is already installed; please report this");
     }

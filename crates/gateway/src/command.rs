@@ -1,6 +1,7 @@
 //! `knack gateway`: the gateway in a cluster, with its catalog and its executions from a hub.
 
 mod args;
+mod environment;
 mod providers;
 mod registry;
 mod sidecar;
@@ -26,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::args::{ClientAuthMode, ServeArgs};
+pub use self::environment::without_unusable_variables;
 use self::providers::{check_exposure, configured, rekey};
 use self::registry::{RegistryLinks, files_of_registry};
 pub use self::sidecar::forgiving;
@@ -90,6 +92,7 @@ pub async fn gateway(args: GatewayArgs, mcp: McpRoutes) -> anyhow::Result<ExitCo
 async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let stop = knack_serving::signals::stop().shared();
     let SidecarSettings { follows, closed_by } = SidecarSettings::read();
+    environment::warn_of_ignored();
     let runtime = args.runtime()?;
     let roots = or_ignored(
         "KNACK_CA_FILE or KNACK_CA_PEM",

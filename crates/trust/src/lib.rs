@@ -19,4 +19,4 @@ mod roots;
 pub use answer::{AnswerError, read_answer};
 pub use args::CaArgs;
 pub use refusal::CertificateRefusal;
-pub use roots::{CA_FILE_MAX_BYTES, CaError, Roots};
+pub use roots::{CA_FILE_MAX_BYTES, CaError, Roots, has_system_authorities};

@@ -85,6 +85,12 @@ impl Roots {
     }
 }
 
+/// Whether the system has authorities, where `SSL_CERT_FILE` and `SSL_CERT_DIR` say that they are. Without one no client can be
+/// built.
+pub fn has_system_authorities() -> bool {
+    !rustls_native_certs::load_native_certs().certs.is_empty()
+}
+
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
     if opened.metadata().is_ok_and(|about| !about.is_file()) {

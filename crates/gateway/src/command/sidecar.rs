@@ -5,7 +5,7 @@
 //! This is safe where a sidecar without the setting admits, sends and trusts no more than with it: certificate authorities are added to
 //! those of the system, and keys, addresses and tools are additional ones. It is not safe for the setting that says which clients are
 //! admitted, since a sidecar without it would admit everybody. A sidecar that cannot read that setting serves nobody ([`CLIENT_AUTH`]).
-//! Addresses of providers are in `providers.rs`.
+//! Addresses of providers are in `providers.rs`, variables of libraries in `environment.rs`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
