@@ -44,8 +44,14 @@ pub struct ControllerArgs {
     /// are reported
     #[arg(long)]
     injection_runtime: Option<RuntimeName>,
-    /// The image of injected sidecars; pods whose sidecar has another image are reported
-    #[arg(long, value_name = "IMAGE", requires = "injection_runtime")]
+    /// The image of injected sidecars, also for the webhook, whatever the injection's parameters say; pods whose sidecar has another
+    /// image are reported
+    #[arg(
+        long,
+        env = "KNACK_SIDECAR_IMAGE",
+        value_name = "IMAGE",
+        requires = "injection_runtime"
+    )]
     sidecar_image: Option<String>,
     /// Restart workloads whose pods have a sidecar of another image, in namespaces with the label knack.dev/roll: enabled
     #[arg(long, requires = "sidecar_image")]
@@ -75,11 +81,12 @@ struct WebhookArgs {
 }
 
 impl WebhookArgs {
-    fn settings(self) -> Option<WebhookSettings> {
+    fn settings(self, image: Option<String>) -> Option<WebhookSettings> {
         Some(WebhookSettings {
             listen: self.webhook_listen?,
             configuration: self.webhook_configuration?,
             parameters: self.injection_parameters?,
+            image,
             names: self.webhook_names,
         })
     }
@@ -106,10 +113,10 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         hub_names: args.hub_names,
         registry_names: args.registry.then_some(args.registry_names),
         injection_runtime: args.injection_runtime,
-        sidecar_image: args.sidecar_image,
+        sidecar_image: args.sidecar_image.clone(),
         roll_stale_sidecars: args.roll_stale_sidecars,
         trust_bundle: args.trust_bundle,
-        webhook: args.webhook.settings(),
+        webhook: args.webhook.settings(args.sidecar_image),
         metrics_listen: installation.metrics_listen,
     };
     if let Some(default) = &settings.default_runtime

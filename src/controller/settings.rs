@@ -50,6 +50,8 @@ pub struct WebhookSettings {
     pub configuration: String,
     /// The file with the injection's parameters: `parameters.yaml` of the chart's ConfigMap `knack-injection`.
     pub parameters: PathBuf,
+    /// The sidecar's image, in place of the parameters'; absent: theirs.
+    pub image: Option<String>,
     /// Names and addresses of its certificate besides its Service's.
     pub names: Vec<String>,
 }

@@ -11,6 +11,7 @@ import closed
 import drained
 import node_drained
 import releases
+import rollback
 import rollout
 import sidecars
 import tenants
@@ -281,8 +282,7 @@ def gateway_knows_its_callers():
     apply(CALLERS % SETTINGS)
     kubectl("label", "namespace", SKILLS, "knack.dev/inject-", expect=None)
     known = dict(values()["gateway"], clientAuth="token-review", providerKeysSecret="provider-keys")
-    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS,
-         *value_flags("--set-json", "gateway=" + json.dumps(known)))
+    default_values("--set-json", "gateway=" + json.dumps(known))
     kubectl("rollout", "status", "-n", NAMESPACE, "deployment/knack-gateway", "--timeout=300s")
     body = {"model": "knack-test", "messages": [{"role": "user", "content": "who pays"}]}
     token = kubectl("create", "token", "app", "-n", SKILLS, "--audience=knack-gateway").strip()
@@ -386,7 +386,7 @@ RIGHTS = [
     ("group:editors", "create", "skillruntimes.knack.dev", SKILLS, False),
     ("group:admins", "create", "skillruntimes.knack.dev", SKILLS, True),
     ("group:admins", "use", "skillruntimes.knack.dev", SKILLS, True),
-    ("group:admins", "bind", "clusterroles.rbac.authorization.k8s.io/%s-hub-runtime" % CLUSTER_PREFIX, SKILLS, True),
+    ("group:admins", "bind", "clusterroles.rbac.authorization.k8s.io/%s-hub-runtime" % CLUSTER_PREFIX, SKILLS, False),
     ("group:editors", "bind", "clusterroles.rbac.authorization.k8s.io/%s-hub-runtime" % CLUSTER_PREFIX, SKILLS, False),
 ]
 GROUPS = "".join("""
@@ -422,23 +422,21 @@ def right(who, verb, resource, namespace, allowed):
 def upgrade():
     """The runtime that a hook made becomes an object of the release, and stays the same object."""
     before = default_runtime()["metadata"]["uid"]
-    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS,
-         *value_flags("--set", "hub.replicas=2", "--set", "defaultRuntime.spec.maxActivation=Auto"))
+    default_values("--set", "hub.replicas=2", "--set", "defaultRuntime.spec.maxActivation=Auto")
     runtime = default_runtime()
     assert_equal(runtime["metadata"]["uid"], before, "the runtime's uid")
     assert_equal(runtime["spec"]["maxActivation"], "Auto", "the changed field")
     assert_equal("SkillRuntime" in helm("get", "manifest", RELEASE, "--namespace", NAMESPACE), True, "in the release")
     assert_equal(get("deployment", "-n", NAMESPACE, "knack-hub")["status"].get("readyReplicas"), 2, "replicas of the hub")
     assert exists("poddisruptionbudget", "-n", NAMESPACE, "knack-hub")
-    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS, *value_flags())
+    default_values()
     assert_equal(default_runtime()["spec"]["maxActivation"], "Listed", "a field that was taken back has its default")
 
 
 def watched_namespaces_only():
     """With Roles in the Skills' namespace alone, the sandboxes' namespace is still fenced, and code runs there."""
     kubectl("delete", "-n", SANDBOXES, "networkpolicy/knack-sandbox-default", "resourcequota/knack-sandboxes")
-    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS,
-         *value_flags("--set", "watchNamespaces={%s}" % SKILLS, "--set", "defaultRuntime.spec.sandbox.timeoutSeconds=20"))
+    default_values("--set", "watchNamespaces={%s}" % SKILLS, "--set", "defaultRuntime.spec.sandbox.timeoutSeconds=20")
     roles = get("clusterrolebindings", "-l", "app.kubernetes.io/component=controller,app.kubernetes.io/instance=" + RELEASE)["items"]
     assert_equal([role["metadata"]["name"] for role in roles], [CLUSTER_PREFIX + "-controller-cluster"], "rights everywhere")
     generation = default_runtime()["metadata"]["generation"]
@@ -455,8 +453,9 @@ def watched_namespaces_only():
     default_values()
 
 
-def default_values():
-    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS, *value_flags())
+def default_values(*extra):
+    """Upgrades the release to the test's values, and more."""
+    helm("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "%ds" % READY_SECONDS, *value_flags(*extra))
 
 
 def second_release_is_refused():
@@ -548,6 +547,7 @@ def tests(report):
     if not report.check("a cluster answers", lambda: kubectl("version", "-o", "json") and None):
         return
     dry_runs(report)
+    rollback.tests(report, sys.modules[__name__])
     report.check("kubectl apply -k", base_installs)
     try:
         make_namespaces(NAMESPACE, SKILLS)

@@ -48,7 +48,9 @@ def closed_namespaces_reach_the_hub():
         assert_equal((policy["metadata"]["namespace"], policy["spec"]["policyTypes"]), (namespace, ["Egress"]), "the policy")
         # A kustomization names the provider's rule by its place.
         names, to_hub, provider, to_registry = policy["spec"]["egress"]
-        assert_equal([one["port"] for one in names["ports"]], [53, 53], "names")
+        assert_equal([(one["protocol"], one["port"]) for one in names["ports"]], [("UDP", 53), ("TCP", 53), ("UDP", 5353), ("TCP", 5353)], "names")
+        [servers] = [expression["values"] for peer in names["to"] for expression in peer["namespaceSelector"]["matchExpressions"]]
+        assert_equal(servers, ["kube-system", "openshift-dns"], "namespaces of name servers")
         leads_to(to_hub, *ways["hub"], "hub")
         leads_to(to_registry, *ways["registry"], "registry")
         blocks = [(ipaddress.ip_network(one["ipBlock"]["cidr"]), [ipaddress.ip_network(out) for out in one["ipBlock"].get("except", [])]) for one in provider["to"]]

@@ -104,6 +104,16 @@ def values_that_are_taken_away():
     assert_equal({kind: sorted(given[kind]) for kind in given}, {kind: ["cpu", "memory"] for kind in storage}, "resources without storage")
 
 
+def openshift_chooses_the_user():
+    """On OpenShift the constraint of an application refuses a user outside of its namespace's range, so the sidecar names none."""
+    for values, user in (({}, 65532), ({"openshift": {"enabled": True}}, None), ({"injection": {"runAsUser": None}}, None), ({"injection": {"runAsUser": 7}}, 7)):
+        values = {**values, "injection": {"delivery": "Policy", **values.get("injection", {})}}
+        security = parameters(values)["container"]["securityContext"]
+        assert_equal([security.get("runAsUser"), security.get("runAsGroup"), security["runAsNonRoot"]], [user, user, True], repr(values))
+        policy = next(json.dumps(d) for d in documents(render({"crds": {"enabled": False}, **values})) if d["kind"] == "MutatingAdmissionPolicy")
+        assert_equal("runAsUser" in policy, user is not None, "a user in the policy with %r" % values)
+
+
 PARTS_OF_WEBHOOK = {"right", "Secret", "Service", "port", "arguments", "way in"}
 
 
@@ -120,7 +130,8 @@ def parts_of_webhook(made):
                 parts.add("Secret")
         if kind == "Service" and name == "knack-webhook":
             parts.add("Service")
-        if kind == "NetworkPolicy" and {"protocol": "TCP", "port": "webhook"} in document["spec"]["ingress"][0]["ports"]:
+        ways_in = document["spec"].get("ingress", []) if kind == "NetworkPolicy" else []
+        if any({"protocol": "TCP", "port": "webhook"} in rule["ports"] for rule in ways_in):
             parts.add("way in")
         if kind == "Deployment" and name == "knack-controller":
             container = document["spec"]["template"]["spec"]["containers"][0]
@@ -154,4 +165,5 @@ def tests(report):
     report.check("injection: the registry is reached where it is enabled", the_registry_is_reached_where_it_is_enabled)
     report.check("injection: patterns are those of the program", patterns_are_those_of_the_program)
     report.check("injection: values that are taken away", values_that_are_taken_away)
+    report.check("injection: OpenShift chooses the user", openshift_chooses_the_user)
     report.check("injection: delivery by value and by what the API server serves", delivery_is_told)

@@ -1,5 +1,6 @@
 """What can be said of the charts without a cluster."""
 
+import ipaddress
 import os
 import re
 import subprocess
@@ -170,7 +171,7 @@ def a_mirror_takes_the_place_of_our_registry():
                                "runnerImage": "ghcr.io/knack-dev/runner" + digest}, "crds": {"enabled": False}})
     assert_equal(text.count("ghcr.io"), 0, "names of the old registry")
     assert_equal(text.count("image: mirror.example.org:5000/a/knack" + digest), 2, "Deployments of controller and hub")
-    assert_equal(text.count("image: mirror.example.org:5000/a/knack-gateway:"), 2, "the gateway, alone and as a sidecar")
+    assert_equal(len(re.findall(r"image: \"?mirror\.example\.org:5000/a/knack-gateway:", text)), 2, "the gateway, alone and as a sidecar")
     runtime = next(d for d in documents(text) if d["kind"] == "SkillRuntime")["spec"]["sandbox"]
     assert_equal(runtime["image"], "mirror.example.org:5000/a/sandbox-python" + digest, "the sandbox image")
     assert_equal(runtime["allowedImages"], ["mirror.example.org:5000/a/sandbox-python", "other.example.org/node"], "allowed images")
@@ -250,6 +251,11 @@ def notes_tell_what_to_do():
     loud = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
                 "--set", "admissionPolicy.enabled=false", "--set", "sandbox.allowImageTags=true")
     assert_equal(loud.count("WARNING"), 2, "warnings")
+    for registry in (False, True):
+        loud = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
+                    "--set", "admissionPolicy.enabled=false,registry.enabled=%s" % str(registry).lower()).split("NOTES:", 1)[1]
+        said = [word in " ".join(loud.split()) for word in ("which Jobs the hub creates", "the controller writes", "the registry writes")]
+        assert_equal(said, [True, True, registry], "what the policies limit, with registry.enabled=%s" % registry)
 
 
 def generated_files_are_fresh():
@@ -265,8 +271,25 @@ def base_renders():
     chart.add(("v1", "Namespace", "", "knack-system"))
     assert_equal({identity(d) for d in base}, chart, "objects of deploy/")
     for document in base:
-        if "Helm" in str(document["metadata"]):
+        if re.search("[Hh]elm", str(document["metadata"])):
             raise AssertionError("%s carries a mark of Helm" % (identity(document),))
+    # A kustomization on top of it: `images:` reaches every place of the gateway's image.
+    overlay = os.path.join(ROOT, "tests", "chart", "overlay")
+    with open(os.path.join(overlay, "kustomization.yaml"), encoding="utf-8") as file:
+        replaced = {image["name"]: "%(newName)s:%(newTag)s" % image for image in yaml.safe_load(file)["images"]}
+    text = kubectl("kustomize", overlay)
+    for old, new in replaced.items():
+        assert_equal(re.findall(re.escape(old) + r"(?![-\w])", text), [], old + " on top of deploy/")
+    gateway = replaced["ghcr.io/knack-dev/knack-gateway"]
+    made = {(d["kind"], d["metadata"]["name"]): d for d in documents(text)}
+    controller = made["Deployment", "knack-controller"]["spec"]["template"]["spec"]["containers"][0]
+    assert_equal([one["value"] for one in controller["env"] if one["name"] == "KNACK_SIDECAR_IMAGE"], [gateway], "the image of sidecars")
+    parameters = yaml.safe_load(made["ConfigMap", "knack-injection"]["data"]["parameters.yaml"])
+    assert_equal(parameters["container"]["image"], gateway, "the image in the parameters")
+    with open(os.path.join(ROOT, "docs", "kubernetes.md"), encoding="utf-8") as file:
+        shown = [yaml.safe_load(block) for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", file.read()) if block.startswith("resources: [deploy]")]
+    with open(os.path.join(overlay, "kustomization.yaml"), encoding="utf-8") as file:
+        assert_equal([one["replacements"] for one in shown], [yaml.safe_load(file)["replacements"]], "the replacement that docs/kubernetes.md shows")
     definitions = documents(kubectl("kustomize", os.path.join(ROOT, "deploy", "crds")))
     assert_equal(sorted(d["metadata"]["name"] for d in definitions), ["skillruntimes.knack.dev", "skills.knack.dev"], "deploy/crds")
 
@@ -303,7 +326,8 @@ def restarts_come_with_their_right():
     """The right to patch workloads, the policy that bounds it and the flag are there with injection.rollStale alone."""
     for values, expected in (({}, (False, False, False)), ({"injection": {"rollStale": True}}, (True, True, True)),
                              ({"injection": {"rollStale": True, "delivery": "None"}}, (False, False, False)),
-                             ({"injection": {"rollStale": True}, "admissionPolicy": {"enabled": False}}, (True, False, True))):
+                             # Nothing is restarted, so there is no right that the policy would have to limit.
+                             ({"injection": {"rollStale": True, "delivery": "None"}, "admissionPolicy": {"enabled": False}}, (False, False, False))):
         made = documents(render(values))
         right = "knack-controller cluster apps deployments list,patch" in rbac.table(made)
         policy = any(d["kind"] == "ValidatingAdmissionPolicy" and d["metadata"]["name"].endswith("controller-workloads") for d in made)
@@ -311,7 +335,7 @@ def restarts_come_with_their_right():
         flag = "--roll-stale-sidecars" in container["args"]
         assert_equal((right, policy, flag), expected, repr(values))
         # Older sidecars are reported in any case, where some are injected.
-        image = any(re.fullmatch(r"--sidecar-image=\S+/knack-gateway:\S+", argument) for argument in container["args"])
+        image = any(one["name"] == "KNACK_SIDECAR_IMAGE" and re.fullmatch(r"\S+/knack-gateway:\S+", one["value"]) for one in container["env"])
         assert_equal(image, values.get("injection", {}).get("delivery") != "None", repr(values))
 
 
@@ -354,18 +378,94 @@ def the_registry_comes_with_its_rights():
         assert_equal("--registry" in controller["spec"]["template"]["spec"]["containers"][0]["args"], there, "the controller keeps its certificate")
 
 
+NAMES = [{"protocol": protocol, "port": port} for port in (53, 5353) for protocol in ("UDP", "TCP")]
+
+
+def ports_but_names(policy):
+    """Ports of the first rule of egress, which begins with those of name servers."""
+    ports = policy["spec"]["egress"][0]["ports"]
+    assert_equal(ports[:len(NAMES)], NAMES, "ports of name servers")
+    return [one["port"] for one in ports[len(NAMES):]]
+
+
+def name_servers_are_reached_at_the_ports_of_their_pods():
+    """Every policy of egress lets out to 53 and to 5353, where the name servers of OpenShift listen behind their Service."""
+    made = documents(render({"crds": {"enabled": False}, "registry": {"enabled": True}, "packages": {"repository": "registry.example.org/e"}}))
+    closed = {d["metadata"]["name"]: d for d in made if d["kind"] == "NetworkPolicy" and "Egress" in d["spec"]["policyTypes"]}
+    assert_equal(sorted(closed), ["knack-builder", "knack-controller", "knack-hub", "knack-packages", "knack-registry"], "policies of egress")
+    for policy in closed.values():
+        ports_but_names(policy)
+
+
+def builders_reach_public_addresses():
+    """By IPv4 and IPv6, but for addresses of links and those of the metadata services of clouds."""
+    made = documents(render({"crds": {"enabled": False}, "packages": {"repository": "registry.example.org/e"}}))
+    policy = next(d for d in made if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "knack-builder")
+    rules = policy["spec"]["egress"][1:]
+    assert_equal([rule["ports"] for rule in rules], 2 * [[{"protocol": "TCP", "port": 443}]], "ports")
+    blocks = [(ipaddress.ip_network(peer["ipBlock"]["cidr"]), [ipaddress.ip_network(out) for out in peer["ipBlock"]["except"]]) for rule in rules for peer in rule["to"]]
+    for address, expected in (("203.0.113.7", True), ("2001:db8::7", True), ("169.254.169.254", False), ("fe80::1", False), ("fd00:ec2::254", False), ("fd00:ec2::255", True)):
+        address = ipaddress.ip_address(address)
+        assert_equal(any(address in block and not any(address in out for out in outs) for block, outs in blocks), expected, "reaches %s" % address)
+
+
+def openshift_admits_every_pod():
+    """Each ServiceAccount of a pod, of builders and of sandboxes is bound to the constraint that lets it choose its user; sidecars choose none."""
+    values = {"crds": {"enabled": False}, "openshift": {"enabled": True}, "registry": {"enabled": True}, "runtimeNamespaces": ["team-a"],
+              "packages": {"repository": "registry.example.org/e"}, "injection": {"delivery": "Policy"}}
+    made = documents(render(values))
+    bound = {(subject["namespace"], subject["name"]) for d in made if d["kind"] == "RoleBinding" and d["roleRef"]["name"] == "system:openshift:scc:nonroot-v2"
+             for subject in d["subjects"] if d["metadata"]["namespace"] == subject["namespace"]}
+    used = {(d["metadata"]["namespace"], d["spec"]["template"]["spec"]["serviceAccountName"]) for d in made if d["kind"] == "Deployment"}
+    used |= {(d["metadata"]["namespace"], d["metadata"]["name"]) for d in made if d["kind"] == "ServiceAccount"}
+    used |= {(namespace, "default") for namespace in ("knack-sandboxes", "team-a")}
+    assert_equal(bound, used, "ServiceAccounts that are bound, and those that are used")
+    assert_equal(("knack-builds", "knack-builder") in used, True, "the builders' ServiceAccount")
+
+
+def pods_that_are_not_ready_hold_up_no_drain():
+    """A PodDisruptionBudget counts ready pods alone, and lets others be evicted."""
+    values = {component: {"replicas": 2} for component in ("controller", "hub", "gateway")}
+    made = [d for d in documents(render({"crds": {"enabled": False}, "registry": {"enabled": True, "replicas": 2}, **values})) if d["kind"] == "PodDisruptionBudget"]
+    assert_equal([d["spec"].get("unhealthyPodEvictionPolicy") for d in made], 4 * ["AlwaysAllow"], "budgets")
+
+
+def the_default_runtime_outlives_a_rollback():
+    """A hook makes it on a first installation, so the first revision does not have it: Helm keeps it in both forms. Only one is a hook."""
+    for extra, hook in (((), True), (("--is-upgrade",), False), (("--api-versions", "knack.dev/v1alpha1/SkillRuntime"), False)):
+        runtime = next(d for d in documents(render({}, extra=extra)) if d["kind"] == "SkillRuntime")
+        annotations = runtime["metadata"]["annotations"]
+        assert_equal((annotations.get("helm.sh/resource-policy"), "helm.sh/hook" in annotations), ("keep", hook), "keep and hook with %r" % (extra,))
+
+
+def metrics_are_read_by_those_who_are_named():
+    """networkPolicy.metricsFrom is about the port of metrics, in every component, and about no other port."""
+    named = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}, "podSelector": {"matchLabels": {"app": "prometheus"}}},
+             {"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    metrics = {"protocol": "TCP", "port": "metrics"}
+    for given in ([], named):
+        made = documents(render({"crds": {"enabled": False}, "registry": {"enabled": True}, "packages": {"repository": "registry.example.org/e"},
+                                 "networkPolicy": {"metricsFrom": given}}))
+        policies = {d["metadata"]["name"]: d["spec"]["ingress"] for d in made if d["kind"] == "NetworkPolicy" and "ingress" in d["spec"]}
+        assert_equal(sorted(policies), ["knack-controller", "knack-gateway", "knack-hub", "knack-packages", "knack-registry"], "policies of ingress")
+        for name, rules in policies.items():
+            assert_equal([rule.get("from", []) for rule in rules if metrics in rule["ports"]], [given], "who may read the metrics of " + name)
+            assert_equal([rule for rule in rules if metrics in rule["ports"] and len(rule["ports"]) > 1], [], "other ports beside them, of " + name)
+            assert_equal([rule for rule in rules if metrics not in rule["ports"] and "from" in rule], [], "limits of other ports of " + name)
+
+
 def the_registry_reaches_its_catalog():
     """Arguments, key, authorities and the ports that the NetworkPolicy lets out to are those of the catalog, and there is none unless it is named."""
     mirror = {"name": "skillssh", "url": "http://mirror.tools.svc:8080/api", "filesUrl": "http://files.example.org/raw",
               "keySecret": {"name": "catalog", "key": "token"}}
     for catalog, arguments, ports in (
-            ({}, [], [53, 53, 6443]),
-            ({"name": "skillssh"}, ["--catalog=skillssh"], [53, 53, 6443, 443]),
+            ({}, [], [6443]),
+            ({"name": "skillssh"}, ["--catalog=skillssh"], [6443, 443]),
             ({"name": "index", "url": "https://skills.example.org:8443/index.json"},
-             ["--catalog=index", "--catalog-url=https://skills.example.org:8443/index.json"], [53, 53, 6443, 8443, 443]),
-            ({"name": "skillsmp", "url": "https://[fd00::1]:6443/api"}, ["--catalog=skillsmp", "--catalog-url=https://[fd00::1]:6443/api"], [53, 53, 6443, 443]),
+             ["--catalog=index", "--catalog-url=https://skills.example.org:8443/index.json"], [6443, 8443, 443]),
+            ({"name": "skillsmp", "url": "https://[fd00::1]:6443/api"}, ["--catalog=skillsmp", "--catalog-url=https://[fd00::1]:6443/api"], [6443, 443]),
             (mirror, ["--catalog=skillssh", "--catalog-url=" + mirror["url"], "--catalog-files-url=" + mirror["filesUrl"],
-                      "--catalog-key-env=KNACK_CATALOG_KEY"], [53, 53, 6443, 8080, 80])):
+                      "--catalog-key-env=KNACK_CATALOG_KEY"], [6443, 8080, 80])):
         made = documents(render({"crds": {"enabled": False}, "registry": {"enabled": True, "catalog": catalog}, "networkPolicy": {"egressPorts": [6443]},
                                  "caBundle": {"configMap": {"name": "corp-ca"}}}))
         pod = next(d for d in made if d["kind"] == "Deployment" and d["metadata"]["name"] == "knack-registry")["spec"]["template"]["spec"]
@@ -377,16 +477,16 @@ def the_registry_reaches_its_catalog():
         key = [one["valueFrom"] for one in container["env"] if one["name"] == "KNACK_CATALOG_KEY"]
         assert_equal(key, [{"secretKeyRef": catalog["keySecret"]}] if "keySecret" in catalog else [], "the key")
         policy = next(d for d in made if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "knack-registry")
-        assert_equal([one["port"] for one in policy["spec"]["egress"][0]["ports"]], ports, "ports")
+        assert_equal(ports_but_names(policy), ports, "ports")
 
 
 def the_hub_reaches_its_collector():
     """The port of the collector is let out to, once."""
-    for endpoint, ports in (("", [53, 53, 443, 6443]), ("http://collector.tools:4318", [53, 53, 443, 6443, 4318]),
-                            ("https://collector.example.org:443/otlp", [53, 53, 443, 6443])):
+    for endpoint, ports in (("", [443, 6443]), ("http://collector.tools:4318", [443, 6443, 4318]),
+                            ("https://collector.example.org:443/otlp", [443, 6443])):
         made = documents(render({"crds": {"enabled": False}, "monitoring": {"otlpEndpoint": endpoint}}))
         policy = next(d for d in made if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] == "knack-hub")
-        assert_equal([one["port"] for one in policy["spec"]["egress"][0]["ports"]], ports, "ports with %r" % endpoint)
+        assert_equal(ports_but_names(policy), ports, "ports with %r" % endpoint)
 
 
 def namespaced_install_has_no_rights_elsewhere():
@@ -406,7 +506,7 @@ def pinned_images_everywhere():
         listed = {entry["image"] for entry in yaml.safe_load(yaml.safe_load(file)["annotations"]["artifacthub.io/images"])}
     values = default_values()
     used = set(values["sandbox"]["images"].values())
-    used |= set(re.findall(r"image: (\S+/knack(?:-gateway)?:\S+)", render({})))
+    used |= set(re.findall(r"image: \"?(\S+/knack(?:-gateway)?:[^\s\"]+)", render({})))
     # Where environments of packages are built.
     with_packages = render({"packages": {"repository": "registry.example.org/team/environments"}})
     used |= set(re.findall(r"--builder-image=([^\s\"]+)", with_packages))
@@ -449,6 +549,12 @@ def tests(report):
     report.check("restarts come with their right", restarts_come_with_their_right)
     report.check("a ClusterTrustBundle comes with its right", a_trust_bundle_comes_with_its_right)
     report.check("the registry comes with its rights", the_registry_comes_with_its_rights)
+    report.check("name servers are reached at the ports of their pods", name_servers_are_reached_at_the_ports_of_their_pods)
+    report.check("builders reach public addresses", builders_reach_public_addresses)
+    report.check("OpenShift admits every pod", openshift_admits_every_pod)
+    report.check("pods that are not ready hold up no drain", pods_that_are_not_ready_hold_up_no_drain)
+    report.check("the default runtime outlives a rollback", the_default_runtime_outlives_a_rollback)
+    report.check("metrics are read by those who are named", metrics_are_read_by_those_who_are_named)
     report.check("the registry reaches its catalog", the_registry_reaches_its_catalog)
     report.check("the hub reaches its collector", the_hub_reaches_its_collector)
     report.check("a namespaced install has no rights elsewhere", namespaced_install_has_no_rights_elsewhere)

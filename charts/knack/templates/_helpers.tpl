@@ -294,6 +294,17 @@ readinessProbe:
   timeoutSeconds: 2
 {{- end }}
 
+{{- /*
+Ports of name servers, for rules of egress. A NetworkPolicy sees the port of the pod, not of its Service: CoreDNS listens on 53, the
+name servers of OpenShift on 5353.
+*/}}
+{{- define "knack.dnsPorts" -}}
+- {protocol: UDP, port: 53}
+- {protocol: TCP, port: 53}
+- {protocol: UDP, port: 5353}
+- {protocol: TCP, port: 5353}
+{{- end }}
+
 {{- /* Ports of the catalog that the registry installs skills from, each once, with spaces between; nothing without one. */}}
 {{- define "knack.catalogPorts" -}}
 {{- $ports := list }}

@@ -1,6 +1,5 @@
 //! The webhook's certificate and parameters, read again while it runs.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ impl Followed {
     /// Reads both once. What cannot be read stays as it was; the answer says why.
     pub(super) async fn refresh(&self, client: &Client, namespace: &str, settings: &WebhookSettings) -> Vec<String> {
         let certificate = self.look_at_certificate(client, namespace).await;
-        let parameters = self.look_at_parameters(&settings.parameters).await;
+        let parameters = self.look_at_parameters(settings).await;
         [certificate.err(), parameters.err()].into_iter().flatten().collect()
     }
 
@@ -78,10 +77,14 @@ impl Followed {
         Ok(())
     }
 
-    async fn look_at_parameters(&self, file: &Path) -> Result<(), String> {
+    async fn look_at_parameters(&self, settings: &WebhookSettings) -> Result<(), String> {
+        let file = settings.parameters.as_path();
         let text = tokio::fs::read_to_string(file).await;
         let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
-        let parameters = Parameters::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let mut parameters = Parameters::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        if let Some(image) = &settings.image {
+            parameters.container.insert("image".to_owned(), image.as_str().into());
+        }
         if self.parameters().is_none_or(|current| *current != parameters) {
             self.parameters.store(Some(Arc::new(parameters)));
         }
@@ -105,5 +108,41 @@ impl ResolvesServerCert for Resolver {
     /// Without a certificate the handshake fails, and with it the call.
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.certificate.load_full()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_injection::Parameters;
+
+    use super::{Followed, WebhookSettings};
+
+    #[tokio::test]
+    async fn the_image_of_the_settings_wins_over_that_of_the_parameters() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("parameters.yaml");
+        let defaults = Parameters::defaults().unwrap();
+        std::fs::write(&file, serde_json::to_string(&defaults).unwrap()).unwrap();
+        let in_file = defaults.container["image"].as_str().unwrap();
+        let own = "registry.example.org/knack-gateway:1";
+        for (image, expected) in [(None, in_file), (Some(own), own)] {
+            let settings = WebhookSettings {
+                listen: ([127, 0, 0, 1], 0).into(),
+                configuration: String::new(),
+                parameters: file.clone(),
+                image: image.map(str::to_owned),
+                names: Vec::new(),
+            };
+            let followed = Followed::default();
+            followed.look_at_parameters(&settings).await.unwrap();
+            let taken = followed.parameters().unwrap();
+            assert_eq!(taken.container["image"], expected, "{image:?}");
+            let without = |parameters: &Parameters| {
+                let mut container = parameters.container.clone();
+                container.remove("image");
+                container
+            };
+            assert_eq!(without(&taken), without(&defaults), "nothing else is changed");
+        }
     }
 }

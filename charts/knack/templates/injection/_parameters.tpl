@@ -101,7 +101,8 @@ there already stays until the next upgrade. A pod that has the sidecar gets no s
 {{- include "knack.refuseRequestsAboveLimits" . -}}
 container:
   name: knack-gateway
-  image: {{ include "knack.gatewayImage" . }}
+  {{- /* In quotes, the first of the text: docs/kubernetes.md has a replacement of kustomize that finds it by them. */}}
+  image: {{ include "knack.gatewayImage" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   restartPolicy: Always
   env:
@@ -148,7 +149,7 @@ container:
     capabilities: {drop: [ALL]}
     readOnlyRootFilesystem: true
     runAsNonRoot: true
-    {{- with .Values.injection.runAsUser }}
+    {{- with .Values.openshift.enabled | ternary 0 .Values.injection.runAsUser }}
     runAsUser: {{ . | int64 }}
     runAsGroup: {{ . | int64 }}
     {{- end }}

@@ -301,8 +301,8 @@ subjects:
 {{- end }}
 
 {{- /*
-What one ServiceAccount may in every namespace where code runs: a ClusterRole, bound there. An administrator of a namespace can
-bind it too (aggregated role admin), and so opens it without Helm. Arguments: root, name, namespaces, component, rules.
+What one ServiceAccount may in every namespace where code runs: one ClusterRole, bound there. Arguments: root, name, namespaces,
+component, rules.
 */}}
 {{- define "knack.grantIn" -}}
 {{- $arguments := . }}
