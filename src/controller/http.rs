@@ -22,7 +22,8 @@ pub(super) enum Phase {
     Refused(String),
     /// Another replica leads; this one is on standby.
     Standby,
-    /// Leads; first lists are being read.
+    /// Leads; first lists are being read. Ready all the same: readiness is for the webhook, which every replica serves from standby on,
+    /// and without it pods of applications would start without their sidecar.
     Reading,
     /// Leads and reconciles.
     Leading,
@@ -37,7 +38,7 @@ impl Phase {
             ),
             Self::Refused(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("refused: {why}\n").into()),
             Self::Standby => (StatusCode::OK, "standing by: another replica leads\n".into()),
-            Self::Reading => (StatusCode::SERVICE_UNAVAILABLE, "reading the first lists\n".into()),
+            Self::Reading => (StatusCode::OK, "reading the first lists\n".into()),
             Self::Leading => (StatusCode::OK, "leading\n".into()),
         }
     }
@@ -70,4 +71,23 @@ pub(super) async fn serve(
     axum::serve(listener, router)
         .with_graceful_shutdown(async move { shutdown.cancelled().await })
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Phase, StatusCode};
+
+    #[test]
+    fn a_replica_whose_webhook_serves_stays_ready_when_it_becomes_the_leader() {
+        let why = || "why".to_owned();
+        for (phase, ready) in [
+            (Phase::WaitingForDefinitions(why()), false),
+            (Phase::Refused(why()), false),
+            (Phase::Standby, true),
+            (Phase::Reading, true),
+            (Phase::Leading, true),
+        ] {
+            assert_eq!(phase.answer().0 == StatusCode::OK, ready, "{phase:?}");
+        }
+    }
 }

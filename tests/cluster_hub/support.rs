@@ -205,6 +205,7 @@ impl World {
         let mut controller_words = vec![
             "controller".to_owned(),
             format!("--namespace={}", system.name()),
+            format!("--runtime-namespaces={}", run.name()),
             format!("--default-runtime={}/default", run.name()),
             "--allow-image-tags".to_owned(),
             "--metrics-listen=127.0.0.1:0".to_owned(),

@@ -46,6 +46,8 @@ impl Controller {
     /// `program`: the command line up to its subcommand.
     fn spawn(mut program: Command, kubeconfig: &Path, home: &str, watch: &[&str], more: &[&str]) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        // Code may run wherever it looks, unless the test says where.
+        let run_in = (!watch.is_empty() && !more.contains(&"--runtime-namespaces")).then(|| watch.join(","));
         program
             .args([
                 "controller",
@@ -56,6 +58,7 @@ impl Controller {
             ])
             .args(watch.iter().flat_map(|namespace| ["--watch-namespace", namespace]))
             .args(more)
+            .args(run_in.map(|namespaces| format!("--runtime-namespaces={namespaces}")))
             .env("KUBECONFIG", kubeconfig)
             .env("KNACK_LOG", "warn")
             .stdout(Stdio::null());

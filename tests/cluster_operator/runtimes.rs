@@ -266,8 +266,14 @@ fn a_namespace_where_code_runs_is_managed_beside_the_watched_ones() {
             until(&api, "main", "serving", reads("True/Serving 1+0")).await;
             let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), sandboxes.name());
             policies.get("knack-sandbox-main").await.unwrap();
-            let quotas: Api<ResourceQuota> = Api::namespaced(client, sandboxes.name());
+            let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), sandboxes.name());
             quotas.get("knack-sandboxes").await.unwrap();
+            // The hub runs code in the installation's list alone, whatever rights this controller has in another namespace.
+            let elsewhere = runtimes(&client, team.name());
+            create_runtime(&elsewhere, "own", json!({"sandbox": {"image": IMAGE}})).await;
+            until(&elsewhere, "own", "not authorized", reads("False/HubNotAuthorized 1+0")).await;
+            let policies: Api<NetworkPolicy> = Api::namespaced(client, team.name());
+            assert!(policies.get_opt("knack-sandbox-own").await.unwrap().is_none());
             controller.stop();
         },
     );

@@ -68,6 +68,8 @@ impl Installation {
                 &system,
                 "--watch-namespace",
                 &team,
+                "--runtime-namespaces",
+                &team,
                 "--allow-image-tags",
                 "--registry",
             ])

@@ -25,6 +25,10 @@ pub(super) async fn apply(
     scope: &Scope<'_>,
 ) -> Result<Option<Verdict>, ControllerError> {
     let namespace = runtime.namespace().unwrap_or_default();
+    // The hub runs code in these namespaces alone. Rights elsewhere, which somebody may have bound by hand, change nothing.
+    if !context.settings.runtime_namespaces.contains(&namespace) {
+        return Ok(Some(not_authorized(&namespace)));
+    }
     let result = match stand_fence(context, runtime, &namespace).await {
         Ok(None) => stand_quota(context, runtime, scope, &namespace).await,
         other => other,
@@ -160,4 +164,86 @@ fn not_authorized(namespace: &str) -> Verdict {
             "code may not run in namespace {namespace}: it is not one of the installation's runtimeNamespaces. Append it to that list in the values of the chart's release and run helm upgrade; `--set` would replace the list and end the runs in the other namespaces"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    use http::Method;
+    use serde_json::{Value, json};
+
+    use crate::controller::ControllerSettings;
+    use crate::controller::fixture::{lead, settings, start};
+
+    /// Longest wait for the first status.
+    const PATIENCE: Duration = Duration::from_mins(1);
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    /// What was written: the reason of the condition Ready, and the objects that guard sandboxes.
+    #[derive(Debug, Default)]
+    struct Written {
+        reason: Option<String>,
+        guards: Vec<String>,
+    }
+
+    /// One runtime in the namespace `team`, by an API server that lets the controller write everything there.
+    fn answer(written: &Mutex<Written>, method: &Method, path: &str, body: &[u8]) -> Option<Value> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut written = written.lock().unwrap();
+        let runtime = |version: &str| {
+            json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "spec": {},
+                "metadata": {"namespace": "team", "name": "main", "uid": "r", "resourceVersion": version, "generation": 1}})
+        };
+        let is_guard = path.contains("/namespaces/team/networkpolicies") || path.contains("/resourcequotas");
+        match (method, path) {
+            (&Method::GET, "/apis/knack.dev/v1alpha1/skillruntimes") => {
+                Some(json!({"metadata": {"resourceVersion": "1"}, "items": [runtime("1")]}))
+            }
+            (&Method::PATCH, "/apis/knack.dev/v1alpha1/namespaces/team/skillruntimes/main/status") => {
+                let conditions = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let ready = conditions.iter().find(|one| one["type"] == "Ready");
+                written.reason = ready.and_then(|ready| Some(ready["reason"].as_str()?.to_owned()));
+                Some(runtime("2"))
+            }
+            (&Method::GET, _) if is_guard => {
+                Some(json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "m"}))
+            }
+            (_, path) if is_guard => {
+                written.guards.push(path.to_owned());
+                Some(body)
+            }
+            (&Method::POST, path) if path.starts_with("/apis/events.k8s.io/v1/namespaces/") => Some(body),
+            _ => None,
+        }
+    }
+
+    /// The hub asks its list: a status that went by rights alone would say Ready while every run is refused.
+    #[tokio::test]
+    async fn a_runtime_outside_of_the_namespaces_where_code_runs_is_not_authorized_whatever_rights_are_there() {
+        for (namespaces, expected, guards) in [
+            (vec!["elsewhere".to_owned()], "HubNotAuthorized", 0),
+            (vec!["elsewhere".to_owned(), "team".to_owned()], "NoSandboxImage", 2),
+        ] {
+            let written = Arc::new(Mutex::new(Written::default()));
+            let seen = Arc::clone(&written);
+            let (address, _lease) = start(move |method, path, body| answer(&seen, method, path, body));
+            let settings = ControllerSettings {
+                runtime_namespaces: namespaces,
+                ..settings()
+            };
+            let (leading, shutdown) = lead(address, settings).await;
+            let begun = Instant::now();
+            while written.lock().unwrap().reason.is_none() {
+                assert!(begun.elapsed() < PATIENCE && !leading.is_finished(), "{written:?}");
+                tokio::time::sleep(PAUSE).await;
+            }
+            shutdown.cancel();
+            leading.await.unwrap().unwrap();
+            let written = written.lock().unwrap();
+            assert_eq!(written.reason.as_deref(), Some(expected), "{written:?}");
+            assert_eq!(written.guards.len(), guards, "{written:?}");
+        }
+    }
 }
