@@ -297,7 +297,7 @@ impl Launcher {
                     FromRunner::Ready(ready) => return Ok(ready.locks),
                     FromRunner::Result(result) => {
                         let (word, reason) = match result.exit {
-                            Exit::NotStarted { reason } => ("NotStarted", reason),
+                            Exit::NotStarted { reason, .. } => ("NotStarted", reason),
                             Exit::LocksMissing { reason } => (LOCKS_MISSING, reason),
                             other => ("NotStarted", format!("{other:?}")),
                         };

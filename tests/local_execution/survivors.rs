@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use knack_execution::conversation::DEADLINE_MARGIN;
 use knack_execution::local::{LocalExecutor, LocalSettings};
 use knack_execution::{ExecutionError, Executor as _, Exit};
 use tokio_util::sync::CancellationToken;
 
-use crate::runner::{self, python};
+use crate::runner::{self, executor, python};
+use crate::skip::skip;
 use crate::{SWEPT_WITHIN, comm, named, processes_named, run, timeout, until, until_within};
 
 /// 300 detached processes, each of which forks and exits as fast as it can, from the moment that all are there; and each
@@ -82,6 +84,35 @@ async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
         living_named("orphan").is_empty()
     })
     .await;
+}
+
+/// Without a uid of the run's own only the runner finds all of its processes: it is not killed while it is late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_runner_without_a_uid_of_its_own_still_ends_its_run() {
+    let name = "a_late_runner_without_a_uid_of_its_own_still_ends_its_run";
+    if rustix::process::geteuid().is_root() {
+        return skip(name, "it needs a user without root");
+    }
+    let executor = executor(0).await;
+    // Detached, and without the variable that it could be found by.
+    let source = "import os, time\nenviron = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), 'environ')\nindex = 0\nwhile environ[index]:\n  if ctypes.string_at(environ[index]).startswith(b'KNACK_WORK_DIR'): ctypes.memset(environ[index], 120, 1)\n  index += 1\nif os.fork() == 0:\n  os.setsid()\n  if os.fork(): os._exit(0)\ntime.sleep(90)";
+    let request = timeout(python("1", &named("late", source)), Duration::from_secs(2));
+    let stall = async {
+        let mut runner = None;
+        until("a process without a parent has the runner as its own", || {
+            runner = runner_of_many("late", 2);
+            runner.is_some()
+        })
+        .await;
+        let runner = runner.unwrap();
+        rustix::process::kill_process(runner, rustix::process::Signal::STOP).unwrap();
+        // Longer than the executor waits for a result.
+        tokio::time::sleep(Duration::from_secs(2) + DEADLINE_MARGIN + Duration::from_secs(2)).await;
+        rustix::process::kill_process(runner, rustix::process::Signal::CONT).unwrap();
+    };
+    let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), stall);
+    assert_eq!(outcome.unwrap().exit, Exit::Timeout);
+    until_within(SWEPT_WITHIN, "everything has ended", || living_named("late").is_empty()).await;
 }
 
 /// The parents of the living processes of this name.

@@ -256,9 +256,10 @@ pub fn run_end(subject: Subject, result: &RunResult, collected: Collected, start
         WireExit::LocksMissing { reason } => {
             return RunEnd::NotStarted(ExecutionError::Unavailable(locks_missing(reason)));
         }
-        WireExit::NotStarted { reason } => {
-            return RunEnd::NotStarted(if subject.is_command {
-                // A command that does not exist is the model's mistake, and no other sandbox would have it.
+        WireExit::NotStarted { reason, of_program } => {
+            // A command that does not exist is the model's mistake, and no other sandbox would have it. An older runner
+            // does not say what the reason is: of a command it is taken to be the command.
+            return RunEnd::NotStarted(if of_program.unwrap_or(subject.is_command) {
                 ExecutionError::Invalid(reason.clone())
             } else {
                 ExecutionError::Internal(reason.clone())
@@ -454,5 +455,60 @@ pub const fn address_space(language: Option<Language>, asked: Option<u64>) -> Op
         (Some(Language::Node), _) => None,
         (_, Some(asked)) if asked < ADDRESS_SPACE_BYTES => Some(asked),
         _ => Some(ADDRESS_SPACE_BYTES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only what the program itself is the reason for is a mistake of the caller, which no other sandbox is tried for.
+    #[test]
+    fn a_program_that_cannot_start_is_a_mistake_and_a_sandbox_that_cannot_is_none() {
+        let request = ExecutionRequest::new(
+            ExecutionId::new(Duration::from_secs(1), "c", 0, "1"),
+            "c",
+            Program::Command { argv: Vec::new() },
+        );
+        let of_command = Subject::of(&request);
+        let of_code = Subject {
+            is_command: false,
+            ..of_command
+        };
+        for (subject, of_program, is_mistake) in [
+            (of_command, Some(true), true),
+            (of_command, Some(false), false),
+            (of_command, None, true),
+            (of_code, Some(true), true),
+            (of_code, Some(false), false),
+            (of_code, None, false),
+        ] {
+            let result = RunResult {
+                id: request.id.to_string(),
+                digest: String::new(),
+                exit: WireExit::NotStarted {
+                    reason: "why".to_owned(),
+                    of_program,
+                },
+                stdout: knack_runner::protocol::StreamReport::default(),
+                stderr: knack_runner::protocol::StreamReport::default(),
+                wall_us: 0,
+                cpu_us: 0,
+                max_rss_bytes: 0,
+                killed: 0,
+                files: 0,
+                file_errors: 0,
+                locks: None,
+            };
+            let end = run_end(subject, &result, Collected::default(), StartKind::Cold);
+            let RunEnd::NotStarted(error) = end else {
+                panic!("{end:?}")
+            };
+            assert_eq!(
+                matches!(error, ExecutionError::Invalid(_)),
+                is_mistake,
+                "{of_program:?}: {error}"
+            );
+        }
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn run(
         }
         result = tokio::time::timeout_at(deadline, talk) => match result {
             Ok(Ok(RunResult { exit: WireExit::Survivors { count }, .. })) => {
-                // The uid is swept again and, if that does not help either, never used again.
+                // A uid is swept again and, if that does not help either, never used again.
                 sandbox.kill().await;
                 RunEnd::Failed(processes_left(&format!("{count} of them")))
             }

@@ -28,9 +28,12 @@ use super::workshop::{RunDirectory, Workshop};
 /// Longest start: 12 to 40 ms are usual, a machine that starts 300 at once needs seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a runner may take to exit by itself: at once on `ack`, or after it has killed its run. If it is killed
-/// before, a run without a uid of its own has no supervisor left.
+/// How long a runner may take to exit by itself: at once on `ack`, or after it has killed its run.
 const EXIT_GRACE: Duration = Duration::from_millis(KILL_BOUND_MS + 1000);
+
+/// How much longer a runner may take whose run has no uid of its own: only it finds all processes of the run, so it is
+/// killed only if it hangs. On a machine with many busy processes its turns come late.
+const SUPERVISOR_GRACE: Duration = Duration::from_mins(1);
 
 /// One read of the runner's output: a few output frames.
 const READ_BYTES: usize = 32 << 10;
@@ -261,7 +264,7 @@ impl Sandbox {
                 }
                 FromRunner::Result(result) => {
                     return Err(match result.exit {
-                        Exit::NotStarted { reason } => ExecutionError::Internal(reason),
+                        Exit::NotStarted { reason, .. } => ExecutionError::Internal(reason),
                         Exit::LocksMissing { reason } => ExecutionError::Unavailable(locks_missing(&reason)),
                         other => ExecutionError::Internal(format!("the start ended with {other:?}")),
                     });
@@ -300,15 +303,19 @@ impl Sandbox {
             .is_some_and(|process| process.directory.identity.is_some())
     }
 
-    /// Ends the runner at once and then its run; continues if the caller does not wait. Returns whether no process of
-    /// the run is left.
+    /// Ends the runner and its run; continues if the caller does not wait. Returns whether no process of the run is
+    /// left. Where the run has a uid of its own the runner is ended at once; else its stdin is closed, at which it ends
+    /// the run.
     pub(super) async fn kill(mut self) -> bool {
+        let has_own_uid = self.has_own_uid();
         let Some(mut process) = self.process.take() else {
             return true;
         };
-        // The result of the kill does not matter: it is dead or dying, and `retire` waits for it.
-        let _ = process.child.start_kill();
-        process.directory.sweep = true;
+        if has_own_uid {
+            // The result of the kill does not matter: it is dead or dying, and `retire` waits for it.
+            let _ = process.child.start_kill();
+            process.directory.sweep = true;
+        }
         match retire(process) {
             Some(retired) => retired.await.unwrap_or(false),
             None => false,
@@ -390,8 +397,11 @@ fn retire(mut process: Process) -> Option<JoinHandle<bool>> {
             ..
         } = process;
         // Dropped only after the exit, so that the runner never writes to a closed pipe.
-        let exited = tokio::time::timeout(EXIT_GRACE, child.wait()).await;
+        let mut exited = tokio::time::timeout(EXIT_GRACE, child.wait()).await;
         drop(stdout);
+        if exited.is_err() && directory.identity.is_none() {
+            exited = tokio::time::timeout(SUPERVISOR_GRACE, child.wait()).await;
+        }
         if !matches!(exited, Ok(Ok(status)) if status.success()) {
             directory.sweep = true;
             // It may have exited between the two.

@@ -5,7 +5,7 @@ use rustix::process::Resource;
 
 use super::bpf::Program;
 use super::paths::{self, LandlockReached, PathRules};
-use super::seccomp_filters::{Missing, filter_a, filter_b};
+use super::seccomp_filters::{Missing, Signals, filter_a, filter_b};
 use super::{ABI_SCOPES, ABI_TRUNCATE, Kernel};
 use crate::protocol::{Identity, Landlock, LandlockState};
 
@@ -62,6 +62,8 @@ pub(crate) struct Recipe {
     ruleset: Option<RulesetCreated>,
     landlock: Landlock,
     kernel: Kernel,
+    /// Whether the runner is process 1: everybody else in its PID namespace is of the run.
+    is_init: bool,
     filter_a: Program,
     filter_b: Program,
 }
@@ -83,6 +85,7 @@ impl Recipe {
             ruleset: paths::prepare(rules, kernel.landlock_abi)?,
             landlock,
             kernel,
+            is_init: std::process::id() == 1,
             filter_a: filter_a()?,
             filter_b: filter_b(Missing::default())?,
         })
@@ -115,8 +118,13 @@ impl Recipe {
         let loads = |step| move |error: seccompiler::Error| Failure::because(step, error.to_string());
         seccompiler::apply_filter(&self.filter_a).map_err(loads("seccomp filter A"))?;
         let missing = Missing {
-            // An own uid keeps signals inside as well.
-            signals: (landlock.abi < ABI_SCOPES && self.identity.is_none()).then(std::process::id),
+            signals: if landlock.abi >= ABI_SCOPES || self.identity.is_some() {
+                Signals::Kept
+            } else if self.is_init {
+                Signals::AllButInit
+            } else {
+                Signals::Own(std::process::id())
+            },
             truncate: landlock.abi < ABI_TRUNCATE,
         };
         if missing != Missing::default() {

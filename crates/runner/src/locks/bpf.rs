@@ -65,6 +65,8 @@ pub(crate) enum Rule {
     Always(Action),
     /// Allowed if every check holds, else the action.
     When(Vec<Check>, Action),
+    /// The action if the check holds, else allowed.
+    Unless(Check, Action),
 }
 
 /// Syscalls from `first` up to the next range, all with one rule.
@@ -104,7 +106,7 @@ fn push(ranges: &mut Vec<Range>, first: u32, rule: Rule) {
     }
     if ranges
         .last()
-        .is_none_or(|last| last.rule != rule || matches!(rule, Rule::When(..)))
+        .is_none_or(|last| last.rule != rule || !matches!(rule, Rule::Always(_)))
     {
         ranges.push(Range { first, rule });
     }
@@ -129,23 +131,34 @@ fn tree(ranges: &[Range], default: Action) -> Result<Program, String> {
 }
 
 fn leaf(rule: &Rule) -> Result<Program, String> {
-    let (checks, refused) = match rule {
-        Rule::Always(action) => return Ok(vec![instruction(RETURN, action.value(), 0, 0)]),
-        Rule::When(checks, refused) => (checks, refused),
-    };
     let mut program = Vec::new();
-    for check in checks {
-        program.push(instruction(LOAD_WORD, OFFSET_ARGUMENTS + 8 * check.argument, 0, 0));
-        program.push(instruction(AND, check.mask, 0, 0));
-        // Each compare jumps over the remaining ones and over the refusal that follows them.
-        let count = u8::try_from(check.values.len()).map_err(|_| "too many values in one check".to_owned())?;
-        for (position, value) in (0..count).zip(&check.values) {
-            program.push(instruction(JUMP_EQUAL, *value, count - position, 0));
+    match rule {
+        Rule::Always(action) => program.push(instruction(RETURN, action.value(), 0, 0)),
+        Rule::When(checks, refused) => {
+            for check in checks {
+                compare(&mut program, check, refused.value())?;
+            }
+            program.push(instruction(RETURN, RETURN_ALLOW, 0, 0));
         }
-        program.push(instruction(RETURN, refused.value(), 0, 0));
+        Rule::Unless(check, refused) => {
+            compare(&mut program, check, RETURN_ALLOW)?;
+            program.push(instruction(RETURN, refused.value(), 0, 0));
+        }
     }
-    program.push(instruction(RETURN, RETURN_ALLOW, 0, 0));
     Ok(program)
+}
+
+/// Goes on behind itself if the check holds, else ends with `other`.
+fn compare(program: &mut Program, check: &Check, other: u32) -> Result<(), String> {
+    program.push(instruction(LOAD_WORD, OFFSET_ARGUMENTS + 8 * check.argument, 0, 0));
+    program.push(instruction(AND, check.mask, 0, 0));
+    // Each compare jumps over the remaining ones and over the end that follows them.
+    let count = u8::try_from(check.values.len()).map_err(|_| "too many values in one check".to_owned())?;
+    for (position, value) in (0..count).zip(&check.values) {
+        program.push(instruction(JUMP_EQUAL, *value, count - position, 0));
+    }
+    program.push(instruction(RETURN, other, 0, 0));
+    Ok(())
 }
 
 fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {

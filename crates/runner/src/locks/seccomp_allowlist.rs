@@ -30,7 +30,7 @@ pub(super) const ALWAYS: &[c_long] = &[
     libc::SYS_timerfd_gettime,
     // Traffic on the ends of a socketpair. Without socket() and connect() there are no others.
     libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_shutdown,
-    libc::SYS_getsockopt, libc::SYS_setsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
+    libc::SYS_getsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
     // Memory of the process itself.
     libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_msync,
     libc::SYS_mincore, libc::SYS_mlock, libc::SYS_munlock, libc::SYS_brk, libc::SYS_pkey_alloc, libc::SYS_pkey_free,

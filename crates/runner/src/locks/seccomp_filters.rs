@@ -15,10 +15,15 @@ pub(crate) const ARCHITECTURE: u32 = 0xc000_00b7;
 /// `CLONE_NEW*`: every namespace, the time namespace (0x80) included.
 const CLONE_NAMESPACES: u32 = 0x7e02_0080;
 
-/// The prctl options that concern the caller alone and that libraries use: `PR_SET_PDEATHSIG`, `PR_GET_PDEATHSIG`,
-/// `PR_GET_DUMPABLE`, `PR_SET_NAME`, `PR_GET_NAME`, `PR_CAPBSET_READ`, `PR_SET_TIMERSLACK`, `PR_GET_TIMERSLACK`,
-/// `PR_GET_NO_NEW_PRIVS`, `PR_SET_VMA` (malloc names its arenas).
-const PRCTL_OPTIONS: [u32; 10] = [1, 2, 3, 15, 16, 23, 29, 30, 39, 0x5356_4d41];
+/// The prctl options that concern the caller alone and that libraries use: `PR_GET_PDEATHSIG`, `PR_GET_DUMPABLE`,
+/// `PR_SET_NAME`, `PR_GET_NAME`, `PR_CAPBSET_READ`, `PR_SET_TIMERSLACK`, `PR_GET_TIMERSLACK`, `PR_GET_NO_NEW_PRIVS`,
+/// `PR_SET_VMA` (malloc names its arenas). Not included: `PR_SET_PDEATHSIG`, by which the main process would outlive a
+/// runner that is killed.
+const PRCTL_OPTIONS: [u32; 9] = [2, 3, 15, 16, 23, 29, 30, 39, 0x5356_4d41];
+
+/// The socket options that make the buffers of a socket pair larger, which no watch counts: `SO_SNDBUF`, `SO_RCVBUF`,
+/// `SO_SNDBUFFORCE`, `SO_RCVBUFFORCE`. At other levels than `SOL_SOCKET` a pair has no options.
+const BUFFER_OPTIONS: [u32; 4] = [7, 8, 32, 33];
 
 /// `O_ACCMODE`. The mode 3 asks for neither reading nor writing.
 const ACCESS_MODE: u32 = 3;
@@ -28,13 +33,27 @@ const TRUNCATE: u32 = 0o1000;
 /// Accesses that this kernel's Landlock does not restrict, so that the filter must.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// Neither the scope of signals nor a uid of the run's own keeps signals inside the run: only this process (its pid
-    /// is known after the fork) and its own group may receive them.
-    pub(crate) signals: Option<u32>,
+    /// Who may receive signals.
+    pub(crate) signals: Signals,
     /// The right to truncate. Landlock then judges what is opened for writing, and three calls cut a file without that:
     /// `truncate`, and `open` with `O_TRUNC` for reading or for neither.
     pub(crate) truncate: bool,
 }
+
+/// Who may receive signals of the run, as far as the filter decides it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Signals {
+    /// Something else keeps them inside the run: the scope of Landlock, or a uid of the run's own.
+    #[default]
+    Kept,
+    /// The runner is process 1 of a namespace in which everybody else is of the run: everybody but process 1.
+    AllButInit,
+    /// Only this process, whose pid is known after the fork, and its own group.
+    Own(u32),
+}
+
+/// Process 1 of a PID namespace.
+const INIT: u32 = 1;
 
 /// Filter A: `clone3` is ENOSYS, everything else passes.
 ///
@@ -60,7 +79,7 @@ pub(crate) fn filter_b(missing: Missing) -> Result<Program, String> {
     for (syscall, rule) in conditional(missing) {
         rules.push((number(syscall)?, rule));
     }
-    if missing.signals.is_none() {
+    if missing.signals == Signals::Kept {
         for syscall in SIGNALS {
             rules.push((number(*syscall)?, Rule::Always(Action::Allow)));
         }
@@ -94,13 +113,24 @@ fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
             libc::SYS_socketpair,
             when(vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
         ),
+        (libc::SYS_setsockopt, Rule::Unless(equal(2, &BUFFER_OPTIONS), REFUSED)),
         (libc::SYS_mknodat, when(vec![masked(2, 0o170_000, &[0o010_000])])),
     ];
     #[cfg(target_arch = "x86_64")]
     rules.push((libc::SYS_mknod, when(vec![masked(1, 0o170_000, &[0o010_000])])));
-    if let Some(pid) = missing.signals {
-        rules.push((libc::SYS_kill, when(vec![equal(0, &[0, pid])])));
-        rules.push((libc::SYS_tgkill, when(vec![equal(0, &[pid])])));
+    match missing.signals {
+        Signals::Kept => {}
+        // A descriptor of a process does not show whose it is. `kill(-1)` leaves process 1 out.
+        Signals::AllButInit => rules.extend(
+            SIGNALS
+                .iter()
+                .filter(|syscall| **syscall != libc::SYS_pidfd_send_signal)
+                .map(|syscall| (*syscall, Rule::Unless(equal(0, &[INIT]), REFUSED))),
+        ),
+        Signals::Own(pid) => {
+            rules.push((libc::SYS_kill, when(vec![equal(0, &[0, pid])])));
+            rules.push((libc::SYS_tgkill, when(vec![equal(0, &[pid])])));
+        }
     }
     rules.extend(opens(missing.truncate));
     rules
@@ -227,8 +257,12 @@ mod tests {
         check(inside, libc::SYS_socketpair, [1, 1 | 0x8_0800, 0, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_socketpair, [1, 2, 0, 0, 0, 0], EPERM);
         check(inside, libc::SYS_socketpair, [16, 1, 0, 0, 0, 0], EPERM);
+        check(inside, libc::SYS_setsockopt, [3, 1, 7, 0, 4, 0], EPERM);
+        check(inside, libc::SYS_setsockopt, [3, 1, 33, 0, 4, 0], EPERM);
+        check(inside, libc::SYS_setsockopt, [3, 1, 20, 0, 16, 0], ALLOW);
         check(inside, libc::SYS_prctl, [15, 0, 0, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_prctl, [4, 1, 0, 0, 0, 0], EPERM);
+        check(inside, libc::SYS_prctl, [1, 0, 0, 0, 0, 0], EPERM);
         check(inside, libc::SYS_mknodat, [0, 0, 0o010_644, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_mknodat, [0, 0, 0o020_644, 0, 0, 0], EPERM);
     }
@@ -236,7 +270,7 @@ mod tests {
     #[test]
     fn without_a_scope_signals_reach_only_the_process_itself() {
         let own = Missing {
-            signals: Some(77),
+            signals: Signals::Own(77),
             ..Missing::default()
         };
         check(own, libc::SYS_kill, [77, 9, 0, 0, 0, 0], ALLOW);
@@ -246,6 +280,28 @@ mod tests {
         check(own, libc::SYS_tgkill, [77, 77, 6, 0, 0, 0], ALLOW);
         check(own, libc::SYS_tgkill, [1, 1, 6, 0, 0, 0], EPERM);
         check(own, libc::SYS_pidfd_send_signal, [77, 9, 0, 0, 0, 0], EPERM);
+    }
+
+    #[test]
+    fn below_a_runner_that_is_process_1_signals_reach_everybody_but_it() {
+        let inside = Missing {
+            signals: Signals::AllButInit,
+            ..Missing::default()
+        };
+        for syscall in [
+            libc::SYS_kill,
+            libc::SYS_tkill,
+            libc::SYS_tgkill,
+            libc::SYS_rt_sigqueueinfo,
+            libc::SYS_rt_tgsigqueueinfo,
+        ] {
+            for (pid, expected) in [(1, EPERM), (0, ALLOW), (78, ALLOW), (u64::from(u32::MAX), ALLOW)] {
+                check(inside, syscall, [pid, 9, 9, 0, 0, 0], expected);
+            }
+            // The kernel reads 32 bits.
+            check(inside, syscall, [1 << 32 | 1, 9, 9, 0, 0, 0], EPERM);
+        }
+        check(inside, libc::SYS_pidfd_send_signal, [3, 9, 0, 0, 0, 0], EPERM);
     }
 
     /// With or without the scope: no program of a run needs the kernel to send signals for it.

@@ -12,5 +12,5 @@ pub(crate) use kill::{Reach, kill_everything};
 pub(crate) use priority::go_ahead;
 pub(crate) use rusage::usage_of_children;
 pub(crate) use spawn::{Child, Launch, NoChild, Stdin, WaitingChild, spawn};
-pub(crate) use tree::{deleted_bytes, sample};
+pub(crate) use tree::{holds_more_deleted, sample};
 pub use uid::end_uid;

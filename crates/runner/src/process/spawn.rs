@@ -73,11 +73,21 @@ pub(crate) struct Child {
 pub(crate) enum NoChild {
     /// The kernel does not give the locks that are demanded.
     LocksMissing(String),
+    /// The program cannot be run in any sandbox, in one line: it does not exist, or is no program.
+    OfProgram(String),
     /// Anything else, in one line.
     Failed(String),
 }
 
 impl NoChild {
+    /// The same, where the program is the sandbox's own.
+    pub(crate) fn of_sandbox(self) -> Self {
+        match self {
+            Self::OfProgram(reason) => Self::Failed(reason),
+            other => other,
+        }
+    }
+
     fn because(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
         move |error| Self::Failed(format!("{what}: {}", std::io::Error::from(error)))
     }
@@ -155,21 +165,38 @@ impl WaitingChild {
 
     /// Lets the child execute the program. Errors: why it could not be executed; the child has ended then.
     pub(crate) fn exec(mut self, launch: &Launch) -> Result<Child, NoChild> {
-        let cannot = |why: &dyn std::fmt::Display| {
-            NoChild::Failed(format!("cannot execute {}: {why}", launch.program.display()))
-        };
+        let text = |why: &dyn std::fmt::Display| format!("cannot execute {}: {why}", launch.program.display());
+        let cannot = |why: &dyn std::fmt::Display| NoChild::Failed(text(why));
         let sent = self.control.write_all(&launch.encode());
         drop(self.control);
         sent.map_err(|error| cannot(&error))?;
         let mut line = String::new();
         self.report.read_to_string(&mut line).map_err(|error| cannot(&error))?;
         match line.trim_end().parse() {
-            Ok(errno) => Err(cannot(&std::io::Error::from_raw_os_error(errno))),
+            Ok(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                Err(if OF_MACHINE.contains(&errno) {
+                    cannot(&error)
+                } else {
+                    NoChild::OfProgram(text(&error))
+                })
+            }
             Err(_) if line.is_empty() => Ok(self.child),
             Err(_) => Err(cannot(&line.trim_end())),
         }
     }
 }
+
+/// Errors of an exec for which the program is not the reason: another sandbox may have what is missing here.
+const OF_MACHINE: [i32; 7] = [
+    libc::EAGAIN,
+    libc::ENOMEM,
+    libc::EMFILE,
+    libc::ENFILE,
+    libc::EIO,
+    libc::EINTR,
+    libc::ETXTBSY,
+];
 
 impl Launch {
     /// The message on the control pipe: each item with its length before it.

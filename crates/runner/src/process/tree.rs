@@ -2,9 +2,21 @@
 //!
 //! The runner is PID 1 or a subreaper, so a process that detaches is still its descendant.
 
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use rustix::fs::FileType;
 
 use crate::files::blocks;
+
+/// Text of `maps` that one look reads, of all processes together. The kernel writes it in about 50 ms. A process has at
+/// most 65,530 mappings (4 MiB); sixty interpreters with their libraries have half of this.
+const MAPS_BYTES: u64 = 8 << 20;
+/// Descriptors in transit through socket pairs that a run may have. `multiprocessing` sends one at a time.
+const MAX_IN_TRANSIT: u64 = 8;
 
 /// A snapshot of the process tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,40 +52,106 @@ pub(crate) fn sample() -> Sample {
     total
 }
 
-/// Bytes of files that have no name any more and that processes of the run still hold, on the file system of `place`.
+/// Whether processes of the run hold more than `limit` bytes of files that have no name any more, on the file system of
+/// `place`.
 ///
 /// Open ones count with their size on disk. The kernel reports no size of a file that is only mapped: it counts up to
-/// the end of its mapping. A file that cannot be inspected, such as a descriptor in transit through a socket pair, is
-/// not counted.
-pub(crate) fn deleted_bytes(place: BorrowedFd<'_>, enough: u64) -> u64 {
-    let Ok(here) = rustix::fs::fstat(place) else { return 0 };
-    let mut held = std::collections::HashMap::new();
+/// the end of its mapping. What cannot be looked into counts as more: descriptors that the runner may not list, more
+/// mappings than it reads, and more descriptors in transit than a few, which no process has open.
+///
+/// At `until` the look is given up: nothing was found.
+pub(crate) fn holds_more_deleted(place: BorrowedFd<'_>, limit: u64, until: Instant) -> bool {
+    let Ok(here) = rustix::fs::fstat(place) else {
+        return false;
+    };
+    let mut look = Look {
+        device: here.st_dev,
+        held: HashMap::new(),
+        in_transit: HashMap::new(),
+        maps_left: MAPS_BYTES,
+    };
     for pid in descendants() {
-        let mut count = |inode: u64, bytes: u64| {
-            let most = held.entry(inode).or_insert(0_u64);
-            *most = bytes.max(*most);
-        };
-        for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if let Ok(stat) = rustix::fs::stat(entry.path())
-                && stat.st_nlink == 0
-                && stat.st_dev == here.st_dev
-            {
-                count(stat.st_ino, blocks(&stat));
-            }
+        if Instant::now() >= until {
+            return false;
         }
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        for (inode, end) in maps.lines().filter_map(|line| deleted_mapping(line, here.st_dev)) {
-            count(inode, end);
-        }
-        if held.values().sum::<u64>() > enough {
-            break;
+        if !look.descriptors(pid) || !look.mappings(pid) || look.is_over(limit) {
+            return true;
         }
     }
-    held.values().sum()
+    false
+}
+
+/// What a look has found so far.
+struct Look {
+    device: u64,
+    /// Bytes of each deleted file, by inode: several processes may hold one.
+    held: HashMap<u64, u64>,
+    /// Descriptors that wait in each socket, by inode.
+    in_transit: HashMap<u64, u64>,
+    /// How much more of `maps` is read.
+    maps_left: u64,
+}
+
+impl Look {
+    fn is_over(&self, limit: u64) -> bool {
+        self.held.values().sum::<u64>() > limit || self.in_transit.values().sum::<u64>() > MAX_IN_TRANSIT
+    }
+
+    fn hold(&mut self, inode: u64, bytes: u64) {
+        let most = self.held.entry(inode).or_insert(0);
+        *most = bytes.max(*most);
+    }
+
+    /// Looks at the descriptors of a process. Returns whether they could be listed.
+    fn descriptors(&mut self, pid: u32) -> bool {
+        let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
+            return !has_memory(pid);
+        };
+        for entry in entries.flatten() {
+            let Ok(stat) = rustix::fs::stat(entry.path()) else {
+                continue;
+            };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
+                let waiting = in_transit(pid, &entry.file_name().to_string_lossy());
+                self.in_transit.insert(stat.st_ino, waiting);
+            } else if stat.st_nlink == 0 && stat.st_dev == self.device {
+                self.hold(stat.st_ino, blocks(&stat));
+            }
+        }
+        true
+    }
+
+    /// Looks at the mappings of a process. Returns whether all of them could be read.
+    fn mappings(&mut self, pid: u32) -> bool {
+        let Ok(maps) = File::open(format!("/proc/{pid}/maps")) else {
+            return true;
+        };
+        let mut maps = BufReader::new(maps.take(self.maps_left));
+        let mut line = Vec::new();
+        // An error: the process has ended.
+        while let Ok(1..) = maps.read_until(b'\n', &mut line) {
+            let text = String::from_utf8_lossy(&line);
+            if let Some((inode, end)) = deleted_mapping(text.trim_end_matches('\n'), self.device) {
+                self.hold(inode, end);
+            }
+            line.clear();
+        }
+        self.maps_left = maps.get_ref().limit();
+        self.maps_left > 0
+    }
+}
+
+/// Descriptors that wait in the queue of a socket. 0 on kernels that do not report it.
+fn in_transit(pid: u32, descriptor: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("scm_fds:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Whether a process has not ended: one that ends has no memory first, then no descriptors.
+fn has_memory(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    text.split_ascii_whitespace().next().is_some_and(|pages| pages != "0")
 }
 
 /// Inode and end within the file of a mapping of a deleted file: `from-to mode offset major:minor inode path (deleted)`.

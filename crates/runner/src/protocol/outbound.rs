@@ -241,6 +241,10 @@ pub enum Exit {
     NotStarted {
         /// The error, in one line.
         reason: String,
+        /// Whether the program is the reason, so that no other sandbox can start it: it does not exist, cannot be
+        /// executed, or its working directory does not exist. Absent: an older runner does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of_program: Option<bool>,
     },
 }
 

@@ -6,7 +6,7 @@ use rustix::process::WaitStatus;
 
 use super::bounds::{MAX_PATH_BYTES, MAX_REASON_BYTES, MAX_TOLD_PATH_BYTES};
 use super::run::{Active, Process, Readiness};
-use super::session::Session;
+use super::session::{Session, not_started};
 use crate::files::{CollectedEntry, Sink, collect};
 use crate::process::{kill_everything, usage_of_children};
 use crate::protocol::{
@@ -106,20 +106,14 @@ fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> E
     if let Some(exit) = session.failed.take() {
         return exit;
     }
-    let (Some(process), Some(active)) = (process, session.active.as_mut()) else {
-        let reason = match process {
-            Some(process) => did_not_come_up(process),
-            None => "there was nothing to run".to_owned(),
-        };
-        return Exit::NotStarted { reason };
-    };
-    if let Some(verdict) = active.verdict.take() {
+    if let Some(verdict) = session.active.as_mut().and_then(|active| active.verdict.take()) {
         return verdict;
     }
+    let (Some(process), Some(active)) = (process, session.active.as_mut()) else {
+        return not_started(&process.map_or_else(|| "there was nothing to run".to_owned(), did_not_come_up));
+    };
     if process.readiness != Readiness::Ready {
-        return Exit::NotStarted {
-            reason: did_not_come_up(process),
-        };
+        return not_started(&did_not_come_up(process));
     }
     // A program may end by itself with more in its pipe than it may write.
     if process.stdout.is_truncated() || process.stderr.is_truncated() {
@@ -128,7 +122,7 @@ fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> E
     let exit = from_status(process.status, active, cpu);
     // A program may end by itself between two looks with more files than it may have.
     if let (Exit::Code { .. } | Exit::Signal { .. }, Some(setup)) = (&exit, &session.setup)
-        && active.watcher.has_too_many_files(&setup.folders)
+        && active.watcher.has_too_many_files(&setup.folders, active.deadline())
     {
         return Exit::FileLimit;
     }
@@ -146,9 +140,8 @@ fn did_not_come_up(process: &Process) -> String {
 
 fn from_status(status: Option<WaitStatus>, active: &Active, cpu: Duration) -> Exit {
     let Some(status) = status else {
-        return Exit::NotStarted {
-            reason: "the exit of the main process was not observed".to_owned(),
-        };
+        // Its end was not observed. It may have run, and everything is killed by now.
+        return Exit::Signal { signal: libc::SIGKILL };
     };
     if let Some(code) = status.exit_status() {
         return Exit::Code { code };

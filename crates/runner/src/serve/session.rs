@@ -13,7 +13,7 @@ use super::watch::Watcher;
 use crate::bootstrap;
 use crate::files::stage;
 use crate::locks::Kernel;
-use crate::process::{NoChild, Reach, WaitingChild, go_ahead};
+use crate::process::{Launch, NoChild, Reach, WaitingChild, go_ahead};
 use crate::protocol::{
     Claim, Claimed, DecodeError, Exit, Files, FromRunner, Locks, PROTOCOL, PROTOCOL_MIN, Program, Ready, Refusal,
     Rejected, Run, RunnerLink, Start, Started, ToRunner, common_protocol, json_bytes, shorten,
@@ -34,8 +34,10 @@ pub(super) struct Session {
     pub(super) standby: Option<WaitingChild>,
     /// Children that were started ahead and not needed: they end, and count for no run.
     pub(super) dismissed: Vec<Pid>,
-    /// A run whose interpreter is not ready yet.
+    /// A run of code that the interpreter does not have yet.
     waiting: Option<Run>,
+    /// A command that the standby child does not have yet.
+    order: Option<Order>,
     pub(super) active: Option<Active>,
     /// The answer to `start` is sent when the interpreter is ready.
     owes_ready: bool,
@@ -49,6 +51,14 @@ pub(super) struct Session {
     strangers: u32,
     claims: u32,
     rejected: u32,
+}
+
+/// A command that is about to begin.
+#[derive(Debug)]
+struct Order {
+    launch: Launch,
+    locks: Locks,
+    output_bytes: u64,
 }
 
 impl Session {
@@ -166,7 +176,8 @@ impl Session {
                 self.owes_ready = true;
                 self.answer_start();
             }
-            Err(reason) => self.failed = Some(without_child(reason)),
+            // There is no program of the run yet.
+            Err(reason) => self.failed = Some(without_child(reason.of_sandbox())),
         }
     }
 
@@ -289,16 +300,20 @@ impl Session {
             self.begin(&run, process.locks)?;
         }
         self.waiting = Some(run);
-        self.hand_over()
+        Ok(())
     }
 
-    /// Looks for the interpreter's handshake and, if there is one, answers `start` and hands a waiting program over.
+    /// Looks for the interpreter's handshake and, if there is one, answers `start`. Hands a waiting program over once
+    /// everything is written, `started` included: an owner that finds no `started` where a runner has died may run the
+    /// program in another sandbox.
     pub(super) fn advance(&mut self) {
         if let Some(process) = &mut self.process {
             process.check_ready();
         }
         self.answer_start();
-        if let Err(reason) = self.hand_over() {
+        if self.out.is_empty()
+            && let Err(reason) = self.hand_over().and_then(|()| self.execute())
+        {
             self.failed = Some(without_child(reason));
         }
     }
@@ -333,8 +348,8 @@ impl Session {
             Readiness::Broken => return Err("the interpreter did not start".to_owned().into()),
             Readiness::Ready => {}
         }
-        let cwd = resolve::cwd(&setup.folders, cwd)?;
-        let variables = resolve::variables(environment)?;
+        let cwd = resolve::cwd(&setup.folders, cwd).map_err(NoChild::OfProgram)?;
+        let variables = resolve::variables(environment).map_err(NoChild::OfProgram)?;
         process.lower(&active.limits, setup.start.identity)?;
         let cwd = std::os::unix::ffi::OsStrExt::as_bytes(cwd.as_os_str());
         process
@@ -345,6 +360,7 @@ impl Session {
         Ok(())
     }
 
+    /// Prepares a command and says that it begins.
     fn run_command(&mut self, run: &Run, argv: &[String]) -> Result<(), NoChild> {
         let (Some(setup), Some(active)) = (&self.setup, &self.active) else {
             return Ok(());
@@ -357,12 +373,28 @@ impl Session {
         };
         let locks = setup.locks(standby.landlock());
         lower(standby.pid(), &limits, identity)?;
+        self.standby = Some(standby);
         self.begin(run, locks)?;
         // It is locked and has nothing to run: its end need not be awaited.
         self.dismissed.extend(self.process.take().and_then(Process::kill));
         self.owes_ready = false;
-        let child = standby.exec(&launch)?;
-        self.process = Some(Process::new(child, locks, Readiness::Ready, limits.output_bytes));
+        self.order = Some(Order {
+            launch,
+            locks,
+            output_bytes: limits.output_bytes,
+        });
+        Ok(())
+    }
+
+    /// Gives the waiting command to the standby child.
+    fn execute(&mut self) -> Result<(), NoChild> {
+        let Some(order) = self.order.take() else { return Ok(()) };
+        let standby = self
+            .standby
+            .take()
+            .ok_or_else(|| "no child waits for a command".to_owned())?;
+        let child = standby.exec(&order.launch)?;
+        self.process = Some(Process::new(child, order.locks, Readiness::Ready, order.output_bytes));
         Ok(())
     }
 
@@ -405,9 +437,11 @@ fn ready(locks: Option<Locks>) -> FromRunner {
     })
 }
 
-fn not_started(reason: &str) -> Exit {
+/// The sandbox failed before the program began.
+pub(super) fn not_started(reason: &str) -> Exit {
     Exit::NotStarted {
         reason: shorten(reason, MAX_REASON_BYTES),
+        of_program: Some(false),
     }
 }
 
@@ -415,6 +449,10 @@ fn without_child(reason: NoChild) -> Exit {
     match reason {
         NoChild::LocksMissing(reason) => Exit::LocksMissing {
             reason: shorten(&reason, MAX_REASON_BYTES),
+        },
+        NoChild::OfProgram(reason) => Exit::NotStarted {
+            reason: shorten(&reason, MAX_REASON_BYTES),
+            of_program: Some(true),
         },
         NoChild::Failed(reason) => not_started(&reason),
     }

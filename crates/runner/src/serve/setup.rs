@@ -102,10 +102,10 @@ impl Setup {
     /// The program of a command.
     ///
     /// Errors: it cannot be found, or there is no such directory; the texts go to the model.
-    pub(super) fn launch(&self, run: &Run, argv: &[String]) -> Result<Launch, String> {
-        let cwd = resolve::cwd(&self.folders, &run.cwd)?;
+    pub(super) fn launch(&self, run: &Run, argv: &[String]) -> Result<Launch, NoChild> {
+        let cwd = resolve::cwd(&self.folders, &run.cwd).map_err(NoChild::OfProgram)?;
         let mut environment = resolve::variables(&self.start.environment)?;
-        let added = resolve::variables(&run.environment)?;
+        let added = resolve::variables(&run.environment).map_err(NoChild::OfProgram)?;
         environment.retain(|(name, _)| added.iter().all(|(other, _)| other != name));
         environment.extend(added);
         environment.extend(resolve::reserved(&self.folders));
@@ -114,7 +114,7 @@ impl Setup {
             .find(|(name, _)| name == "PATH")
             .map(|(_, value)| value.as_str());
         Ok(Launch {
-            program: resolve::command(argv, &cwd, search)?,
+            program: resolve::command(argv, &cwd, search).map_err(NoChild::OfProgram)?,
             name: argv.first().cloned().unwrap_or_default().into(),
             arguments: argv.iter().skip(1).map(Into::into).collect(),
             environment,

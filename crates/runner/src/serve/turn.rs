@@ -161,7 +161,8 @@ fn timeout(session: &Session, now: Instant) -> Option<Timespec> {
     }
     if let Some(active) = &session.active {
         due.push(active.deadline());
-        due.extend(active.watcher.due());
+        // Nothing is watched before there is a process.
+        due.extend(session.process.as_ref().and(active.watcher.due()));
         due.extend(session.orphaned);
     }
     let left = due.into_iter().min()?.saturating_duration_since(now);
@@ -209,10 +210,14 @@ fn turn(session: &mut Session, now: Instant) {
         }
     }
     session.advance();
-    if !session.has_run() {
-        return;
-    }
-    let Some(process) = &mut session.process else {
+    send_output(session, now);
+    judge(session, now);
+}
+
+/// Sends what the run has written.
+fn send_output(session: &mut Session, now: Instant) {
+    let has_run = session.has_run();
+    let Some(process) = session.process.as_mut().filter(|_| has_run) else {
         return;
     };
     if process.readiness == Readiness::Ready {
@@ -223,25 +228,27 @@ fn turn(session: &mut Session, now: Instant) {
             }
         }
     }
-    let is_truncated = process.stdout.is_truncated() || process.stderr.is_truncated();
+}
+
+/// Decides whether the run must end. The deadline comes before the look at what is watched, which takes longest.
+fn judge(session: &mut Session, now: Instant) {
     let Some(active) = &mut session.active else {
         return;
     };
-    if is_truncated {
+    let process = session.process.as_ref();
+    if process.is_some_and(|process| process.stdout.is_truncated() || process.stderr.is_truncated()) {
         active.verdict.get_or_insert(Exit::OutputLimit);
     }
-    if let Some(setup) = &session.setup
-        && active.verdict.is_none()
-        && process.status.is_none()
-        && let Some(exit) = active.watcher.check(&setup.folders, now)
-    {
-        active.verdict = Some(exit);
-    }
-    if now >= active.deadline() && process.status.is_none() {
+    let deadline = active.deadline();
+    let has_ended = process.is_some_and(|process| process.status.is_some());
+    if now >= deadline && !has_ended {
         active.verdict.get_or_insert(Exit::Timeout);
     }
     if session.orphaned.is_some_and(|moment| moment <= now) {
         active.verdict.get_or_insert(Exit::Cancelled);
+    }
+    if let (Some(setup), Some(_), None, false) = (&session.setup, process, &active.verdict, has_ended) {
+        active.verdict = active.watcher.check(&setup.folders, now, deadline);
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use crate::files::{RunFolders, count};
-use crate::process::{deleted_bytes, sample};
+use crate::process::{holds_more_deleted, sample};
 use crate::protocol::{Exit, Watch};
 
 /// The shortest time between two looks.
@@ -40,8 +40,8 @@ impl Watcher {
         [self.next_sample, self.next_count].into_iter().flatten().min()
     }
 
-    /// Looks if it is time; returns the limit that is passed.
-    pub(super) fn check(&mut self, folders: &RunFolders, now: Instant) -> Option<Exit> {
+    /// Looks if it is time; returns the limit that is passed. A look does not go on beyond `until`.
+    pub(super) fn check(&mut self, folders: &RunFolders, now: Instant, until: Instant) -> Option<Exit> {
         let mut verdict = None;
         if self.next_sample.is_some_and(|due| due <= now) {
             let (seen, cost) = timed(sample);
@@ -53,7 +53,7 @@ impl Watcher {
             }
         }
         if verdict.is_none() && self.next_count.is_some_and(|due| due <= now) {
-            let (is_over, cost) = timed(|| self.has_too_many_files(folders));
+            let (is_over, cost) = timed(|| self.has_too_many_files(folders, until));
             self.next_count = Some(after(cost));
             verdict = is_over.then_some(Exit::FileLimit);
         }
@@ -61,7 +61,7 @@ impl Watcher {
     }
 
     /// Counts the work directory now, at the end of a run that ended by itself.
-    pub(super) fn has_too_many_files(&self, folders: &RunFolders) -> bool {
+    pub(super) fn has_too_many_files(&self, folders: &RunFolders, until: Instant) -> bool {
         if self.next_count.is_none() {
             return false;
         }
@@ -70,11 +70,12 @@ impl Watcher {
             self.limits.work_bytes.unwrap_or(u64::MAX),
         );
         let seen = count(folders, files, bytes);
-        seen.is_over(files, bytes) || {
-            let left = bytes.saturating_sub(seen.bytes);
-            // Those have no name to be found by.
-            deleted_bytes(folders.work.as_fd(), left) > left
-        }
+        // Deleted ones have no name to be found by. Only bytes are counted of them.
+        seen.is_over(files, bytes)
+            || self
+                .limits
+                .work_bytes
+                .is_some_and(|bytes| holds_more_deleted(folders.work.as_fd(), bytes.saturating_sub(seen.bytes), until))
     }
 }
 

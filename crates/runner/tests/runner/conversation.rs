@@ -141,7 +141,11 @@ fn a_damaged_frame_ends_the_conversation() {
     runner.stage(Area::Work, "input.txt", b"needed", false);
     runner.run(code("print(open('input.txt').read())"));
     let told = runner.finish();
-    let Exit::NotStarted { reason } = told.exit() else {
+    let Exit::NotStarted {
+        reason,
+        of_program: Some(false),
+    } = told.exit()
+    else {
         panic!("{:?}", told.exit())
     };
     assert_eq!(reason, "frame 1 of the owner is missing: frame 2 arrived instead");
@@ -243,6 +247,58 @@ fn frames_in_a_wrong_order_are_rejected_and_change_nothing() {
     assert!(matches!(runner.finish().exit(), Exit::NotStarted { .. }));
 }
 
+/// An owner that finds no `started` may run the program elsewhere, so nothing has begun before it is written.
+#[test]
+fn a_program_begins_when_started_is_written() {
+    for (interpreter, program) in [
+        (python(), code("open('begun', 'w')")),
+        (
+            None,
+            Program::Command {
+                argv: vec!["touch".to_owned(), "begun".to_owned()],
+            },
+        ),
+    ] {
+        let mut runner = Runner::boot();
+        let start = runner.start_frame(interpreter);
+        runner.start(start);
+        drop(runner.wait_ready());
+        runner.fill_stdout();
+        runner.run(program);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(!runner.work().join("begun").exists(), "before `started` is written");
+        let told = runner.finish();
+        assert_eq!(told.exit(), &Exit::Code { code: 0 }, "{}", told.err());
+        assert!(told.files.contains_key("begun"), "{:?}", told.errors);
+    }
+}
+
+/// The deadline and the owner's word also hold for a program that has not begun, and it never begins.
+#[test]
+fn a_program_whose_started_is_not_read_ends_at_its_deadline() {
+    for (interpreter, program) in [
+        (python(), code("open('begun', 'w')")),
+        (
+            None,
+            Program::Command {
+                argv: vec!["touch".to_owned(), "begun".to_owned()],
+            },
+        ),
+    ] {
+        let mut runner = Runner::boot();
+        let mut start = runner.start_frame(interpreter);
+        start.limits.timeout_ms = Some(200);
+        runner.start(start);
+        drop(runner.wait_ready());
+        runner.fill_stdout();
+        runner.run(program);
+        std::thread::sleep(std::time::Duration::from_millis(1000));
+        let told = runner.finish();
+        assert_eq!((told.exit(), told.result().killed), (&Exit::Timeout, 0));
+        assert!(told.files.is_empty(), "{:?}", told.files.keys());
+    }
+}
+
 #[test]
 fn long_sources_arrive_whole() {
     let mut runner = Runner::boot();
@@ -260,7 +316,7 @@ fn what_cannot_start_says_why() {
     start.directory = "/no/such/directory".to_owned();
     runner.start(start);
     let told = runner.finish();
-    let Exit::NotStarted { reason } = told.exit() else {
+    let Exit::NotStarted { reason, .. } = told.exit() else {
         panic!()
     };
     assert_eq!(
@@ -280,10 +336,11 @@ fn what_cannot_start_says_why() {
         runner.start(start);
         runner.run(code("print(1)"));
         let told = runner.finish();
-        let Exit::NotStarted { reason } = told.exit() else {
+        let Exit::NotStarted { reason, of_program } = told.exit() else {
             panic!("{:?}", told.exit())
         };
         assert!(reason.starts_with(expected), "{reason}");
+        assert_eq!(*of_program, Some(false), "the program is not the interpreter");
     }
     let mut runner = Runner::boot();
     let start = runner.start_frame(None);

@@ -1,8 +1,10 @@
 //! What a run may keep in its working directory, with mounts of its own and without.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use knack_runner::protocol::{Area, Exit, Start, Watch, WorkBound};
 
-use crate::support::{Runner, Told, code, is_root, python};
+use crate::support::{Runner, Told, code, is_root, is_skipped, python};
 
 const FILES: u64 = 300;
 const BYTES: u64 = 8 << 20;
@@ -27,6 +29,10 @@ const BOMBS: &[(&str, &str)] = &[
     (
         "deleted mappings",
         "import mmap\nkept = []\nfor i in range(20):\n    f = fill('x', 'w+b'); kept.append(mmap.mmap(f.fileno(), 1 << 20)); f.close(); os.unlink('x')",
+    ),
+    (
+        "descriptors in transit",
+        "import socket\na, b = socket.socketpair()\nfor i in range(20):\n    f = fill('x'); os.unlink('x'); socket.send_fds(a, [b'x'], [f.fileno()]); f.close()",
     ),
     (
         "files behind many directories",
@@ -85,6 +91,44 @@ fn without_mounts_the_runner_looks_everywhere() {
         let told = explode(Runner::boot_on("no-mounts", uid), |start| start.identity = None, source);
         assert_eq!(told.ready[0].locks.unwrap().work, WorkBound::Watched);
         assert_eq!(told.exit(), &Exit::FileLimit, "{name}: {}{}", told.out(), told.err());
+    }
+}
+
+/// A process of a binary that it may execute and not read belongs to root in /proc, with the descriptors that it got.
+#[test]
+fn without_mounts_a_process_whose_descriptors_are_hidden_is_too_much() {
+    if is_skipped("without_mounts_a_process_whose_descriptors_are_hidden_is_too_much") {
+        return;
+    }
+    let programs = tempfile::tempdir().unwrap();
+    let sleep = programs.path().join("sleep");
+    let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(&sleep).status();
+    assert!(copied.unwrap().success());
+    for (mode, expected) in [(0o755, "\n"), (0o711, "")] {
+        for path in [programs.path(), &sleep] {
+            let mode = std::fs::Permissions::from_mode(if path == sleep { mode } else { 0o711 });
+            std::fs::set_permissions(path, mode).unwrap();
+        }
+        let told = explode(
+            Runner::boot_on("no-mounts", Some(64_146)),
+            |start| {
+                start.identity = None;
+                start.execute.push(programs.path().to_str().unwrap().to_owned());
+            },
+            &format!("import subprocess\nsubprocess.run([{sleep:?}, '1']); print(flush=True); raise OSError(1, '')"),
+        );
+        assert!(
+            told.out().starts_with(expected),
+            "{mode:o}: {:?} {}",
+            told.exit(),
+            told.err()
+        );
+        assert_eq!(
+            told.exit() == &Exit::FileLimit,
+            mode == 0o711,
+            "{mode:o}: {:?}",
+            told.exit()
+        );
     }
 }
 

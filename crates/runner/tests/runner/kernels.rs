@@ -2,7 +2,7 @@
 
 use knack_runner::protocol::{Exit, Landlock, LandlockState, Run};
 
-use crate::support::{Runner, Told, code, is_root, python};
+use crate::support::{Runner, Told, code, is_root, is_skipped, python};
 
 /// Runs Python on a kernel with no Landlock ABI above this one, as a user without rights, and without mounts.
 fn run_on(abi: u32, landlock: Landlock, require_landlock: u32, source: &str) -> Told {
@@ -57,6 +57,35 @@ fn reached_locks_are_reported_and_demanded_locks_are_checked() {
             .collect();
         assert!(!names.contains(&"started".into()), "{names:?}");
     }
+}
+
+/// Ends a child at its timeout, and tries to signal whoever is process 1.
+const SIGNALS: &str = r"
+import os, signal, subprocess
+try: subprocess.run(['sleep', '2'], timeout=0.2)
+except subprocess.TimeoutExpired: print('ended')
+except PermissionError: print('EPERM')
+for send in (lambda: os.kill(1, signal.SIGCONT), lambda: signal.pidfd_send_signal(os.pidfd_open(1), signal.SIGCONT)):
+    try: send(); print('OPEN')
+    except PermissionError: print('EPERM')
+    except OSError as error: print(error)
+";
+
+/// Below a runner that is process 1 everybody else is of the run, whose programs end their children. Elsewhere, without
+/// the scope of Landlock, signals could reach any process of the user.
+#[test]
+fn without_the_scope_children_are_signalled_where_the_runner_is_process_1() {
+    assert_eq!(run_on(5, Landlock::Required, 0, SIGNALS).out(), "EPERM\nEPERM\nEPERM\n");
+    if is_skipped("without_the_scope_children_are_signalled_where_the_runner_is_process_1") {
+        return;
+    }
+    let mut runner = Runner::boot_as_init_on("abi-5-no-mounts");
+    let mut start = runner.start_frame(python());
+    start.identity = None;
+    runner.start(start);
+    runner.run(code(SIGNALS));
+    let told = runner.finish();
+    assert_eq!(told.out(), "ended\nEPERM\nEPERM\n", "{}", told.err());
 }
 
 /// Kernels before 6.2 do not judge a truncation: the filter lets only writers truncate. Programs do not notice.

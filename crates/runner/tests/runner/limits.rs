@@ -98,6 +98,40 @@ fn memory_processes_and_files_are_watched() {
     assert_eq!(told.exit(), &Exit::ProcessLimit);
 }
 
+/// Four processes with 50,000 mappings each: their list has about 12 MB, of which a look reads a part.
+const MANY_MAPPINGS: &str = r"
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+pages = mmap.mmap(-1, 50000 << 12)
+start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+for page in range(0, 50000, 2): libc.mprotect(ctypes.c_void_p(start + (page << 12)), 4096, 1)
+for _ in range(3):
+    if os.fork() == 0: break
+time.sleep(60)
+";
+
+/// What a look costs is bounded by what it reads; and nothing is read where no bytes are watched, as in pods.
+#[test]
+fn a_look_at_a_great_many_mappings_ends() {
+    let uid = is_root().then_some(64_145);
+    for (work_bytes, expected) in [(Some(1 << 30), Exit::FileLimit), (None, Exit::Timeout)] {
+        let mut runner = Runner::boot_on("no-mounts", uid);
+        let mut start = runner.start_frame(python());
+        start.identity = None;
+        start.limits.timeout_ms = Some(3000);
+        start.watch = Watch {
+            work_files: Some(1000),
+            work_bytes,
+            ..Watch::default()
+        };
+        runner.start(start);
+        runner.run(code(MANY_MAPPINGS));
+        let told = runner.finish();
+        assert_eq!(told.exit(), &expected, "{}", told.err());
+        assert!(told.result().wall_us < 6_000_000, "{}", told.result().wall_us);
+    }
+}
+
 #[test]
 fn a_daemon_that_holds_the_pipe_does_not_delay_the_result() {
     let began = Instant::now();

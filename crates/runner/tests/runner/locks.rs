@@ -239,7 +239,7 @@ fn a_filter_that_does_not_load_stops_the_run() {
         argv: vec!["/usr/bin/touch".to_owned(), "marker".to_owned()],
     });
     let told = runner.finish();
-    let Exit::NotStarted { reason } = told.exit() else {
+    let Exit::NotStarted { reason, .. } = told.exit() else {
         panic!("{:?}", told.exit())
     };
     assert!(reason.starts_with("a lock does not hold: seccomp filter A"), "{reason}");
@@ -304,7 +304,7 @@ fn the_same_holds_without_root() {
     start.identity = Some(own(64_125));
     runner.start(start);
     let told = runner.finish();
-    let Exit::NotStarted { reason } = told.exit() else {
+    let Exit::NotStarted { reason, .. } = told.exit() else {
         panic!("{:?}", told.exit())
     };
     assert!(reason.contains("only a runner that is root"), "{reason}");

@@ -256,7 +256,8 @@ fn commands_run_without_a_shell() {
     assert_eq!(
         told.exit(),
         &Exit::NotStarted {
-            reason: "command not found: no-such-command".to_owned()
+            reason: "command not found: no-such-command".to_owned(),
+            of_program: Some(true),
         }
     );
     let told = run_command(&["env"]);
@@ -289,7 +290,7 @@ fn a_declared_tool_runs_in_its_skill_folder() {
         ("a/b/tool", "a/b/tool"),
     ] {
         let told = runs_in(folder, cwd);
-        let Exit::NotStarted { reason } = told.exit() else {
+        let Exit::NotStarted { reason, .. } = told.exit() else {
             panic!("{cwd}: {:?}", told.exit());
         };
         assert!(reason.contains("no files of the skill"), "{cwd}: {reason}");
@@ -343,7 +344,7 @@ fn the_home_is_empty_apart_from_the_work_directory_and_no_result() {
             argv: vec!["true".to_owned()],
         });
         let told = runner.finish();
-        let Exit::NotStarted { reason } = told.exit() else {
+        let Exit::NotStarted { reason, .. } = told.exit() else {
             panic!("{path} was staged: {:?}", told.exit());
         };
         assert!(reason.contains("is empty when a run begins"), "{reason}");
@@ -407,7 +408,8 @@ fn code_needs_its_interpreter() {
     assert_eq!(
         runner.finish().exit(),
         &Exit::NotStarted {
-            reason: "no interpreter for python was started".to_owned()
+            reason: "no interpreter for python was started".to_owned(),
+            of_program: Some(false),
         }
     );
 }

@@ -133,7 +133,7 @@ fn staged_paths_cannot_leave() {
         runner.start(start);
         runner.stage(area, path, b"x", false);
         let told = runner.finish();
-        let Exit::NotStarted { reason } = told.exit() else {
+        let Exit::NotStarted { reason, .. } = told.exit() else {
             panic!("{path}: {:?}", told.exit())
         };
         assert!(reason.starts_with("file "), "{reason}");

@@ -128,15 +128,28 @@ impl Runner {
     pub(crate) fn boot_on(kernel: &str, uid: Option<u32>) -> Self {
         let tests = std::env::current_exe().unwrap();
         let built = tests.parent().unwrap().parent().unwrap().join("examples/older_kernel");
-        Self::boot_copy(&built, kernel, uid)
+        Self::boot_copy(&built, kernel, uid, &[])
+    }
+
+    /// The same as process 1 of a PID namespace, as root.
+    pub(crate) fn boot_as_init_on(kernel: &str) -> Self {
+        let tests = std::env::current_exe().unwrap();
+        let built = tests.parent().unwrap().parent().unwrap().join("examples/older_kernel");
+        Self::boot_copy(&built, kernel, None, &["unshare", "--pid", "--fork", "--kill-child"])
     }
 
     /// Boots as a user without rights, with a copy of the binary that this user can reach.
     pub(crate) fn boot_as(uid: u32) -> Self {
-        Self::boot_copy(env!("CARGO_BIN_EXE_knack-runner").as_ref(), "knack-runner", Some(uid))
+        Self::boot_copy(
+            env!("CARGO_BIN_EXE_knack-runner").as_ref(),
+            "knack-runner",
+            Some(uid),
+            &[],
+        )
     }
 
-    fn boot_copy(program: &std::path::Path, name: &str, uid: Option<u32>) -> Self {
+    /// `before`: the program, with its arguments, that starts the runner.
+    fn boot_copy(program: &std::path::Path, name: &str, uid: Option<u32>, before: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
         let binary = directory.path().join(name);
@@ -144,11 +157,22 @@ impl Runner {
         // kernel refuses to run what somebody writes (ETXTBSY).
         let copied = Command::new("cp").arg(program).arg(&binary).status().unwrap();
         assert!(copied.success(), "cp {}: {copied}", program.display());
-        let mut command = Command::new(&binary);
+        let mut command = match before {
+            [] => Command::new(&binary),
+            [first, others @ ..] => {
+                let mut command = Command::new(first);
+                command.args(others).arg(&binary);
+                command
+            }
+        };
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
-        let runner = Self::boot_with(command);
+        let mut runner = Self::boot_with(command);
+        if !before.is_empty() {
+            // The other program executes it later.
+            runner.read_until(&mut Told::default(), |frame| matches!(frame, FromRunner::Claimed(_)));
+        }
         if let Some(uid) = uid {
             std::os::unix::fs::chown(runner.directory.path(), Some(uid), Some(uid)).unwrap();
         }
@@ -187,6 +211,16 @@ impl Runner {
     /// Boots and does not say whose it is.
     pub(crate) fn boot_unclaimed() -> Self {
         Self::unclaimed(Command::new(env!("CARGO_BIN_EXE_knack-runner")))
+    }
+
+    /// Fills the pipe behind the runner's stdout: it writes nothing more until somebody reads.
+    pub(crate) fn fill_stdout(&mut self) {
+        // One page, which counts as full as soon as it holds anything.
+        rustix::pipe::fcntl_setpipe_size(&self.stdout, 4096).unwrap();
+        self.start_again();
+        while rustix::io::ioctl_fionread(&self.stdout).unwrap() == 0 {
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn claim(&mut self) {
