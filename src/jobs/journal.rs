@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use knack_execution::ExecutionError;
-use knack_execution::conversation::Collected;
+use knack_execution::conversation::{Collected, Subject, lock_report, timings};
+use knack_execution::{ExecutionError, ExecutionResult, Exit, StartKind};
 use knack_runner::protocol::{Decoder, FromRunner, Incoming, Key, Reader, RunResult, Started};
 use kube::Api;
 use kube::api::LogParams;
@@ -60,6 +60,33 @@ impl Journal {
     /// Whether a run has started, or may have in frames that are missing.
     pub(super) const fn may_have_started(&self) -> bool {
         self.started.is_some() || self.is_damaged || self.foreign_run.is_some()
+    }
+
+    /// Whether more of it may come.
+    pub(super) const fn is_without_end(&self) -> bool {
+        self.result.is_none() && self.over.is_none()
+    }
+
+    /// The run as it stands, where it ended with its pod: `exit` says how, after how long. `None`: the journal does not
+    /// show that this run began, and all of it.
+    pub(super) fn without_result(
+        self,
+        subject: Subject,
+        exit: Exit,
+        ran: Duration,
+        start: StartKind,
+    ) -> Option<ExecutionResult> {
+        if self.is_damaged || self.foreign_run.is_some() {
+            return None;
+        }
+        let started = self.started.filter(|started| started.id == subject.id.to_string())?;
+        Some(self.collected.into_result(
+            subject.id,
+            exit,
+            [false, false],
+            timings(ran, start),
+            lock_report(started.locks),
+        ))
     }
 
     /// Takes one line. Only frames that the runner has made with the key count; of others it is remembered that a run

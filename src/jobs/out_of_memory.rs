@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use knack_execution::conversation::{RunEnd, Subject, lock_report, timings};
+use knack_execution::conversation::{RunEnd, Subject};
 use knack_execution::{Exit, StartKind};
 
 use super::facts::{ContainerFacts, PodFacts};
@@ -17,17 +17,11 @@ pub(super) const REASON: &str = "OOMKilled";
 /// it.
 pub(super) fn end(facts: &PodFacts, journal: Journal, subject: Subject, start: StartKind) -> Option<RunEnd> {
     let is_by_memory = matches!(&facts.container, ContainerFacts::Terminated { cause, .. } if cause.reason == REASON);
-    if !is_by_memory || journal.is_damaged || journal.foreign_run.is_some() {
+    if !is_by_memory {
         return None;
     }
-    let started = journal.started.filter(|started| started.id == subject.id.to_string())?;
-    Some(RunEnd::Ended(journal.collected.into_result(
-        subject.id,
-        Exit::OutOfMemory,
-        [false, false],
-        timings(ran(facts, subject), start),
-        lock_report(started.locks),
-    )))
+    let result = journal.without_result(subject, Exit::OutOfMemory, ran(facts, subject), start);
+    result.map(RunEnd::Ended)
 }
 
 /// How long it ran, to the second: from the request, or from the start of its container if that came later, to the container's end.

@@ -373,14 +373,15 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
         let determine = async {
             // The semaphore is never closed. The time for reading begins with the turn.
             let _turn = if was_over { again.acquire().await.ok() } else { None };
-            let deadline = Instant::now() + Duration::from_millis(context.timeout_ms) + DEADLINE_MARGIN;
+            let timeout = Duration::from_millis(context.timeout_ms);
+            let deadline = Instant::now() + timeout + DEADLINE_MARGIN;
             let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
             Box::pin(determine_end(
                 &launcher,
                 &pod,
                 (subject, true),
                 start,
-                deadline,
+                (deadline, timeout),
                 &mut events,
             ))
             .await

@@ -11,7 +11,7 @@ use knack_execution::conversation::{
     Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport, input_frames, millis, processes_left, read_result, run_end,
     run_frame, skill_frames, wire_program,
 };
-use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, StartKind};
+use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, Exit, StartKind};
 use knack_runner::protocol::{Exit as WireExit, FromRunner, RunResult, ToRunner};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -41,6 +41,8 @@ const STARTED_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the API server, the kubelet or containerd may be away before the result of a run is given up: each is back
 /// within a minute, or needs an administrator.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(90);
+/// How much later than the executor's deadline a result may still come by the log, of a runner that gave it in time.
+const LATE_GRACE: Duration = Duration::from_secs(5);
 /// Between two tries to read a journal.
 const SETTLE_RETRY: Duration = Duration::from_millis(500);
 /// How long a runner may take to exit after `ack`.
@@ -121,7 +123,8 @@ pub(super) async fn run(
             drop(collected);
             tracing::info!(pod = %pod.pod, %error, "the stream of a run was interrupted; reading its journal");
             // On the heap: few runs need it, and each would carry its state.
-            let determine = determine_end(launcher, &pod, (subject, has_started), start, deadline, &mut events);
+            let times = (deadline, execution.limits.timeout);
+            let determine = determine_end(launcher, &pod, (subject, has_started), start, times, &mut events);
             unless_given_up(launcher, &pod, bounds, Box::pin(determine)).await
         }
     }
@@ -308,6 +311,9 @@ async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
 
 /// Determines from the journal and the pod how a run ended, where the stream did not show it. Never runs anything.
 ///
+/// A run whose journal can be read and has no result after the deadline is over its `timeout`: its runner is too busy to
+/// end it, or hangs. The pod is deleted.
+///
 /// [`RunEnd::NotStarted`] only if the container is over, its whole journal has no `started`, and `has_started`, what was
 /// seen so far, is false.
 pub(super) async fn determine_end(
@@ -315,30 +321,38 @@ pub(super) async fn determine_end(
     pod: &PodRef,
     (subject, mut has_started): (Subject, bool),
     start: StartKind,
-    deadline: Instant,
+    (deadline, timeout): (Instant, Duration),
     events: &mut EventWriter,
 ) -> RunEnd {
-    let give_up = deadline + SETTLE_PATIENCE;
+    let (late, give_up) = (deadline + LATE_GRACE, deadline + SETTLE_PATIENCE);
     let mut unstarted_since: Option<Instant> = None;
+    // A late journal was read and does not show the run.
+    let mut is_undecided = false;
     loop {
         let is_over = has_ended(&pod.state.borrow());
-        let until = match (is_over, has_started) {
-            (true, _) => ReadExtent::Now,
-            (false, true) => ReadExtent::Result,
-            (false, false) => ReadExtent::Started,
+        let is_late = Instant::now() >= late && !is_undecided;
+        let (until, bound) = match (is_over, has_started) {
+            (true, _) => (ReadExtent::Now, give_up),
+            (false, true) if is_late => (ReadExtent::Now, give_up),
+            (false, true) if is_undecided => (ReadExtent::Result, give_up),
+            (false, true) => (ReadExtent::Result, late),
+            (false, false) => (ReadExtent::Started, Instant::now() + STARTED_PATIENCE),
         };
         events.restart();
-        let bound = if until == ReadExtent::Started {
-            Instant::now() + STARTED_PATIENCE
-        } else {
-            give_up
-        };
         match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, events)).await {
             Ok(Ok(journal)) => {
                 has_started |= journal.may_have_started();
-                let known = (subject, has_started);
-                if let Some(end) = end_by_journal(launcher, pod, journal, known, start, is_over).await {
-                    return end;
+                if is_late && !is_over && until == ReadExtent::Now && journal.is_without_end() {
+                    if let Some(result) = journal.without_result(subject, Exit::Timeout, timeout, start) {
+                        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
+                        return RunEnd::Ended(result);
+                    }
+                    is_undecided = true;
+                } else {
+                    let known = (subject, has_started);
+                    if let Some(end) = end_by_journal(launcher, pod, journal, known, start, is_over).await {
+                        return end;
+                    }
                 }
             }
             Ok(Err(error)) => {
