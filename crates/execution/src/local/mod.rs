@@ -15,6 +15,7 @@ mod executor;
 mod identity;
 mod kind;
 mod pool;
+mod remove;
 mod sandbox;
 mod settings;
 mod skills;

@@ -14,7 +14,8 @@ use knack_skill::model::Skill;
 
 use super::super::interpreter::Reach;
 use super::super::{ExecutionError, SkillMount};
-use super::workshop::{Workshop, remove_tree};
+use super::remove::remove_tree;
+use super::workshop::Workshop;
 
 /// Bytes of skill files kept: 64 times the largest skill (8 MiB).
 const MAX_CACHE_BYTES: u64 = 512 << 20;

@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::super::Missing;
 use super::super::interpreter::{Reach, unreachable_part};
 use super::identity::{BLOCKS, Identities};
+use super::remove::remove_tree;
 use super::sweep::sweep;
 
 /// Others may pass through but not list.
@@ -227,40 +228,6 @@ fn remove_leftovers(root: &Path) {
             && let Ok(Some(_lock)) = lock_block(root, number)
         {
             remove_tree(&block);
-        }
-    }
-}
-
-/// Removes a tree, also one in which code of our own uid took its own directories' permissions away. What cannot be
-/// removed stays for the next start.
-pub(super) fn remove_tree(path: &Path) {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_directories(path);
-            if let Err(error) = fs::remove_dir_all(path) {
-                tracing::warn!(%error, "a run directory could not be removed");
-            }
-        }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "a run directory could not be removed");
-        }
-        _ => {}
-    }
-}
-
-fn open_directories(path: &Path) {
-    let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
-    let mut stack = vec![path.to_path_buf()];
-    while let Some(directory) = stack.pop() {
-        let Ok(entries) = fs::read_dir(&directory) else {
-            continue;
-        };
-        for entry in entries.filter_map(Result::ok) {
-            // Links are never followed: `file_type` is that of the link.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::set_permissions(entry.path(), Permissions::from_mode(0o700));
-                stack.push(entry.path());
-            }
         }
     }
 }
