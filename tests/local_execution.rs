@@ -251,6 +251,18 @@ async fn a_request_that_leaves_its_place_or_its_bounds_is_refused_by_name() {
             "leaves the working directory",
         ),
         (
+            with(&|request| request.inputs = vec![input("skills/tool/run.py")]),
+            "\"skills/tool/run.py\": \"skills\" is the folder of the skills",
+        ),
+        (
+            with(&|request| request.inputs = vec![input("skills")]),
+            "is the folder of the skills",
+        ),
+        (
+            with(&|request| request.inputs = vec![input("a/b/c"), input("a-b"), input("a/b")]),
+            "\"a/b\" and \"a/b/c\": a file cannot be a folder too",
+        ),
+        (
             with(&|request| request.inputs = vec![input("x"); 201]),
             "inputs: 201 files",
         ),

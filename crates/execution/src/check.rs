@@ -1,11 +1,12 @@
 //! The checks that every executor makes before a run.
 
+use std::collections::HashSet;
 use std::path::{Component, Path};
 
-use knack_skill::call::{ToolRun, is_below_inputs, is_stageable};
+use knack_skill::call::{SKILLS, ToolRun, is_below_inputs, is_below_skills, is_stageable};
 use knack_skill::model::SkillRef;
 
-use super::{ExecutionError, ExecutionRequest, Limits, Program, SkillMount, WorkingDirectory};
+use super::{ExecutionError, ExecutionRequest, InputFile, Limits, Program, SkillMount, WorkingDirectory};
 
 /// Longest name of a file, in bytes, as file systems have it.
 const SEGMENT_MAX_BYTES: usize = 255;
@@ -38,6 +39,7 @@ pub fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
             input.path
         ));
     }
+    check_places(&request.inputs)?;
     for (index, mount) in request.mounts.iter().enumerate() {
         check_mount(mount)?;
         if let Some(other) = request.mounts[..index]
@@ -57,6 +59,29 @@ pub fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
         None if request.env.is_empty() => Ok(()),
         None => invalid("environment values are given to declared tools only".to_owned()),
     }
+}
+
+/// Whether every input has a place in the work directory: none is where the skills are, and none is the folder of
+/// another one.
+fn check_places(inputs: &[InputFile]) -> Result<(), ExecutionError> {
+    let invalid = |text: String| Err(ExecutionError::Invalid(text));
+    if let Some(input) = inputs.iter().find(|input| is_below_skills(&input.path)) {
+        return invalid(format!(
+            "input path {:?}: {SKILLS:?} is the folder of the skills; rename the file or its folder",
+            input.path
+        ));
+    }
+    let files: HashSet<&str> = inputs.iter().map(|input| &*input.path).collect();
+    for input in inputs {
+        let mut folders = input.path.match_indices('/').map(|(end, _)| &input.path[..end]);
+        if let Some(file) = folders.find(|folder| files.contains(folder)) {
+            return invalid(format!(
+                "input paths {file:?} and {:?}: a file cannot be a folder too; rename one",
+                input.path
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a run of a declared tool is nothing else: its own command line in its own folder, beside no other skill, and

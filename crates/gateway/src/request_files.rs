@@ -99,6 +99,8 @@ impl RequestFiles {
             } else if self.hold(length, room) {
                 self.made_files += 1;
                 self.made_bytes += length;
+                // A file that is now a folder, or was one, is gone.
+                self.staged.retain(|path, _| !call::collide(path, &file.path));
                 self.staged.insert(file.path.clone(), file.bytes.clone());
                 kept.push(file);
             } else {
@@ -124,7 +126,8 @@ impl RequestFiles {
         }
     }
 
-    /// The files of the conversation, where this run finds them. Names that begin with a dot stay behind.
+    /// The files of the conversation, where this run finds them. Names that begin with a dot stay behind, and files of
+    /// the skill where the conversation has one; beside a program of the model's, what would be in the folder of the skills.
     pub fn inputs(&self, spec: &RunSpec) -> Vec<InputFile> {
         let files = self
             .staged
@@ -134,11 +137,12 @@ impl RequestFiles {
         let placed = if matches!(spec.program, call::Program::Tool(_)) {
             call::below_inputs(files)
         } else {
-            let staged = spec.staged.iter();
-            let mut placed: BTreeMap<String, Bytes> = staged
-                .map(|(path, bytes)| (path.clone(), Bytes::copy_from_slice(bytes)))
-                .collect();
-            placed.extend(files);
+            let mut placed: BTreeMap<String, Bytes> = files.filter(|(path, _)| !call::is_below_skills(path)).collect();
+            for (path, bytes) in &spec.staged {
+                if !placed.keys().any(|taken| call::collide(taken, path)) {
+                    placed.insert(path.clone(), Bytes::copy_from_slice(bytes));
+                }
+            }
             placed
         };
         placed
@@ -252,6 +256,28 @@ mod tests {
         assert!(!files.stage(vec![("c".to_owned(), vec![0; 6 << 20].into())], room(&small)));
         drop(files);
         assert_eq!(small.process().held_bytes(), 0);
+    }
+
+    #[test]
+    fn files_that_have_no_place_beside_others_stay_behind() {
+        let large = Requests::new(&MemoryBudget::new(512 << 20), BodyTimes::default());
+        let mut files = RequestFiles::default();
+        let first = [made("a", 1), made("b/c", 1), made("skills/x", 1)];
+        drop(files.keep(&first, room(&large)));
+        // A later run made a folder of the file.
+        let later = [made("a/d", 1)];
+        drop(files.keep(&later, room(&large)));
+        let spec = RunSpec {
+            skill: None,
+            program: call::Program::Argv(vec!["true".to_owned()]),
+            cwd: call::Cwd::Work,
+            mounts: Vec::new(),
+            staged: ["b", "e"].map(|path| (path.to_owned(), b"s"[..].into())).into(),
+            sandbox: knack_skill::model::SandboxRequest::default(),
+            render: call::Render::Code,
+        };
+        let placed: Vec<String> = files.inputs(&spec).into_iter().map(|input| input.path).collect();
+        assert_eq!(placed, ["a/d", "b/c", "e"]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod visible;
 pub use load::reload;
 pub use resolve::{owner, resolve};
 pub use run::LITELLM_TIMEOUT_SECONDS;
-pub use staging::{INPUTS, below_inputs, is_below_inputs, is_stageable};
+pub use staging::{INPUTS, SKILLS, below_inputs, collide, is_below_inputs, is_below_skills, is_stageable};
 pub use types::ToolRun;
 pub use types::{
     CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,

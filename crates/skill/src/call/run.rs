@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::arguments::{self, error};
-use super::staging::is_stageable;
+use super::staging::{collide, is_below_skills, is_stageable};
 use super::types::ToolRun;
 use super::types::{CallContext, Cwd, Decision, Language, Program, Render, RunSpec};
 use super::visible::visible;
@@ -160,8 +160,9 @@ pub(super) fn litellm_code(context: &CallContext<'_>, arguments: &Map<String, Va
     for entry in &entries {
         for (path, file) in &entry.skill.files {
             // The first skill has a shared path; each skill's own files are also at skills/<name>/, which has those
-            // that a work directory does not take: dot files configure programs.
-            if is_stageable(path) && !staged.iter().any(|(known, _)| known == path) {
+            // that a work directory does not take: dot files configure programs, and `skills` is that folder itself.
+            let is_free = || !staged.iter().any(|(known, _)| collide(known, path));
+            if is_stageable(path) && !is_below_skills(path) && is_free() {
                 staged.push((path.clone(), Arc::clone(&file.bytes)));
             }
         }

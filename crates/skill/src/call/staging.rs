@@ -5,6 +5,14 @@ use std::collections::BTreeMap;
 /// Folder of the user's files in the work directory; for a declared tool, of all files of the conversation.
 pub const INPUTS: &str = "inputs";
 
+/// Folder of the skills in the work directory, made by the runner.
+pub const SKILLS: &str = "skills";
+
+/// Whether a path is [`SKILLS`] or lies below it. Nothing else can be put there.
+pub fn is_below_skills(path: &str) -> bool {
+    path.split('/').next() == Some(SKILLS)
+}
+
 /// Whether a file may be put into a work directory.
 ///
 /// Names that begin with a dot configure programs (`.npmrc`, `.bashrc`, `.local/lib/python3.11/site-packages`), so they are
@@ -46,7 +54,7 @@ pub fn below_inputs<T>(files: impl IntoIterator<Item = (String, T)>) -> BTreeMap
 }
 
 /// Whether two files cannot both be there: the same path, or one is a folder of the other.
-fn collide(one: &str, other: &str) -> bool {
+pub fn collide(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() <= other.len() {
         (one, other)
     } else {
@@ -67,6 +75,19 @@ mod tests {
         }
         for path in [".a", "a/.b", ".local/lib/x.py", "inputs/.npmrc", "..", "a/./b"] {
             assert!(!is_stageable(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_folder_of_the_skills_is_known_by_its_first_part() {
+        for (path, below) in [
+            ("skills", true),
+            ("skills/a/b", true),
+            ("skillset/a", false),
+            ("a/skills", false),
+            ("inputs/skills", false),
+        ] {
+            assert_eq!(is_below_skills(path), below, "{path}");
         }
     }
 

@@ -540,6 +540,30 @@ fn litellm_code_runs_with_the_skills_files_in_the_work_directory() {
     assert!(text.starts_with("<skill name=\"gif\">"), "{text}");
 }
 
+/// The runner makes `skills` itself; and of a file and a folder with one name there can be one.
+#[test]
+fn litellm_code_is_not_given_what_has_no_place_in_the_work_directory() {
+    let mut first = mk_skill("gif", ActivationMode::OnRequest);
+    for path in ["skills/helper.py", "data", ".env", "skillset/a.py"] {
+        first.files.insert(path.to_owned(), mk_file(b""));
+    }
+    let mut second = mk_skill("png", ActivationMode::OnRequest);
+    for path in ["skills", "data/x.csv", "data-2"] {
+        second.files.insert(path.to_owned(), mk_file(b""));
+    }
+    let catalog = mk_catalog([first, second]);
+    let plan = planned(
+        &catalog,
+        &[],
+        &[],
+        &["litellm:gif", "litellm:png"].map(|id| ContainerSkill { kind: None, id }),
+    );
+    let code = r#"{"code":"import data"}"#;
+    let spec = ran(call(&catalog, &plan, &[], "litellm_code_execution", code));
+    let staged: Vec<&str> = spec.staged.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(staged, ["SKILL.md", "data", "skillset/a.py", "data-2"]);
+}
+
 #[test]
 fn generic_tools_follow_their_names_in_this_request() {
     let catalog = catalog();
