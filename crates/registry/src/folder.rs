@@ -198,7 +198,7 @@ impl Inner {
         Ok(())
     }
 
-    /// One change at a time. After an error of the disk, memory is what the disk has.
+    /// One change at a time. After an error of the disk, memory is what the disk has, if that can be read.
     fn change<T>(&self, owner: &Owner, id: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, StoreError> {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         work().map_err(|failure| match failure {
@@ -206,7 +206,9 @@ impl Inner {
             Failure::Disk(error) => {
                 match read_one(&self.folder(id)) {
                     Ok(record) => self.set(&record),
-                    Err(_) => self.forget(owner, id),
+                    Err(gone) if gone.kind() == io::ErrorKind::NotFound => self.forget(owner, id),
+                    // The disk does not say what it has; what was served goes on.
+                    Err(_) => {}
                 }
                 StoreError::Failed(error.to_string())
             }

@@ -225,6 +225,41 @@ fn every_kind_of_change_is_whole_or_absent() {
     }
 }
 
+/// A disk that fails may fail again when it is asked what it has.
+#[test]
+fn a_skill_whose_record_cannot_be_read_after_an_error_is_still_served() {
+    let work = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let store = FolderStore::open(work.path()).unwrap().store;
+        let made = store.create(&owner(), None, draft("a", "x")).await.unwrap();
+        drop(store);
+        let record = work.path().join("skills").join(&made.id).join("skill.json");
+        let written = std::fs::read(&record).unwrap();
+        let tampered = record.clone();
+        let fails = Arc::new(AtomicUsize::new(0));
+        let failing = Arc::clone(&fails);
+        let disk = Box::new(FailingDisk(move |_| {
+            if failing.load(Ordering::SeqCst) == 0 {
+                return Fate::Done;
+            }
+            std::fs::write(&tampered, "{").unwrap();
+            Fate::Failed
+        }));
+        let store = FolderStore::open_on(work.path(), disk).unwrap().store;
+        fails.store(1, Ordering::SeqCst);
+        let failed = store.set_mode(&owner(), &made.id, Mode::Off).await;
+        assert!(matches!(failed, Err(StoreError::Failed(_))), "{failed:?}");
+        assert_eq!(store.get(&owner(), &made.id).await.unwrap(), made);
+        assert_eq!(store.list(&owner(), &ALL).await.unwrap().items.len(), 1);
+        // It can be read again.
+        std::fs::write(&record, written).unwrap();
+        fails.store(0, Ordering::SeqCst);
+        let changed = store.set_mode(&owner(), &made.id, Mode::Off).await.unwrap();
+        assert_eq!(changed.mode, Some(Mode::Off));
+    });
+}
+
 #[test]
 fn a_folder_has_one_writer_and_strangers_see_nothing() {
     let work = tempfile::tempdir().unwrap();

@@ -192,6 +192,33 @@ fn a_dry_run_shows_what_an_update_from_a_catalog_changes_for_a_model() {
 }
 
 #[test]
+fn an_install_with_the_digest_of_its_dry_run_keeps_what_was_reviewed_or_nothing() {
+    wait(async {
+        let asked = Asked::new();
+        asked.site.says("The word is plover.");
+        let (_, reviewed) = asked.dry(FROM_CATALOG, &word("1.0.0")).await;
+        let mut body = word("1.0.0");
+        body["digest"] = reviewed["digest"]["to"].clone();
+        asked.site.says("The word is dunlin.");
+        let before = asked.kept().await;
+        let (status, refused) = asked.install(FROM_CATALOG, &body).await;
+        let said = refused["error"].as_str().unwrap();
+        assert_eq!(status, 409, "{said}");
+        assert!(
+            said.starts_with("the catalog has other files of word by now, with digest "),
+            "{said}"
+        );
+        assert_eq!(asked.kept().await, before);
+        assert_eq!(asked.dry(FROM_CATALOG, &body).await.0, 409);
+        asked.site.says("The word is plover.");
+        let (status, installed) = asked.install(FROM_CATALOG, &body).await;
+        assert_eq!(status, 200, "{installed}");
+        let (_, same) = asked.dry(FROM_CATALOG, &word("1.1.0")).await;
+        assert_eq!(same["digest"]["from"], body["digest"], "{same}");
+    });
+}
+
+#[test]
 fn a_dry_run_of_code_shows_its_tool_and_the_files_that_come_and_go() {
     wait(async {
         let asked = Asked::new();

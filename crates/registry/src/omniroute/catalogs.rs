@@ -75,8 +75,8 @@ pub(super) async fn search(
         ));
     }
     if catalog == Catalog::SkillsMp && !(catalogs.has_key && catalogs.active == catalog) {
-        let text = "SkillsMP requires an API key, but none is configured; start with --catalog skillsmp and the key in the variable \
-            that --catalog-key-env names";
+        let text = "SkillsMP is searched only where skills are installed from it, and with an API key; start with --catalog skillsmp \
+            and the key in the variable SKILLSMP_API_KEY, or in the one that --catalog-key-env names";
         return Err(Refusal::invalid("", text));
     }
     if catalog == Catalog::Index {
@@ -123,8 +123,8 @@ fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
 /// Members of an install from SkillsMP: those that must be there, and the others. `sourceUrl` is noted by OmniRoute's
 /// dashboard, and shown nowhere.
 const OF_SKILLSMP: ([&str; 3], [&str; 2]) = (["name", "description", "skillMdContent"], ["version", "sourceUrl"]);
-/// As above, from skills.sh.
-const OF_SKILLSSH: ([&str; 4], [&str; 1]) = (["name", "description", "source", "skillId"], ["version"]);
+/// As above, from skills.sh. `digest`: that of the files which were reviewed, as a dry run shows it.
+const OF_SKILLSSH: ([&str; 4], [&str; 2]) = (["name", "description", "source", "skillId"], ["version", "digest"]);
 
 /// As above, from an index. `digest`: that of the file which was reviewed, as a search shows it.
 const OF_INDEX: ([&str; 1], [&str; 2]) = (["name"], ["version", "digest"]);
@@ -135,7 +135,7 @@ pub(super) async fn installation(
     catalog: Catalog,
     body: &Map<String, Value>,
 ) -> Result<Installation, Refusal> {
-    let (name, description, version, document) = match catalog {
+    let (name, description, version, document, reviewed) = match catalog {
         Catalog::Index => {
             let (must, may) = OF_INDEX;
             let ([name], [version, digest]) = read(body, must, may)?;
@@ -144,11 +144,11 @@ pub(super) async fn installation(
         Catalog::SkillsMp => {
             let (must, may) = OF_SKILLSMP;
             let ([name, description, document], [version, _]) = read(body, must, may)?;
-            (name, description, version, document)
+            (name, description, version, document, None)
         }
         Catalog::SkillsSh => {
             let (must, may) = OF_SKILLSSH;
-            let ([name, description, source, skill_id], [version]) = read(body, must, may)?;
+            let ([name, description, source, skill_id], [version, reviewed]) = read(body, must, may)?;
             let address = catalogs.skill_md(&source, &skill_id);
             let address = address.map_err(|(field, text)| Refusal::invalid(field, text))?;
             let found = catalogs.web.get(&address).await;
@@ -161,16 +161,22 @@ pub(super) async fn installation(
             })?;
             let document = String::from_utf8(found.to_vec());
             let document = document.map_err(|_| Refusal::invalid("skillId", "its SKILL.md is not UTF-8"))?;
-            (name, description, version, document)
+            (name, description, version, document, reviewed)
         }
     };
-    Installation::of_document(CatalogSkill {
+    let new = Installation::of_document(CatalogSkill {
         name,
         description,
         version,
         document,
         catalog,
-    })
+    })?;
+    if reviewed.is_some_and(|reviewed| reviewed != new.draft.digest) {
+        let (name, digest) = (&new.draft.name, &new.draft.digest);
+        let text = format!("the catalog has other files of {name} by now, with digest {digest}");
+        return Err(Refusal::new(RefusalKind::Conflict, "digest", text));
+    }
+    Ok(new)
 }
 
 /// The texts of a body, by the names of its members. Errors name the one that is wrong.
