@@ -1,9 +1,9 @@
 //! From what was found in files to a snapshot: which runtime, which skills.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use knack_gateway::catalog::{
-    self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, UnreadSources,
+    self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, UnreadSources, has_failed,
 };
 use knack_packages::stated;
 use knack_skill::catalog::{ConfigValues, Node, Unserved};
@@ -11,12 +11,14 @@ use knack_skill::model::SkillRef;
 use knack_skill::problem::Profile;
 
 use super::discover::DiscoveredSources;
-use super::runtime::{self, version_refused};
+use super::repeated::repeated;
+use super::runtime::{self, package_rules, version_refused};
+use super::search::GivenTo;
 
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -> Snapshot {
     let mut reports = std::mem::take(&mut found.reports);
-    let mut settings = choose_runtime(&found, last, &mut reports);
+    let (mut settings, runtime_origin) = choose_runtime(&found, last, &mut reports);
     // The settings that were served last have them already: once more is the same.
     if let ConfigValues::Here(values) = &mut settings.config {
         values.retain(|known| !found.given.contains(known));
@@ -24,19 +26,18 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     }
     // Those of the settings that were served last are found anew.
     settings.unserved.clear();
-    let mut first: HashMap<&SkillRef, &str> = HashMap::new();
+    let again = repeated(&found.skills, |source| &source.id);
     let mut sources: Vec<&SkillSource> = Vec::new();
     let mut held: Vec<&SkillRef> = Vec::new();
-    for source in &found.skills {
-        if let Some(first) = first.get(&source.id) {
+    for (place, source) in found.skills.iter().enumerate() {
+        if let Some(first) = again.get(&place) {
             let text = format!(
-                "skill {}/{} is already defined in {first}; this one is left out; rename one",
-                source.id.namespace, source.id.name
+                "skill {}/{} is already defined in {}; this one is left out; rename one",
+                source.id.namespace, source.id.name, first.origin
             );
             reports.push(SourceReport::error(source.origin.clone(), text));
             continue;
         }
-        first.insert(&source.id, &source.origin);
         match verdict(&settings, source, last) {
             Verdict::Served => sources.push(source),
             Verdict::LastServed(why) => {
@@ -59,11 +60,32 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
         names: &BTreeMap::new(),
         unread: UnreadSources {
             origins: &found.failed,
-            found: first.into_keys().cloned().collect(),
+            found: found.skills.iter().map(|source| source.id.clone()).collect(),
             held: &held,
         },
     };
-    catalog::assemble(&selected, settings, node, last, reports)
+    let mut snapshot = catalog::assemble(&selected, settings, node, last, reports);
+    last.set_runtime_origin(runtime_origin);
+    let unknown = given_to_nobody(&found, &snapshot);
+    snapshot.reports.extend(unknown);
+    snapshot
+}
+
+/// Warnings about flags that give something to a skill which is not here.
+fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
+    let known = || {
+        let kept = snapshot.skills.iter().map(|skill| &skill.id);
+        found.skills.iter().map(|source| &source.id).chain(kept)
+    };
+    let unknown = found
+        .given_to
+        .iter()
+        .filter(|given| !known().any(|id| given.is_for(id)));
+    let report = |given: &GivenTo| {
+        let text = format!("no skill {} is found here, so it has no effect", given.skill);
+        SourceReport::warning(given.flag.clone(), text)
+    };
+    unknown.map(report).collect()
 }
 
 /// What is served of a source.
@@ -118,19 +140,76 @@ fn packages_refused_now(source: &SkillSource, last: &LastGood) -> Option<String>
     (!was_refused).then(|| why.to_string())
 }
 
-fn choose_runtime(found: &DiscoveredSources, last: &LastGood, reports: &mut Vec<SourceReport>) -> RuntimeSettings {
-    let (chosen, notes) = runtime::choose(&found.runtimes);
-    reports.extend(notes);
-    // A runtime whose file broke is still the runtime; defaults would widen what it allows.
-    chosen.unwrap_or_else(|| match last.runtime() {
-        Some(last) if !found.failed.is_empty() => last.clone(),
-        _ => RuntimeSettings::default(),
+/// The settings to serve, with the file that they are from.
+fn choose_runtime(
+    found: &DiscoveredSources,
+    last: &LastGood,
+    reports: &mut Vec<SourceReport>,
+) -> (RuntimeSettings, Option<String>) {
+    if let Some((kept, origin)) = broken_runtime(found, last) {
+        let text = format!(
+            "SkillRuntime {}/{}: the settings that were served last stay until this is fixed",
+            kept.name.namespace, kept.name.name
+        );
+        reports.push(SourceReport::warning(origin, text));
+        return (kept.clone(), Some(origin.to_owned()));
+    }
+    let chosen = runtime::choose(&found.runtimes);
+    let (settings, origin) = match chosen {
+        Some(chosen) => {
+            reports.extend(chosen.note);
+            (chosen.settings, Some(chosen.origin))
+        }
+        None => (RuntimeSettings::default(), None),
+    };
+    reports.extend(after_a_restart(found, &settings, origin.as_deref()));
+    (settings, origin)
+}
+
+/// The runtime that was served last, if its file cannot be read now: another one, or defaults, would widen what it allows.
+fn broken_runtime<'l>(found: &DiscoveredSources, last: &'l LastGood) -> Option<(&'l RuntimeSettings, &'l str)> {
+    let (kept, origin) = last.runtime().zip(last.runtime_origin())?;
+    let is_found = found.runtimes.iter().any(|(_, manifest)| {
+        manifest.metadata.namespace == kept.name.namespace && manifest.metadata.name == kept.name.name
+    });
+    (has_failed(origin, &found.failed) && !is_found).then_some((kept, origin))
+}
+
+/// A report about fields that have changed and are read once, when the program starts.
+fn after_a_restart(
+    found: &DiscoveredSources,
+    settings: &RuntimeSettings,
+    origin: Option<&str>,
+) -> Option<SourceReport> {
+    let at_start = found.at_start.as_ref()?;
+    let shown = origin.unwrap_or("no SkillRuntime");
+    let rules = match package_rules(&found.runtimes) {
+        Ok(rules) => rules,
+        Err(error) => {
+            let text = error.to_string();
+            let text = text.strip_prefix(&format!("{shown}: ")).unwrap_or(&text);
+            return Some(SourceReport::error(shown, text));
+        }
+    };
+    let changed = at_start.changed(settings, &rules);
+    (!changed.is_empty()).then(|| {
+        let text = format!(
+            "SkillRuntime {}/{}: {} differs from what was read at the start, and takes effect after a restart",
+            settings.name.namespace,
+            settings.name.name,
+            changed.join(", ")
+        );
+        SourceReport::warning(shown, text)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::discover::discover_text;
+    use std::sync::Arc;
+
+    use super::super::discover::{discover, discover_text};
+    use super::super::restart::AtStart;
+    use super::super::search::Search;
     use super::*;
 
     const GOOD: &str = "---\\nname: word\\ndescription: d\\n---\\nx\\n";
@@ -226,6 +305,62 @@ spec:
             assert_eq!(served, expected, "{origin}");
             let word = snapshot.skills.last().unwrap();
             assert_eq!(word.version.as_deref(), Some("1.0.0"), "{origin}");
+        }
+    }
+
+    fn runtime(name: &str, spec: &str) -> String {
+        format!("apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
+    }
+
+    #[test]
+    fn a_runtime_stays_while_its_own_file_is_broken_and_no_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let mut last = LastGood::default();
+        let mut read = || {
+            let found = discover(&Search::of(vec![folder.path().to_owned()]));
+            let runtime = assemble(found, Node::Absent, &mut last).runtime;
+            (runtime.name.name, runtime.max_tool_rounds)
+        };
+        let strict = runtime("strict", "{default: true, gateway: {injection: {maxToolRounds: 1}}}");
+        let strict_is_served = ("strict".to_owned(), 1);
+        write("strict.yaml", &strict);
+        write("other.yaml", &runtime("other", "{}"));
+        assert_eq!(read(), strict_is_served);
+        // Neither the other one nor defaults take its place.
+        write("strict.yaml", &strict.replace("default:", "defautl:"));
+        assert_eq!(read(), strict_is_served);
+        std::fs::remove_file(folder.path().join("other.yaml")).unwrap();
+        assert_eq!(read(), strict_is_served);
+        // A file of anybody that is no YAML does not bring it back.
+        write("values.yaml", "{{ helm }}: [");
+        std::fs::remove_file(folder.path().join("strict.yaml")).unwrap();
+        assert_eq!(read().0, "knack-dev");
+    }
+
+    #[test]
+    fn what_is_read_at_the_start_takes_effect_after_a_restart_and_says_so() {
+        let read = |spec: &str| {
+            let mut found = discover_text("runtime.yaml", &runtime("r", spec));
+            let (runtime, rules) = (RuntimeSettings::default(), package_rules(&[]).unwrap());
+            found.at_start = Some(Arc::new(AtStart { runtime, rules }));
+            let snapshot = assemble(found, Node::Absent, &mut LastGood::default());
+            let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
+            texts.join("|")
+        };
+        assert_eq!(read("{gateway: {injection: {maxToolRounds: 1}}}"), "");
+        for (spec, fields) in [
+            (
+                "{gateway: {upstreams: {openai: {url: 'http://127.0.0.1:9/v1'}}}, warmPool: {replicas: 7}}",
+                "spec.gateway.upstreams, spec.warmPool.replicas",
+            ),
+            ("{concurrency: {maxRuns: 7}}", "spec.concurrency.maxRuns"),
+            ("{packages: {requireLock: true}}", "spec.packages"),
+        ] {
+            let said = read(spec);
+            let expected =
+                format!("SkillRuntime default/r: {fields} differs from what was read at the start, and takes effect");
+            assert!(said.starts_with(&expected), "{said}");
         }
     }
 }

@@ -4,6 +4,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use knack_skill::config::{ConfigEntry, ConfigSource, SkillConfig};
 
+use super::search::GivenTo;
+
 /// `--set` and `--set-env`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ConfigArgs {
@@ -19,6 +21,19 @@ impl ConfigArgs {
     /// Whether nothing is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.set.is_empty() && self.set_env.is_empty()
+    }
+
+    /// The flags with their skills, without the values.
+    pub(crate) fn given_to(&self) -> impl Iterator<Item = GivenTo> {
+        let words = [("--set", &self.set), ("--set-env", &self.set_env)];
+        words.into_iter().flat_map(|(flag, words)| {
+            // A word that is none is an error where the values are read.
+            let parsed = words.iter().filter_map(move |word| parts(flag, word).ok());
+            parsed.map(move |(skill, name, _)| GivenTo {
+                flag: format!("{flag} {skill}.{name}"),
+                skill: skill.to_owned(),
+            })
+        })
     }
 
     /// The values, one skill's each; `lookup` finds variables. Errors name the word, without its value.

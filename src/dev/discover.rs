@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
@@ -14,7 +15,8 @@ use knack_vocabulary::DEFAULT_NAMESPACE;
 
 use super::config_maps::ConfigMaps;
 use super::folder::read_folder;
-use super::search::Search;
+use super::restart::AtStart;
+use super::search::{GivenTo, Search};
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
 use crate::sources::{Files, below, folder_name, inline_files};
 
@@ -34,8 +36,14 @@ pub struct DiscoveredSources {
     pub reports: Vec<SourceReport>,
     /// Origins that failed as a whole, so that what they gave before can be kept.
     pub failed: Vec<String>,
+    /// What a user named and could not be read, or only without a part that may be a SkillRuntime.
+    pub named_failed: Vec<SourceReport>,
     /// Values of configuration that a person gives, over those of the runtime.
     pub given: Vec<SkillConfig>,
+    /// Flags that give something to a skill.
+    pub(super) given_to: Vec<GivenTo>,
+    /// What was read of the runtime at the start, where its changes are reported.
+    pub(super) at_start: Option<Arc<AtStart>>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
     pub archived: Vec<(String, SkillManifest, ArchiveSource)>,
     searched: Searched,
@@ -79,6 +87,7 @@ pub fn discover(search: &Search) -> DiscoveredSources {
 /// The same, for a caller that fetches [`DiscoveredSources::archived`].
 pub fn discover_all(search: &Search) -> DiscoveredSources {
     let mut found = DiscoveredSources::default();
+    search.begin();
     for path in &search.paths {
         let origin = path.display().to_string();
         if search.is_written_by_runs(path) {
@@ -90,23 +99,38 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
         }
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => found.directory(search, path, 0),
-            Ok(_) if is_skill_file(path) => {
-                let parent = path
-                    .parent()
-                    .filter(|p| !p.as_os_str().is_empty())
-                    .unwrap_or(Path::new("."));
-                found.skill_folder(search, parent);
+            Ok(_) if is_skill_file(path) => found.skill_folder(search, parent_of(path)),
+            Ok(_) => {
+                search.reads_named_file(path);
+                if is_archive(path) {
+                    found.archive(path);
+                } else {
+                    found.manifest_file(path, FileOrigin::ByUser);
+                }
             }
-            Ok(_) if is_archive(path) => found.archive(path),
-            Ok(_) => found.manifest_file(path, FileOrigin::ByUser),
-            Err(error) => found.fail(origin, format!("cannot be read: {error}")),
+            Err(error) => {
+                found.fail_named(origin, format!("cannot be read: {error}"));
+                if is_skill_file(path) {
+                    // What it gave is under the name of its folder.
+                    found.failed.push(parent_of(path).display().to_string());
+                }
+            }
         }
     }
+    found.reports.extend(search.unwatched());
     for source in &mut found.skills {
         source.packages = search.packages;
     }
     found.given.clone_from(&search.given);
+    found.given_to.clone_from(&search.given_to);
+    found.at_start.clone_from(&search.at_start);
     found
+}
+
+/// The folder of a named file.
+pub(super) fn parent_of(file: &Path) -> &Path {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// How a file came into the search.
@@ -182,7 +206,15 @@ impl DiscoveredSources {
         self.failed.push(origin);
     }
 
+    /// As [`Self::fail`], of what a user named.
+    fn fail_named(&mut self, origin: String, text: String) {
+        self.named_failed
+            .push(SourceReport::error(origin.clone(), text.clone()));
+        self.fail(origin, text);
+    }
+
     fn directory(&mut self, search: &Search, directory: &Path, depth: usize) {
+        search.reads_folder(directory);
         if directory.join("SKILL.md").is_file() || directory.join("skill.md").is_file() {
             self.skill_folder(search, directory);
             return;
@@ -267,6 +299,7 @@ impl DiscoveredSources {
         let origin = path.display().to_string();
         match read_bounded(path) {
             Ok(text) => self.manifests(&origin, &text, named),
+            Err(text) if named == FileOrigin::ByUser => self.fail_named(origin, text),
             Err(text) => self.fail(origin, text),
         }
     }
@@ -293,6 +326,9 @@ impl DiscoveredSources {
                     self.runtime(origin, (**manifest).clone(), named);
                 }
                 Ok(Manifest::ConfigMap(_) | Manifest::Other { .. }) => {}
+                Err(error) if named == FileOrigin::ByUser && !error.is_of_skill() => {
+                    self.fail_named(origin.to_owned(), error.to_string());
+                }
                 Err(error) => self.fail(origin.to_owned(), error.to_string()),
             }
         }

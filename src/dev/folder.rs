@@ -56,6 +56,7 @@ impl Walk<'_> {
                 &format!("more than {FOLDER_MAX_DEPTH} folders deep; keep a skill flat"),
             ));
         }
+        self.search.reads_folder(directory);
         let entries =
             std::fs::read_dir(directory).map_err(|error| self.fail(prefix, &format!("cannot be read: {error}")))?;
         let mut entries: Vec<_> = entries.filter_map(Result::ok).collect();

@@ -11,6 +11,8 @@ mod history;
 mod judged;
 mod local;
 mod printing;
+mod repeated;
+mod restart;
 mod runtime;
 mod search;
 mod unreported;
@@ -33,7 +35,10 @@ use discovery::ServedSkills;
 use judged::ReadySkills;
 pub(crate) use local::executor as local_executor;
 use printing::{announce, greet, print_snapshot};
+pub(crate) use repeated::{repeated, repeated_name};
+use restart::AtStart;
 pub(crate) use runtime::{config_values, package_rules};
+pub(crate) use search::GivenTo;
 pub use search::Search;
 use uploads::DevUploads;
 use upstreams::UpstreamArgs;
@@ -165,6 +170,11 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let environments = Environments::default();
     let executor = executor(&args, &runtime, &environments).await;
     let capabilities = executor.capabilities();
+    let at_start = AtStart {
+        runtime: runtime.clone(),
+        rules: rules.clone(),
+    };
+    let search = search.started_with(at_start);
     let (search, packages) = packages(search, &capabilities, environments, rules, roots.clone());
     let mock = args.upstream.start_mock().await?;
     let upstreams = upstreams(&args, &runtime, mock.as_ref().map(|mock| mock.url.clone()), &roots)?;
@@ -330,7 +340,15 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
     }
     let never = files_folder.into_iter().chain(args.record.as_deref());
     let search = Search::of(args.paths.clone()).never_below(never.chain(args.registry.as_deref()));
-    let search = search.map(|search| search.with_config(given));
+    // An uploaded skill may have any name.
+    let given_to = match &args.registry {
+        Some(_) => Vec::new(),
+        None => {
+            let granted = args.allow_env.iter().map(|word| GivenTo::of_allow_env(word));
+            args.config.given_to().chain(granted).collect()
+        }
+    };
+    let search = search.map(|search| search.with_config(given).reporting_given(given_to));
     search.context("the folders for generated files, recordings and uploaded skills cannot be read")
 }
 
@@ -353,9 +371,13 @@ fn uploads(
 }
 
 /// The settings of the runtime size the executor, and its rules choose packages; they are read once, before it starts.
+/// Errors: what a user named cannot be read, so that defaults would hold where a SkillRuntime sets less, or another provider.
 async fn runtime(search: Search) -> anyhow::Result<(RuntimeSettings, Rules)> {
     let read = move || {
         let found = discover(&search);
+        if let Some(report) = found.named_failed.first() {
+            bail!("{}: {}", report.origin, report.text);
+        }
         let rules = package_rules(&found.runtimes)?;
         Ok((assemble(found, Node::Absent, &mut LastGood::default()).runtime, rules))
     };

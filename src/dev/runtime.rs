@@ -97,23 +97,34 @@ fn candidates(found: &[(String, SkillRuntimeManifest)]) -> Vec<&(String, SkillRu
     }
 }
 
+/// The runtime that is served, with its origin.
+pub(super) struct ChosenRuntime {
+    pub(super) settings: RuntimeSettings,
+    pub(super) origin: String,
+    /// A warning about the others.
+    pub(super) note: Option<SourceReport>,
+}
+
 /// Chooses among the runtimes found: the one marked default, else the only one, else the first with a warning.
-pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> (Option<RuntimeSettings>, Vec<SourceReport>) {
+pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> Option<ChosenRuntime> {
     let candidates = candidates(found);
-    let Some((origin, manifest)) = candidates.first() else {
-        return (None, Vec::new());
-    };
-    let mut reports = Vec::new();
-    if candidates.len() > 1 {
+    let (origin, manifest) = candidates.first()?;
+    let note = (candidates.len() > 1).then(|| {
         let names: Vec<_> = candidates.iter().map(|(_, m)| m.metadata.name.as_str()).collect();
+        // All of the candidates are marked, or none is.
+        let cure = if manifest.spec.default { "keep" } else { "set" };
         let text = format!(
-            "several SkillRuntimes ({}); {} is used; set spec.default: true on one of them",
+            "several SkillRuntimes ({}); {} is used; {cure} spec.default: true on one of them",
             names.join(", "),
             names[0]
         );
-        reports.push(SourceReport::warning(origin.clone(), text));
-    }
-    (Some(from_manifest(manifest)), reports)
+        SourceReport::warning(origin.clone(), text)
+    });
+    Some(ChosenRuntime {
+        settings: from_manifest(manifest),
+        origin: origin.clone(),
+        note,
+    })
 }
 
 /// Why a pin does not take a skill of this version; `None`: no pin requires another one.

@@ -1,9 +1,14 @@
 //! Where skills and runtimes are searched, and where never.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use knack_gateway::catalog::{PackageNames, no_packages};
+use knack_gateway::catalog::{PackageNames, SourceReport, no_packages};
 use knack_skill::config::SkillConfig;
+use knack_skill::model::SkillRef;
+
+use super::restart::AtStart;
+use super::unreported::Changes;
 
 /// Where skills and runtimes are searched, and where never.
 #[derive(Debug, Clone)]
@@ -15,6 +20,40 @@ pub struct Search {
     pub(super) packages: PackageNames,
     /// Values of configuration that a person gives.
     pub(super) given: Vec<SkillConfig>,
+    /// Flags that give something to a skill.
+    pub(super) given_to: Vec<GivenTo>,
+    /// What was read of the runtime at the start, where its changes are reported.
+    pub(super) at_start: Option<Arc<AtStart>>,
+    /// Notes what is read, so that its changes are seen.
+    changes: Option<Arc<Changes>>,
+}
+
+/// A flag that gives something to a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GivenTo {
+    /// The flag, without a value.
+    pub(crate) flag: String,
+    /// The skill, as `name` or `namespace/name`.
+    pub(crate) skill: String,
+}
+
+impl GivenTo {
+    /// Of a word `SKILL:NAME` of `--allow-env`.
+    pub(crate) fn of_allow_env(word: &str) -> Self {
+        let skill = word.rsplit_once(':').map_or(word, |(skill, _)| skill);
+        Self {
+            flag: format!("--allow-env {word}"),
+            skill: skill.to_owned(),
+        }
+    }
+
+    /// Whether it is for this skill.
+    pub(crate) fn is_for(&self, skill: &SkillRef) -> bool {
+        match self.skill.split_once('/') {
+            Some((namespace, name)) => namespace == skill.namespace && name == skill.name,
+            None => self.skill == skill.name,
+        }
+    }
 }
 
 impl Search {
@@ -25,6 +64,9 @@ impl Search {
             never: Vec::new(),
             packages: no_packages,
             given: Vec::new(),
+            given_to: Vec::new(),
+            at_start: None,
+            changes: None,
         }
     }
 
@@ -33,6 +75,53 @@ impl Search {
     pub fn with_config(mut self, given: Vec<SkillConfig>) -> Self {
         self.given = given;
         self
+    }
+
+    /// Reports those of these flags whose skill is not found.
+    #[must_use]
+    pub(super) fn reporting_given(mut self, given_to: Vec<GivenTo>) -> Self {
+        self.given_to = given_to;
+        self
+    }
+
+    /// Reports later changes of what was read of the runtime at the start.
+    #[must_use]
+    pub(super) fn started_with(mut self, at_start: AtStart) -> Self {
+        self.at_start = Some(Arc::new(at_start));
+        self
+    }
+
+    /// Has changes of what is read noted.
+    #[must_use]
+    pub(super) fn watched_by(mut self, changes: Arc<Changes>) -> Self {
+        self.changes = Some(changes);
+        self
+    }
+
+    /// The search begins.
+    pub(super) fn begin(&self) {
+        if let Some(changes) = &self.changes {
+            changes.begin();
+        }
+    }
+
+    /// A folder is about to be looked at.
+    pub(super) fn reads_folder(&self, folder: &Path) {
+        if let Some(changes) = &self.changes {
+            changes.watch_folder(folder);
+        }
+    }
+
+    /// A file that a user named is about to be read.
+    pub(super) fn reads_named_file(&self, file: &Path) {
+        if let Some(changes) = &self.changes {
+            changes.watch_named_file(file);
+        }
+    }
+
+    /// What has been read and cannot be watched.
+    pub(super) fn unwatched(&self) -> Option<SourceReport> {
+        self.changes.as_ref()?.unwatched()
     }
 
     /// Looks up the packages of the found skills' runs with this function.

@@ -1,38 +1,66 @@
-//! Changes of files that their watcher has not reported yet: on a busy machine its thread can be later than the next request.
+//! Changes of the files of a catalog. The kernel has one in its queue as soon as it is written, so a request that comes next
+//! finds it there.
+//!
+//! Only what the search reads is watched, each folder before it is looked at. A watch is of a folder, not of its name: a named
+//! path behind which there is another one now is found by asking what it is.
 
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use knack_gateway::catalog::Files;
+use knack_gateway::catalog::{Files, SourceReport};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-/// Folders below one path: more than that deep are no skills, and links may go round.
-const DEPTH_MAX: usize = 16;
+use super::discover::parent_of;
+
 /// One read of the queue: some hundred events.
 const READ_BYTES: usize = 16 << 10;
 
-/// A queue of the kernel, which has a change as soon as it is written.
+/// Device, number and mode of a file or folder: with another mode, what could not be read may be readable.
+type Identity = (u64, u64, u32);
+
+/// What has changed since it was read.
 #[derive(Debug)]
-pub(super) struct ChangeQueue(OwnedFd);
+pub(super) struct Changes {
+    queue: OwnedFd,
+    /// What a user named.
+    paths: Vec<PathBuf>,
+    /// What was behind these names when they were read last; `None`: nothing.
+    read: Mutex<Vec<Option<Identity>>>,
+    unwatched: Mutex<Unwatched>,
+}
 
-impl ChangeQueue {
-    /// An empty queue; `None`: this user has no more of them, and the watcher's reports are all there is.
-    pub(super) fn new() -> Option<Self> {
-        inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
-            .ok()
-            .map(Self)
+/// What was read last and cannot be watched.
+#[derive(Debug, Default)]
+struct Unwatched {
+    first: Option<(PathBuf, io::Error)>,
+    count: usize,
+}
+
+impl Changes {
+    /// Of what a user named. Errors: this user has no more queues.
+    pub(super) fn of(paths: &[PathBuf]) -> io::Result<Self> {
+        Ok(Self {
+            queue: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?,
+            paths: paths.to_vec(),
+            read: Mutex::default(),
+            unwatched: Mutex::default(),
+        })
     }
 
-    /// Watches the folders that are there now, of each path. Those that are watched already stay so.
-    pub(super) fn watch(&self, paths: &[PathBuf]) {
-        for path in paths {
-            self.add(path, 0);
-        }
+    /// All is about to be read.
+    pub(super) fn begin(&self) {
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = self.identities();
+        *self.unwatched.lock().unwrap_or_else(PoisonError::into_inner) = Unwatched::default();
     }
 
-    fn add(&self, path: &Path, depth: usize) {
+    /// Watches a folder that is about to be looked at.
+    pub(super) fn watch_folder(&self, folder: &Path) {
         let changes = WatchFlags::MODIFY
             | WatchFlags::ATTRIB
             | WatchFlags::CREATE
@@ -40,39 +68,94 @@ impl ChangeQueue {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE
             | WatchFlags::MOVE_SELF;
-        // One that is gone again, or one too many for this user, is left to the watcher.
-        let _ = inotify::add_watch(&self.0, path, changes);
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        for entry in entries.filter(|_| depth < DEPTH_MAX) {
-            let below = entry.path();
-            if below.is_dir() {
-                self.add(&below, depth + 1);
+        self.add(folder, changes);
+    }
+
+    /// Watches a file that is about to be read, and its folder for another one in its place: editors replace files.
+    pub(super) fn watch_named_file(&self, file: &Path) {
+        self.add(parent_of(file), WatchFlags::CREATE | WatchFlags::MOVED_TO);
+        let changes = WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        self.add(file, changes);
+    }
+
+    fn add(&self, path: &Path, changes: WatchFlags) {
+        // A folder may be watched for several reasons: the later one takes no kind of change away.
+        let Err(error) = inotify::add_watch(&self.queue, path, changes | WatchFlags::MASK_ADD) else {
+            return;
+        };
+        let error = io::Error::from(error);
+        // The search says what is not there any more, or cannot be read.
+        if matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied
+        ) {
+            return;
+        }
+        let mut unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+        unwatched.count += 1;
+        unwatched.first.get_or_insert_with(|| (path.to_owned(), error));
+    }
+
+    /// A warning about what was read last and cannot be watched, if there is any.
+    pub(super) fn unwatched(&self) -> Option<SourceReport> {
+        let unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let (path, error) = unwatched.first.as_ref()?;
+        let others = match unwatched.count - 1 {
+            0 => String::new(),
+            others => format!(", nor can {others} more"),
+        };
+        let text = format!(
+            "cannot be watched{others}: {error}; changes in it are served with the next change elsewhere; raise the limit \
+             fs.inotify.max_user_watches, or name fewer folders"
+        );
+        Some(SourceReport::warning(path.display().to_string(), text))
+    }
+
+    fn identities(&self) -> Vec<Option<Identity>> {
+        let identity = |path: &PathBuf| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino(), found.mode()))
+        };
+        self.paths.iter().map(identity).collect()
+    }
+
+    /// Blocks until the queue has something. Returns whether it has; otherwise the other end of `stopped` is closed.
+    pub(super) fn wait(&self, stopped: &OwnedFd) -> bool {
+        let mut both = [&self.queue, stopped].map(|waited| PollFd::new(waited, PollFlags::IN));
+        loop {
+            match poll(&mut both, None) {
+                Ok(_) => {
+                    let [_, stopped] = &both;
+                    return stopped.revents().is_empty();
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
             }
         }
     }
 
-    /// Empties it. Returns whether there was anything.
-    fn take(&self) -> bool {
+    /// Empties the queue. Returns whether there was anything, or other files and folders are behind the names.
+    pub(super) fn take(&self) -> bool {
         let mut events = [0; READ_BYTES];
         let mut any = false;
-        while rustix::io::read(&self.0, &mut events).is_ok_and(|bytes| bytes > 0) {
+        while rustix::io::read(&self.queue, &mut events).is_ok_and(|bytes| bytes > 0) {
             any = true;
         }
-        any
+        any || *self.read.lock().unwrap_or_else(PoisonError::into_inner) != self.identities()
     }
 }
 
 /// The files of a catalog, for its requests.
 #[derive(Debug)]
 pub(super) struct Unreported {
-    pub(super) queue: Arc<ChangeQueue>,
+    pub(super) changes: Arc<Changes>,
     /// A full channel means that they are about to be read.
     pub(super) wake: mpsc::Sender<()>,
 }
 
 impl Files for Unreported {
     fn have_changed(&self) -> bool {
-        self.queue.take()
+        self.changes.take()
     }
 
     fn read_again(&self) {
@@ -82,7 +165,15 @@ impl Files for Unreported {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Search, discover};
     use super::*;
+
+    /// A search of one folder, and the changes since.
+    fn watched(folder: &Path) -> (Search, Arc<Changes>) {
+        let paths = vec![folder.to_owned()];
+        let changes = Arc::new(Changes::of(&paths).unwrap());
+        (Search::of(paths).watched_by(Arc::clone(&changes)), changes)
+    }
 
     /// Nobody waits: what is written is in the queue when the write is over.
     #[test]
@@ -94,26 +185,100 @@ mod tests {
         );
         std::fs::create_dir_all(&skills).unwrap();
         std::fs::write(&file, "a").unwrap();
-        let queue = ChangeQueue::new().unwrap();
-        let paths = [folder.path().to_owned()];
-        queue.watch(&paths);
-        assert!(!queue.take(), "nothing has changed");
+        let (search, changes) = watched(folder.path());
+        discover(&search);
+        assert!(!changes.take(), "nothing has changed");
         for text in ["b", "c"] {
             std::fs::write(&file, text).unwrap();
-            assert!(queue.take(), "{text}");
-            assert!(!queue.take(), "once");
+            assert!(changes.take(), "{text}");
+            assert!(!changes.take(), "once");
         }
         let other = skills.join("scripts");
         std::fs::create_dir(&other).unwrap();
-        assert!(queue.take(), "a new folder");
-        queue.watch(&paths);
+        assert!(changes.take(), "a new folder");
+        discover(&search);
         std::fs::write(other.join("run.py"), "x").unwrap();
-        assert!(queue.take(), "a file in it");
+        assert!(changes.take(), "a file in it");
         std::fs::rename(&other, skills.join("renamed")).unwrap();
-        assert!(queue.take(), "another name");
+        assert!(changes.take(), "another name");
         std::fs::remove_file(&file).unwrap();
-        assert!(queue.take(), "a deletion");
+        assert!(changes.take(), "a deletion");
         std::fs::read_dir(&skills).unwrap().for_each(drop);
-        assert!(!queue.take(), "reading is no change");
+        assert!(!changes.take(), "reading is no change");
+    }
+
+    #[test]
+    fn what_is_never_read_is_not_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let unread = [
+            ".hidden",
+            "node_modules/a",
+            "one/.git",
+            "one/__pycache__",
+            "knack-files",
+            "registry",
+        ];
+        for path in unread.iter().chain(&["one"]) {
+            std::fs::create_dir_all(folder.path().join(path)).unwrap();
+        }
+        std::fs::write(folder.path().join("one/SKILL.md"), "a").unwrap();
+        let (search, changes) = watched(folder.path());
+        let search = search.never_below([folder.path().join("registry").as_path()]).unwrap();
+        discover(&search);
+        for path in unread {
+            std::fs::write(folder.path().join(path).join("x.yaml"), "x").unwrap();
+            assert!(!changes.take(), "{path}");
+        }
+    }
+
+    /// Each of the folders has all of them below itself, ten times at every depth.
+    #[test]
+    fn links_to_a_folder_above_are_walked_once() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in 0..10 {
+            let below = folder.path().join(name.to_string());
+            std::fs::create_dir(&below).unwrap();
+            std::os::unix::fs::symlink("..", below.join("up")).unwrap();
+        }
+        let (search, changes) = watched(folder.path());
+        assert!(discover(&search).reports.is_empty());
+        assert!(!changes.take());
+        std::fs::write(folder.path().join("9/x.yaml"), "x").unwrap();
+        assert!(changes.take());
+    }
+
+    #[test]
+    fn a_named_path_is_another_one_when_something_else_is_behind_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, file) = (folder.path().join("link"), folder.path().join("a.yaml"));
+        for name in ["one", "two"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("one", &link).unwrap();
+        std::fs::write(&file, "a: 1").unwrap();
+        let paths = vec![link.clone(), file.clone()];
+        let changes = Arc::new(Changes::of(&paths).unwrap());
+        let search = Search::of(paths).watched_by(Arc::clone(&changes));
+        let is_seen_and_read = |what: &str| {
+            assert!(changes.take(), "{what}");
+            discover(&search);
+            assert!(!changes.take(), "{what}");
+        };
+        discover(&search);
+        assert!(!changes.take());
+        std::fs::remove_file(&link).unwrap();
+        is_seen_and_read("no link");
+        std::os::unix::fs::symlink("two", &link).unwrap();
+        is_seen_and_read("the other folder");
+        std::fs::remove_dir(folder.path().join("two")).unwrap();
+        is_seen_and_read("no folder");
+        std::fs::create_dir(folder.path().join("two")).unwrap();
+        is_seen_and_read("a new folder");
+        std::fs::write(&file, "a: 2").unwrap();
+        is_seen_and_read("a file");
+        std::fs::write(folder.path().join("new"), "a: 3").unwrap();
+        changes.take();
+        std::fs::rename(folder.path().join("new"), &file).unwrap();
+        is_seen_and_read("another file");
     }
 }

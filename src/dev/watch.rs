@@ -1,17 +1,18 @@
 //! The files as they are now: watched, so that a saved change is live for the next request.
 
-use std::path::Path;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use knack_gateway::catalog::{LastGood, LiveCatalog, Snapshot, SourceReport};
 use knack_skill::catalog::Node;
-use notify::{RecursiveMode, Watcher};
+use rustix::pipe::PipeFlags;
 
 use super::assemble::assemble;
 use super::discover::{DiscoveredSources, discover};
 use super::search::Search;
-use super::unreported::{ChangeQueue, Unreported};
+use super::unreported::{Changes, Unreported};
 
 /// Editors write a file in several steps (truncate, write, rename): changes within this time are one reload.
 const SETTLE: Duration = Duration::from_millis(15);
@@ -19,7 +20,8 @@ const SETTLE: Duration = Duration::from_millis(15);
 /// Keeps the watch alive; dropping it ends it.
 #[derive(Debug)]
 pub struct WatchGuard {
-    _watcher: notify::RecommendedWatcher,
+    /// Ends the thread that waits for changes.
+    _stop: OwnedFd,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -34,30 +36,31 @@ pub async fn watch(
     search: Search,
     node: Node,
     on_change: impl Fn(&Snapshot) + Send + 'static,
-) -> Result<(Arc<LiveCatalog>, WatchGuard), notify::Error> {
-    let mut last = LastGood::default();
+) -> io::Result<(Arc<LiveCatalog>, WatchGuard)> {
+    let changes = Arc::new(Changes::of(&search.paths)?);
+    let search = search.watched_by(Arc::clone(&changes));
     let (wake, mut woken) = tokio::sync::mpsc::channel::<()>(1);
-    let queue = ChangeQueue::new().map(Arc::new);
-    let (snapshot, last_after) = { read(search.clone(), queue.clone(), node, std::mem::take(&mut last)).await };
-    last = last_after;
+    let (snapshot, mut last) = read(search.clone(), node, LastGood::default()).await;
     on_change(&snapshot);
     let live = LiveCatalog::fixed(snapshot);
-    if let Some(queue) = queue.clone() {
-        let wake = wake.clone();
-        live.follow(Unreported { queue, wake });
-    }
-    let marker = Arc::clone(&live);
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let read_only = event.is_ok_and(|event| event.kind.is_access());
-        if !read_only {
-            marker.change_seen();
-            // A full channel means that a reload is already due: it will see this change too.
-            let _ = wake.try_send(());
+    live.follow(Unreported {
+        changes: Arc::clone(&changes),
+        wake: wake.clone(),
+    });
+    let (stopped, stop) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let reported = Arc::clone(&live);
+    let report = move || {
+        while changes.wait(&stopped) {
+            // A request may have taken it, and has it read then.
+            if reported.count_unreported() {
+                // A full channel means that a reload is already due: it will see this change too.
+                let _ = wake.try_send(());
+            }
         }
-    })?;
-    for path in &search.paths {
-        watcher.watch(watch_target(path), RecursiveMode::Recursive)?;
-    }
+    };
+    std::thread::Builder::new()
+        .name("knack-files".to_owned())
+        .spawn(report)?;
     let follower = Arc::clone(&live);
     let task = tokio::spawn(async move {
         while woken.recv().await.is_some() {
@@ -65,7 +68,7 @@ pub async fn watch(
             // What is still in the queue is read now, too.
             follower.count_unreported();
             let seen = follower.changes();
-            let (snapshot, last_after) = read(search.clone(), queue.clone(), node, std::mem::take(&mut last)).await;
+            let (snapshot, last_after) = read(search.clone(), node, std::mem::take(&mut last)).await;
             last = last_after;
             let current = follower.current();
             if snapshot.revision != current.revision || snapshot.reports != current.reports {
@@ -75,32 +78,12 @@ pub async fn watch(
             follower.changes_read(seen);
         }
     });
-    Ok((
-        live,
-        WatchGuard {
-            _watcher: watcher,
-            task,
-        },
-    ))
+    Ok((live, WatchGuard { _stop: stop, task }))
 }
 
-/// A single file is watched by its folder: editors replace files, and a watch on the old inode would go blind.
-fn watch_target(path: &Path) -> &Path {
-    if path.is_file() {
-        path.parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."))
-    } else {
-        path
-    }
-}
-
-/// Reads the files outside the async runtime. What changes in the meantime, also in new folders, is in the queue.
-async fn read(search: Search, queue: Option<Arc<ChangeQueue>>, node: Node, mut last: LastGood) -> (Snapshot, LastGood) {
+/// Reads the files outside the async runtime. What changes in the meantime is in the queue.
+async fn read(search: Search, node: Node, mut last: LastGood) -> (Snapshot, LastGood) {
     let read = tokio::task::spawn_blocking(move || {
-        if let Some(queue) = queue {
-            queue.watch(&search.paths);
-        }
         let snapshot = assemble(discover(&search), node, &mut last);
         (snapshot, last)
     });

@@ -58,6 +58,99 @@ async fn what_cannot_be_served_is_refused_before_anything_starts() {
     }
 }
 
+/// A SkillRuntime that says less than the defaults, or another provider, must not be lost.
+#[tokio::test]
+async fn a_named_file_that_may_hold_a_runtime_and_cannot_be_read_is_refused() {
+    let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\nspec: {maxRisk: Low}\n";
+    for (file, said) in [
+        (runtime.replace("maxRisk", "maxRisc"), "maxRisc"),
+        (runtime.replace("SkillRuntime", "SkillRuntim"), "SkillRuntim"),
+        (runtime.replace("{name: r}", "{name: r"), "not valid YAML"),
+    ] {
+        let folder = folder(&[FILES[0], ("runtime.yaml", &file)]);
+        let arguments = [
+            "dev",
+            "skills",
+            "runtime.yaml",
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            "mock",
+        ];
+        let output = knack(folder.path(), &arguments, &[]).await;
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let told = err(&output);
+        assert!(
+            told.starts_with("error: runtime.yaml: ") && told.contains(said),
+            "{told}"
+        );
+    }
+    let output = knack(
+        folder(FILES).path(),
+        &["dev", "skills", "none", "--listen", "127.0.0.1:0"],
+        &[],
+    )
+    .await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("none: cannot be read"), "{}", err(&output));
+    // A skill is mended while it is served.
+    let skill = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: s}\nspec: {sauce: {}}\n";
+    let files = folder(&[FILES[0], ("skill.yaml", skill)]);
+    let arguments = ["skill.yaml", "--upstream", "mock", "--no-local-executor"];
+    let program = Program::start(files, &arguments, &[]).await;
+    let told = program.greeting.join("\n");
+    assert!(told.contains("error: skill.yaml: ") && told.contains("sauce"), "{told}");
+}
+
+/// The command of the pages that are read first, as it stands there.
+#[tokio::test]
+async fn the_command_of_the_pages_serves_the_examples() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut commands = Vec::new();
+    for page in ["README.md", "docs/dev.md", "docs/mcp.md", "examples/README.md"] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        let (_, command) = text
+            .split_once("knack dev ")
+            .unwrap_or_else(|| panic!("{page}: no command"));
+        let end = command.find(['\n', '`']).unwrap();
+        commands.push((page, command[..end].to_owned()));
+    }
+    for (page, command) in &commands {
+        assert_eq!(command, &commands[0].1, "{page}");
+    }
+    let folder = folder(&[]);
+    std::os::unix::fs::symlink(root.join("examples"), folder.path().join("examples")).unwrap();
+    let paths: Vec<&str> = commands[0].1.split(' ').collect();
+    let arguments = [&paths[..], &["--upstream", "mock", "--no-local-executor"]].concat();
+    let mut program = Program::start_with(folder, &arguments, &[]).await;
+    let greeting = program.greeting.join("\n");
+    for part in ["error", "several SkillRuntimes", "is not served"] {
+        assert!(!greeting.contains(part), "{part}: {greeting}");
+    }
+    program.post("/v1/chat/completions", &hello(), &[]).await;
+    let line = program.line().await;
+    assert!(line.contains("answer-style (always)"), "{line}");
+}
+
+#[tokio::test]
+async fn several_runtimes_are_reported_with_what_to_do() {
+    for (marked, said) in [
+        ("{}", "; set spec.default: true on one of them"),
+        ("{default: true}", "; keep spec.default: true on one of them"),
+    ] {
+        let of = |name: &str| {
+            format!("apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: {name}}}\nspec: {marked}\n")
+        };
+        let files = [FILES[0], ("skills/a.yaml", &of("a")), ("skills/b.yaml", &of("b"))];
+        let program = Program::start(folder(&files), &["--upstream", "mock", "--no-local-executor"], &[]).await;
+        let greeting = program.greeting.join("\n");
+        assert!(
+            greeting.contains(&format!("several SkillRuntimes (a, b); a is used{said}")),
+            "{greeting}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn it_says_why_generated_files_are_written_to_no_folder() {
     let arguments = ["--upstream", "mock", "--no-local-executor"];

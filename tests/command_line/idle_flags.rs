@@ -1,6 +1,6 @@
 //! Flags that would do nothing: refused by their names, and never because a variable of the environment has the same meaning.
 
-use super::program::{folder, knack};
+use super::program::{Program, folder, knack};
 use super::skill_files::DOCUMENT;
 use super::{err, out};
 
@@ -55,6 +55,32 @@ async fn a_flag_without_effect_is_refused_by_its_name() {
             "{arguments}: {said}"
         );
     }
+}
+
+/// A skill may come later, so this is a warning.
+#[tokio::test]
+async fn dev_says_which_flags_name_a_skill_that_is_not_here() {
+    let (mock, token) = (["--upstream", "mock"], [("TOKEN", "t")]);
+    let flags = [
+        "--set",
+        "godo.currency=secret",
+        "--allow-env",
+        "goood:TOKEN",
+        "--allow-env",
+        "good:TOKEN",
+    ];
+    let files = || folder(&[("skills/good/SKILL.md", DOCUMENT)]);
+    let program = Program::start(files(), &[&mock[..], &flags].concat(), &token).await;
+    let told = program.greeting.join("\n");
+    for (flag, skill) in [("--set godo.currency", "godo"), ("--allow-env goood:TOKEN", "goood")] {
+        let line = format!("warning: {flag}: no skill {skill} is found here, so it has no effect");
+        assert!(told.contains(&line), "{told}");
+    }
+    assert!(!told.contains("env good:TOKEN: ") && !told.contains("secret"), "{told}");
+    // An uploaded skill may have any name.
+    let registry = ["--registry", "registry"];
+    let program = Program::start(files(), &[&mock[..], &flags, &registry].concat(), &token).await;
+    assert!(!program.greeting.join("\n").contains("has no effect"));
 }
 
 /// A variable is for every command, so the one that has no use for it goes on.

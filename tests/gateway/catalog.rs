@@ -34,6 +34,45 @@ async fn a_saved_change_is_live_for_the_next_request() {
     assert!(!knack.upstream().to_string().contains("godwit"));
 }
 
+/// The folder that is served, as `git checkout` and archives replace it. What it gave stays until there is one again.
+#[tokio::test]
+async fn a_served_folder_that_is_made_anew_is_live_for_the_next_request() {
+    let knack = with_script(ECHO).await;
+    let skills = knack.folder.path().join("skills");
+    for word in ["dunlin", "curlew"] {
+        let before = knack.gateway.catalog.current().skills.len();
+        std::fs::remove_dir_all(&skills).unwrap();
+        knack.send(knack.chat(&chat())).await;
+        let current = knack.gateway.catalog.current();
+        assert_eq!(current.skills.len(), before, "{:?}", current.reports);
+        let said: Vec<&str> = current.reports.iter().map(|report| report.text.as_str()).collect();
+        assert!(said.iter().any(|text| text.contains("cannot be read")), "{said:?}");
+        assert!(said.iter().any(|text| text.contains("last good")), "{said:?}");
+        write(&skills, "always/SKILL.md", &ALWAYS.replace("plover", word));
+        knack.send(knack.chat(&chat())).await;
+        assert!(knack.upstream().to_string().contains(word), "{word}");
+        write(&skills, "always/SKILL.md", &ALWAYS.replace("plover", "godwit"));
+        knack.send(knack.chat(&chat())).await;
+        assert!(knack.upstream().to_string().contains("godwit"), "{word}");
+    }
+}
+
+/// Releases are switched by a link.
+#[tokio::test]
+async fn a_served_link_that_is_swapped_is_live_for_the_next_request() {
+    let knack = with_script(ECHO).await;
+    let (root, skills) = (knack.folder.path(), knack.folder.path().join("skills"));
+    std::fs::rename(&skills, root.join("plover")).unwrap();
+    write(root, "dunlin/always/SKILL.md", &ALWAYS.replace("plover", "dunlin"));
+    for word in ["plover", "dunlin", "plover"] {
+        let _ = std::fs::remove_file(root.join("new"));
+        std::os::unix::fs::symlink(word, root.join("new")).unwrap();
+        std::fs::rename(root.join("new"), &skills).unwrap();
+        knack.send(knack.chat(&chat())).await;
+        assert!(knack.upstream().to_string().contains(word), "{word}");
+    }
+}
+
 #[tokio::test]
 async fn a_broken_edit_keeps_the_last_good_one_and_says_why() {
     let knack = with_script(ECHO).await;

@@ -78,6 +78,14 @@ pub struct ManifestError {
     pub message: String,
 }
 
+impl ManifestError {
+    /// Whether the document is known to be a Skill, and thus no other object.
+    pub fn is_of_skill(&self) -> bool {
+        let kind = self.object.as_deref().and_then(|object| object.split(' ').next());
+        kind == Some(KIND_SKILL)
+    }
+}
+
 /// Reads every document of a YAML (or JSON) text. One broken document spoils no other.
 pub fn parse_manifests(text: &str) -> Vec<Result<Manifest, ManifestError>> {
     split_documents(text)

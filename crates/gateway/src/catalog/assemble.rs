@@ -1,6 +1,7 @@
 //! Makes one immutable snapshot of the sources: checking, keeping the last good revision, compiling.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use knack_skill::catalog::{Catalog, CatalogEntry, CatalogSettings, Node, Unserved};
@@ -107,12 +108,23 @@ fn listed(catalog: &Catalog) -> usize {
 pub struct LastGood {
     skills: HashMap<SkillRef, JudgedSource>,
     runtime: Option<RuntimeSettings>,
+    runtime_origin: Option<String>,
 }
 
 impl LastGood {
     /// The settings that were served last.
     pub fn runtime(&self) -> Option<&RuntimeSettings> {
         self.runtime.as_ref()
+    }
+
+    /// The file that they are from, if they are from one.
+    pub fn runtime_origin(&self) -> Option<&str> {
+        self.runtime_origin.as_deref()
+    }
+
+    /// Notes the file that the settings which are served now are from.
+    pub fn set_runtime_origin(&mut self, origin: Option<String>) {
+        self.runtime_origin = origin;
     }
 
     /// A skill as it was served last.
@@ -143,10 +155,15 @@ pub struct Selected<'a> {
     pub unread: UnreadSources<'a>,
 }
 
+/// Whether what a file or folder gave could not be read, since it failed itself, or a folder above it.
+pub fn has_failed(origin: &str, failed: &[String]) -> bool {
+    failed.iter().any(|failed| Path::new(origin).starts_with(failed))
+}
+
 /// See [`Selected::unread`].
 #[derive(Debug, Default)]
 pub struct UnreadSources<'a> {
-    /// Origins that could not be read at all.
+    /// Origins that could not be read at all; of a folder, nothing below it.
     pub origins: &'a [String],
     /// Skills that were found meanwhile, served or not.
     pub found: HashSet<SkillRef>,
@@ -307,7 +324,8 @@ fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<Sou
     }
 }
 
-/// A file that could not be read does not show which skills it held: they stay as they were, and so do those that are held.
+/// A file or folder that could not be read does not show which skills it held: they stay as they were, and so do those that
+/// are held.
 fn keep_unread(
     unread: &UnreadSources<'_>,
     last: &LastGood,
@@ -315,7 +333,7 @@ fn keep_unread(
     reports: &mut Vec<SourceReport>,
 ) {
     for (id, kept) in &last.skills {
-        let is_unread = unread.origins.contains(&kept.origin) && !unread.found.contains(id);
+        let is_unread = has_failed(&kept.origin, unread.origins) && !unread.found.contains(id);
         if is_unread || unread.held.contains(&id) {
             reports.push(last_good_report(&kept.origin, id));
             served.insert(id.clone(), kept.clone());

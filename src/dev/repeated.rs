@@ -1,0 +1,34 @@
+//! Skills that have one name: one of them would replace the other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+use knack_gateway::catalog::SkillSource;
+
+/// The places of the skills whose key an earlier one has, each with the first that has it.
+pub(crate) fn repeated<'s, K: Eq + Hash>(
+    skills: impl IntoIterator<Item = &'s SkillSource>,
+    key: impl Fn(&'s SkillSource) -> K,
+) -> BTreeMap<usize, &'s SkillSource> {
+    let mut first: HashMap<K, &SkillSource> = HashMap::new();
+    let mut again = BTreeMap::new();
+    for (place, skill) in skills.into_iter().enumerate() {
+        let known = first.entry(key(skill)).or_insert(skill);
+        if !std::ptr::eq(*known, skill) {
+            again.insert(place, *known);
+        }
+    }
+    again
+}
+
+/// What is wrong with the first skill whose name an earlier one has, where only names count.
+pub(crate) fn repeated_name<'s>(skills: impl IntoIterator<Item = &'s SkillSource> + Clone) -> Option<String> {
+    let again = repeated(skills.clone(), |skill| &skill.id.name);
+    let (place, first) = again.into_iter().next()?;
+    let skill = skills.into_iter().nth(place)?;
+    let name = &skill.id.name;
+    Some(format!(
+        "{}: {} has a skill {name}, too; rename one, or name one of them on the command line",
+        skill.origin, first.origin
+    ))
+}
