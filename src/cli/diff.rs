@@ -15,6 +15,9 @@ use super::import_url;
 use super::terminal;
 use crate::dev::discover_all;
 
+/// The exit code of an error with `--exit-code`, as of `diff`.
+const NOT_COMPARED: u8 = 2;
+
 /// Arguments of `knack skill diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
@@ -25,7 +28,7 @@ pub struct DiffArgs {
     /// Which skill, where one of them holds several
     #[arg(long, value_name = "NAME")]
     skill: Option<String>,
-    /// Exit with 1 if anything differs
+    /// Exit with 1 if anything differs, and with 2 if that cannot be said
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
@@ -34,16 +37,27 @@ pub struct DiffArgs {
 
 /// Prints the texts that a model gets as a unified diff, the files that differ, and the tokens of both.
 pub async fn diff(args: DiffArgs) -> anyhow::Result<ExitCode> {
+    let compared = compare(&args).await;
+    if !args.exit_code {
+        return compared.map(|_| ExitCode::SUCCESS);
+    }
+    Ok(match compared {
+        Ok(differs) => ExitCode::from(u8::from(differs)),
+        Err(error) => {
+            terminal::error(&format!("{error:#}"));
+            ExitCode::from(NOT_COMPARED)
+        }
+    })
+}
+
+/// Prints what differs. Returns whether anything does.
+async fn compare(args: &DiffArgs) -> anyhow::Result<bool> {
     let roots = args.ca.roots()?;
     let before = read(&args.before, args.skill.as_ref(), &roots).await?;
     let after = read(&args.after, args.skill.as_ref(), &roots).await?;
     let text = Difference::between(&before, &after).to_string();
     terminal::raw(text.as_bytes());
-    Ok(if args.exit_code && !text.is_empty() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(!text.is_empty())
 }
 
 /// The one skill of a path or an address.

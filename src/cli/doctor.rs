@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 use knack_execution::environments::Environments;
 use knack_execution::interpreter::ProgramPlace;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::discovered::discovered;
 use super::{Output, programs, terminal};
-use crate::dev::discover;
+use crate::dev::{DiscoveredSources, discover};
 use crate::packages::{BuildError, Uv, default_store};
 
 /// Arguments of `knack doctor`.
@@ -45,13 +46,17 @@ impl Check {
     }
 }
 
-/// Looks at everything. Exit code 1 if code cannot be run here.
+/// Looks at everything. Exit code 1 if code cannot be run here, or a path cannot be read.
 pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let found = if args.paths.is_empty() {
-        Vec::new()
+        DiscoveredSources::default()
     } else {
-        discovered(args.paths.clone(), discover).await?.skills
+        discovered(args.paths.clone(), discover).await?
     };
+    let unread = found.errors().next().is_some();
+    if !args.paths.is_empty() && found.skills.is_empty() && !unread {
+        bail!("no skill found; name a folder with a SKILL.md or a manifest file");
+    }
     let sandbox = sandbox().await;
     let can_run = sandbox.is_there;
     let mut checks = vec![sandbox];
@@ -66,7 +71,7 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     if args.paths.is_empty() {
         checks.extend(known().map(|program| look(program, &programs::place(program.name), &[])));
     } else {
-        checks.extend(of_skills(&found));
+        checks.extend(of_skills(&found.skills));
     }
     match args.output {
         Output::Text => print_text(&checks),
@@ -78,7 +83,11 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
             terminal::line(&format!("{:#}", json!({"checks": all})));
         }
     }
-    Ok(if can_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if can_run && !unread {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Opens the sandbox as `knack dev` does, without one started ahead.

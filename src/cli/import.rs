@@ -17,7 +17,7 @@ use super::skills_api::bearer;
 use super::terminal;
 use super::typed::TypedFlags;
 use crate::counted::counted;
-use crate::dev::{discover, discover_text};
+use crate::dev::{discover, discover_text, repeated_name};
 
 /// Arguments of `knack skill import`.
 #[derive(Debug, Args)]
@@ -64,6 +64,9 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let Some(found) = found else {
         return Ok(ExitCode::FAILURE);
     };
+    if let Some(text) = repeated_name(found.iter().map(|found| &found.skill)) {
+        bail!("{text}");
+    }
     let mut documents = Vec::new();
     for FetchedSkill { skill, archive } in &found {
         if !is_valid(skill, Profile::Load) {

@@ -54,7 +54,7 @@ struct ListedPackages {
     built: Option<BuiltEnvironment>,
 }
 
-/// Shows every skill that is found. Exit code 1 if one of them declares what cannot be had.
+/// Shows every skill that is found. Exit code 1 if one of them declares what cannot be had, or a path cannot be read.
 pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
     if !args.build {
         args.typed.refuse(
@@ -79,7 +79,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
             terminal::line(&format!("{:#}", json!({"skills": skills})));
         }
     }
-    let failed = all.iter().any(|shown| shown.error.is_some());
+    let failed = all.iter().any(|shown| shown.error.is_some()) || found.errors().next().is_some();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

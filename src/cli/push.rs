@@ -10,11 +10,11 @@ use knack_registry::{Difference, ModelView};
 use knack_skill::problem::Profile;
 
 use super::diff::seen;
-use super::discovered::discovered;
+use super::discovered::{discovered, manifest_fields};
 use super::import::is_valid;
 use super::skills_api::{ServerArgs, SkillsApi};
 use super::terminal;
-use crate::dev::{archived_skill, discover};
+use crate::dev::{archived_skill, discover, repeated};
 
 /// Arguments of `knack skill push`.
 #[derive(Debug, Args)]
@@ -50,11 +50,28 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
         );
     }
     // Every problem is printed, not the first alone.
-    let invalid = found
-        .skills
-        .iter()
-        .filter(|skill| !is_valid(skill, Profile::Strict))
-        .count();
+    let again = repeated(&found.skills, |skill| &skill.id.name);
+    let mut invalid = again.len();
+    for (place, skill) in found.skills.iter().enumerate() {
+        let name = &skill.id.name;
+        if let Some(first) = again.get(&place) {
+            terminal::note(&format!(
+                "{}: {} has a skill {name}, too, and the one that is sent last would be served; rename one",
+                skill.origin, first.origin
+            ));
+        }
+        let beside = manifest_fields(skill);
+        if !beside.is_empty() {
+            invalid += 1;
+            terminal::note(&format!(
+                "{}: skill {name}: the server takes files only, and the manifest also has {}; write that into the SKILL.md, \
+                 or apply the manifest to a cluster",
+                skill.origin,
+                beside.join(", ")
+            ));
+        }
+        invalid += usize::from(!is_valid(skill, Profile::Strict));
+    }
     if invalid > 0 || found.errors().next().is_some() {
         return Ok(ExitCode::FAILURE);
     }

@@ -14,8 +14,8 @@ use knack_skill::problem::Profile;
 use tokio_util::sync::CancellationToken;
 
 use super::discovered::discovered;
-use super::run_args::{RunArgs, request};
-use super::run_result::{exit_code, print_json, print_text, save};
+use super::run_args::{RunArgs, refuse_unused, request};
+use super::run_result::{exit_code, print_json, print_outputs, print_text, save};
 use super::{Output, terminal};
 use crate::dev::{config_values, discover, package_rules};
 use crate::packages::Packages;
@@ -27,7 +27,9 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
     let roots = args.ca.roots()?;
     let (skill, rules, mut config) = find_skill(&args).await?;
-    config.extend(args.config.read(|name| std::env::var(name).ok())?);
+    let given = args.config.read(|name| std::env::var(name).ok())?;
+    refuse_unused(&args, &skill, &given)?;
+    config.extend(given);
     let request = request(
         &args,
         &skill,
@@ -67,12 +69,15 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     });
     let result = executor.execute(request, cancel).await?;
     interrupt.abort();
-    let saved = save(&args.files_dir, &result).await?;
+    if args.output == Output::Text {
+        print_outputs(&result);
+    }
+    let saved = save(&args.files_dir, &result).await;
     match args.output {
-        Output::Text => print_text(&result, &saved, true),
+        Output::Text => print_text(&result, &saved),
         Output::Json => print_json(&result, &saved),
     }
-    Ok(exit_code(result.exit))
+    Ok(exit_code(result.exit, &saved))
 }
 
 async fn find_skill(args: &RunArgs) -> anyhow::Result<(Arc<Skill>, Rules, Vec<SkillConfig>)> {

@@ -1,6 +1,6 @@
 //! The arguments of `knack skill run`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use knack_gateway::grants::Grants;
 use knack_hub_api::RuntimeName;
 use knack_skill::call::ToolRun;
 use knack_skill::catalog::ModelCode;
-use knack_skill::config::{SkillConfig, entries_for, problems};
+use knack_skill::config::{SkillConfig, entries_for, problems, undeclared};
 use knack_skill::model::Skill;
 use knack_skill::risk::Risk;
 use knack_trust::CaArgs;
@@ -20,7 +20,10 @@ use serde_json::{Map, Value};
 
 use super::typed::TypedFlags;
 use super::{Output, terminal};
-use crate::dev::ConfigArgs;
+use crate::dev::{ConfigArgs, GivenTo};
+
+/// The highest limit of a run, as of a SkillRuntime (`maxTimeoutSeconds`).
+const TIMEOUT_MAX_SECONDS: u64 = 3600;
 
 /// Arguments of `knack skill run`.
 #[derive(Debug, Args)]
@@ -45,7 +48,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", default_value = "knack-files")]
     pub(super) files_dir: PathBuf,
     /// Wall-clock limit, seconds
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_SECONDS))]
     timeout: Option<u64>,
     /// Give the skill the value of an environment variable
     #[arg(long, value_name = "SKILL:NAME")]
@@ -108,7 +111,9 @@ pub(super) async fn request(
         },
     };
     let asked = args.timeout.or(skill.sandbox.timeout_seconds);
-    request.limits.timeout = asked.map_or(timeout, Duration::from_secs);
+    // A skill may ask for any number.
+    let asked = asked.map(|seconds| Duration::from_secs(seconds.min(TIMEOUT_MAX_SECONDS)));
+    request.limits.timeout = asked.unwrap_or(timeout);
     request.inputs = inputs(&args.input).await?;
     Ok(request)
 }
@@ -156,6 +161,69 @@ fn tool(skill: &Skill, name: &str, arguments: &str) -> anyhow::Result<ToolRun> {
     let arguments: Map<String, Value> = serde_json::from_str(arguments).context("--arguments must be a JSON object")?;
     ToolRun::resolve(skill, name, arguments, &knack_tool_schema::validate)
         .map_err(|refused| anyhow::anyhow!("--arguments: {}", refused.trim_start_matches("Error: ")))
+}
+
+/// Refuses values that no tool of the skill would get. `given`: those of `--set` and `--set-env`.
+pub(super) fn refuse_unused(args: &RunArgs, skill: &Skill, given: &[SkillConfig]) -> anyhow::Result<()> {
+    // With a command, both flags are refused altogether.
+    if args.tool.is_none() {
+        return Ok(());
+    }
+    let name = &skill.id.name;
+    // A word that is none is an error where the values are read.
+    let granted = args.allow_env.iter().filter(|word| word.contains(':'));
+    let granted = granted.map(|word| GivenTo::of_allow_env(word));
+    if let Some(other) = args
+        .config
+        .given_to()
+        .chain(granted)
+        .find(|given| !given.is_for(&skill.id))
+    {
+        bail!("{}: the skill is {name}, not {}", other.flag, other.skill);
+    }
+    let tools = skill
+        .tools
+        .iter()
+        .map(|tool| (tool.name.as_str(), tool.config.as_slice()));
+    let entries = entries_for(given, &skill.id);
+    if let Some(unknown) = undeclared(&tools, &entries).first() {
+        let declared = skill
+            .tools
+            .iter()
+            .flat_map(|tool| &tool.config)
+            .map(|param| param.name.as_str());
+        let flag = args
+            .config
+            .given_to()
+            .find(|given| given.flag.ends_with(&format!(".{unknown}")));
+        bail!(
+            "{}: no tool of this skill has that parameter; they have {}",
+            flag.map_or_else(|| format!("--set {name}.{unknown}"), |given| given.flag),
+            listed(&declared.collect::<BTreeSet<_>>())
+        );
+    }
+    let asked: BTreeSet<&str> = skill
+        .tools
+        .iter()
+        .flat_map(|tool| &tool.env)
+        .map(String::as_str)
+        .collect();
+    let mut granted = args.allow_env.iter().filter_map(|word| word.rsplit_once(':'));
+    if let Some((_, unknown)) = granted.find(|(_, variable)| !asked.contains(variable)) {
+        bail!(
+            "--allow-env {name}:{unknown}: no tool of this skill asks for that variable; they ask for {}",
+            listed(&asked)
+        );
+    }
+    Ok(())
+}
+
+fn listed(names: &BTreeSet<&str>) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let names: Vec<&str> = names.iter().copied().collect();
+    names.join(", ")
 }
 
 /// The values that `--allow-env` grants to a tool; in a cluster the runtime's grants are the hub's.

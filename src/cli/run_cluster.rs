@@ -93,13 +93,13 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
         let _ = executor.cancel(&request.caller, request.id).await;
     }
     let result = result?;
-    let saved = save(&args.files_dir, &result).await?;
+    let saved = save(&args.files_dir, &result).await;
     match args.output {
         // Its output was shown while it ran.
-        Output::Text => print_text(&result, &saved, false),
+        Output::Text => print_text(&result, &saved),
         Output::Json => print_json(&result, &saved),
     }
-    Ok(exit_code(result.exit))
+    Ok(exit_code(result.exit, &saved))
 }
 
 /// `namespace/name` of the ServiceAccount; `default` of the runtime's namespace if none is named.

@@ -4,41 +4,57 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use knack_execution::{ExecutionResult, Exit};
 use serde_json::{Value, json};
 
 use super::terminal;
 
-pub(super) async fn save(folder: &Path, result: &ExecutionResult) -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    let mut saved = BTreeMap::new();
+/// The result files of a run on this machine's disk.
+#[derive(Debug, Default)]
+pub(super) struct SavedFiles {
+    /// Where each is, by its name.
+    paths: BTreeMap<String, PathBuf>,
+    /// Those that could not be written, and why.
+    failed: Vec<(String, String)>,
+}
+
+/// Saves the result files. The run is over and has its status whatever the disk does.
+pub(super) async fn save(folder: &Path, result: &ExecutionResult) -> SavedFiles {
+    let mut saved = SavedFiles::default();
     for file in &result.files {
         // The executor delivers relative paths without `..` only; they stay below the folder.
         let path = folder.join(&file.path);
-        if let Some(parent) = path.parent() {
-            tokio::fs::create_dir_all(parent)
-                .await
-                .with_context(|| format!("--files-dir {}", folder.display()))?;
+        match write(&path, &file.bytes).await {
+            Ok(()) => drop(saved.paths.insert(file.path.clone(), path)),
+            Err(error) => {
+                let reason = format!("--files-dir {}: {error}", folder.display());
+                saved.failed.push((file.path.clone(), reason));
+            }
         }
-        tokio::fs::write(&path, &file.bytes)
-            .await
-            .with_context(|| format!("saving {}", path.display()))?;
-        saved.insert(file.path.clone(), path);
     }
-    Ok(saved)
+    saved
 }
 
-/// `outputs`: with what the program wrote, unless that was shown while it ran.
-pub(super) fn print_text(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>, outputs: bool) {
-    if outputs {
-        terminal::raw(&result.stdout.bytes);
-        terminal::note(result.stderr.text().trim_end());
+async fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(parent) = path.parent() {
+        tokio::fs::create_dir_all(parent).await?;
     }
-    for path in saved.values() {
+    tokio::fs::write(path, bytes).await
+}
+
+/// What the program wrote.
+pub(super) fn print_outputs(result: &ExecutionResult) {
+    terminal::raw(&result.stdout.bytes);
+    terminal::note(result.stderr.text().trim_end());
+}
+
+/// How the run ended, and what became of its files.
+pub(super) fn print_text(result: &ExecutionResult, saved: &SavedFiles) {
+    for path in saved.paths.values() {
         terminal::note(&format!("saved {}", path.display()));
     }
-    for error in &result.file_errors {
-        terminal::note(&format!("not saved {}: {}", error.path, error.reason));
+    for (name, reason) in not_saved(result, saved) {
+        terminal::note(&format!("not saved {name}: {reason}"));
     }
     terminal::note(&format!(
         "{}, {} ms, locks: seccomp {}, Landlock {} (ABI {})",
@@ -50,23 +66,35 @@ pub(super) fn print_text(result: &ExecutionResult, saved: &BTreeMap<String, Path
     ));
 }
 
-pub(super) fn print_json(result: &ExecutionResult, saved: &BTreeMap<String, PathBuf>) {
+/// Files that are not here, and why.
+fn not_saved<'r>(result: &'r ExecutionResult, saved: &'r SavedFiles) -> impl Iterator<Item = (&'r str, &'r str)> {
+    let not_delivered = result.file_errors.iter();
+    let not_delivered = not_delivered.map(|error| (error.path.as_str(), error.reason.as_str()));
+    let not_written = saved.failed.iter();
+    not_delivered.chain(not_written.map(|(name, reason)| (name.as_str(), reason.as_str())))
+}
+
+pub(super) fn print_json(result: &ExecutionResult, saved: &SavedFiles) {
     let files: Vec<Value> = result
         .files
         .iter()
-        .map(|file| json!({"name": file.path, "mime_type": file.mime_type, "size_bytes": file.bytes.len(), "sha256": file.sha256, "saved": saved.get(&file.path)}))
+        .map(|file| json!({"name": file.path, "mime_type": file.mime_type, "size_bytes": file.bytes.len(), "sha256": file.sha256, "saved": saved.paths.get(&file.path)}))
         .collect();
     let document = json!({
         "execution": result.id.to_string(), "status": result.status().as_str(), "end": ended(result.exit), "exit_code": result.exit.code(),
         "stdout": result.stdout.text(), "stderr": result.stderr.text(), "truncated": result.stdout.truncated || result.stderr.truncated, "files": files,
-        "file_errors": result.file_errors.iter().map(|error| json!({"name": error.path, "reason": error.reason})).collect::<Vec<_>>(),
+        "file_errors": not_saved(result, saved).map(|(name, reason)| json!({"name": name, "reason": reason})).collect::<Vec<_>>(),
         "run_ms": u64::try_from(result.timings.run.as_millis()).unwrap_or(u64::MAX),
     });
     terminal::line(&format!("{document:#}"));
 }
 
-pub(super) fn exit_code(exit: Exit) -> ExitCode {
-    ExitCode::from(u8::try_from(exit.code()).unwrap_or(1))
+/// The program's exit code; 1 if it succeeded and a file of it could not be written.
+pub(super) fn exit_code(exit: Exit, saved: &SavedFiles) -> ExitCode {
+    match exit.code() {
+        0 if !saved.failed.is_empty() => ExitCode::FAILURE,
+        code => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+    }
 }
 
 fn ended(exit: Exit) -> String {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Output, programs, terminal};
 use crate::counted::counted;
-use crate::dev::{DiscoveredSources, Search, config_values, discover};
+use crate::dev::{DiscoveredSources, Search, config_values, discover, repeated};
 
 /// Arguments of `knack skill validate`.
 #[derive(Debug, Args)]
@@ -35,13 +35,26 @@ pub struct ValidateArgs {
 /// Checks every skill found. Exit code 1 if any has an error.
 pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     let paths = args.paths.clone();
-    let found = tokio::task::spawn_blocking(move || discover(&Search::of(paths))).await?;
+    let mut found = tokio::task::spawn_blocking(move || discover(&Search::of(paths))).await?;
     if found.skills.is_empty() && found.reports.is_empty() && found.runtimes.is_empty() {
         bail!(
             "no skill found in {}; name a folder with a SKILL.md or a manifest file",
             list(&args.paths)
         );
     }
+    let again = repeated(&found.skills, |skill| &skill.id);
+    let again: Vec<SourceReport> = again
+        .into_iter()
+        .filter_map(|(place, first)| {
+            let skill = found.skills.get(place)?;
+            let text = format!(
+                "skill {}/{} is already defined in {}; rename one",
+                skill.id.namespace, skill.id.name, first.origin
+            );
+            Some(SourceReport::error(skill.origin.clone(), text))
+        })
+        .collect();
+    found.reports.extend(again);
     let profile = if args.strict { Profile::Strict } else { Profile::Load };
     let config = config_values(&found.runtimes);
     let judge = |source| judge(source, profile, &config);

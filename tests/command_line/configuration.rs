@@ -101,6 +101,16 @@ async fn a_run_from_the_command_line_has_the_same_rules() {
     for (set, code, said) in [
         (&[][..], 1, "maxCost has no value"),
         (&["--set", "prices.maxCost=99"], 1, "maxCost must be at most 50"),
+        (
+            &["--set", "price.maxCost=1"],
+            1,
+            "--set price.maxCost: the skill is prices, not price",
+        ),
+        (
+            &["--set", "prices.maxCost=1", "--set", "prices.maxcost=1"],
+            1,
+            "--set prices.maxcost: no tool of this skill has that parameter; they have apiKey, currency, maxCost",
+        ),
         (&["--set", "prices.maxCost=0.5"], 0, "\"maxCost\": 0.5"),
         (
             &["--set", "prices.maxCost=1", "--set", "prices.quote.maxCost=2"],

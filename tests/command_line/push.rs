@@ -113,9 +113,28 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
     std::fs::write(path.join("more/good/SKILL.md"), DOCUMENT).unwrap();
     std::fs::write(path.join("more/bad/SKILL.md"), DOCUMENT.replace("good", "Bad Name")).unwrap();
     std::fs::create_dir_all(path.join("empty")).unwrap();
+    for name in ["twice/a/good", "twice/b/good"] {
+        std::fs::create_dir_all(path.join(name)).unwrap();
+        std::fs::write(path.join(name).join("SKILL.md"), DOCUMENT).unwrap();
+    }
+    let set = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  version: 1.0.0\n  suspend: true\n  \
+               activation: {mode: Always}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
+    std::fs::write(path.join("set.yaml"), set).unwrap();
     for (server, source, key, part) in [
         (&program, "more", "one", "Bad Name"),
         (&program, "empty", "one", "no skill found"),
+        (
+            &program,
+            "twice",
+            "one",
+            "twice/b/good: twice/a/good has a skill good, too",
+        ),
+        (
+            &program,
+            "set.yaml",
+            "one",
+            "the manifest also has spec.version, spec.activation.mode, spec.suspend",
+        ),
         (&program, "missing", "one", "missing: cannot be read"),
         (&program, "good", "", "OPENAI_API_KEY is not set"),
         (&program, "good", "line\nbreak", "not a key that a header can carry"),

@@ -78,6 +78,19 @@ async fn a_folder_that_links_reach_too_is_one_skill() {
 }
 
 #[tokio::test]
+async fn validate_reports_skills_of_one_name_as_dev_does() {
+    let document = "---\nname: word\ndescription: d\n---\nText.\n";
+    let folder = folder(&[("a/word/SKILL.md", document), ("b/word/SKILL.md", document)]);
+    let output = knack(folder.path(), &["skill", "validate", "a", "b"], &[]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    let said = out(&output);
+    assert!(
+        said.contains("error: b/word: skill default/word is already defined in a/word; rename one"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
 async fn validate_of_nothing_says_what_to_name() {
     let folder = folder(&[("empty/README.txt", "x")]);
     let output = knack(folder.path(), &["skill", "validate", "empty"], &[]).await;
@@ -142,10 +155,93 @@ async fn run_refuses_what_it_cannot_run_and_names_what_there_is() {
         (&["skills", "--", "true"], "choose one with --skill"),
         (&["skills/bad", "--", "true"], "the skill has errors"),
         (&["skills/none", "--", "true"], "skills/none"),
+        (
+            &["skills/good", "--tool", "add", "--allow-env", "other:HOME"],
+            "--allow-env other:HOME: the skill is good, not other",
+        ),
+        (
+            &["skills/good", "--tool", "add", "--allow-env", "good:LANG"],
+            "no tool of this skill asks for that variable; they ask for none",
+        ),
     ] {
         let output = knack(folder.path(), &[&["skill", "run"], arguments].concat(), &[]).await;
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(err(&output).contains(said), "{arguments:?}: {}", err(&output));
+    }
+    for timeout in ["0", "3601", "18446744073709551615"] {
+        let arguments = ["skill", "run", "skills/good", "--timeout", timeout, "--", "true"];
+        let output = knack(folder.path(), &arguments, &[]).await;
+        assert_eq!(output.status.code(), Some(2), "{timeout}");
+        assert!(err(&output).contains("is not in 1..=3600"), "{}", err(&output));
+    }
+}
+
+/// The limit of a run on this machine is not below what its skill asks for, and no number is too large.
+#[tokio::test]
+async fn a_run_has_the_time_limit_that_is_asked_for() {
+    let asking = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  sandbox: {timeoutSeconds: \
+                  18446744073709551615}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
+    let folder = folder(&[("good.yaml", asking)]);
+    for more in [&[][..], &["--timeout", "3600"]] {
+        let arguments = [
+            &["skill", "run", "good.yaml"],
+            more,
+            &["--", "python3", "-c", "print('done')"],
+        ]
+        .concat();
+        let output = knack(folder.path(), &arguments, &[]).await;
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        assert_eq!(out(&output), "done\n");
+    }
+}
+
+/// What the program printed, and its status, do not depend on where its files go.
+#[tokio::test]
+async fn a_result_that_cannot_be_saved_loses_neither_output_nor_status() {
+    let folder = folder(&[FILES[0], FILES[1], ("full", "")]);
+    for (status, expected) in [(0, 1), (7, 7)] {
+        let code = format!("import sys; open('x.txt', 'w').write('here'); print('hi'); sys.exit({status})");
+        let run = ["skill", "run", "skills/good", "--files-dir", "full"];
+        let output = knack(
+            folder.path(),
+            &[&run[..], &["--", "python3", "-c", &code]].concat(),
+            &[],
+        )
+        .await;
+        assert_eq!(
+            (output.status.code(), out(&output).as_str()),
+            (Some(expected), "hi\n"),
+            "{}",
+            err(&output)
+        );
+        assert!(
+            err(&output).contains("not saved x.txt: --files-dir full: "),
+            "{}",
+            err(&output)
+        );
+        let json = [&run[..], &["--output", "json", "--", "python3", "-c", &code]].concat();
+        let output = knack(folder.path(), &json, &[]).await;
+        assert_eq!(output.status.code(), Some(expected), "{}", err(&output));
+        let document = json_of(&output);
+        assert_eq!(
+            (&document["stdout"], &document["exit_code"]),
+            (&json!("hi\n"), &json!(status))
+        );
+        assert_eq!(document["file_errors"][0]["name"], "x.txt", "{document}");
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_cannot_be_read_fails_doctor_and_packages() {
+    let folder = folder(FILES);
+    for arguments in [
+        &["doctor", "typo"][..],
+        &["doctor", "skills/good", "typo"],
+        &["skill", "packages", "skills/good", "typo"],
+    ] {
+        let output = knack(folder.path(), arguments, &[]).await;
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", out(&output));
+        assert!(err(&output).contains("typo: cannot be read"), "{}", err(&output));
     }
 }
 

@@ -125,6 +125,14 @@ async fn what_cannot_be_imported_or_exported_is_refused_by_name_and_nothing_is_w
     std::fs::write(path.join("escaping.yaml"), escaping).unwrap();
     let lone = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: lone}\nspec: {source: {configMap: {name: away}}}\n";
     std::fs::write(path.join("lone.yaml"), lone).unwrap();
+    for name in ["twice/a/good", "twice/b/good"] {
+        std::fs::create_dir_all(path.join(name)).unwrap();
+        std::fs::write(path.join(name).join("SKILL.md"), DOCUMENT).unwrap();
+    }
+    std::fs::create_dir_all(path.join("some/new")).unwrap();
+    std::fs::write(path.join("some/new/SKILL.md"), DOCUMENT).unwrap();
+    std::fs::create_dir_all(path.join("some/good")).unwrap();
+    std::fs::write(path.join("some/good/SKILL.md"), DOCUMENT).unwrap();
     let before = tree(path);
     for (arguments, part) in [
         (&["import", "bad", "-o", "x.yaml"][..], "bad"),
@@ -135,6 +143,12 @@ async fn what_cannot_be_imported_or_exported_is_refused_by_name_and_nothing_is_w
         (&["import", "escaping.yaml", "-o", "x.yaml"], "knack skill export"),
         (&["export", "escaping.yaml", "back"], "../../owned"),
         (&["export", "good", "."], "good exists"),
+        (&["export", "some", "."], "good exists; nothing was written"),
+        (
+            &["import", "twice", "-o", "x.yaml"],
+            "twice/b/good: twice/a/good has a skill good, too",
+        ),
+        (&["export", "twice", "back"], "has a skill good, too"),
         (&["export", "lone.yaml", "back"], "ConfigMap default/away"),
         (&["diff", "good", "bad"], "would not be served"),
         (&["diff", "good", "."], "skills; name one of them"),
@@ -176,6 +190,48 @@ async fn a_diff_shows_what_a_model_sees_before_and_after() {
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
+}
+
+/// As with `diff` of other programs: 1 means that something differs, and nothing else.
+#[tokio::test]
+async fn an_error_of_a_diff_has_an_exit_code_of_its_own() {
+    let folder = good();
+    for (arguments, code) in [
+        (&["good", "none"][..], 1),
+        (&["--exit-code", "good", "none"], 2),
+        (&["--exit-code", "none", "good"], 2),
+        (&["--exit-code", "good", "good"], 0),
+    ] {
+        let output = knack(folder.path(), &[&["skill", "diff"], arguments].concat(), &[]).await;
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", err(&output));
+        assert_eq!(
+            err(&output).contains("none: no skill found"),
+            code != 0,
+            "{}",
+            err(&output)
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_export_that_fails_on_the_way_leaves_nothing() {
+    let folder = good();
+    let path = folder.path();
+    // A file and a folder of one name.
+    let both = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: second}\nspec:\n  source:\n    inline:\n      \
+                files: {SKILL.md: \"x\", a: \"x\", a/b: \"x\"}\n";
+    let first = both.replace("second", "first").replace(", a/b: \"x\"", "");
+    std::fs::write(path.join("all.yaml"), format!("{first}---\n{both}")).unwrap();
+    let output = knack(path, &["skill", "export", "all.yaml", "back"], &[]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    let said = err(&output);
+    assert!(
+        said.contains("second: nothing was written") || said.contains("\"a/b\""),
+        "{said}"
+    );
+    assert_eq!(out(&output), "");
+    let left = std::fs::read_dir(path.join("back")).into_iter().flatten().count();
+    assert_eq!(left, 0, "{said}");
 }
 
 /// The manifests of examples/cluster are the folders of examples/skills.

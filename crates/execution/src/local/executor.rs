@@ -1,6 +1,7 @@
 //! The local executor: records, queue, pool and conversation in one path.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use knack_runner::protocol::WorkBound;
@@ -43,6 +44,7 @@ struct Inner {
     skills: Arc<SkillCache>,
     environments: Environments,
     capabilities: Capabilities,
+    max_timeout: Duration,
 }
 
 impl LocalExecutor {
@@ -92,6 +94,7 @@ impl LocalExecutor {
             skills: Arc::new(skills),
             environments: settings.environments,
             capabilities,
+            max_timeout: settings.max_timeout,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -121,10 +124,12 @@ impl LocalExecutor {
 impl Executor for LocalExecutor {
     async fn execute(
         &self,
-        request: ExecutionRequest,
+        mut request: ExecutionRequest,
         cancel: CancellationToken,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
         check(&request)?;
+        // A skill may ask for any number.
+        request.limits.timeout = request.limits.timeout.min(self.inner.max_timeout);
         let environment = self.inner.environments.of(&request)?;
         self.inner.program(&request, environment.as_deref())?;
         let claim = self

@@ -75,8 +75,8 @@ impl LocalSettings {
             max_work_files: 10_000,
             // Input cap plus results plus scratch of the same order.
             max_work_bytes: 256 << 20,
-            // `maxTimeoutSeconds` of a SkillRuntime may be raised; this is only the laptop's ceiling.
-            max_timeout: Duration::from_mins(10),
+            // As much as `maxTimeoutSeconds` of a SkillRuntime may be, which holds for models' calls.
+            max_timeout: Duration::from_hours(1),
             kernel: KernelView::Observed,
             environments: Environments::default(),
         }
