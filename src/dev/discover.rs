@@ -17,6 +17,7 @@ use super::config_maps::ConfigMaps;
 use super::folder::read_folder;
 use super::restart::AtStart;
 use super::search::{GivenTo, Search};
+use super::unreported::parent_of;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
 use crate::sources::{Files, below, folder_name, inline_files};
 
@@ -125,12 +126,6 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
     found.given_to.clone_from(&search.given_to);
     found.at_start.clone_from(&search.at_start);
     found
-}
-
-/// The folder of a named file.
-pub(super) fn parent_of(file: &Path) -> &Path {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
 }
 
 /// How a file came into the search.

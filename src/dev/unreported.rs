@@ -16,13 +16,17 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-use super::discover::parent_of;
-
 /// One read of the queue: some hundred events.
 const READ_BYTES: usize = 16 << 10;
 
 /// Device, number and mode of a file or folder: with another mode, what could not be read may be readable.
 type Identity = (u64, u64, u32);
+
+/// The folder of a named file.
+pub(super) fn parent_of(file: &Path) -> &Path {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
 
 /// What has changed since it was read.
 #[derive(Debug)]
