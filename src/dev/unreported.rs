@@ -5,6 +5,7 @@
 //! path behind which there is another one now is found by asking what it is.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -140,9 +141,10 @@ impl Changes {
 
     /// Empties the queue. Returns whether there was anything, or other files and folders are behind the names.
     pub(super) fn take(&self) -> bool {
-        let mut events = [0; READ_BYTES];
+        // Not set to zeros: each request asks, and nearly always there is nothing.
+        let mut events = [MaybeUninit::<u8>::uninit(); READ_BYTES];
         let mut any = false;
-        while rustix::io::read(&self.queue, &mut events).is_ok_and(|bytes| bytes > 0) {
+        while rustix::io::read(&self.queue, &mut events).is_ok_and(|(read, _)| !read.is_empty()) {
             any = true;
         }
         any || *self.read.lock().unwrap_or_else(PoisonError::into_inner) != self.identities()
