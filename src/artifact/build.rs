@@ -15,6 +15,12 @@ use super::{REVISION_DIGITS, sha256};
 /// Value bytes of one ConfigMap: the API server takes 1,048,576; binary content grows by a third on the wire, and an etcd
 /// request holds 1.5 MiB.
 pub const SHARD_MAX_BYTES: usize = 900 * 1024;
+/// Largest index: the value bytes that the API server takes in one ConfigMap. Its shard may hold nothing else.
+pub const INDEX_MAX_BYTES: usize = 1_048_576;
+/// How much longer than its bytes a text may be in JSON. The API server takes bodies of 3 MiB, and a shard of [`SHARD_MAX_BYTES`] is
+/// then at most 1.8 MiB. Quotes and line ends take two bytes each, other control characters six: a text with many of those is stored
+/// as binary data, which grows by a third.
+const TEXT_GROWTH_MAX: usize = 2;
 /// Longest base name kept in a key; keys have at most 253 characters.
 const KEY_NAME_MAX: usize = 200;
 
@@ -29,6 +35,8 @@ pub struct Artifact {
     pub size: usize,
     /// Number of files.
     pub file_count: usize,
+    /// Bytes of the index. With more than [`INDEX_MAX_BYTES`] the API server does not take it.
+    pub index_bytes: usize,
     /// The ConfigMaps, the index in the first.
     pub shards: Vec<ConfigMap>,
 }
@@ -77,7 +85,7 @@ pub fn build(skill: &SkillRef, files: &BTreeMap<String, SkillFile>, overrides: &
         files: entries,
         overrides: overrides.clone(),
     };
-    packer.place_index(&mut index);
+    let index_bytes = packer.place_index(&mut index);
     let count = packer.shards.len();
     let shards = packer.shards.into_iter().enumerate().map(|(number, shard)| ConfigMap {
         metadata: metadata(skill, &revision, &digest, number, count),
@@ -89,6 +97,7 @@ pub fn build(skill: &SkillRef, files: &BTreeMap<String, SkillFile>, overrides: &
         shards: shards.collect(),
         size: files.values().map(|file| file.bytes.len()).sum(),
         file_count: files.len(),
+        index_bytes,
         revision,
         digest,
     }
@@ -144,7 +153,7 @@ impl Packer {
     /// Places a file, in pieces if it is larger than a shard.
     fn file(&mut self, number: usize, path: &str, bytes: &[u8]) -> Vec<FilePiece> {
         let base = key_name(path);
-        // Pieces of a text are text only if the whole is: a person reads them, and no character is torn.
+        // Pieces end between characters if the whole is text: a person reads them.
         let text = std::str::from_utf8(bytes).ok();
         if bytes.len() <= SHARD_MAX_BYTES {
             return vec![self.piece(format!("f{number}-{base}"), text.ok_or(bytes))];
@@ -164,6 +173,10 @@ impl Packer {
     }
 
     fn piece(&mut self, key: String, content: Result<&str, &[u8]>) -> FilePiece {
+        let content = match content {
+            Ok(text) if json_length(text) > TEXT_GROWTH_MAX * text.len() => Err(text.as_bytes()),
+            content => content,
+        };
         let length = content.map_or_else(<[u8]>::len, str::len) + key.len();
         if self
             .shards
@@ -187,8 +200,8 @@ impl Packer {
         FilePiece { shard, key }
     }
 
-    /// Puts the index into the first shard, before which a new one is set if it has no room.
-    fn place_index(&mut self, index: &mut ArtifactIndex) {
+    /// Puts the index into the first shard, before which a new one is set if it has no room. Returns its bytes.
+    fn place_index(&mut self, index: &mut ArtifactIndex) -> usize {
         let fits = |index: &ArtifactIndex, used: usize| json(index).len() + used <= SHARD_MAX_BYTES;
         if !fits(index, self.shards[0].bytes) {
             for piece in index.files.iter_mut().flat_map(|file| &mut file.pieces) {
@@ -197,9 +210,28 @@ impl Packer {
             index.shards += 1;
             self.shards.insert(0, Shard::default());
         }
-        let text = json(index);
+        let mut text = json(index);
+        // Indented for people where there is room. The form of a smaller index is not changed: the ConfigMaps of a revision are compared
+        // byte by byte.
+        if text.len() > INDEX_MAX_BYTES {
+            text = serde_json::to_string(index).unwrap_or_default();
+        }
+        let bytes = text.len();
         self.shards[0].text.insert(INDEX_KEY.to_owned(), text);
+        bytes
     }
+}
+
+/// The length of a text in JSON, without its quotes.
+fn json_length(text: &str) -> usize {
+    let length = |byte: u8| -> usize {
+        match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+            0..=0x1f => 6,
+            _ => 1,
+        }
+    };
+    text.bytes().map(length).sum()
 }
 
 fn json(index: &ArtifactIndex) -> String {

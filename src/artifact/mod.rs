@@ -13,7 +13,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use build::{Artifact, SHARD_MAX_BYTES, build, name};
+pub use build::{Artifact, INDEX_MAX_BYTES, SHARD_MAX_BYTES, build, name};
 pub use index::{ArtifactIndex, INDEX_KEY};
 pub use read::{ArtifactError, Content, read, shard_digest};
 

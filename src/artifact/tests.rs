@@ -8,6 +8,9 @@ use knack_skill::model::{SkillFile, SkillRef};
 
 use super::*;
 
+/// The longest body that the API server reads.
+const BODY_MAX_BYTES: usize = 3 << 20;
+
 fn skill() -> SkillRef {
     SkillRef {
         namespace: "team".to_owned(),
@@ -53,6 +56,8 @@ fn value_bytes(config_map: &ConfigMap) -> usize {
 fn what_is_packed_is_read_back() {
     let big_text = "äöü\n".repeat(400_000);
     let big_noise = noise(2_500_000);
+    let (zeros, quotes) = (vec![0; 1 << 20], vec![b'"'; 1 << 20]);
+    let half = [vec![b'a'; 1 << 20], vec![0x1b; 1 << 20]].concat();
     for (list, shards) in [
         (vec![("SKILL.md", b"hello".as_slice(), false)], 1),
         (
@@ -68,12 +73,17 @@ fn what_is_packed_is_read_back() {
             4,
         ),
         (vec![("SKILL.md", b"x", false), ("big.bin", &big_noise, false)], 3),
+        // Valid UTF-8, of which each byte takes six in JSON; a part of a text, whose other parts stay text.
+        (vec![("SKILL.md", b"x", false), ("archive.tar", &zeros, false)], 2),
+        (vec![("SKILL.md", b"x", false), ("log.txt", &half, false)], 3),
+        (vec![("SKILL.md", b"x", false), ("quotes.txt", &quotes, false)], 2),
     ] {
         let files = files(&list);
         let artifact = build(&skill(), &files, &SkillOverrides::default());
         assert!(artifact.shards.len() >= shards, "{} shards", artifact.shards.len());
         for shard in &artifact.shards {
             assert!(value_bytes(shard) <= 1_048_576);
+            assert!(serde_json::to_vec(shard).unwrap().len() < BODY_MAX_BYTES);
             assert_eq!(shard.immutable, Some(true));
             let legal =
                 |key: &String| key.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) && key.len() <= 253;
@@ -104,6 +114,55 @@ fn a_person_finds_the_file_by_its_name() {
         Some(format!("pdf-{}", artifact.revision))
     );
     assert_eq!(artifact.revision, artifact.digest[..10]);
+}
+
+#[test]
+fn content_stays_text_for_people_unless_it_is_mostly_control_characters() {
+    let coloured = "\x1b[31mred\x1b[0m text\n";
+    for (content, is_text) in [
+        ("a\tb\r\nc\n", true),
+        ("\n\n\n", true),
+        ("{\"a\": \"b\"}", true),
+        (coloured, true),
+        ("", true),
+        ("\0", false),
+        ("a\0\0\0", false),
+    ] {
+        let files = files(&[("SKILL.md", b"x", false), ("f", content.as_bytes(), false)]);
+        let artifact = build(&skill(), &files, &SkillOverrides::default());
+        let data = artifact.shards[0].data.as_ref().unwrap();
+        assert_eq!(data.contains_key("f1-f"), is_text, "{content:?}");
+        assert_eq!(read(&artifact.shards).unwrap().files, files, "{content:?}");
+    }
+}
+
+/// What an earlier version packed as text is read, too.
+#[test]
+fn control_characters_that_are_stored_as_text_are_read() {
+    let files = files(&[("SKILL.md", b"x", false), ("f", b"a\0\0\0", false)]);
+    let mut shards = build(&skill(), &files, &SkillOverrides::default()).shards;
+    let bytes = shards[0].binary_data.take().unwrap().remove("f1-f").unwrap();
+    let data = shards[0].data.as_mut().unwrap();
+    data.insert("f1-f".to_owned(), String::from_utf8(bytes.0).unwrap());
+    assert_eq!(read(&shards).unwrap().files, files);
+}
+
+/// 2,000 files with long paths: the index is compact where it would not fit otherwise, and says its size where it does not fit at all.
+#[test]
+fn an_index_is_indented_where_it_fits() {
+    for (path_length, is_indented, fits) in [(40, true, true), (300, false, true), (800, false, false)] {
+        let names: Vec<String> = (0..2_000)
+            .map(|number| format!("{}/{number}", "d".repeat(path_length)))
+            .collect();
+        let list: Vec<(&str, &[u8], bool)> = names.iter().map(|name| (name.as_str(), &b"x"[..], false)).collect();
+        let files = files(&list);
+        let artifact = build(&skill(), &files, &SkillOverrides::default());
+        let index = &artifact.shards[0].data.as_ref().unwrap()["index.json"];
+        assert_eq!(index.contains('\n'), is_indented, "{path_length}: {}", index.len());
+        assert_eq!(artifact.index_bytes, index.len());
+        assert_eq!(index.len() <= INDEX_MAX_BYTES, fits, "{path_length}: {}", index.len());
+        assert_eq!(read(&artifact.shards).unwrap().files, files);
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ use knack_skill::problem::{Problem, Profile};
 use super::super::conditions::{Verdict, VerdictState};
 use super::super::reason::Reason;
 use super::outline::Outline;
-use crate::artifact::{self, Artifact};
+use crate::artifact::{self, Artifact, INDEX_MAX_BYTES};
+use crate::counted::counted;
 use crate::selection::declared_packages;
 use crate::sources::Files;
 
@@ -87,6 +88,15 @@ pub(super) fn judge(outline: Arc<Outline>, files: Files) -> Result<ValidatedSkil
         .chain(findings)
         .collect();
     let artifact = artifact::build(&id, &skill.files, &overrides);
+    if artifact.index_bytes > INDEX_MAX_BYTES {
+        let text = format!(
+            "the list of its {} and the settings of spec have {} bytes, more than {INDEX_MAX_BYTES} (1 MiB), which one ConfigMap holds; \
+             use fewer files or shorter paths, or move tools from spec.tools to SKILL.md",
+            counted(artifact.file_count, "file"),
+            artifact.index_bytes
+        );
+        return Err(Verdict::new(VerdictState::Stalled, Reason::TooLarge, text));
+    }
     Ok(ValidatedSkill {
         outline,
         artifact,
@@ -244,6 +254,30 @@ mod tests {
         let why = refused.packages.unwrap().refused.unwrap();
         assert!(why.contains("@s/docx needs an install script"), "{why}");
         assert_eq!(refused.warnings, [why]);
+    }
+
+    /// Each path is legal, and so is their number.
+    #[test]
+    fn more_paths_than_a_config_map_lists_stall_the_skill() {
+        let paths: Vec<String> = (0..1_900)
+            .map(|number| format!("{}/{}/{number}", "d".repeat(250), "e".repeat(250)))
+            .collect();
+        let document = ("SKILL.md", "---\nname: demo\ndescription: d\n---\nbody");
+        let files: Vec<(&str, &str)> = paths
+            .iter()
+            .map(|path| (path.as_str(), "x"))
+            .chain([document])
+            .collect();
+        let verdict = judged_files(&files).unwrap_err();
+        assert_eq!(
+            (verdict.state, verdict.reason),
+            (VerdictState::Stalled, Reason::TooLarge)
+        );
+        assert!(
+            verdict.message.contains("1901 files") && verdict.message.contains("shorter paths"),
+            "{}",
+            verdict.message
+        );
     }
 
     #[test]
