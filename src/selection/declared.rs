@@ -9,7 +9,7 @@ use knack_packages::{Declaration, Finding, NodeDeclaration};
 
 use crate::shortened::cut;
 
-/// Most characters of a requirement in a status.
+/// Most characters of a requirement in a status. Only a marker is cut: what stands before it is shorter (`Requirement::parse`).
 const REQUIREMENT_MAX: usize = 512;
 /// Most characters of where packages are declared.
 const SOURCE_MAX: usize = 256;

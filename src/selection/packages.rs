@@ -209,7 +209,9 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
     };
     let spec = runtime.spec.packages.clone().unwrap_or_default();
     let rules = rules(&spec).ok()?;
-    let is_fixed = declared.locked && !rules.exclude_any(&requirements(declared));
+    // Without a rule about packages nothing was checked, and nothing is excluded.
+    let pins = requirements(declared).unwrap_or_default();
+    let is_fixed = declared.locked && !rules.exclude_any(&pins);
     let key = key(declared.digest.as_deref()?, is_fixed, &rules, base);
     Some(EnvironmentRequest {
         key,
@@ -315,7 +317,17 @@ fn broken(runtime: &SkillRuntime, revision: Revision<'_>, declared: &PackagesSta
     if let Some(forbidden) = rules.forbidden(is_standard).filter(|_| is_installed) {
         return Some(forbidden);
     }
-    let read = requirements(declared);
+    let read = match requirements(declared) {
+        Ok(read) => read,
+        Err(line) => {
+            return Some(RuleViolation {
+                rule: BrokenRule::Constraint,
+                text: format!(
+                    "{line:?} cannot be read, so that spec.packages of the runtime cannot be checked; shorten it or correct it"
+                ),
+            });
+        }
+    };
     let versions = match declared.locked {
         true => Versions::Locked(&read),
         // Nothing is asked for, so there is nothing to lock.
@@ -326,10 +338,15 @@ fn broken(runtime: &SkillRuntime, revision: Revision<'_>, declared: &PackagesSta
     rules.violation(versions, None)
 }
 
-/// Requirements, or the exact versions of a lock with their markers, as a status has them.
-fn requirements(declared: &PackagesStatus) -> Vec<Requirement> {
+/// Requirements, or the exact versions of a lock with their markers, as a status has them: of a long one the end of the marker is cut,
+/// and it counts as one without a marker. Errors: the line that cannot be read.
+fn requirements(declared: &PackagesStatus) -> Result<Vec<Requirement>, &str> {
+    let read = |line: &'_ str| -> Option<Requirement> {
+        let whole = Requirement::parse(line).ok();
+        whole.or_else(|| Requirement::parse(line.split_once(';')?.0).ok())
+    };
     let lines = declared.python.iter();
-    lines.filter_map(|line| Requirement::parse(line).ok()).collect()
+    lines.map(|line| read(line).ok_or(line.as_str())).collect()
 }
 
 /// The rules of a manifest. The error names the field.

@@ -466,3 +466,115 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
         );
     }
 }
+
+/// A status cuts long markers, and a builder reads them whole: both find the same key, and no constraint is evaded.
+#[test]
+fn a_long_marker_hides_no_version_from_a_constraint() {
+    let long = format!(
+        "python_full_version < '3.11' and platform_release != '{}'",
+        "x".repeat(600)
+    );
+    let hash = format!("--hash=sha256:{}", "a".repeat(64));
+    let lock =
+        format!("numpy==2.2.6 ; {long} {hash}\nnumpy==2.4.6 ; python_full_version >= '3.11' {hash}\nsix==1 {hash}\n");
+    let file = knack_skill::model::SkillFile {
+        bytes: lock.into_bytes().into(),
+        executable: false,
+    };
+    let declared = knack_packages::stated(&[("requirements.lock".to_owned(), file)].into(), None);
+    let status = declared_packages(&declared).unwrap();
+    assert!(
+        status.python.iter().any(|line| line.chars().count() == 512),
+        "{status:?}"
+    );
+    let base = "r.io/default@sha256:00";
+    let (none, nothing) = (NamespaceLabels::new(), Records::default());
+    let scope = Scope {
+        default_image: Some(base),
+        environments: Some(&nothing),
+        ..scope(&none)
+    };
+    let mut skill = skill("blue", "pdf", json!({}), json!({}));
+    skill.status.as_mut().unwrap().packages = Some(status);
+    for (constraint, is_refused) in [
+        ("numpy>=2.3", false),
+        ("numpy<3", false),
+        ("numpy<2", true),
+        ("six>=2", true),
+    ] {
+        let runtime = runtime("blue", json!({"packages": {"constraints": [constraint]}}));
+        let request = knack_packages::Request {
+            input: knack_packages::environment::Input::of(&declared),
+            constraints: vec![constraint.to_owned()],
+            base: base.to_owned(),
+        };
+        let asked = asked(&runtime, Revision::newest(&skill), &scope).map(|asked| asked.key);
+        let expected = (!is_refused).then(|| request.key().unwrap());
+        assert_eq!(asked, expected, "{constraint}");
+        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let told = told(&selected[0]);
+        assert_eq!(
+            told.starts_with("refused PackagesConflict"),
+            is_refused,
+            "{constraint}: {told}"
+        );
+    }
+}
+
+#[test]
+fn a_requirement_that_cannot_be_read_breaks_the_rules() {
+    let declared = json!({"source": "requirements.lock", "locked": true, "python": ["numpy==2", "%%"], "digest": "d1"});
+    let nothing = Records::default();
+    for (spec, said) in [
+        (
+            json!({"packages": {"constraints": ["numpy<3"]}}),
+            "refused PackagesConflict: \"%%\" cannot be read",
+        ),
+        (json!({}), "refused PackagesBuilding"),
+    ] {
+        let (told, _) = at_images(&declared, json!({}), spec, Some(&nothing));
+        assert!(told.starts_with(said), "{told}");
+    }
+}
+
+/// The definition takes nothing but what it seems to be; of its versions the controller says what is wrong.
+#[test]
+fn the_definition_takes_the_constraints_that_the_code_reads() {
+    let at_constraints = |rule: &&knack_api::schema::Rule| rule.at == "spec.packages.constraints[]";
+    let rule = knack_api::schema::RULES.iter().find(at_constraints).unwrap().rule;
+    let pattern = rule
+        .strip_prefix("self.matches('")
+        .and_then(|rest| rest.strip_suffix("')"));
+    let takes = regex::Regex::new(pattern.unwrap()).unwrap();
+    for (text, is_taken, is_read) in [
+        ("mcp<2", true, true),
+        ("six ~= 1.16", true, true),
+        ("MCP <2 , >=1", true, true),
+        ("a==1.*", true, true),
+        ("a!=1.0.*,>=1!2", true, true),
+        ("a>=2.0RC1.post2.dev3", true, true),
+        ("a==1.0+local.5", true, true),
+        ("a===1.0", true, true),
+        ("a<=v1.0-1", true, true),
+        ("a>=2 ; python_version < '3.9'", true, true),
+        ("mcp<1.*", true, false),
+        ("mcp~=1", true, false),
+        ("mcp>=1+local", true, false),
+        ("mcp<2x", true, false),
+        ("mcp<2 ; python", true, false),
+        ("mcp", false, false),
+        ("mcp=2", false, false),
+        ("mcp=<2", false, false),
+        ("mcp=~2", false, false),
+        ("mcp<", false, false),
+        ("mcp<banana1", false, false),
+        ("mcp[cli]<2", false, false),
+        ("mcp<2,", false, false),
+        ("mcp<2 <3", false, false),
+        ("a @ https://example.org/a.whl", false, false),
+        ("-a<2", false, false),
+    ] {
+        assert_eq!(takes.is_match(text), is_taken, "{text}");
+        assert_eq!(Rules::read(&[text.to_owned()], false).is_ok(), is_read, "{text}");
+    }
+}

@@ -23,7 +23,7 @@ use crate::pylock::{self, PYTHON_LOCK_FILE};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, help_of};
 use crate::rules::Versions;
-use crate::{MAX_PACKAGES, other_locks, script, standard};
+use crate::{MAX_PACKAGES, other_locks, script, standard, version};
 
 /// Files of pip requirements that are read.
 const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"];
@@ -414,7 +414,9 @@ fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
         }
         return;
     }
-    let Some((name, file)) = there.next() else { return };
+    let Some((name, file)) = there.next() else {
+        return add_own_hashes(files, declared);
+    };
     let lock = match read_lock(name, &file.bytes, declared) {
         Ok(lock) => lock,
         Err(refused) => return declared.findings.extend(refused),
@@ -438,7 +440,60 @@ fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
     if declared.source == Source::Nothing {
         declared.source = Source::Lock(name);
     }
+    declared.findings.extend(not_met(name, &lock, &declared.python));
     declared.lock = Some(lock);
+}
+
+/// Requirements that allow none of the versions that a lock has for them in a sandbox. What is installed is in the lock.
+fn not_met(file: &str, lock: &Lock, requirements: &[Requirement]) -> Vec<Finding> {
+    let wanted = requirements.iter().filter(|requirement| requirement.may_apply(None));
+    let findings = wanted.filter_map(|requirement| {
+        let pins = lock.pins().iter();
+        let pins = pins.filter(|pin| pin.name == requirement.name && pin.may_apply(None));
+        let versions: Vec<&str> = pins.filter_map(Requirement::pinned).collect();
+        let is_refused = |version: &&str| version::allows(&requirement.clauses, version) == Some(false);
+        if versions.is_empty() || !versions.iter().all(is_refused) {
+            return None;
+        }
+        let text = format!(
+            "{requirement} is declared, and the lock has {}, which is installed",
+            versions.join(", ")
+        );
+        let help = "regenerate the lock with knack skill lock, or change the declaration";
+        Some(Finding::new(FindingKind::NotInstalled, file, 0, text, help))
+    });
+    findings.take(requirements_txt::MAX_FINDINGS).collect()
+}
+
+/// A file of requirements that fixes every version with its hashes, as pip's hash-checking mode needs it, is its own lock.
+fn add_own_hashes(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
+    let Source::Requirements(file) = &declared.source else {
+        return;
+    };
+    let Some(bytes) = files.get(file).map(|file| &file.bytes) else {
+        return;
+    };
+    let read = requirements_txt::read(file, bytes);
+    if read.lines.iter().all(|line| line.hashes.is_empty()) {
+        return;
+    }
+    let is_fixed = |line: &&requirements_txt::Line| !line.hashes.is_empty() && line.requirement.pinned().is_some();
+    let open: Vec<_> = read.lines.iter().filter(|line| !is_fixed(line)).collect();
+    let Some(first) = open.first() else {
+        if read.findings.is_empty() {
+            declared.lock = Some(Lock::of(&read.lines));
+        }
+        return;
+    };
+    let text = format!(
+        "hashes are not checked: {} of {} requirements, the first of them {}, have no exact version with a hash",
+        open.len(),
+        read.lines.len(),
+        first.requirement.name
+    );
+    let help = "give every requirement an exact version and a hash, or write requirements.lock with knack skill lock";
+    let finding = Finding::new(FindingKind::NotInstalled, file, first.number, text, help);
+    declared.findings.push(finding);
 }
 
 fn read_lock(name: &str, bytes: &[u8], declared: &mut Declaration) -> Result<Lock, Vec<Finding>> {

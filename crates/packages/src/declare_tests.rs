@@ -99,6 +99,76 @@ fn a_lock_wins_over_versions_and_must_hold_what_is_declared() {
     assert!(declared.is_refused() && declared.lock.is_none());
 }
 
+/// A file that pip would check by its hashes is a lock, and hashes of some lines are no use.
+#[test]
+fn requirements_with_hashes_are_their_own_lock_and_some_hashes_are_reported() {
+    let whole = hashed(&["pillow==10.1", "six==1 ; python_version >= '3'"]);
+    let declared = declare(&files(&[("requirements.txt", &whole)]), None);
+    assert_eq!(declared.findings, []);
+    assert_eq!(declared.source, Source::Requirements("requirements.txt".to_owned()));
+    let lock = declared.lock.unwrap();
+    assert_eq!(lock.packages().len(), 2);
+    assert!(lock.text().contains("--hash=sha256:aaaa"), "{}", lock.text());
+    for (name, text, part) in [
+        (
+            "requirements.txt",
+            format!("rich==1\n{whole}"),
+            "requirements.txt:1: hashes are not checked: 1 of 3 requirements, the first of them rich,",
+        ),
+        (
+            "scripts/requirements.txt",
+            hashed(&["pillow>=10"]),
+            "scripts/requirements.txt:1: hashes are not checked: 1 of 1 requirements",
+        ),
+    ] {
+        let declared = declare(&files(&[(name, &text)]), None);
+        assert!(
+            declared.lock.is_none() && !declared.is_refused(),
+            "{:?}",
+            declared.findings
+        );
+        assert!(
+            declared.findings[0].to_string().starts_with(part),
+            "{:?}",
+            declared.findings
+        );
+    }
+    // Another lock wins, and its hashes count.
+    let lock = hashed(&["pillow==10.1", "six==1", "rich==1"]);
+    let both = declare(
+        &files(&[("requirements.txt", &whole), ("requirements.lock", &lock)]),
+        None,
+    );
+    assert_eq!((both.findings, both.lock.unwrap().packages().len()), (vec![], 3));
+}
+
+#[test]
+fn a_lock_without_a_declared_version_is_reported() {
+    let lock = hashed(&[
+        "numpy==2.2.6 ; python_full_version < '3.11'",
+        "numpy==2.4.6 ; python_full_version >= '3.11'",
+        "pillow==10.1",
+        "pywin==1 ; sys_platform == 'win32'",
+        "six==2rc1",
+    ]);
+    for (requirements, part) in [
+        ("pillow>=10\nnumpy>=2.3\npywin>=2\nsix", None),
+        ("pillow>=11", Some("pillow>=11 is declared, and the lock has 10.1,")),
+        ("numpy>=3", Some("numpy>=3 is declared, and the lock has 2.2.6, 2.4.6,")),
+        ("six>=2", Some("the lock has 2rc1")),
+        ("pillow>=11 ; sys_platform == 'win32'", None),
+        ("pillow==ten1", None),
+    ] {
+        let list = [("requirements.txt", requirements), ("requirements.lock", lock.as_str())];
+        let declared = declare(&files(&list), None);
+        assert!(!declared.is_refused(), "{:?}", declared.findings);
+        let told: Vec<String> = declared.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), usize::from(part.is_some()), "{requirements}: {told:?}");
+        let is_told = part.is_none_or(|part| told[0].starts_with("requirements.lock: ") && told[0].contains(part));
+        assert!(is_told, "{told:?}");
+    }
+}
+
 #[test]
 fn imports_choose_the_standard_environment() {
     for (text, inferred) in [

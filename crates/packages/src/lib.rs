@@ -31,6 +31,7 @@ pub mod rules;
 pub mod script;
 pub mod standard;
 pub mod state;
+mod version;
 
 pub use declare::{Declaration, Source, declare, stated};
 pub use environment::{EnvironmentRecord, Records, Request};

@@ -9,6 +9,9 @@ use crate::name::{is_name, normalized};
 /// Longest requirement: a name, its extras, a dozen clauses and a marker are under 1 KiB.
 const MAX_REQUIREMENT_BYTES: usize = 4096;
 
+/// Longest part before the marker: a status has this part whole, with 512 characters for a requirement.
+const MAX_BARE_BYTES: usize = 500;
+
 /// Operators of version clauses, longer ones first.
 const OPERATORS: [&str; 8] = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
 
@@ -63,6 +66,9 @@ impl Requirement {
             Some((clauses, marker)) => (clauses, Some(marker)),
             None => (rest, None),
         };
+        if text.len() - marker.map_or(0, str::len) > MAX_BARE_BYTES {
+            return Err(wrong("name, extras and versions have at most 500 bytes"));
+        }
         let clauses = clauses.trim();
         let clauses = match clauses.strip_prefix('(') {
             Some(inner) => inner
@@ -245,6 +251,7 @@ mod tests {
             "a=1",
             "a,b",
             "a\u{0}b",
+            &format!("a=={}", "1".repeat(500)),
         ] {
             assert_eq!(
                 Requirement::parse(text).unwrap_err().0,

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::State;
-use crate::marker::allows;
+use crate::finding::shown;
 use crate::requirement::Requirement;
+use crate::version::{allows, is_clause};
 
 /// Rules of a runtime; without a manifest there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,6 +87,12 @@ impl Rules {
             let constraint = Requirement::parse(text).map_err(|(_, why)| wrong(&why))?;
             if constraint.clauses.is_empty() || !constraint.extras.is_empty() {
                 return Err(wrong("a constraint must have versions and no extras"));
+            }
+            if let Some((operator, version)) = constraint.clauses.iter().find(|(op, version)| !is_clause(op, version)) {
+                return Err(wrong(&format!(
+                    "{} is no version clause of PEP 440",
+                    shown(&format!("{operator}{version}"))
+                )));
             }
             read.push(constraint);
         }
@@ -181,10 +188,11 @@ impl Rules {
         found.and_then(|(_, broken)| broken)
     }
 
-    /// A constraint under a marker may hold elsewhere only; it is left to the installer.
+    /// A constraint under a marker may hold elsewhere only; it is left to the installer. A version that cannot be compared is not
+    /// among those that may be chosen.
     fn conflict(&self, name: &str, version: &str) -> Option<RuleViolation> {
         let constraint = self.constraints.iter().find(|constraint| {
-            constraint.name == name && constraint.marker.is_none() && !allows(&constraint.clauses, version)
+            constraint.name == name && constraint.marker.is_none() && allows(&constraint.clauses, version) != Some(true)
         })?;
         Some(RuleViolation {
             rule: BrokenRule::Constraint,
@@ -212,6 +220,8 @@ mod tests {
             ("mcp[cli]<2", "no extras"),
             ("git+https://u:secret@x/y", "is a URL"),
             ("", "does not begin with"),
+            ("mcp<banana1", "\"<banana1\" is no version clause"),
+            ("mcp<1.*", "is no version clause"),
         ] {
             let error = rules(&["six<2", text], false).unwrap_err();
             assert!(
@@ -245,6 +255,45 @@ mod tests {
             ),
             (&["mcp>=2 ; python_version < '3.9'"], false, None, None),
             (&["other>=2"], false, None, None),
+            // Before a release are its pre-releases, and after it its post-releases.
+            (
+                &["mcp<2"],
+                false,
+                Some("mcp==2.0rc1"),
+                Some((State::Conflict, "has mcp<2")),
+            ),
+            (
+                &["mcp>=2"],
+                false,
+                Some("mcp==2.0rc1"),
+                Some((State::Conflict, "has mcp>=2")),
+            ),
+            (&["mcp>=2rc1"], false, Some("mcp==2.0rc1"), None),
+            (
+                &["mcp==1.9"],
+                false,
+                Some("mcp==1.9.post1"),
+                Some((State::Conflict, "mcp==1.9.post1")),
+            ),
+            (
+                &["mcp>1.9"],
+                false,
+                Some("mcp==1.9.post1"),
+                Some((State::Conflict, "has mcp>1.9")),
+            ),
+            (&["mcp!=1.9"], false, Some("mcp==1.9.post1"), None),
+            (
+                &["mcp<2"],
+                false,
+                Some("mcp==1!0.1"),
+                Some((State::Conflict, "mcp==1!0.1")),
+            ),
+            (
+                &["mcp<2"],
+                false,
+                Some("mcp==2004d1x"),
+                Some((State::Conflict, "has mcp<2")),
+            ),
             (&[], true, Some("mcp"), Some((State::Refused, "knack skill lock"))),
             (&["mcp<2"], false, Some("mcp>=1"), None),
             (
