@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The pattern that the CRD accepts: no sign, so that a negative limit is refused at admission.
+/// The pattern that the CRD accepts: no sign, so that a negative limit is refused at admission. Of numbers the minimum is.
 pub const QUANTITY_PATTERN: &str = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]{1,2}))?$";
 
 /// A non-negative Kubernetes quantity, kept as it was written: `500m`, `256Mi`, `1.5`, `1e3`.
@@ -150,6 +150,7 @@ impl JsonSchema for Quantity {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "pattern": QUANTITY_PATTERN,
             "maxLength": 32,
+            "minimum": 0,
             "x-kubernetes-int-or-string": true,
         })
     }

@@ -53,7 +53,9 @@ const IMAGE_NAME: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')";
 const IMAGE_NAME_TEXT: &str = "an image name must consist of lower-case letters, digits and hyphens, as in the runtime's sandbox.images; set an image reference (with /, : or @) in sandbox.image";
 const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
 const NODE_PACKAGE: &str = "self.matches('^(@[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9_~-][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=|*+._ -]*|@npm:[A-Za-z0-9^~<>=|*+._ @/-]*)?$')";
-const PACKAGE_VERSIONS: &str = "self.matches('^[A-Za-z0-9][A-Za-z0-9._-]* *[<>=!~]=?[^@/:]*$')";
+/// A name, clauses and perhaps a marker. The controller reads the versions (`knack_packages::Rules::read`) and says what is wrong
+/// with them.
+const PACKAGE_VERSIONS: &str = "self.matches('(?i)^[a-z0-9]([a-z0-9._-]*[a-z0-9])? *([=!~]=|===|[<>]=?) *v?[0-9][a-z0-9.!_-]*([.][*]|[+][a-z0-9._-]+)?( *, *([=!~]=|===|[<>]=?) *v?[0-9][a-z0-9.!_-]*([.][*]|[+][a-z0-9._-]+)?)* *(;.*)?$')";
 /// What [`knack_skill::semver::satisfies`] reads, with numbers that fit, and without `latest`.
 pub(super) const PIN_VERSION: &str = "self.matches('^(([~^]|[<>]=?)[0-9]{1,9}([.][0-9]{1,9}){0,2}|(==)?[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}|[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}[-+][0-9A-Za-z.+-]+)$')";
 const PIN_VERSION_TEXT: &str = "version must be a version or a constraint on it, such as 1.2.0, ^1, ~1.2 or >=1; latest does not apply: >=0 takes the highest version";

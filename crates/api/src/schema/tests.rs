@@ -75,6 +75,22 @@ fn the_defaults_are_those_of_the_table_and_in_no_list_and_no_format_is_unknown()
     }
 }
 
+/// A pattern binds texts alone, and an integer may be written in place of one.
+#[test]
+fn no_quantity_is_negative_however_it_is_written() {
+    let mut seen = 0;
+    for kind in ["Skill", "SkillRuntime"] {
+        walk(schema_of(kind).unwrap(), "", &mut |path, node| {
+            if node.get("x-kubernetes-int-or-string").is_some() {
+                assert_eq!(node["minimum"].as_f64(), Some(0.0), "{kind} {path}");
+                assert_eq!(node["pattern"], crate::quantity::QUANTITY_PATTERN, "{kind} {path}");
+                seen += 1;
+            }
+        });
+    }
+    assert!(seen > 2, "{seen}");
+}
+
 #[test]
 fn conditions_are_a_map_by_type() {
     for kind in ["Skill", "SkillRuntime"] {
