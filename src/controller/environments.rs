@@ -1,9 +1,11 @@
 //! Follows the builders' records of environments, and requests a look where they change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_api::SkillStatus;
+use knack_api::{Skill, SkillRuntime};
+use knack_packages::{EnvironmentRecord, Records};
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 use tracing::warn;
@@ -11,6 +13,7 @@ use tracing::warn;
 use super::context::Context;
 use super::world::decoded;
 use crate::environments;
+use crate::selection::{Revision, Scope, asked, reaches};
 
 /// How long the first look at Skills waits for the records: what is judged without them says of environments that are there that
 /// they are not, until the records come. Records that cannot be had, as without the right to read them, delay nobody for longer.
@@ -21,9 +24,12 @@ pub(super) async fn follow(context: Arc<Context>, listed: watch::Sender<bool>) {
     let (changed, news) = watch::channel(());
     let (client, namespace) = (context.client.clone(), context.settings.namespace.clone());
     let following = environments::follow(client, namespace, |records| {
-        context.environments.store(Arc::new(records));
+        // Builders write times all along. The same object, so that what was made with it stays valid.
+        if !others(&context.environments.load(), &records).is_empty() {
+            context.environments.store(Arc::new(records));
+            changed.send_replace(());
+        }
         listed.send_replace(true);
-        changed.send_replace(());
     });
     let patience = async {
         tokio::time::sleep(LIST_WITHIN).await;
@@ -34,23 +40,55 @@ pub(super) async fn follow(context: Arc<Context>, listed: watch::Sender<bool>) {
     tokio::join!(following, patience, notify(&context, news));
 }
 
-/// Skills with packages look again, and the runtimes that reach them.
+/// Skills that ask for an environment whose record has changed look again, and the runtimes that reach them.
 async fn notify(context: &Context, mut news: watch::Receiver<()>) {
+    let mut known = Arc::new(Records::default());
     while news.changed().await.is_ok() {
         context.world.ready().await;
+        let records = context.environments.load_full();
+        let changed = others(&known, &records);
+        let (labels, runtimes) = (context.world.namespace_labels(), context.world.runtimes());
         for skill in context.world.skills() {
             let Some(skill) = decoded(&skill) else { continue };
-            // Its own, or what a runtime gives it.
-            let has_packages = |status: &SkillStatus| {
-                status.packages.is_some() || status.runtimes.iter().any(|verdict| verdict.packages.is_some())
-            };
-            if skill.status.as_ref().is_some_and(has_packages) {
-                let namespace = skill.namespace().unwrap_or_default();
-                context.changes.skills_of(&namespace);
-                context.trigger_skill(&namespace, &skill.name_any()).await;
+            let mut runtimes = runtimes.iter().filter_map(|runtime| runtime.0.as_ref().ok());
+            let is_affected = runtimes.any(|runtime| {
+                let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+                let scope = context.scope(&labels, Some(&records), &namespace, &name);
+                asks_for(runtime, skill, &scope, &changed)
+            });
+            if is_affected {
+                let (namespace, name) = (skill.namespace().unwrap_or_default(), skill.name_any());
+                context.changes.skill(&namespace, &name);
+                context.trigger_skill(&namespace, &name).await;
             }
         }
+        known = records;
     }
+}
+
+/// The keys whose records differ in what verdicts depend on: not in times, which change all along.
+fn others<'a>(before: &'a Records, now: &'a Records) -> BTreeSet<&'a str> {
+    let said = |record: &EnvironmentRecord| EnvironmentRecord {
+        since: 0,
+        used: 0,
+        ..record.clone()
+    };
+    let keys = before.0.keys().chain(now.0.keys());
+    keys.filter(|key| before.get(key).map(said) != now.get(key).map(said))
+        .map(String::as_str)
+        .collect()
+}
+
+/// Whether a runtime that reaches a skill asks for one of these environments for some revision of it.
+fn asks_for(runtime: &SkillRuntime, skill: &Skill, scope: &Scope<'_>, keys: &BTreeSet<&str>) -> bool {
+    let earlier = skill.status.iter().flat_map(|status| &status.earlier);
+    let earlier = earlier.map(|earlier| Revision::earlier(skill, earlier));
+    let mut revisions = [Revision::newest(skill)].into_iter().chain(earlier);
+    reaches(runtime, scope, skill.metadata.namespace.as_deref().unwrap_or_default())
+        && revisions.any(|revision| {
+            let asked = asked(runtime, revision, scope);
+            asked.is_some_and(|asked| keys.contains(asked.key.as_str()))
+        })
 }
 
 #[cfg(test)]
@@ -58,14 +96,102 @@ mod tests {
     use std::sync::Mutex;
 
     use http::Method;
+    use knack_packages::environment::key;
+    use knack_packages::{Rules, State};
     use knack_vocabulary::CONFIG_MAP_PACKAGES;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::fixture::{lead, settings, start};
     use super::super::settings::ControllerSettings;
+    use super::*;
+    use crate::selection::NamespaceLabels;
 
     /// Lists of records that fail before one is answered.
     const FAILURES: usize = 2;
+
+    fn record(state: State, message: &str, used: i64) -> EnvironmentRecord {
+        EnvironmentRecord {
+            state,
+            message: message.to_owned(),
+            environment: None,
+            is_partial: false,
+            since: used,
+            used,
+        }
+    }
+
+    #[test]
+    fn records_differ_in_what_they_say_and_not_in_times() {
+        let records = |list: &[(&str, State, &str, i64)]| {
+            let list = list
+                .iter()
+                .map(|(key, state, message, used)| ((*key).to_owned(), record(*state, message, *used)));
+            Records(list.collect())
+        };
+        let before = records(&[("a", State::Building, "m", 1), ("b", State::Failed, "m", 1)]);
+        for (now, expected) in [
+            (
+                &[("a", State::Building, "m", 9), ("b", State::Failed, "m", 2)][..],
+                &[][..],
+            ),
+            (&[("a", State::Failed, "m", 1), ("b", State::Failed, "m", 1)], &["a"]),
+            (
+                &[("a", State::Building, "other", 1), ("b", State::Failed, "m", 1)],
+                &["a"],
+            ),
+            (&[("a", State::Building, "m", 1)], &["b"]),
+            (
+                &[
+                    ("a", State::Building, "m", 1),
+                    ("b", State::Failed, "m", 1),
+                    ("c", State::Failed, "m", 1),
+                ],
+                &["c"],
+            ),
+        ] {
+            let now = records(now);
+            let changed: Vec<&str> = others(&before, &now).into_iter().collect();
+            assert_eq!(changed, expected);
+        }
+    }
+
+    #[test]
+    fn only_skills_that_ask_for_a_changed_environment_look_again() {
+        let base = "r.io/python@sha256:00";
+        let of = |digest: &str| key(digest, true, &Rules::default(), base);
+        let declared = |digest: &str| json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": digest});
+        let skill = |namespace: &str, packages: Value, earlier: Value| -> Skill {
+            serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"namespace": namespace, "name": "draw"},
+                "spec": {"source": {}}, "status": {"packages": packages, "earlier": earlier},
+            }))
+            .unwrap()
+        };
+        let runtime: SkillRuntime = serde_json::from_value(json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "n", "name": "main"},
+            "spec": {"sandbox": {"image": base}},
+        }))
+        .unwrap();
+        let (none, records, one) = (NamespaceLabels::new(), Records::default(), of("d1"));
+        let changed = BTreeSet::from([one.as_str()]);
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: None,
+            allow_image_tags: false,
+            environments: Some(&records),
+        };
+        let before = json!([{"revision": "r", "digest": "d", "packages": declared("d1")}]);
+        for (what, skill, expected) in [
+            ("its own", skill("n", declared("d1"), json!([])), true),
+            ("another one", skill("n", declared("d2"), json!([])), false),
+            ("of an earlier revision", skill("n", declared("d2"), before), true),
+            ("none", skill("n", json!(null), json!([])), false),
+            ("elsewhere", skill("m", declared("d1"), json!([])), false),
+        ] {
+            assert_eq!(asks_for(&runtime, &skill, &scope, &changed), expected, "{what}");
+        }
+    }
 
     #[tokio::test]
     async fn no_skill_is_judged_before_the_records_are_listed() {

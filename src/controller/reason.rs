@@ -1,5 +1,6 @@
 //! Reasons in conditions.
 
+use knack_api::SkillRuntime;
 use knack_vocabulary::REASON_INVALID_SKILL;
 
 use crate::selection::Selected;
@@ -56,14 +57,27 @@ pub(super) enum Reason {
     ImageNotPinned,
     /// The namespace is not one in which this installation may run code.
     HubNotAuthorized,
+    /// A constraint of the runtime on packages cannot be read.
+    InvalidConstraints,
+    /// The runtime is suspended, and would serve the skill otherwise.
+    RuntimeSuspended,
 }
 
-/// The reason of a runtime's verdict on a skill, as statuses have it.
-pub(super) fn verdict_word(item: &Selected<'_>) -> &'static str {
+/// A runtime's verdict on a skill, as statuses have it: whether it is served there, and the word for it. Selection does not ask
+/// whether the runtime is suspended: what it selects serves again when that ends.
+pub(super) fn verdict_word(runtime: &SkillRuntime, item: &Selected<'_>) -> (bool, &'static str) {
     match &item.accepted {
-        Ok(None) => Reason::Accepted.as_str(),
-        Ok(Some(rejection)) | Err(rejection) => rejection.reason.as_str(),
+        Ok(_) if runtime.spec.is_suspended() => (false, Reason::RuntimeSuspended.as_str()),
+        Ok(None) => (true, Reason::Accepted.as_str()),
+        Ok(Some(reservation)) => (true, reservation.reason.as_str()),
+        Err(rejection) => (false, rejection.reason.as_str()),
     }
+}
+
+/// The revision that a runtime serves instead of the newest one.
+pub(super) fn served_instead<'a>(runtime: &SkillRuntime, item: &Selected<'a>) -> Option<&'a str> {
+    let served = item.earlier.filter(|_| !runtime.spec.is_suspended());
+    served.map(|earlier| earlier.revision.as_str())
 }
 
 /// What a Skill's status has of a runtime's verdict: whether it is accepted, the word for it, and the revision that is served
@@ -71,9 +85,9 @@ pub(super) fn verdict_word(item: &Selected<'_>) -> &'static str {
 pub(super) type VerdictParts<'a> = (bool, &'a str, Option<&'a str>);
 
 /// These parts of a verdict.
-pub(super) fn verdict_parts<'a>(item: &Selected<'a>) -> VerdictParts<'a> {
-    let serves = item.earlier.map(|earlier| earlier.revision.as_str());
-    (item.accepted.is_ok(), verdict_word(item), serves)
+pub(super) fn verdict_parts<'a>(runtime: &SkillRuntime, item: &Selected<'a>) -> VerdictParts<'a> {
+    let (accepted, word) = verdict_word(runtime, item);
+    (accepted, word, served_instead(runtime, item))
 }
 
 impl Reason {
@@ -104,6 +118,8 @@ impl Reason {
             Self::NoSandboxImage => "NoSandboxImage",
             Self::ImageNotPinned => "ImageNotPinned",
             Self::HubNotAuthorized => "HubNotAuthorized",
+            Self::InvalidConstraints => "InvalidConstraints",
+            Self::RuntimeSuspended => "RuntimeSuspended",
         }
     }
 }

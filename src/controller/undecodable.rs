@@ -5,6 +5,7 @@ use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -17,14 +18,17 @@ use super::reason::Reason;
 use crate::status_write::Target;
 
 /// Says that an object cannot be read, and why: in its status, and in an Event where the API server takes no status for it,
-/// since a rule of the definition cannot be evaluated over what is stored.
-pub(super) async fn report<K>(
+/// since a rule of the definition cannot be evaluated over what is stored. Everything else that the controller wrote into the status
+/// stays, as `own` takes it out of a whole one: what is in service, and what runtimes hold.
+pub(super) async fn report<K, S>(
     context: &Context,
     object: &DeserializeGuard<K>,
     invalid: &InvalidObject,
+    own: fn(S) -> S,
 ) -> Result<(&'static str, Action), ControllerError>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
+    S: DeserializeOwned + Serialize,
 {
     let meta = &invalid.metadata;
     let (namespace, name) = (
@@ -42,6 +46,9 @@ where
     };
     let is_other = stored.resource_version() != meta.resource_version;
     let stored = serde_json::to_value(stored).unwrap_or_default();
+    // A status that does not fit is replaced.
+    let kept = serde_json::from_value::<S>(stored["status"].clone()).map(own);
+    let kept = kept.and_then(serde_json::to_value).unwrap_or_default();
     let Some(trouble) = trouble::<K>(stored).or_else(|| (!is_other).then(|| invalid.error.clone())) else {
         return Ok(("superseded", Action::await_change()));
     };
@@ -58,10 +65,9 @@ where
         .as_ref()
         .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let generation = meta.generation.unwrap_or_default();
-    let status = json!({
-        "observedGeneration": generation,
-        "conditions": conditions(&[], generation, &verdict, None, time),
-    });
+    let mut status = kept;
+    status["observedGeneration"] = json!(generation);
+    status["conditions"] = json!(conditions(&[], generation, &verdict, None, time));
     match context
         .status()
         .write::<K>(&target, &status)
@@ -86,6 +92,7 @@ fn trouble<K: DeserializeOwned>(stored: Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::{lead, settings, start};
     use super::*;
     use knack_api::{Skill, SkillRuntime};
 
@@ -116,5 +123,75 @@ mod tests {
         }
         let found = trouble::<SkillRuntime>(object("SkillRuntime", r#"{"sandbox": {"image": []}}"#));
         assert!(found.unwrap().starts_with("spec.sandbox.image: invalid type: sequence"));
+    }
+
+    /// What is in service goes on being served, by hubs that know the objects as they were.
+    #[tokio::test]
+    async fn the_status_of_what_cannot_be_read_and_what_it_holds_stay() {
+        let artifact = json!({"revision": "new", "digest": "d", "size": 1, "fileCount": 1});
+        let earlier = json!([{"revision": "old", "digest": "o"}]);
+        let verdict = |name: &str| json!({"namespace": "team", "name": name, "accepted": true, "reason": "EarlierRevision", "serves": "old"});
+        let skill = |name: &str, generation: i64, spec: Value| {
+            json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "spec": spec,
+                "metadata": {"namespace": "team", "name": name, "uid": name, "resourceVersion": "10", "generation": generation},
+                "status": {"observedGeneration": 1, "artifact": artifact, "earlier": earlier,
+                    "runtimes": [verdict("gone"), verdict("main")]}})
+        };
+        let bad_skill = skill("bad", 2, json!({"source": {}, "suspend": "not now"}));
+        let good_skill = skill(
+            "good",
+            2,
+            json!({"source": {"inline": {"files": {"SKILL.md": "no frontmatter"}}}}),
+        );
+        let runtime = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+            "metadata": {"namespace": "team", "name": "main", "uid": "r", "resourceVersion": "10", "generation": 2},
+            "spec": {"sandbox": {"resources": {"limits": {"cpu": -1}}}},
+            "status": {"observedGeneration": 1, "skills": {"accepted": 2, "rejected": 0}, "owner": "hub-0"}});
+        let (written, mut patches) = tokio::sync::mpsc::unbounded_channel();
+        let (address, _lease) = start(move |method, path, body| {
+            let list = |items: Vec<&Value>| Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
+            let path = path.strip_prefix("/apis/knack.dev/v1alpha1/")?;
+            let object = match path.trim_end_matches("/status") {
+                "skills" => return list(vec![&bad_skill, &good_skill]),
+                "skillruntimes" => return list(vec![&runtime]),
+                "namespaces/team/skills/bad" => &bad_skill,
+                "namespaces/team/skills/good" => &good_skill,
+                "namespaces/team/skillruntimes/main" => &runtime,
+                _ => return None,
+            };
+            if *method == http::Method::PATCH {
+                let sent: Value = serde_json::from_slice(body).unwrap();
+                // A merge of conditions alone, which follows where the answer lacks them, has no name.
+                if let Some(name) = sent["metadata"]["name"].as_str() {
+                    let _ = written.send((name.to_owned(), sent["status"].clone()));
+                }
+            }
+            Some(object.clone())
+        });
+        let (leading, shutdown) = lead(address, settings()).await;
+        let mut statuses = std::collections::BTreeMap::new();
+        while statuses.len() < 3 {
+            let (name, status) = patches.recv().await.unwrap();
+            statuses.entry(name).or_insert(status);
+        }
+        shutdown.cancel();
+        leading.await.unwrap().unwrap();
+        let reason = |name: &str| statuses[name]["conditions"][0]["reason"].clone();
+        assert_eq!(
+            (reason("bad"), reason("main")),
+            (json!("InvalidObject"), json!("InvalidObject"))
+        );
+        for name in ["bad", "good"] {
+            assert_eq!(statuses[name]["artifact"], artifact, "{name}");
+            assert_eq!(statuses[name]["earlier"], earlier, "{name}");
+        }
+        assert_eq!(
+            statuses["good"]["runtimes"],
+            json!([verdict("main")]),
+            "{}",
+            statuses["good"]
+        );
+        assert_eq!(statuses["main"]["skills"]["accepted"], 2, "{}", statuses["main"]);
+        assert!(statuses["main"]["owner"].is_null(), "the hub's: {}", statuses["main"]);
     }
 }

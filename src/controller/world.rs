@@ -146,6 +146,13 @@ impl World {
         undecoded
     }
 
+    /// Whether a runtime is there that this version cannot decode and that is not being deleted.
+    pub(super) fn is_undecoded_runtime(&self, namespace: &str, name: &str) -> bool {
+        let key = ObjectRef::<WatchedRuntime>::new(name).within(namespace);
+        let found = self.realms.iter().find_map(|realm| realm.runtimes.get(&key));
+        found.is_some_and(|runtime| runtime.0.is_err() && runtime.meta().deletion_timestamp.is_none())
+    }
+
     /// Whether a runtime is there, also one that cannot be read or is being deleted.
     pub(super) fn has_runtime(&self, namespace: &str, name: &str) -> bool {
         let key = ObjectRef::<WatchedRuntime>::new(name).within(namespace);

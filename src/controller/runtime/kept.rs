@@ -15,7 +15,7 @@ use knack_packages::Records;
 
 use super::super::index::Name;
 use super::super::pending_changes::Changed;
-use super::super::reason::{VerdictParts, verdict_word};
+use super::super::reason::{VerdictParts, served_instead, verdict_word};
 use super::summary::{Revision, Summary};
 use crate::selection::{NamespaceLabels, Reason, Selected, created, is_shared};
 
@@ -158,8 +158,8 @@ impl Look {
         let judged = |item: &Selected<'_>| SkillLook {
             effect: effect(&keys, runtime, item),
             revision: Revision::of(item),
-            verdict: (item.accepted.is_ok(), verdict_word(item)),
-            serves: item.earlier.map(|earlier| earlier.revision.as_str().into()),
+            verdict: verdict_word(runtime, item),
+            serves: served_instead(runtime, item).map(Into::into),
         };
         let judged: Vec<SkillLook> = selected.iter().map(judged).collect();
         let revision = judged.iter().map(|judged| judged.revision).sum();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use knack_api::skill_status::STATUS_RUNTIMES_MAX;
+use knack_api::skill_status::{RuntimeVerdict, STATUS_RUNTIMES_MAX};
 use knack_api::{Skill, SkillRuntime, SkillRuntimeStatus};
 use knack_vocabulary::KIND_SKILL_RUNTIME;
 use kube::runtime::controller::Action;
@@ -20,11 +20,12 @@ use super::super::events;
 use super::super::index::Name;
 use super::super::reason::{VerdictParts, verdict_parts};
 use super::super::settings::FENCE_LOOK;
+use super::super::skill::packages_status;
 use super::super::undecodable;
 use super::super::world::{WatchedRuntime, decoded};
 use super::guard;
 use super::kept::{Basis, Look};
-use super::status::{objection, own_part, serving, status};
+use super::status::{objection, own_members, own_part, serving, status};
 use super::summary::Summary;
 use crate::selection::{Caller, Scope, Selected, namespaces_reached, select};
 use crate::status_write::Target;
@@ -39,7 +40,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(runtime) => one(&context, runtime).await,
-        Err(invalid) => undecodable::report(&context, &*watched, invalid).await,
+        Err(invalid) => undecodable::report(&context, &*watched, invalid, own_members).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context
@@ -165,7 +166,7 @@ struct LookOutcome {
 /// runtimes that select in few namespaces a look is cheap, and is not kept.
 fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Basis) -> LookOutcome {
     let is_wide = namespaces_reached(runtime, scope).is_none();
-    let name = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+    let name = name_of(runtime);
     let kept = is_wide.then(|| context.looks.take(&name, basis)).flatten();
     if let Some((mut look, changed, at)) = kept
         && let Some(outdated) = find_changed(context, runtime, scope, &mut look, &changed)
@@ -186,9 +187,10 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
     };
     let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
     let selected = select(runtime, scope, Caller::All, skills.iter().copied());
-    let mut outdated = outdated(&name, &skills, &selected);
+    let mut outdated = outdated(runtime, &skills, &selected);
     if is_edited {
         outdated.extend(with_texts_of_runtime(&selected));
+        outdated.extend(with_other_packages(runtime, scope, &selected));
         // Which versions of uploaded skills pins choose is decided with the skill.
         outdated.extend(skills_pinned_at_versions(runtime));
         outdated.sort_unstable();
@@ -213,6 +215,18 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
 fn with_texts_of_runtime(selected: &[Selected<'_>]) -> Vec<Name> {
     let told = selected.iter().filter(|item| !matches!(item.accepted, Ok(None)));
     told.map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
+        .collect()
+}
+
+/// The skills whose status says something else of their packages at a runtime: it gives other packages, or adds them to another image.
+fn with_other_packages(runtime: &SkillRuntime, scope: &Scope<'_>, selected: &[Selected<'_>]) -> Vec<Name> {
+    let name = name_of(runtime);
+    let differ = selected.iter().filter(|item| {
+        let reported = reported(item.skill, &name);
+        reported.is_some_and(|reported| reported.packages != packages_status(runtime, item, scope))
+    });
+    differ
+        .map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
         .collect()
 }
 
@@ -258,19 +272,27 @@ fn differs(skill: &Skill, runtime: &Name, now: Option<VerdictParts<'_>>) -> bool
     else {
         return false;
     };
-    let reported = status
-        .runtimes
-        .iter()
-        .find(|known| known.namespace == runtime.0 && known.name == runtime.1)
-        .map(|known| (known.accepted, known.reason.as_str(), known.serves.as_deref()));
+    let reported =
+        reported(skill, runtime).map(|known| (known.accepted, known.reason.as_str(), known.serves.as_deref()));
     reported != now && (reported.is_some() || status.runtimes.len() < STATUS_RUNTIMES_MAX)
 }
 
+/// What a skill's status says of a runtime.
+fn reported<'a>(skill: &'a Skill, runtime: &Name) -> Option<&'a RuntimeVerdict> {
+    let mut known = skill.status.as_ref()?.runtimes.iter();
+    known.find(|known| known.namespace == runtime.0 && known.name == runtime.1)
+}
+
+fn name_of(runtime: &SkillRuntime) -> Name {
+    (runtime.namespace().unwrap_or_default(), runtime.name_any())
+}
+
 /// Skills whose status differs from this runtime's selection.
-fn outdated<'a>(runtime: &Name, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<Name> {
+fn outdated<'a>(runtime: &SkillRuntime, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<Name> {
+    let own = name_of(runtime);
     let of_selected = selected
         .iter()
-        .filter(|item| differs(item.skill, runtime, Some(verdict_parts(item))));
+        .filter(|item| differs(item.skill, &own, Some(verdict_parts(runtime, item))));
     let mut outdated: Vec<&Skill> = of_selected.map(|item| item.skill).collect();
     // Where all are selected, as at the cluster default, none is left over.
     if selected.len() < skills.len() {
@@ -278,7 +300,7 @@ fn outdated<'a>(runtime: &Name, skills: &[&'a Skill], selected: &[Selected<'a>])
         let left_over = skills
             .iter()
             .filter(|skill| !known.contains(&std::ptr::from_ref(**skill)));
-        outdated.extend(left_over.filter(|skill| differs(skill, runtime, None)));
+        outdated.extend(left_over.filter(|skill| differs(skill, &own, None)));
     }
     let name = |skill: &Skill| (skill.namespace().unwrap_or_default(), skill.name_any());
     outdated.into_iter().map(name).collect()
@@ -309,7 +331,11 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
+    use knack_packages::environment::{EnvironmentImage, Input, key};
+    use knack_packages::{EnvironmentRecord, Records, Rules, State};
+
     use super::*;
+    use crate::selection::NamespaceLabels;
 
     #[test]
     fn a_status_is_outdated_if_it_says_something_else_of_a_runtime() {
@@ -333,5 +359,114 @@ mod tests {
         }
         let other = ("n".to_owned(), "other".to_owned());
         assert!(!differs(&skill, &other, None), "neither knows the other");
+    }
+
+    /// The verdict stays `Accepted`, and what runs have there is something else.
+    #[test]
+    fn an_edit_of_a_runtime_asks_the_skills_whose_packages_are_others_there() {
+        let image = |digest: &str| format!("r.io/python@sha256:{digest}");
+        let standard = declared_standard();
+        let of = |base: &str| key(&standard, true, &Rules::default(), base);
+        let record = |digest: &str| EnvironmentRecord {
+            state: State::Ready,
+            message: "said".to_owned(),
+            environment: Some(EnvironmentImage {
+                image: image(digest),
+                home: "/opt/env".to_owned(),
+            }),
+            is_partial: false,
+            since: 0,
+            used: 0,
+        };
+        let records = Records([(of(&image("1")), record("e1")), (of(&image("2")), record("e2"))].into());
+        let reported = |packages: serde_json::Value| -> Skill {
+            serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "word", "namespace": "n"},
+                "spec": {"source": {}},
+                "status": {"observedGeneration": 1, "artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1},
+                    "runtimes": [{"namespace": "n", "name": "main", "accepted": true, "reason": "Accepted", "packages": packages}]},
+            }))
+            .unwrap()
+        };
+        let given = |digest: &str| json!({"state": "Ready", "message": "said", "source": "standard environment, by the runtime", "environment": image(digest)});
+        let none = NamespaceLabels::new();
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: None,
+            allow_image_tags: true,
+            environments: Some(&records),
+        };
+        for (what, is_standard, base, packages, expected) in [
+            ("as reported", true, "1", given("e1"), false),
+            ("another image", true, "2", given("e1"), true),
+            (
+                "the standard environment is given no more",
+                false,
+                "1",
+                given("e1"),
+                true,
+            ),
+            ("it is given now", true, "1", json!(null), true),
+            ("it is not, and was not", false, "1", json!(null), false),
+            ("an image without an environment", true, "3", given("e1"), true),
+        ] {
+            let runtime: SkillRuntime = serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"name": "main", "namespace": "n"},
+                "spec": {"sandbox": {"image": image(base)}, "packages": {"standard": is_standard}},
+            }))
+            .unwrap();
+            let skill = reported(packages);
+            let selected = select(&runtime, &scope, Caller::All, [&skill]);
+            let told = with_other_packages(&runtime, &scope, &selected);
+            assert_eq!(told.len(), usize::from(expected), "{what}");
+        }
+    }
+
+    fn declared_standard() -> String {
+        Input::of(&knack_packages::given::standard_environment().unwrap()).digest()
+    }
+
+    #[test]
+    fn a_suspended_runtime_serves_nothing_and_its_skills_are_told() {
+        let skill = |reason: &str, accepted: bool| -> Skill {
+            serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "word", "namespace": "n"},
+                "spec": {"source": {}},
+                "status": {"observedGeneration": 1, "artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1},
+                    "runtimes": [{"namespace": "n", "name": "main", "accepted": accepted, "reason": reason}]},
+            }))
+            .unwrap()
+        };
+        let none = NamespaceLabels::new();
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: None,
+            allow_image_tags: true,
+            environments: None,
+        };
+        for (suspend, reason, accepted, expected) in [
+            (true, "Accepted", true, true),
+            (true, "RuntimeSuspended", false, false),
+            (false, "RuntimeSuspended", false, true),
+            (false, "Accepted", true, false),
+        ] {
+            let runtime: SkillRuntime = serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"name": "main", "namespace": "n"},
+                "spec": {"suspend": suspend},
+            }))
+            .unwrap();
+            let skill = skill(reason, accepted);
+            let selected = select(&runtime, &scope, Caller::All, [&skill]);
+            assert!(
+                selected[0].accepted.is_ok(),
+                "selection, which the hub asks too, is as before"
+            );
+            let told = outdated(&runtime, &[&skill], &selected);
+            assert_eq!(told.len(), usize::from(expected), "{suspend} {reason}");
+            let look = Look::new(&runtime, &selected);
+            assert_eq!(look.verdict(("n", "word")), Some(verdict_parts(&runtime, &selected[0])));
+        }
     }
 }

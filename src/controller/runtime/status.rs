@@ -11,7 +11,7 @@ use super::super::conditions::{Verdict, VerdictState, conditions};
 use super::super::reason::Reason;
 use super::summary::Summary;
 use crate::counted::counted;
-use crate::selection::{Scope, reaches};
+use crate::selection::{Scope, reaches, rules};
 use crate::shortened::cut;
 
 /// Conditions that the controller owns; `Isolated` is the hub's.
@@ -32,15 +32,19 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
     };
     let named = sandbox.images.iter().find(|named| !scope.is_pinned(&named.image));
     let field = match named {
-        Some(named) => format!("spec.sandbox.images: {} ({})", named.name, named.image),
-        None if !scope.is_pinned(image) => format!("spec.sandbox.image {image}"),
-        None => return None,
+        Some(named) => Some(format!("spec.sandbox.images: {} ({})", named.name, named.image)),
+        None => (!scope.is_pinned(image)).then(|| format!("spec.sandbox.image {image}")),
     };
-    Some(Verdict::new(
-        VerdictState::Stalled,
-        Reason::ImageNotPinned,
-        format!("{field} has no digest; write registry/repository@sha256:<digest>"),
-    ))
+    if let Some(field) = field {
+        return Some(Verdict::new(
+            VerdictState::Stalled,
+            Reason::ImageNotPinned,
+            format!("{field} has no digest; write registry/repository@sha256:<digest>"),
+        ));
+    }
+    // The definition refuses most of them.
+    let text = rules(runtime.spec.packages.as_ref()?).err()?;
+    Some(Verdict::new(VerdictState::Stalled, Reason::InvalidConstraints, text))
 }
 
 /// How a runtime without objection reads. `is_there`: whether a Skill exists, by namespace and name.
@@ -156,6 +160,11 @@ pub(super) fn status(
 
 /// The part of the present status that the controller wrote.
 pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
+    own_members(runtime.status.clone().unwrap_or_default())
+}
+
+/// The same of a status.
+pub(super) fn own_members(status: SkillRuntimeStatus) -> SkillRuntimeStatus {
     // Without a rest: who writes a new member is decided here.
     let SkillRuntimeStatus {
         observed_generation,
@@ -169,7 +178,7 @@ pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
         isolation: _,
         owner: _,
         unpulled_environment: _,
-    } = runtime.status.clone().unwrap_or_default();
+    } = status;
     conditions.retain(|condition| OWN_CONDITIONS.contains(&condition.type_.as_str()));
     SkillRuntimeStatus {
         observed_generation,
@@ -318,6 +327,18 @@ mod tests {
                 objection(&runtime(sandbox), &scope).map(|verdict| verdict.reason),
                 expected
             );
+        }
+    }
+
+    #[test]
+    fn a_constraint_that_cannot_be_read_is_an_objection() {
+        let none = NamespaceLabels::new();
+        let mut runtime = runtime(json!({"image": "r/a@sha256:00"}));
+        for (constraint, expected) in [("mcp<2", None), ("mcp<=two2", Some(Reason::InvalidConstraints))] {
+            runtime.spec.packages = serde_json::from_value(json!({"constraints": [constraint]})).unwrap();
+            let found = objection(&runtime, &scope(&none, false));
+            assert_eq!(found.as_ref().map(|verdict| verdict.reason), expected);
+            assert!(found.is_none_or(|found| found.message.starts_with("spec.packages.constraints[0]: ")));
         }
     }
 

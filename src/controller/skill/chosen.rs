@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use knack_api::skill::{Activation, Source};
-use knack_api::skill_status::EarlierRevision;
+use knack_api::skill_status::{EarlierRevision, STATUS_CHOSEN_MAX};
 use knack_api::{ActivationWord, Skill, SkillStatus};
 use kube::ResourceExt as _;
 use tracing::warn;
@@ -46,7 +46,10 @@ pub(super) async fn add_chosen(
     };
     let chosen = choose(&kept, wanted);
     let is_judged = outline.before().judged_by.as_deref() == Some(JUDGE);
-    unmark(&mut status.earlier, &chosen, is_judged);
+    // Of a runtime that cannot be decoded nobody knows which versions it chooses.
+    let mut reported = outline.before().runtimes.iter();
+    let is_complete = !reported.any(|known| context.world.is_undecoded_runtime(&known.namespace, &known.name));
+    unmark(&mut status.earlier, &chosen, is_judged, is_complete);
     let numbers: Vec<u32> = chosen.iter().map(|version| version.number).collect();
     context.memory.forget_unchosen(outline.uid(), &numbers);
     for version in chosen {
@@ -79,8 +82,9 @@ fn choose<'a>(kept: &'a [KeptVersion], wanted: Vec<&str>) -> Vec<&'a KeptVersion
 }
 
 /// Makes revisions of versions that are not chosen any more revisions like others, and forgets those that are to be made again: an
-/// activation was set over what the version asks for, or another version of the checks made them.
-fn unmark(earlier: &mut Vec<EarlierRevision>, chosen: &[&KeptVersion], is_judged: bool) {
+/// activation was set over what the version asks for, or another version of the checks made them. Without a complete list of what is
+/// chosen the others stay what they are, as far as there is room.
+fn unmark(earlier: &mut Vec<EarlierRevision>, chosen: &[&KeptVersion], is_judged: bool, is_complete: bool) {
     let of = |known: &EarlierRevision| {
         let number = known.upload_version?;
         chosen.iter().find(|version| version.number == number)
@@ -90,9 +94,17 @@ fn unmark(earlier: &mut Vec<EarlierRevision>, chosen: &[&KeptVersion], is_judged
         let activation: Option<ActivationWord> = version.activation.map(Into::into);
         is_judged && (activation.is_none() || activation == known.activation)
     });
-    for known in earlier {
+    let mut room = if is_complete {
+        0
+    } else {
+        STATUS_CHOSEN_MAX.saturating_sub(chosen.len())
+    };
+    for known in earlier.iter_mut().filter(|known| known.upload_version.is_some()) {
         if of(known).is_none() {
-            known.upload_version = None;
+            match room.checked_sub(1) {
+                Some(left) => room = left,
+                None => known.upload_version = None,
+            }
         }
     }
 }
@@ -222,14 +234,15 @@ mod tests {
         ]))
         .unwrap();
         let auto = Some(ActivationMode::Auto);
-        for (what, one, is_judged, expected) in [
-            ("chosen", None, true, "held- one1 gone-"),
-            ("a mode was set", auto, true, "held- gone-"),
-            ("other checks", None, false, "held- gone-"),
+        for (what, one, is_judged, is_complete, expected) in [
+            ("chosen", None, true, true, "held- one1 gone-"),
+            ("a mode was set", auto, true, true, "held- gone-"),
+            ("other checks", None, false, true, "held- gone-"),
+            ("a runtime cannot be decoded", None, true, false, "held- one1 gone9"),
         ] {
             let one = version(1, Some("1.0.0"), one);
             let mut known = earlier.clone();
-            unmark(&mut known, &[&one], is_judged);
+            unmark(&mut known, &[&one], is_judged, is_complete);
             let shown = known.iter().map(|known| {
                 let number = known
                     .upload_version

@@ -21,3 +21,4 @@ mod verdicts;
 
 pub(super) use archive_turns::ArchiveTurns;
 pub(super) use reconcile::{failed, reconcile};
+pub(super) use verdicts::packages_status;

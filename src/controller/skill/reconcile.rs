@@ -18,6 +18,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::reason::Reason;
+use super::super::refusal;
 use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
 use super::super::world::WatchedSkill;
@@ -27,7 +28,7 @@ use super::judge::{JUDGE, ValidatedSkill, judge};
 use super::outline::Outline;
 use super::prune::prune;
 use super::resolve::{ResolvedSource, Unresolved, is_as_read, resolve, verdict as source_verdict};
-use super::status::{self, content, delivered, requested_at, status, with_last_good};
+use super::status::{self, content, delivered, requested_at, status, unreported, with_last_good};
 use super::verdicts::verdicts;
 use crate::selection::candidates;
 
@@ -41,7 +42,8 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(skill) => one(&context, skill).await,
-        Err(invalid) => undecodable::report(&context, &*watched, invalid).await,
+        // All of it is the controller's.
+        Err(invalid) => undecodable::report(&context, &*watched, invalid, |status: SkillStatus| status).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
     context.metrics.reconciled(KIND_SKILL, outcome, started.elapsed());
@@ -88,7 +90,7 @@ async fn conclude(
 ) -> Result<(&'static str, Action), ControllerError> {
     let outline = &*read.outline;
     let before = outline.before();
-    let verdict = with_last_good(read.verdict, before);
+    let mut verdict = with_last_good(read.verdict, before);
     let mut candidate = read.content.clone().unwrap_or_else(|| before.clone());
     candidate.earlier = candidates(before, &candidate);
     candidate
@@ -102,8 +104,18 @@ async fn conclude(
         // Nothing serves it; what did goes on when it comes back.
         verdicts.earlier = candidate.earlier;
     }
-    let after = status(outline, read.content, &verdict, &verdicts, Timestamp::now());
-    let written = write(context, outline, &after).await?;
+    let mut after = status(outline, read.content, &verdict, &verdicts, Timestamp::now());
+    let written = match write(context, outline, &after).await {
+        Err(error) => {
+            // As without rights on the status, where this is refused too, and tried again.
+            let refused = refusal::verdict(&error).ok_or(error)?;
+            warn!(skill = outline.name(), namespace = outline.namespace(), message = %refused.message, "the status is refused");
+            verdict = with_last_good(refused, before);
+            after = unreported(outline, &verdict, &verdicts, Timestamp::now());
+            write(context, outline, &after).await?
+        }
+        written => written?,
+    };
     let changed = written == StatusWrite::Changed;
     if changed {
         context
@@ -320,4 +332,71 @@ async fn write(context: &Context, outline: &Outline, after: &SkillStatus) -> Res
     } else {
         StatusWrite::Changed
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use http::Method;
+    use serde_json::Value;
+
+    use super::super::super::fixture::{lead, settings, start};
+    use super::*;
+
+    /// Whatever is wrong with it: the Skill says so, and what was in service is.
+    #[tokio::test]
+    async fn a_status_that_the_api_server_refuses_becomes_a_condition() {
+        let before =
+            json!({"observedGeneration": 1, "artifact": {"revision": "old", "digest": "d", "size": 1, "fileCount": 1}});
+        let skill = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+            "metadata": {"namespace": "team", "name": "draw", "uid": "s", "resourceVersion": "10", "generation": 2},
+            "spec": {"source": {"inline": {"files": {"SKILL.md": "---\nname: draw\ndescription: d\n---\nText."}}}},
+            "status": before});
+        let (written, told) = tokio::sync::oneshot::channel();
+        let written = Mutex::new(Some(written));
+        let (address, _lease) = start(move |method, path, body| match (method, path) {
+            (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => {
+                Some(json!({"metadata": {"resourceVersion": "1"}, "items": [skill]}))
+            }
+            (&Method::GET, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw") => Some(skill.clone()),
+            (&Method::POST, "/api/v1/namespaces/team/configmaps") => {
+                let mut made: Value = serde_json::from_slice(body).unwrap();
+                made["metadata"]["uid"] = json!("made");
+                Some(made)
+            }
+            (&Method::PATCH, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw/status") => {
+                let sent: Value = serde_json::from_slice(body).unwrap();
+                if !sent["status"]["name"].is_null() {
+                    return Some(
+                        json!({"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid",
+                        "message": "status.tools[0].config[0].options: Too many: 65: must have at most 64 items"}),
+                    );
+                }
+                if let Some(written) = written.lock().unwrap().take() {
+                    written.send(sent["status"].clone()).unwrap();
+                }
+                Some(skill.clone())
+            }
+            _ => None,
+        });
+        let (leading, shutdown) = lead(address, settings()).await;
+        let status = told.await.unwrap();
+        shutdown.cancel();
+        leading.await.unwrap().unwrap();
+        assert_eq!(
+            (&status["observedGeneration"], &status["artifact"]),
+            (&json!(2), &before["artifact"])
+        );
+        let ready = &status["conditions"][0];
+        assert_eq!(
+            (&ready["type"], &ready["reason"]),
+            (&json!(CONDITION_READY), &json!("RefusedByApiServer"))
+        );
+        let message = ready["message"].as_str().unwrap();
+        assert!(
+            message.contains("Too many: 65") && message.contains("Revision old stays in service"),
+            "{message}"
+        );
+    }
 }

@@ -173,8 +173,174 @@ pub(super) fn status(
     }
 }
 
+/// The status where the API server takes no other one: as it was, with conditions that say why.
+pub(super) fn unreported(outline: &Outline, verdict: &Verdict, verdicts: &Verdicts, now: Timestamp) -> SkillStatus {
+    let before = outline.before();
+    let generation = outline.meta().generation.unwrap_or_default();
+    SkillStatus {
+        observed_generation: Some(generation),
+        last_handled_reconcile_at: requested_at(outline.meta()),
+        conditions: conditions(&before.conditions, generation, verdict, Some(&verdicts.acceptance), now),
+        ..before.clone()
+    }
+}
+
 /// The value of the annotation that requests a reconcile, cut to what status holds.
 pub(super) fn requested_at(meta: &ObjectMeta) -> Option<String> {
     let annotations = meta.annotations.as_ref()?;
     Some(cut(annotations.get(ANNOTATION_REQUESTED_AT)?, 256))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use knack_skill::model::SkillFile;
+    use serde_json::{Value, json};
+
+    use super::super::judge::judge;
+    use super::*;
+
+    /// The bounds of a schema that a value breaks, each with its place.
+    fn broken(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
+        let bound = |name: &str| schema[name].as_u64().unwrap_or(u64::MAX);
+        let is_beyond = match value {
+            Value::String(text) => text.chars().count() as u64 > bound("maxLength"),
+            Value::Array(items) => items.len() as u64 > bound("maxItems"),
+            Value::Number(number) => schema["type"] == "integer" && !number.is_i64(),
+            _ => false,
+        };
+        if is_beyond {
+            found.push(path.to_owned());
+        }
+        for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+            broken(&schema["items"], item, &format!("{path}[{index}]"), found);
+        }
+        for (name, member) in value.as_object().into_iter().flatten() {
+            broken(&schema["properties"][name], member, &format!("{path}.{name}"), found);
+        }
+    }
+
+    fn locked(config: &Value) -> Vec<(String, String)> {
+        let python = "def f(a: int): pass\n";
+        let function = |number: usize| {
+            json!({"function": format!("f{number}"), "name": format!("f{number}"), "description": "d".repeat(5_000), "risk": "Safe",
+                "inputSchema": {"type": "object", "properties": {}}, "config": config})
+        };
+        let functions: Vec<Value> = (0..70).map(function).collect();
+        let lock = json!({"about": "", "format": 1,
+            "files": {"tools.py": {"sha256": knack_skill::digest::sha256(python), "functions": functions}}});
+        vec![
+            (
+                "SKILL.md".to_owned(),
+                "---\nname: demo\ndescription: d\ntools: [{python: tools.py}]\n---\nbody".to_owned(),
+            ),
+            ("tools.py".to_owned(), python.to_owned()),
+            (knack_skill::functions::LOCK_FILE.to_owned(), lock.to_string()),
+        ]
+    }
+
+    fn document(members: &Value) -> (String, String) {
+        let lines = members
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| format!("{key}: {value}\n"));
+        (
+            "SKILL.md".to_owned(),
+            format!("---\n{}---\n{}", lines.collect::<String>(), "b".repeat(100_000)),
+        )
+    }
+
+    /// One value beyond a bound would leave a Skill without any condition: the API server refuses the whole status.
+    #[test]
+    fn the_status_of_every_skill_that_loads_is_within_the_bounds_of_the_definition() {
+        let schema = &knack_api::schema::schema_of("Skill").unwrap()["properties"]["status"];
+        let long = |count: usize| "é".repeat(count);
+        let options = |count: usize, length: usize| -> Vec<String> {
+            (0..count).map(|number| format!("{number:0length$}")).collect()
+        };
+        let params: Vec<Value> = (0..32)
+            .map(|number| json!({"name": format!("{number:064}"), "type": long(300), "minItems": 65_536, "options": options(2, 100)}))
+            .collect();
+        let tools: Vec<Value> = (0..300)
+            .map(|number| json!({"name": format!("t{number}{}", "x".repeat(50)), "description": long(500), "command": ["sh", "scripts/a.sh"]}))
+            .collect();
+        let inputs: Vec<Value> = (0..300)
+            .map(|number| json!({"name": format!("{number:064}")}))
+            .collect();
+        let marker = format!(
+            "python_full_version < '3.11' and platform_release != '{}'",
+            "x".repeat(3_000)
+        );
+        let requirements: String = (0..200)
+            .map(|number| format!("{}{number}>=1 ; {marker}\n", "n".repeat(100)))
+            .collect();
+        let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        for (what, files, loads) in [
+            ("many functions with many parameters", locked(&json!(params)), true),
+            (
+                "as many options as there may be",
+                locked(&json!([{"name": "p", "type": "select", "options": options(64, 128)}])),
+                true,
+            ),
+            (
+                "too many options",
+                locked(&json!([{"name": "p", "type": "select", "options": options(65, 2)}])),
+                false,
+            ),
+            (
+                "an option that is too long",
+                locked(&json!([{"name": "p", "type": "select", "options": options(1, 129)}])),
+                false,
+            ),
+            (
+                "more entries than a number holds",
+                locked(&json!([{"name": "p", "type": "list", "maxItems": u64::MAX}])),
+                false,
+            ),
+            (
+                "long texts and long lists",
+                vec![
+                    document(
+                        &json!({"name": "demo", "description": long(1_024), "version": "1".repeat(300), "tools": tools, "inputs": inputs,
+                        "metadata": {"skill_id": options(20, 100), "title": long(500)}}),
+                    ),
+                    text("scripts/a.sh", "true"),
+                    text("requirements.txt", &requirements),
+                ],
+                true,
+            ),
+            (
+                "a declaration that is refused",
+                vec![
+                    document(&json!({"name": "demo", "description": "d"})),
+                    text("requirements.txt", &format!("{}\n", long(4_000)).repeat(30)),
+                ],
+                true,
+            ),
+        ] {
+            let files = files.into_iter().map(|(path, text)| {
+                let file = SkillFile {
+                    bytes: text.into_bytes().into(),
+                    executable: false,
+                };
+                (path, file)
+            });
+            let object = json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+                "metadata": {"name": "demo", "namespace": "n"}, "spec": {"source": {}},
+            });
+            let outline = Outline::of(&serde_json::from_value(object).unwrap());
+            let judged = judge(Arc::new(outline), files.collect());
+            assert_eq!(judged.is_ok(), loads, "{what}: {:?}", judged.as_ref().err());
+            let Ok(validated) = judged else { continue };
+            let made = serde_json::to_value(content(&validated, Vec::new())).unwrap();
+            let mut found = Vec::new();
+            broken(schema, &made, "status", &mut found);
+            assert!(found.is_empty(), "{what}: {found:?}");
+            // An object has room for 1.5 MiB.
+            assert!(made.to_string().len() < 1 << 20, "{what}: {}", made.to_string().len());
+        }
+    }
 }

@@ -2,11 +2,12 @@
 
 use knack_api::skill_status::{EarlierRevision, RuntimePackagesStatus, RuntimeVerdict, STATUS_RUNTIMES_MAX};
 use knack_api::{Skill, SkillRuntime, SkillStatus};
+use knack_vocabulary::defaults::REVISION_HISTORY;
 use kube::ResourceExt as _;
 
 use super::super::conditions::Acceptance;
 use super::super::context::Context;
-use super::super::reason::{Reason, verdict_word};
+use super::super::reason::{Reason, served_instead, verdict_word};
 use super::super::world::decoded;
 use super::outline::Outline;
 use crate::selection::{
@@ -61,11 +62,12 @@ pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatu
         else {
             continue;
         };
-        if let Err(rejection) = &item.accepted {
-            first_refusal.get_or_insert_with(|| format!("{runtime_namespace}/{runtime_name}: {}", rejection.message));
+        let refusal = refusal(runtime, item);
+        accepted_by += usize::from(refusal.is_none());
+        if let Some(refusal) = refusal {
+            first_refusal.get_or_insert_with(|| format!("{runtime_namespace}/{runtime_name}: {refusal}"));
         }
         if item.accepted.is_ok() {
-            accepted_by += 1;
             history = history.max(Some(history_limit(runtime)));
         }
         listed.push(runtime_verdict(runtime, item, &scope));
@@ -73,6 +75,18 @@ pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatu
             *known = (*known).max(earlier_state(runtime, item, earlier, &scope));
         }
     }
+    for known in &outline.before().runtimes {
+        // Nobody knows what it selects now: as its hub, which has it as it was read last.
+        if context.world.is_undecoded_runtime(&known.namespace, &known.name) {
+            accepted_by += usize::from(known.accepted);
+            listed.push(known.clone());
+            history = history.max(Some(REVISION_HISTORY));
+            for state in &mut states {
+                *state = (*state).max(EarlierState::Possible);
+            }
+        }
+    }
+    listed.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
     listed.truncate(STATUS_RUNTIMES_MAX);
     Verdicts {
         acceptance: acceptance(accepted_by, first_refusal),
@@ -85,23 +99,39 @@ pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatu
 /// Superseded revisions that a runtime asks to keep.
 fn history_limit(runtime: &SkillRuntime) -> u32 {
     let limit = runtime.spec.revision_history_limit;
-    limit.unwrap_or(knack_vocabulary::defaults::REVISION_HISTORY)
+    limit.unwrap_or(REVISION_HISTORY)
+}
+
+/// Why a runtime does not serve a skill.
+fn refusal<'a>(runtime: &SkillRuntime, item: &'a Selected<'_>) -> Option<&'a str> {
+    match &item.accepted {
+        Err(rejection) => Some(&rejection.message),
+        Ok(_) => runtime
+            .spec
+            .is_suspended()
+            .then_some("spec.suspend of the SkillRuntime is true: it serves no skill"),
+    }
 }
 
 fn runtime_verdict(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> RuntimeVerdict {
+    let (accepted, word) = verdict_word(runtime, item);
     RuntimeVerdict {
         namespace: runtime.namespace().unwrap_or_default(),
         name: runtime.name_any(),
-        accepted: item.accepted.is_ok(),
-        reason: verdict_word(item).to_owned(),
-        serves: item.earlier.map(|earlier| earlier.revision.clone()),
+        accepted,
+        reason: word.to_owned(),
+        serves: served_instead(runtime, item).map(str::to_owned),
         packages: packages_status(runtime, item, scope),
     }
 }
 
 /// The state of the packages of the newest revision, and the packages of runs of the one in service. Of a revision that the pin
 /// does not take nothing is built, so the state is that of the one in service; it is where a pin chooses another version, too.
-fn packages_status(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_>) -> Option<RuntimePackagesStatus> {
+pub(in super::super) fn packages_status(
+    runtime: &SkillRuntime,
+    item: &Selected<'_>,
+    scope: &Scope<'_>,
+) -> Option<RuntimePackagesStatus> {
     let newest = Revision::newest(item.skill);
     let earlier = item.earlier.map(|earlier| Revision::earlier(item.skill, earlier));
     let is_chosen = item.earlier.is_some_and(|earlier| earlier.upload_version.is_some());
@@ -135,5 +165,52 @@ fn acceptance(accepted_by: usize, first_refusal: Option<String>) -> Acceptance {
         accepted,
         reason,
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::selection::NamespaceLabels;
+
+    #[test]
+    fn a_suspended_runtime_does_not_accept_a_skill_and_says_so() {
+        let skill: Skill = serde_json::from_value(json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "word", "namespace": "n"},
+            "spec": {"source": {}},
+            "status": {"artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1}},
+        }))
+        .unwrap();
+        let none = NamespaceLabels::new();
+        let scope = Scope {
+            cluster_default: false,
+            namespaces: &none,
+            default_image: None,
+            allow_image_tags: true,
+            environments: None,
+        };
+        for (suspend, expected, message) in [
+            (false, (true, "Accepted"), "served by 1 runtime"),
+            (
+                true,
+                (false, "RuntimeSuspended"),
+                "n/main: spec.suspend of the SkillRuntime is true",
+            ),
+        ] {
+            let runtime: SkillRuntime = serde_json::from_value(json!({
+                "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"name": "main", "namespace": "n"},
+                "spec": {"suspend": suspend},
+            }))
+            .unwrap();
+            let selected = select(&runtime, &scope, Caller::All, [&skill]);
+            let verdict = runtime_verdict(&runtime, &selected[0], &scope);
+            assert_eq!((verdict.accepted, verdict.reason.as_str()), expected);
+            let refusal = refusal(&runtime, &selected[0]).map(|refusal| format!("n/main: {refusal}"));
+            let acceptance = acceptance(usize::from(refusal.is_none()), refusal);
+            assert_eq!(acceptance.accepted, !suspend);
+            assert!(acceptance.message.starts_with(message), "{}", acceptance.message);
+        }
     }
 }
