@@ -387,6 +387,30 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
 }
 
 #[tokio::test]
+async fn the_result_of_a_run_is_sent_though_there_is_no_room_for_it() {
+    let observed = Observed::new().await;
+    let knack = start(Start {
+        skills: skills(),
+        executor: Arc::clone(&observed) as Arc<dyn Executor>,
+        ..Start::default()
+    })
+    .await;
+    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(2)\nprint('kumquat')"}});
+    let running = tokio::spawn(request(&knack, "tools/call", &params).send());
+    observed.running_after(0).await;
+    let budget = knack.gateway.requests.process();
+    let mut shares = Vec::new();
+    // What the run gives back, too.
+    while !running.is_finished() {
+        shares.extend(budget.try_take(budget.free_bytes()));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let answer = read(running.await.unwrap().unwrap()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert!(answer.text.contains("kumquat"), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_ends_its_run() {
     let observed = Observed::new().await;
     let knack = start(Start {

@@ -1,6 +1,7 @@
 //! The context that one request is served from.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ::http::request::Parts;
 use knack_execution::Executor;
@@ -16,6 +17,8 @@ pub(crate) struct CallContext {
     pub(crate) caller: Caller,
     pub(crate) offer: Arc<Offer>,
     pub(crate) executor: Arc<dyn Executor>,
+    /// Whether a tool was called: what has been done once must not be asked for again.
+    pub(crate) called: Arc<AtomicBool>,
 }
 
 /// The head of the HTTP request, and what was found for it.

@@ -1,6 +1,7 @@
 //! The route: who calls, how much, with which catalog; then the SDK's transport.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
@@ -86,20 +87,25 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     }
     let (served, snapshot) = gateway.served_to(&parts).await;
     let offer = shared.offers.of(snapshot).await;
+    let called = Arc::new(AtomicBool::new(false));
     parts.extensions.insert(CallContext {
         caller,
         offer,
         executor: served.executor,
+        called: Arc::clone(&called),
     });
     let request = Request::from_parts(parts, Full::new(held.bytes.clone()));
     let response = shared.service.handle(request).await;
     let size = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
-    let Ok(sent) = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX)) else {
+    let sent = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX));
+    // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
+    // the text and the files that one result carries, for as many requests as a caller has slots.
+    if sent.is_err() && !called.load(Ordering::Relaxed) {
         return refuse(
             503,
             "The gateway holds too many large answers at this moment; try again in a second.",
         );
-    };
+    }
     // All of it is given back when the answer is sent, or its client has left.
     let holding = (slot, held, sent);
     response.map(|body| {

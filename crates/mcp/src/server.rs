@@ -1,6 +1,7 @@
 //! The requests of MCP.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use knack_gateway::Gateway;
 use rmcp::model::{
@@ -86,6 +87,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let (parts, asked) = call_context(&context)?;
+        asked.called.store(true, Ordering::Relaxed);
         if let Some(result) = management::call(&self.gateway, parts, &request.name, request.arguments.as_ref()).await {
             return Ok(result.into());
         }
