@@ -8,9 +8,10 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use http::StatusCode;
 use jiff::SignedDuration;
-use knack_gateway::user_files::{Bounds, FileOwner, LocalFiles, Refusal, Reply, StoreUsage, answered, read_asked};
-use knack_memory::MemoryBudget;
+use knack_gateway::user_files::{Bounds, FileOwner, LocalFiles, Op, Refusal, Reply, StoreUsage, answered, read_asked};
+use knack_memory::{MemoryBudget, MemoryShare};
 use knack_serving::sources::{Pace, Sources};
+use knack_serving::until_sent;
 use sha2::{Digest as _, Sha256};
 
 use super::metrics::Metrics;
@@ -69,9 +70,9 @@ impl ClusterFiles {
         self.kept.held()
     }
 
-    /// Answers a gateway, as the account that it proved to be.
+    /// Answers a gateway, as the account that it proved to be. Its turn and what it holds are given back when the answer is sent.
     pub(super) async fn answer(&self, caller: &Caller, body: &Bytes, metrics: &Metrics) -> (StatusCode, Bytes) {
-        let Some(_turn) = self.calls.take(&caller.namespace, tokio::time::Instant::now()) else {
+        let Some(turn) = self.calls.take(&caller.namespace, tokio::time::Instant::now()) else {
             metrics.files_refused("busy");
             return (
                 StatusCode::TOO_MANY_REQUESTS,
@@ -85,15 +86,15 @@ impl ClusterFiles {
             account: account_key(&caller.namespace, &caller.service_account),
             caller: client,
         };
-        let reads = usize::try_from(self.kept.reads(&owner, &op)).unwrap_or(usize::MAX);
-        // An answer is a copy of the content.
-        let outcome: Result<Reply, Refusal> = match self.reading.take(2 * reads, READ_PATIENCE).await {
-            Ok(_held) => {
+        let mut share = None;
+        let outcome: Result<Reply, Refusal> = match self.room(owner, &op).await {
+            Ok(room) => {
+                share = Some(room);
                 let kept = Arc::clone(&self.kept);
                 let done = tokio::task::spawn_blocking(move || kept.execute(&owner, op, &content)).await;
                 done.unwrap_or(Err(Refusal::Failed))
             }
-            Err(_) => Err(Refusal::Busy),
+            Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = &outcome
             && let Some(reason) = counted(refusal)
@@ -105,7 +106,24 @@ impl ClusterFiles {
             Err(Refusal::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::OK,
         };
-        (status, answered(outcome))
+        let body = answered(outcome);
+        if let Some(share) = &mut share {
+            share.shrink_to(body.len());
+        }
+        (status, until_sent(body, (turn, share)))
+    }
+
+    /// Memory for what an answer reads from the disk, and for the copy of it that is sent.
+    async fn room(&self, owner: FileOwner, op: &Op) -> Result<MemoryShare, Refusal> {
+        let mut reads = 0;
+        if op.reads() {
+            let (kept, op) = (Arc::clone(&self.kept), op.clone());
+            let size = tokio::task::spawn_blocking(move || kept.reads(&owner, &op)).await;
+            let size = size.map_err(|_| Refusal::Failed)?;
+            reads = usize::try_from(size).unwrap_or(usize::MAX);
+        }
+        let room = self.reading.take(reads.saturating_mul(2), READ_PATIENCE).await;
+        room.map_err(|_| Refusal::Busy)
     }
 }
 
@@ -121,5 +139,66 @@ const fn counted(refusal: &Refusal) -> Option<&'static str> {
         Refusal::Failed => Some("disk"),
         Refusal::Busy => Some("busy"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(op: &serde_json::Value, content: &[u8]) -> Bytes {
+        let line = serde_json::json!({"caller": "0".repeat(64), "op": op}).to_string();
+        [line.as_bytes(), b"\n", content].concat().into()
+    }
+
+    #[tokio::test]
+    async fn a_content_counts_and_has_its_turn_until_it_is_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = FilesOptions {
+            folder: folder.path().join("files"),
+            hours: 24,
+            most_bytes: 1 << 30,
+        };
+        let memory = MemoryBudget::new(64 << 20);
+        let files = ClusterFiles::open(&options, memory.clone()).unwrap();
+        let metrics = Metrics::default();
+        let caller = Caller {
+            namespace: "team".to_owned(),
+            service_account: "app".to_owned(),
+            uid: "1".to_owned(),
+            username: "system:serviceaccount:team:app".to_owned(),
+            groups: Vec::new(),
+            extra: std::collections::BTreeMap::new(),
+            expires: u64::MAX,
+            acting_for: None,
+        };
+        let new = serde_json::json!({"add_file": {"name": "a", "mime": "b/c", "purpose": "user_data", "lasts": null}});
+        let size = 4 << 20;
+        let (status, answer) = files.answer(&caller, &asked(&new, &vec![b'x'; size]), &metrics).await;
+        assert_eq!(status, StatusCode::OK);
+        let stored: serde_json::Value = serde_json::from_slice(answer.trim_ascii()).unwrap();
+        drop(answer);
+        let content = serde_json::json!({"file_content": stored["done"]["file"]["id"]});
+        let body = asked(&content, b"");
+        let mut stopped = Vec::new();
+        for _ in 0..12 {
+            let (status, answer) = files.answer(&caller, &body, &metrics).await;
+            assert_eq!((status, answer.len() > size), (StatusCode::OK, true));
+            stopped.push(answer);
+        }
+        assert!(memory.held_bytes() >= stopped.len() * size);
+        let list = asked(&serde_json::json!({"files": []}), b"");
+        while stopped.len() < CALLS.at_once {
+            stopped.push(files.answer(&caller, &list, &metrics).await.1);
+        }
+        let (status, _) = files.answer(&caller, &list, &metrics).await;
+        assert_eq!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS,
+            "turns are taken until the answers are sent"
+        );
+        drop(stopped);
+        assert_eq!(memory.held_bytes(), 0);
+        assert_eq!(files.answer(&caller, &list, &metrics).await.0, StatusCode::OK);
     }
 }

@@ -3,13 +3,18 @@
 use std::time::{Duration, Instant};
 
 use knack_gateway::budget::BodyTimes;
+use knack_gateway::caller::identify;
+use knack_gateway::files::FileEntry;
 use knack_gateway::server::BOUNDS;
+use knack_gateway::user_files::Bounds as FileBounds;
+use knack_memory::MemoryBudget;
 use knack_serving::{Bounds, Closed};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::support::{Running, Start, start};
+use super::user_files::{Caller, Dialect, Hand, ids};
 
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -221,4 +226,70 @@ async fn mcp_clients_that_never_read_are_closed_and_delay_nobody() {
     })
     .await;
     drop(silent);
+}
+
+/// Contents count from when they are read until they are sent, and what has no room is refused.
+#[tokio::test]
+async fn readers_of_files_that_stop_hold_their_share_until_they_are_closed() {
+    let knack = start(Start {
+        bounds: Bounds {
+            stalled: Duration::from_secs(5),
+            ..BOUNDS
+        },
+        // A half of it for large contents: four of these, and no fifth.
+        memory: MemoryBudget::new(64 << 20),
+        user_files: Some((FileBounds::default(), Hand::new().clock())),
+        ..Start::default()
+    })
+    .await;
+    let caller = Caller::new(&knack, Dialect::OpenAi);
+    let content = vec![b'x'; LARGE_FILE_BYTES];
+    let upload = caller.upload("a.bin", &content).await;
+    let made = caller
+        .post("/v1/containers", &json!({"name": "n", "file_ids": [upload]}))
+        .await;
+    let files = format!("/v1/containers/{}/files", made.json()["id"].as_str().unwrap());
+    let in_container = ids(&caller.get(&files).await.json())[0].clone();
+    let headers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, "Bearer key-a".parse().unwrap())]);
+    let identity = identify(&knack.gateway.secret.current(), &headers, &"/".parse().unwrap());
+    let entry = FileEntry {
+        name: "b.bin".to_owned(),
+        mime_type: "application/octet-stream".to_owned(),
+        size_bytes: LARGE_FILE_BYTES as u64,
+        sha256: String::new(),
+    };
+    let files_made = vec![(entry, content.into())];
+    knack
+        .gateway
+        .files
+        .put(identity.bucket(), "resp_1", files_made)
+        .await
+        .unwrap();
+    let mut closed = 0;
+    for path in [
+        format!("/v1/files/{upload}/content"),
+        format!("{files}/{in_container}/content"),
+        "/knack/v1/responses/resp_1/files/b.bin".to_owned(),
+    ] {
+        let get = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer key-a\r\n\r\n");
+        let mut stopped = Vec::new();
+        for _ in 0..4 {
+            stopped.push(connect(&knack, &get).await);
+        }
+        let held = || knack.gateway.requests.process().held_bytes();
+        until("all are read", || held() >= 4 * LARGE_FILE_BYTES).await;
+        let refused = caller.get(&path).await;
+        assert_eq!(
+            (refused.status, &refused.headers["retry-after"]),
+            (503, &"1".parse().unwrap()),
+            "{path}"
+        );
+        closed += 4;
+        until("all are closed", || {
+            knack.gateway.metrics.connections.closed(Closed::Stalled) == closed
+        })
+        .await;
+        until("all is given back", || held() == 0).await;
+        assert_eq!(caller.get(&path).await.text.len(), LARGE_FILE_BYTES, "{path}");
+    }
 }

@@ -1,10 +1,14 @@
 //! Uploads and containers in model requests (docs/files.md).
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use knack_execution::Executor;
+use knack_gateway::code_tools::CodeTools;
 use knack_gateway::user_files::Bounds;
 use serde_json::{Value, json};
 
+use super::observed::Observed;
 use super::support::{Running, Start, start};
 use super::talk::{Format, Talk};
 use super::user_files::{BEGIN, Caller, Dialect, Hand, form, ids, keeping};
@@ -193,6 +197,25 @@ async fn a_container_is_made_filled_read_and_deleted() {
         .post("/v1/containers", &json!({"name": "n", "file_ids": ["file_knack_0"]}))
         .await;
     assert_eq!(unknown.status, 404, "{}", unknown.text);
+    // Files of one name are all there; one that is named twice is there once.
+    let other = caller.upload("x/a.csv", b"other").await;
+    let made = caller
+        .post(
+            "/v1/containers",
+            &json!({"name": "n", "file_ids": [upload, other, upload]}),
+        )
+        .await;
+    let files = format!("/v1/containers/{}/files", made.json()["id"].as_str().unwrap());
+    let listed = caller.get(&format!("{files}?order=asc")).await.json();
+    let mut found = Vec::new();
+    for file in listed["data"].as_array().unwrap() {
+        let content = caller
+            .get(&format!("{files}/{}/content", file["id"].as_str().unwrap()))
+            .await;
+        found.push((file["path"].as_str().unwrap(), content.text));
+    }
+    let expected = [("/mnt/data/a.csv", "a,b"), ("/mnt/data/2-a.csv", "other")];
+    assert_eq!(found, expected.map(|(path, content)| (path, content.to_owned())));
 }
 
 /// A Responses request with a tool that runs programs.
@@ -306,4 +329,105 @@ async fn the_container_of_an_answer_of_messages_carries_files_too() {
     let made = format!("/v1/files/{}", made.unwrap()["id"].as_str().unwrap());
     assert_eq!(caller.delete(&made).await.json()["type"], "file_deleted");
     assert_eq!(caller.get(&made).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_be_opened_is_an_error_before_the_provider_is_asked() {
+    let knack = start(Start {
+        script: RUNS.to_owned(),
+        executor: Arc::new(super::runner::executor(1).await),
+        sandbox_code_tools: vec![CodeTools::OpenAi],
+        user_files: Some((
+            Bounds {
+                containers: 1,
+                ..Bounds::default()
+            },
+            Hand::new().clock(),
+        )),
+        ..Start::default()
+    })
+    .await;
+    let other = Caller {
+        key: "key-b",
+        ..Caller::new(&knack, Dialect::OpenAi)
+    };
+    let made = other.post("/v1/containers", &json!({"name": "n"})).await.json();
+    let shell = json!({"type": "shell", "environment": {"type": "container_auto"}});
+    for stream in [false, true] {
+        let body = json!({"model": "gpt-x", "stream": stream, "input": "write it", "tools": [shell]});
+        let talk = Talk::plain((Format::Responses, stream), "");
+        let refused = knack.send(talk.request(&knack.url, &body)).await;
+        assert_eq!(refused.status, 507, "{}", refused.text);
+        assert!(refused.text.contains("at most 1 containers"), "{}", refused.text);
+    }
+    assert_eq!(knack.mock.handle.requests().len(), 0);
+    let container = format!("/v1/containers/{}", made["id"].as_str().unwrap());
+    assert_eq!(other.delete(&container).await.status, 200);
+    let answered = ask(&knack, false, &shell).await;
+    let call = answered.iter().find(|item| item["type"] == "shell_call").unwrap();
+    assert_eq!(call["environment"]["type"], "container_reference", "{call}");
+}
+
+/// Two runs, each of which takes some time.
+const LONG: &str = r#"
+provider: {code_tools: false}
+turns:
+  - rounds:
+      - reply: {calls: [{tool: run_code, arguments: {code: "import time\ntime.sleep(2)"}}]}
+      - reply: {calls: [{tool: run_code, arguments: {code: "import time\ntime.sleep(2)\nopen('made.txt', 'w').write('made')"}}]}
+      - reply: {text: "done"}
+"#;
+
+#[tokio::test]
+async fn a_container_does_not_expire_while_runs_use_it_and_one_that_is_deleted_meanwhile_stays_deleted() {
+    let observed = Observed::new().await;
+    let hand = Hand::new();
+    let knack = start(Start {
+        script: LONG.to_owned(),
+        executor: Arc::clone(&observed) as Arc<dyn Executor>,
+        user_files: Some((Bounds::default(), hand.clock())),
+        ..Start::default()
+    })
+    .await;
+    let caller = Caller::new(&knack, Dialect::OpenAi);
+    let mut begun = BEGIN;
+    for (round, deletes) in [false, true].into_iter().enumerate() {
+        let new = json!({"name": "n", "expires_after": {"anchor": "last_active_at", "minutes": 5}});
+        let made = caller.post("/v1/containers", &new).await.json();
+        let id = made["id"].as_str().unwrap();
+        let path = format!("/v1/containers/{id}");
+        let shell = json!({"type": "shell", "environment": {"type": "container_reference", "container_id": id}});
+        let running = async {
+            for run in 0..2 {
+                observed.running_after(2 * round + run).await;
+                for attempt in 0.. {
+                    let used = caller.get(&path).await.json()["last_active_at"] == begun;
+                    if used {
+                        break;
+                    }
+                    assert!(attempt < 200, "the run does not say that it uses its container");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                hand.pass(200);
+                begun += 200;
+                if run == 0 {
+                    continue;
+                }
+                if deletes {
+                    assert_eq!(caller.delete(&path).await.status, 200);
+                }
+            }
+        };
+        let (answered, ()) = futures::future::join(ask(&knack, false, &shell), running).await;
+        assert_eq!(text_of(&answered), "done");
+        let files = caller.get(&format!("{path}/files")).await;
+        if deletes {
+            assert_eq!(files.status, 404, "{}", files.text);
+            let lines = knack.told("could not be kept in the container").await;
+            assert!(lines.contains(id), "{lines}");
+        } else {
+            assert_eq!(ids(&files.json()).len(), 1, "{}", files.text);
+            assert_eq!(caller.get(&path).await.json()["last_active_at"], begun);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{StatusCode, Uri};
-use knack_execution::Executor;
+use knack_execution::{DisabledExecutor, Executor};
 use knack_gateway::user_files::{RemoteFiles, UserFiles};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_memory::MemoryBudget;
@@ -296,4 +296,44 @@ async fn a_container_is_continued_at_another_gateway_and_keeps_what_both_put_int
             .await;
         assert_eq!(content.text, expected);
     }
+}
+
+#[tokio::test]
+async fn a_caller_that_asks_in_a_loop_is_refused_and_leaves_the_others_their_part() {
+    let kept = Kept::start().await;
+    let knack = kept.gateway("team:app", Arc::new(DisabledExecutor::by_flag())).await;
+    let (flood, other) = (
+        Caller::new(&knack, Dialect::OpenAi),
+        Caller {
+            key: "key-b",
+            ..Caller::new(&knack, Dialect::OpenAi)
+        },
+    );
+    let mut refused = None;
+    for _ in 0..100 {
+        let asked = (0..10).map(|_| flood.get("/v1/files"));
+        for answer in futures::future::join_all(asked).await {
+            match answer.status {
+                200 => {}
+                _ => refused = Some(answer),
+            }
+        }
+        if refused.is_some() {
+            break;
+        }
+    }
+    let refused = refused.expect("a bound");
+    assert_eq!(refused.status, 429, "{}", refused.text);
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert!(refused.text.contains("by this caller"), "{}", refused.text);
+    let list = other.get("/v1/files").await;
+    assert_eq!(list.status, 200, "{}", list.text);
+    // A model request waits for its turn.
+    let id = other.upload("data.csv", b"kumquat").await;
+    let mut talk = naming((Format::Chat, false), "hello", &id);
+    talk.key = "key-b";
+    assert_eq!(talk.send(&knack).await.status, 200);
+    // An id that the registry would not take is the client's mistake, and no sign that the registry is away.
+    let long = format!("/v1/files/file_knack_{}", "x".repeat(200));
+    assert_eq!(other.get(&long).await.status, 400);
 }

@@ -27,7 +27,7 @@ impl Hand {
         Arc::new(move || Timestamp::from_second(seconds.load(Ordering::Relaxed)).unwrap())
     }
 
-    fn pass(&self, seconds: i64) {
+    pub(crate) fn pass(&self, seconds: i64) {
         self.0.fetch_add(seconds, Ordering::Relaxed);
     }
 }
@@ -263,6 +263,14 @@ async fn lists_have_pages_that_go_on_when_their_items_are_deleted() {
     }
 }
 
+/// A form with a file of a type.
+fn typed(subtype: &str) -> Vec<u8> {
+    let file = format!(
+        "--BOUND\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\nContent-Type: x/{subtype}\r\n\r\ny\r\n"
+    );
+    [file.into_bytes(), form(&[("purpose", None, b"user_data")])].concat()
+}
+
 #[tokio::test]
 async fn forms_that_are_no_upload_are_refused_by_name() {
     let knack = keeping(Bounds::default(), &Hand::new()).await;
@@ -296,12 +304,21 @@ async fn forms_that_are_no_upload_are_refused_by_name() {
             "seconds must be from 3600",
         ),
         (form(&[file, purpose, ("x", None, &[0xff])]), "fields besides its file"),
+        (
+            form(&[file, purpose, (&"x".repeat(5000), None, b"y")]),
+            "fields besides its file",
+        ),
+        (typed(&"x".repeat(256)), "longer than 255 bytes"),
         (b"nothing".to_vec(), "cannot be read"),
     ] {
         let answer = caller.send_form("/v1/files", body).await;
         assert_eq!(answer.status, 400, "{said}: {}", answer.text);
         assert!(answer.text.contains(said), "{said}: {}", answer.text);
     }
+    let longest = caller.send_form("/v1/files", typed(&"x".repeat(253))).await;
+    assert_eq!(longest.status, 200, "{}", longest.text);
+    let id = longest.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(caller.delete(&format!("/v1/files/{id}")).await.status, 200);
     let answer = caller.post("/v1/files", &json!({})).await;
     assert_eq!(answer.status, 400, "{}", answer.text);
     let anthropic = Caller::new(&knack, Dialect::General);

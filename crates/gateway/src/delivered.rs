@@ -1,5 +1,9 @@
 //! Files that runs made, put where clients and people read them.
 
+use std::convert::Infallible;
+use std::future;
+use std::time::Duration;
+
 use bytes::Bytes;
 use knack_wire::drive::GeneratedFile;
 use knack_wire::history::Caller;
@@ -7,6 +11,10 @@ use knack_wire::history::Caller;
 use super::files::{FileEntry, write_folder};
 use super::log::RequestLog;
 use super::state::Gateway;
+use super::user_files::{FilesCaller, MADE_TIMEOUT, Refusal};
+
+/// How often a run says that it uses its container, which lives for a minute without use at least.
+const USED_EVERY: Duration = Duration::from_secs(20);
 
 /// Keeps the files of a response under its id and in the container of its request, for its caller: here, where the other replicas find them, and in the folder
 /// for people. A file that cannot be kept is logged; the answer is sent regardless. Returns the entries of the files.
@@ -24,7 +32,8 @@ pub(crate) async fn keep(
         log.notes.push("generated files could not be kept on disk".to_owned());
     }
     if let (Some(store), Some(id)) = (&gateway.user_files, container) {
-        let refused = store.add_made(caller.bucket(), id, &files).await;
+        let who = FilesCaller::new(caller.clone(), caller.bucket(), None).waiting(MADE_TIMEOUT);
+        let refused = store.add_made(&who, id, &files).await;
         if refused > 0 {
             let text = format!("{refused} files could not be kept in the container {id}");
             log.notes.push(text);
@@ -42,6 +51,29 @@ pub(crate) async fn keep(
         }
     }
     files.into_iter().map(|(entry, _)| entry).collect()
+}
+
+/// A run of a request that names a container, which is used for as long as the run lasts: it does not expire meanwhile.
+pub async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl Future<Output = T>) -> T {
+    let counted = caller.bucket();
+    let who = FilesCaller::new(caller, counted, None);
+    let used = async {
+        let Some(store) = &gateway.user_files else {
+            return future::pending::<Infallible>().await;
+        };
+        loop {
+            let used = store.use_container(&who, container).await;
+            // That of an answer is made with its first file. One that was deleted stays deleted.
+            if matches!(used, Err(Refusal::Missing(..) | Refusal::Expired(_))) {
+                return future::pending().await;
+            }
+            tokio::time::sleep(USED_EVERY).await;
+        }
+    };
+    tokio::select! {
+        done = run => done,
+        never = used => match never {},
+    }
 }
 
 /// The entries under which generated files are kept.

@@ -282,7 +282,13 @@ impl Exchange {
         let cancel = self.cancel.child_token();
         let trace = self.trace.call(&call);
         self.log.timeline.called(&call, self.begun.elapsed());
-        self.running.push(Box::pin(tools.run(call, response_id, cancel, trace)));
+        let run = tools.run(call, response_id, cancel, trace);
+        let Some(container) = self.container.clone() else {
+            return self.running.push(Box::pin(run));
+        };
+        let (gateway, caller) = (Arc::clone(&self.gateway), self.hidden.caller.clone());
+        let run = async move { delivered::using(&gateway, caller, &container, run).await };
+        self.running.push(Box::pin(run));
     }
 
     async fn event(&mut self) -> ExchangeEvent {

@@ -4,6 +4,7 @@ mod answer;
 mod describe;
 mod prepare;
 
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::body::Body;
@@ -77,7 +78,19 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
     let memory = memory_of_runs(&view, named.container.as_ref());
     let (asked, own) = ((&view, &*plan, &injection), (&hidden, &log));
-    let container = container(&gateway, asked, (format, kind), own, named.container).await;
+    let address = caller::unchecked_address(&parts);
+    let container = match container(
+        &gateway,
+        asked,
+        (format, kind),
+        (&hidden, &log, address),
+        named.container,
+    )
+    .await
+    {
+        Ok(container) => container,
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
+    };
     let mut settings = settings(asked, (&snapshot, kind, array), container.as_ref(), own);
     if !view.stream {
         settings.deadline = client_timeout::deadline(settings.deadline, &parts.headers);
@@ -124,7 +137,8 @@ async fn accept(
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
     let mut held = held.map_err(body_fault)?;
     let recording = recording(gateway, request_id, &held.bytes);
-    let named = named::resolve(gateway, (caller, counted), route, &mut held.bytes).await?;
+    let from = (caller, counted, caller::unchecked_address(parts));
+    let named = named::resolve(gateway, from, route, &mut held.bytes).await?;
     Ok((held, recording, named))
 }
 
@@ -223,15 +237,16 @@ async fn container(
     gateway: &Gateway,
     (view, plan, injection): (&View, &Plan, &Injection),
     route: (Format, CallKind),
-    (hidden, log): (&HiddenTurnLookup, &RequestLog),
+    (hidden, log, address): (&HiddenTurnLookup, &RequestLog, Option<IpAddr>),
     named: Option<Container>,
-) -> Option<AnswerContainer> {
+) -> Result<Option<AnswerContainer>, Fault> {
     let asked = ContainerContext {
         view,
         plan,
         injection,
         route,
-        caller: &hidden.bucket(),
+        caller: &hidden.caller,
+        address,
         request_id: &log.request_id,
     };
     answer_container::of(gateway, &asked, named).await

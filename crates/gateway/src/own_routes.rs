@@ -5,9 +5,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri, header};
+use knack_wire::Format;
 use serde_json::json;
 
+use super::budget::BodyError;
+use super::fault::{body_fault, fault};
+use super::files::file_id;
 use super::state::Gateway;
 use super::{caller, user_files};
 
@@ -59,17 +64,34 @@ pub(crate) async fn list_files(
 pub(crate) async fn read_file(
     State(gateway): State<Arc<Gateway>>,
     Path((response, name)): Path<(String, String)>,
-    headers: HeaderMap,
-    uri: Uri,
+    parts: Parts,
 ) -> Response {
-    let caller = caller::identify(&gateway.secret.current(), &headers, &uri);
-    let mut file = gateway.files.read(&caller.bucket(), &response, &name).await;
-    if let (None, Some(replicas)) = (&file, &gateway.replicas) {
-        file = replicas.named_file(&caller, &response, &name).await;
+    let secret = gateway.secret.current();
+    let caller = caller::identify(&secret, &parts.headers, &parts.uri);
+    let counted = caller::counted_beside(&caller, &secret, &parts).bucket();
+    let hold = |bytes: u64| {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        gateway.requests.hold(&counted, bytes)
+    };
+    let busy = |over| fault(&body_fault(BodyError::Busy(over)), Format::Chat);
+    let missing = || not_found(&format!("no file {name} of response {response}"));
+    if let Some(made) = gateway.files.find(&caller.bucket(), &file_id(&response, &name)) {
+        let held = match hold(made.entry.size_bytes) {
+            Ok(held) => held,
+            Err(over) => return busy(over),
+        };
+        let bytes = made.stored.read().await;
+        return bytes.map_or_else(missing, |bytes| user_files::content(&made.entry.mime_type, bytes, held));
     }
-    match file {
-        Some((entry, bytes)) => user_files::content(&entry.mime_type, bytes),
-        None => not_found(&format!("no file {name} of response {response}")),
+    let Some(replicas) = &gateway.replicas else {
+        return missing();
+    };
+    match replicas.named_file(&caller, &response, &name).await {
+        Some((entry, bytes)) => match hold(entry.size_bytes) {
+            Ok(held) => user_files::content(&entry.mime_type, bytes, held),
+            Err(over) => busy(over),
+        },
+        None => missing(),
     }
 }
 

@@ -25,6 +25,7 @@ pub mod signals;
 pub mod sources;
 pub mod turns;
 mod unread;
+mod until_sent;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -42,6 +43,7 @@ use tokio_util::task::TaskTracker;
 
 pub use aside::aside;
 use places::Places;
+pub use until_sent::until_sent;
 
 use beacon::Beacon;
 

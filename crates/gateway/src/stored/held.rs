@@ -5,9 +5,9 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
 use http::response::Parts;
 use knack_memory::OverBudget;
+use knack_serving::until_sent;
 use knack_wire::{Format, ItemPage};
 
 use crate::budget::{BodyError, HeldBody};
@@ -69,13 +69,7 @@ pub(super) async fn page_with_own(
 
 /// An answer whose share is given back when it is sent, or its client has left.
 pub(super) fn respond(parts: Parts, body: HeldBody) -> Response {
-    struct Sent(HeldBody);
-    impl AsRef<[u8]> for Sent {
-        fn as_ref(&self) -> &[u8] {
-            &self.0.bytes
-        }
-    }
-    Response::from_parts(parts, Body::from(Bytes::from_owner(Sent(body))))
+    Response::from_parts(parts, Body::from(until_sent(body.bytes, body.holding)))
 }
 
 /// The answer where there is no room for what would be read.

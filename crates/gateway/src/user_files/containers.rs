@@ -4,13 +4,13 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
 use knack_registry::read_json;
-use knack_wire::history::Caller;
 use knack_wire::own_files::{CONTAINER_PREFIX, is_own_file};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::asked::FilesRequest;
+use super::files_caller::FilesCaller;
 use super::form::{self, FormFile};
 use super::info::{Content, FoundFile};
 use super::objects::{Container, ContainerFile, NewContainer, NewContainerFile, Source};
@@ -53,24 +53,24 @@ struct ByFileId {
 
 /// Answers one call.
 pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: FilesCall) -> Result<Response, Refusal> {
-    let caller = asked.caller.bucket();
+    let caller = &asked.who;
     let query = asked.parts.uri.query();
     let json = |value: Value| Json(value).into_response();
     match call {
         FilesCall::CreateContainer => create(asked, store).await.map(|one| json(shapes::container(&one))),
         FilesCall::Containers => {
             let (page, name) = container_page(query)?;
-            let (mut all, gone) = store.containers(&caller, page.places()).await?;
+            let (mut all, gone) = store.containers(caller, page.places()).await?;
             all.retain(|one| name.as_ref().is_none_or(|name| *name == one.name));
             let listed = page.of(all, |one| (one.created, one.id.clone()), &gone)?;
             Ok(json(shapes::containers(&listed)))
         }
         FilesCall::Container(id) => {
-            let (found, _) = store.container(&caller, &id, Vec::new()).await?;
+            let (found, _) = store.container(caller, &id, Vec::new()).await?;
             Ok(json(shapes::container(&found)))
         }
         FilesCall::DeleteContainer(id) => {
-            store.delete_container(&caller, &id).await?;
+            store.delete_container(caller, &id).await?;
             Ok(json(shapes::deleted("container.deleted", &id)))
         }
         FilesCall::AddContainerFile(id) => {
@@ -79,25 +79,25 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
         }
         FilesCall::ContainerFiles(id) => {
             let (page, _) = container_page(query)?;
-            let (container, gone) = store.container(&caller, &id, page.places()).await?;
+            let (container, gone) = store.container(caller, &id, page.places()).await?;
             let listed = page.of(container.files, |one| (one.created, one.id.clone()), &gone)?;
             Ok(json(shapes::container_files(&id, &listed)))
         }
         FilesCall::ContainerFile(id, file) => {
-            let (container, _) = store.container(&caller, &id, Vec::new()).await?;
+            let (container, _) = store.container(caller, &id, Vec::new()).await?;
             let found = container.files.into_iter().find(|one| one.id == file);
             let found = found.ok_or(Refusal::Missing("Container file", file))?;
             Ok(json(shapes::container_file(&id, &found)))
         }
         FilesCall::ContainerFileContent(id, file) => {
-            let (container, _) = store.container(&caller, &id, Vec::new()).await?;
+            let (container, _) = store.container(caller, &id, Vec::new()).await?;
             let size = container.files.iter().find(|one| one.id == file).map(|one| one.size);
-            let _held = asked.hold(size.unwrap_or(0))?;
-            let (found, bytes) = store.container_file_content(&caller, &id, &file).await?;
-            Ok(shapes::content(&found.mime, bytes))
+            let held = asked.gateway.hold_content(caller, size.unwrap_or(0))?;
+            let (found, bytes) = store.container_file_content(caller, &id, &file).await?;
+            Ok(shapes::content(&found.mime, bytes, held))
         }
         FilesCall::DeleteContainerFile(id, file) => {
-            store.delete_container_file(&caller, &id, &file).await?;
+            store.delete_container_file(caller, &id, &file).await?;
             Ok(json(shapes::deleted("container.file.deleted", &file)))
         }
         _ => Err(Refusal::NotAllowed("This path does not support this method.")),
@@ -107,20 +107,11 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
 async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container, Refusal> {
     let body = read(&asked.body)?;
     let new = new_container(&body)?;
-    let (caller, id) = (asked.caller.bucket(), new.id.clone());
-    let mut files = Vec::new();
-    for file in body.file_ids.iter().flatten() {
-        files.push(own_file(asked, file, "file_ids").await?);
+    let ids = body.file_ids.unwrap_or_default();
+    for id in &ids {
+        demand_own(id, "file_ids")?;
     }
-    store.add_container(&caller, new).await?;
-    for file in files {
-        if let Err(refusal) = asked.gateway.put(&asked.caller, store, &id, &file).await {
-            // It goes by itself if this fails.
-            let _ = store.delete_container(&caller, &id).await;
-            return Err(refusal);
-        }
-    }
-    store.container(&caller, &id, Vec::new()).await.map(|(one, _)| one)
+    asked.gateway.container_with(&asked.who, store, new, &ids).await
 }
 
 /// Reads the body of a create. Errors name the member that is wrong.
@@ -188,30 +179,56 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
     })
 }
 
-/// The file that an id names.
-async fn own_file(asked: &FilesRequest<'_>, id: &str, field: &'static str) -> Result<FoundFile, Refusal> {
-    if !is_own_file(id) {
-        let text = format!(
-            "{field}: {id} is a file of the provider; a container of this gateway accepts only files that were uploaded here"
-        );
-        return Err(Refusal::Invalid(field, text));
+/// Refuses an id that names a file of the provider.
+fn demand_own(id: &str, field: &'static str) -> Result<(), Refusal> {
+    if is_own_file(id) {
+        return Ok(());
     }
-    asked.gateway.own_file(&asked.caller, id).await
+    let text = format!(
+        "{field}: {id} is a file of the provider; a container of this gateway accepts only files that were uploaded here"
+    );
+    Err(Refusal::Invalid(field, text))
 }
 
 async fn add(asked: &FilesRequest<'_>, store: &UserFiles, id: &str) -> Result<ContainerFile, Refusal> {
-    let caller = asked.caller.bucket();
-    store.container(&caller, id, Vec::new()).await?;
+    let caller = &asked.who;
+    store.container(caller, id, Vec::new()).await?;
     if form::is_form(&asked.parts.headers) {
         let FormFile { name, mime, bytes } = form::read(&asked.parts.headers, asked.body.clone()).await?.file;
-        return store.add_to_container(&caller, id, of_user(name, mime), bytes).await;
+        return store.add_to_container(caller, id, of_user(name, mime), bytes).await;
     }
     let named: ByFileId = serde_json::from_slice(&asked.body).map_err(|_| {
         let text = "send a file as multipart/form-data in a part named file, or {\"file_id\": \"…\"} as JSON";
         Refusal::Invalid("file", text.to_owned())
     })?;
-    let found = own_file(asked, &named.file_id, "file_id").await?;
-    asked.gateway.put(&asked.caller, store, id, &found).await
+    demand_own(&named.file_id, "file_id")?;
+    let found = asked.gateway.own_file(caller, &named.file_id).await?;
+    let name = container_name(&found.info.name).to_owned();
+    asked.gateway.put(caller, store, id, (&found, name)).await
+}
+
+/// The name of a file in a container: one that a run made has a path.
+fn container_name(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or_default()
+}
+
+/// A name that no other file of a list has.
+fn distinct(name: &str, taken: &[String]) -> String {
+    let is_free = |name: &String| !taken.contains(name);
+    let name = name.to_owned();
+    if is_free(&name) {
+        return name;
+    }
+    (2..=FILE_IDS_MAX)
+        .map(|number| {
+            let mut numbered = format!("{number}-{name}");
+            while numbered.len() > form::NAME_MAX_BYTES {
+                numbered.pop();
+            }
+            numbered
+        })
+        .find(is_free)
+        .unwrap_or(name)
 }
 
 const fn of_user(path: String, mime: String) -> NewContainerFile {
@@ -223,22 +240,78 @@ const fn of_user(path: String, mime: String) -> NewContainerFile {
 }
 
 impl Gateway {
-    /// Puts a file of a caller into one of its containers. An upload is copied where it is kept.
-    pub(super) async fn put(
+    /// Makes a container with these files of a caller. Files of one name get numbers, as attachments do.
+    pub(super) async fn container_with(
         &self,
-        caller: &Caller,
+        who: &FilesCaller,
+        store: &UserFiles,
+        new: NewContainer,
+        ids: &[String],
+    ) -> Result<Container, Refusal> {
+        if ids.len() > FILE_IDS_MAX {
+            let text = format!("file_ids: at most {FILE_IDS_MAX}");
+            return Err(Refusal::Invalid("file_ids", text));
+        }
+        let (mut files, mut names) = (Vec::new(), Vec::new());
+        for (index, id) in ids.iter().enumerate() {
+            if ids.iter().take(index).any(|earlier| earlier == id) {
+                continue;
+            }
+            let found = self.own_file(who, id).await?;
+            // What came from another replica is here already.
+            let read = if matches!(found.content, Content::Read(_)) {
+                found.info.size
+            } else {
+                0
+            };
+            let held = self.hold_content(who, read)?;
+            let name = distinct(container_name(&found.info.name), &names);
+            names.push(name.clone());
+            files.push((found, name, held));
+        }
+        let made = store.add_container(who, new).await?;
+        for (found, name, _held) in files {
+            if let Err(refusal) = self.put(who, store, &made.id, (&found, name)).await {
+                // It goes by itself if this fails.
+                let _ = store.delete_container(who, &made.id).await;
+                return Err(refusal);
+            }
+        }
+        store.use_container(who, &made.id).await
+    }
+
+    /// Puts a file of a caller into one of its containers. An upload is copied where it is kept.
+    async fn put(
+        &self,
+        who: &FilesCaller,
         store: &UserFiles,
         container: &str,
-        found: &FoundFile,
+        (found, name): (&FoundFile, String),
     ) -> Result<ContainerFile, Refusal> {
-        let bucket = caller.bucket();
         if matches!(found.content, Content::Uploaded) {
-            return store.copy_to_container(&bucket, container, &found.info.id).await;
+            return store.copy_to_container(who, container, (&found.info, &name)).await;
         }
-        let bytes = self.content_of(caller, found).await?;
-        // A file that a run made has a path.
-        let name = found.info.name.rsplit('/').next().unwrap_or_default();
-        let file = of_user(name.to_owned(), found.info.mime.clone());
-        store.add_to_container(&bucket, container, file, bytes).await
+        let _held = self.hold_content(who, found.info.size)?;
+        let bytes = self.content_of(who, found).await?;
+        let file = of_user(name, found.info.mime.clone());
+        store.add_to_container(who, container, file, bytes).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distinct;
+
+    #[test]
+    fn files_of_one_name_get_numbers_that_fit_a_file_system() {
+        let mut taken = Vec::new();
+        for expected in ["a.csv", "2-a.csv", "3-a.csv"] {
+            let name = distinct("a.csv", &taken);
+            assert_eq!(name, expected);
+            taken.push(name);
+        }
+        let long = "é".repeat(127);
+        let numbered = distinct(&long, std::slice::from_ref(&long));
+        assert!(numbered.starts_with("2-é") && numbered.len() <= 255, "{numbered}");
     }
 }

@@ -13,7 +13,9 @@ const FIELDS_MAX: usize = 16;
 /// Bytes of one such field: words and numbers.
 const FIELD_MAX_BYTES: usize = 4 << 10;
 /// Longest name of a file, bytes, as file systems have it.
-const NAME_MAX_BYTES: usize = 255;
+pub(super) const NAME_MAX_BYTES: usize = 255;
+/// Longest media type of a file, bytes: the registered ones have half of it.
+pub(super) const TYPE_MAX_BYTES: usize = 255;
 /// The type that a client sends if it does not know the type of a file.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
@@ -72,7 +74,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
         }
         let bytes = part.bytes().await.map_err(broken)?;
         let text = String::from_utf8(bytes.to_vec()).ok();
-        let text = text.filter(|_| fields.len() < FIELDS_MAX && bytes.len() <= FIELD_MAX_BYTES);
+        let text = text.filter(|_| fields.len() < FIELDS_MAX && name.len() + bytes.len() <= FIELD_MAX_BYTES);
         let text = text.ok_or_else(|| {
             let text = format!(
                 "a form has at most {FIELDS_MAX} fields besides its file, of {FIELD_MAX_BYTES} bytes of text each"
@@ -95,6 +97,10 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
 
 fn one(given: &str, sent: Option<String>, bytes: Bytes) -> Result<FormFile, Refusal> {
     let name = file_name(given)?;
+    if sent.as_ref().is_some_and(|kind| kind.len() > TYPE_MAX_BYTES) {
+        let text = format!("the Content-Type of the part file is longer than {TYPE_MAX_BYTES} bytes");
+        return Err(Refusal::Invalid("file", text));
+    }
     let mime = sent.filter(|kind| kind != UNKNOWN_TYPE);
     let mime = mime.unwrap_or_else(|| knack_execution::mime_type(&name).to_owned());
     Ok(FormFile { name, mime, bytes })

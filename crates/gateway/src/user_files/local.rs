@@ -16,13 +16,13 @@ use knack_registry::{Disk, RealDisk};
 use knack_wire::own_files::FILE_PREFIX;
 
 use super::bounds::Bounds;
-use super::objects::{ContainerFile, FileOwner, NewContainer, NewContainerFile, NewFile, Object, Source};
+use super::files_caller::FilesCaller;
+use super::objects::{ContainerFile, FileOwner, NewContainerFile, NewFile, Object, Source};
 use super::op::{Answer, Op, RemovedIds, Reply};
 use super::refusal::Refusal;
 use super::store::{Clock, UploadStore, UserFiles, new_id};
 use super::table::{StoreUsage, Table};
 use super::vault::Vault;
-use crate::records::KeyedHash;
 
 /// Prefix of ids of files in a container.
 const CONTAINER_FILE_PREFIX: &str = "cfile_knack_";
@@ -33,7 +33,11 @@ const SWEEP_EVERY: Duration = Duration::from_mins(5);
 pub struct LocalFiles {
     vault: Vault,
     clock: Clock,
+    bounds: Bounds,
+    /// Locked while the disk is written, so never on an async thread.
     table: Mutex<Table>,
+    /// As of the last change, for those that cannot wait.
+    usage: Mutex<StoreUsage>,
 }
 
 impl fmt::Debug for LocalFiles {
@@ -64,13 +68,15 @@ impl LocalFiles {
     }
 
     fn over((vault, objects): (Vault, Vec<(FileOwner, Object)>), bounds: Bounds, clock: Clock) -> Self {
-        let mut table = Table::new(bounds);
+        let mut table = Table::new(bounds.clone());
         for (owner, object) in objects {
             table.put((owner, object.id().to_owned()), Some(object));
         }
         Self {
             vault,
             clock,
+            bounds,
+            usage: Mutex::new(table.held()),
             table: Mutex::new(table),
         }
     }
@@ -80,16 +86,18 @@ impl LocalFiles {
         tokio::spawn(sweep(Arc::downgrade(self)));
     }
 
-    /// How much there is.
+    /// How much there is. Does not block.
     pub fn held(&self) -> StoreUsage {
-        self.lock().held()
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that an answer reads from the disk.
+    /// Bytes that an answer reads from the disk. Blocks.
     pub fn reads(&self, owner: &FileOwner, op: &Op) -> u64 {
         let table = self.lock();
         match op {
-            Op::FileContent(id) | Op::CopyToContainer(_, id) => table.file(owner, id).map_or(0, |file| file.size),
+            Op::FileContent(id) | Op::CopyToContainer(_, id) | Op::CopyToContainerAs(_, id, _) => {
+                table.file(owner, id).map_or(0, |file| file.size)
+            }
             Op::ContainerFileContent(id, file) => table.container_file(owner, id, file).map_or(0, |file| file.size),
             _ => 0,
         }
@@ -106,14 +114,15 @@ impl LocalFiles {
         table.prune(now);
         // Expired objects are gone, even if the disk still has them.
         let _ = self.keep(&mut table, false);
-        let done = action(&mut table, now)?;
-        match self.keep(&mut table, true) {
+        let done = action(&mut table, now).and_then(|done| match self.keep(&mut table, true) {
             Ok(()) => Ok(done),
             Err(error) => {
                 tracing::warn!(%error, "rolled back a change to stored files: disk write failed");
                 Err(Refusal::Failed)
             }
-        }
+        });
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = table.held();
+        done
     }
 
     /// Brings what changed to the disk.
@@ -163,16 +172,9 @@ impl LocalFiles {
                 let added = self.add_to_container(owner, &container, (file, size), write);
                 return added.map(Answer::ContainerFile).map(without_content);
             }
-            Op::CopyToContainer(container, upload) => {
-                let info = self.with(|table, _| table.file(owner, &upload).cloned())?;
-                let file = NewContainerFile {
-                    path: info.name,
-                    mime: info.mime,
-                    source: Source::User,
-                };
-                let copy = |id: &str| self.vault.copy(&upload, id);
-                let added = self.add_to_container(owner, &container, (file, info.size), copy);
-                return added.map(Answer::ContainerFile).map(without_content);
+            Op::CopyToContainer(container, upload) => return self.copy(owner, (&container, None), &upload),
+            Op::CopyToContainerAs(container, upload, name) => {
+                return self.copy(owner, (&container, Some(name)), &upload);
             }
             _ => {}
         }
@@ -200,6 +202,19 @@ impl LocalFiles {
         added.map(Answer::File)
     }
 
+    fn copy(&self, owner: &FileOwner, to: (&str, Option<String>), upload: &str) -> Result<Reply, Refusal> {
+        let (container, name) = to;
+        let info = self.with(|table, _| table.file(owner, upload).cloned())?;
+        let file = NewContainerFile {
+            path: name.unwrap_or(info.name),
+            mime: info.mime,
+            source: Source::User,
+        };
+        let copy = |id: &str| self.vault.copy(upload, id);
+        let added = self.add_to_container(owner, container, (file, info.size), copy);
+        added.map(Answer::ContainerFile).map(without_content)
+    }
+
     fn add_to_container(
         &self,
         owner: &FileOwner,
@@ -211,11 +226,7 @@ impl LocalFiles {
         self.written(&id, size, write)?;
         let added = self.with(|table, now| {
             if file.source == Source::Assistant {
-                let new = NewContainer {
-                    id: container.to_owned(),
-                    ..NewContainer::default()
-                };
-                table.add_container(owner, new, now)?;
+                table.open_for_answer(owner, container, now)?;
             }
             table.add_to_container(owner, container, (id.clone(), file, size), now)
         });
@@ -227,7 +238,7 @@ impl LocalFiles {
 
     /// Writes a content that its table does not have yet.
     fn written(&self, id: &str, size: u64, write: impl FnOnce(&str) -> io::Result<()>) -> Result<(), Refusal> {
-        self.lock().bounds().admit_file(size)?;
+        self.bounds.admit_file(size)?;
         write(id).map_err(|error| {
             self.vault.remove(&[id.to_owned()]);
             failed(&error)
@@ -270,7 +281,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
         }
         Op::DeleteFile(id) => table.delete_file(owner, &id).map(|()| Answer::Done),
         Op::NoteGone(id, created) => {
-            table.note_gone(owner, &id, created, false);
+            table.note_gone(owner, &id, created);
             Ok(Answer::Done)
         }
         Op::AddContainer(new) => {
@@ -303,6 +314,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
         | Op::FileContent(_)
         | Op::AddToContainer(..)
         | Op::CopyToContainer(..)
+        | Op::CopyToContainerAs(..)
         | Op::ContainerFileContent(..) => Err(Refusal::Failed),
     }
 }
@@ -323,8 +335,8 @@ fn failed(error: &io::Error) -> Refusal {
 
 #[async_trait]
 impl UploadStore for Arc<LocalFiles> {
-    async fn call(&self, caller: &KeyedHash, op: Op, content: Bytes) -> Result<Reply, Refusal> {
-        let (store, owner) = (Self::clone(self), FileOwner::here(*caller));
+    async fn call(&self, who: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, Refusal> {
+        let (store, owner) = (Self::clone(self), FileOwner::here(who.bucket()));
         let done = tokio::task::spawn_blocking(move || store.execute(&owner, op, &content)).await;
         // It panicked, or the process ends.
         done.unwrap_or(Err(Refusal::Failed))
@@ -335,7 +347,7 @@ impl UploadStore for Arc<LocalFiles> {
     }
 
     fn idle(&self) -> SignedDuration {
-        self.lock().bounds().idle
+        self.bounds.idle
     }
 }
 

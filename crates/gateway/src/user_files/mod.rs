@@ -11,6 +11,7 @@
 mod asked;
 mod bounds;
 mod containers;
+mod files_caller;
 mod form;
 mod info;
 mod local;
@@ -27,15 +28,17 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tombstones;
 mod vault;
 
 pub use bounds::Bounds;
+pub use files_caller::FilesCaller;
 pub use info::FoundFile;
 pub use local::LocalFiles;
 pub use objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, Source};
 pub use op::{Answer, FILES_PATH, Op, Reply, answered, read_asked};
 pub use refusal::Refusal;
-pub use remote::RemoteFiles;
+pub use remote::{MADE_TIMEOUT, RemoteFiles};
 pub use route::{FilesCall, route};
 pub use serve::serve;
 pub use shapes::{content, text_time};

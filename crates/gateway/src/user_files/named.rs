@@ -1,5 +1,6 @@
 //! Model requests that name files and containers of ours: what they get of them, and what the provider sees in their place.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,9 +11,11 @@ use knack_wire::own_files::{self, CONTAINER_PREFIX, OwnFiles, OwnPart};
 use knack_wire::request::Attachment;
 use knack_wire::{CallKind, Fault, Format, ModelRoute, Request};
 
+use super::files_caller::FilesCaller;
 use super::objects::Container;
 use super::refusal::Refusal;
 use super::shapes;
+use super::store::new_container;
 use crate::budget::Holding;
 use crate::hidden::StagedFile;
 use crate::records::KeyedHash;
@@ -45,12 +48,17 @@ impl NamedFiles {
             );
             return Err(fault_of_param(&Refusal::Invalid("file_id", text), "file_id"));
         }
-        self.bytes = bytes;
+        self.grow_to(gateway, bytes)
+    }
+
+    /// Has room for at least so many bytes.
+    fn grow_to(&mut self, gateway: &Gateway, bytes: usize) -> Result<(), Fault> {
+        self.bytes = self.bytes.max(bytes);
         let held = match &mut self.holding {
-            Some(holding) => holding.grow_to(bytes),
+            Some(holding) => holding.grow_to(self.bytes),
             None => gateway
                 .requests
-                .hold(&self.counted, bytes)
+                .hold(&self.counted, self.bytes)
                 .map(|holding| self.holding = Some(holding)),
         };
         held.map_err(|_| Fault::new(503, NO_MEMORY))
@@ -67,7 +75,7 @@ const NO_MEMORY: &str = "The gateway is short of memory for the files of this re
 /// The files are those of the caller, and their memory counts for who comes beside it.
 pub async fn resolve(
     gateway: &Gateway,
-    caller: (&Caller, KeyedHash),
+    caller: (&Caller, KeyedHash, Option<IpAddr>),
     route: &ModelRoute,
     body: &mut Bytes,
 ) -> Result<NamedFiles, Fault> {
@@ -80,10 +88,11 @@ pub async fn resolve(
 
 async fn resolve_named(
     gateway: &Gateway,
-    (caller, counted): (&Caller, KeyedHash),
+    (caller, counted, address): (&Caller, KeyedHash, Option<IpAddr>),
     route: &ModelRoute,
     body: &mut Bytes,
 ) -> Result<NamedFiles, Fault> {
+    let who = &FilesCaller::new(caller.clone(), counted, address).waiting(CONTENTS_TIMEOUT);
     let (parsed, route) = (body.clone(), route.clone());
     let read = aside(body.len(), move || {
         Request::parse(route, parsed).map(|request| (own_files::read(&request), request))
@@ -100,15 +109,15 @@ async fn resolve_named(
         ..NamedFiles::default()
     };
     if request.kind() == CallKind::Generate {
-        named.container = container(gateway, caller, &own).await?;
+        named.container = container(gateway, who, &own).await?;
         if let Some(container) = named.container.clone() {
             named.runs_here = container.id.starts_with(CONTAINER_PREFIX);
-            named.files = contents(gateway, caller, &container, &mut named).await?;
+            named.files = contents(gateway, who, &container, &mut named).await?;
         }
     }
     if !own.parts.is_empty() {
         named.runs_here = true;
-        *body = parts(gateway, caller, (&request, &own), &mut named).await?;
+        *body = parts(gateway, who, (&request, &own), &mut named).await?;
     }
     Ok(named)
 }
@@ -116,7 +125,7 @@ async fn resolve_named(
 /// The contents of a container, each of which has taken room before.
 async fn contents(
     gateway: &Gateway,
-    caller: &Caller,
+    who: &FilesCaller,
     container: &Container,
     named: &mut NamedFiles,
 ) -> Result<Vec<StagedFile>, Fault> {
@@ -126,19 +135,21 @@ async fn contents(
     for (count, file) in container.files.iter().enumerate() {
         named.admit(gateway, (count, file.size))?;
     }
-    let bucket = caller.bucket();
-    let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(&bucket, container)).await;
-    read.unwrap_or(Err(Refusal::Away))
-        .map_err(|refusal| fault_of_param(&refusal, "container"))
+    let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(who, container)).await;
+    let read = read
+        .unwrap_or(Err(Refusal::Away))
+        .map_err(|refusal| fault_of_param(&refusal, "container"))?;
+    // Another request may have put larger ones in their places meanwhile.
+    named.grow_to(gateway, read.iter().map(|(_, content)| content.len()).sum())?;
+    Ok(read)
 }
 
 /// The container that a request names, or the one that is made for the files that its tool names.
-async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result<Option<Container>, Fault> {
-    let bucket = caller.bucket();
+async fn container(gateway: &Gateway, who: &FilesCaller, own: &OwnFiles) -> Result<Option<Container>, Fault> {
     let store = gateway.user_files.as_ref();
     if let Some(id) = &own.container {
         let found = match store {
-            Some(store) => store.use_container(&bucket, id).await,
+            Some(store) => store.use_container(who, id).await,
             None => Err(Refusal::Missing("Container", id.clone())),
         };
         return match found {
@@ -158,29 +169,16 @@ async fn container(gateway: &Gateway, caller: &Caller, own: &OwnFiles) -> Result
             "file_ids",
         ));
     };
-    let made = store
-        .open_container(&bucket)
-        .await
-        .map_err(|refusal| fault_of_param(&refusal, "tools"))?;
-    for file in &own.container_files {
-        let put = async {
-            let found = gateway.own_file(caller, file).await?;
-            gateway.put(caller, store, &made.id, &found).await
-        };
-        if let Err(refusal) = put.await {
-            // It goes by itself if this fails.
-            let _ = store.delete_container(&bucket, &made.id).await;
-            return Err(fault_of_param(&refusal, "file_ids"));
-        }
-    }
-    let used = store.use_container(&bucket, &made.id).await;
-    used.map(Some).map_err(|refusal| fault_of_param(&refusal, "file_ids"))
+    let made = gateway
+        .container_with(who, store, new_container(), &own.container_files)
+        .await;
+    made.map(Some).map_err(|refusal| fault_of_param(&refusal, "file_ids"))
 }
 
 /// The body with words in the place of files of ours, which become inputs of the runs.
 async fn parts(
     gateway: &Gateway,
-    caller: &Caller,
+    who: &FilesCaller,
     (request, own): (&Request, &OwnFiles),
     named: &mut NamedFiles,
 ) -> Result<Bytes, Fault> {
@@ -195,10 +193,10 @@ async fn parts(
         let name = if let Some((_, name)) = known {
             name.clone()
         } else {
-            let found = gateway.own_file(caller, &part.id).await;
+            let found = gateway.own_file(who, &part.id).await;
             let found = found.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
             named.admit(gateway, (named.files.len(), found.info.size))?;
-            let bytes = gateway.content_of(caller, &found).await;
+            let bytes = gateway.content_of(who, &found).await;
             let bytes = bytes.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
             let given = Attachment {
                 name: Some(found.info.name.clone()),
@@ -234,7 +232,8 @@ fn for_model(format: Format, part: &OwnPart, kind: &str) -> Fault {
     fault_of_param(&Refusal::Invalid("file_id", text), "file_id")
 }
 
-fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
+/// A refusal that names the parameter of a model request.
+pub fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
     Fault {
         param: Some(param.to_owned()),
         ..shapes::fault_of(refusal)

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::form::{NAME_MAX_BYTES, TYPE_MAX_BYTES};
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile};
 use super::refusal::Refusal;
 use crate::records::KeyedHash;
@@ -19,6 +20,10 @@ pub const FILES_PATH: &str = "/knack/v1/files";
 const ASKED_MAX_BYTES: usize = 8 << 10;
 /// Longest id that a gateway may choose or name.
 const ID_MAX_BYTES: usize = 128;
+/// Longest path of a file in a container: as the sandbox has it.
+const PATH_MAX_BYTES: usize = 1024;
+/// Longest purpose or memory limit: a word of the APIs.
+const WORD_MAX_BYTES: usize = 64;
 
 /// A request to a store. Those that add a file come with a content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +55,8 @@ pub enum Op {
     AddToContainer(String, NewContainerFile),
     /// Put an upload, the second id, into a container, under its own name.
     CopyToContainer(String, String),
+    /// The same under another name.
+    CopyToContainerAs(String, String, String),
     /// A file of a container with its content.
     ContainerFileContent(String, String),
     /// Remove a file of a container.
@@ -109,12 +116,32 @@ enum FilesResponse {
 }
 
 impl Op {
-    /// Whether the ids in it may be ids of ours.
-    fn is_sound(&self) -> bool {
+    /// Whether its answer is a content that is read from the disk, or copied there.
+    pub const fn reads(&self) -> bool {
+        matches!(
+            self,
+            Self::FileContent(_)
+                | Self::CopyToContainer(..)
+                | Self::CopyToContainerAs(..)
+                | Self::ContainerFileContent(..)
+        )
+    }
+
+    /// Whether the ids in it may be ids of ours, and every text has the length that it may have, so that it fits into a line
+    /// and counts as what the table takes it for.
+    pub(super) fn is_sound(&self) -> bool {
         let id = |id: &String| !id.is_empty() && id.len() <= ID_MAX_BYTES;
+        let named = |name: &String, mime: &String| name.len() <= NAME_MAX_BYTES && mime.len() <= TYPE_MAX_BYTES;
+        let word = |word: &String| word.len() <= WORD_MAX_BYTES;
         match self {
-            Self::AddFile(_) => true,
-            Self::AddContainer(new) => id(&new.id),
+            Self::AddFile(new) => named(&new.name, &new.mime) && word(&new.purpose),
+            Self::AddContainer(new) => {
+                id(&new.id) && new.name.len() <= NAME_MAX_BYTES && new.memory_limit.as_ref().is_none_or(word)
+            }
+            Self::AddToContainer(one, file) => {
+                id(one) && file.path.len() <= PATH_MAX_BYTES && file.mime.len() <= TYPE_MAX_BYTES
+            }
+            Self::CopyToContainerAs(one, other, name) => id(one) && id(other) && name.len() <= NAME_MAX_BYTES,
             Self::Files(ids) | Self::Containers(ids) => ids.len() <= 2,
             Self::Container(one, ids) => id(one) && ids.len() <= 2,
             Self::File(one)
@@ -122,8 +149,7 @@ impl Op {
             | Self::DeleteFile(one)
             | Self::NoteGone(one, _)
             | Self::UseContainer(one)
-            | Self::DeleteContainer(one)
-            | Self::AddToContainer(one, _) => id(one),
+            | Self::DeleteContainer(one) => id(one),
             Self::CopyToContainer(one, other)
             | Self::ContainerFileContent(one, other)
             | Self::DeleteContainerFile(one, other) => id(one) && id(other),
@@ -197,7 +223,7 @@ fn sent_refusal(refusal: Refusal) -> SentRefusal {
         Refusal::NotAllowed(text) => SentRefusal::Invalid(text.to_owned()),
         Refusal::TooLarge(text) => SentRefusal::TooLarge(text),
         Refusal::Full(text) => SentRefusal::Full(text),
-        Refusal::Busy => SentRefusal::Busy,
+        Refusal::Busy | Refusal::TooOften => SentRefusal::Busy,
         Refusal::Failed | Refusal::Away => SentRefusal::Failed,
     }
 }
@@ -237,8 +263,45 @@ mod tests {
             let text = String::from_utf8_lossy(body);
             assert_eq!(read_asked(&Bytes::copy_from_slice(body)), None, "{text}");
         }
-        let long = Op::File("x".repeat(ID_MAX_BYTES + 1));
-        assert_eq!(read_asked(&call_body(&[1; 32], long, &Bytes::new()).unwrap()), None);
+        let file = |name: usize, mime: usize, purpose: usize| {
+            Op::AddFile(NewFile {
+                name: "x".repeat(name),
+                mime: "x".repeat(mime),
+                purpose: "x".repeat(purpose),
+                lasts: None,
+            })
+        };
+        let made = |path: usize, mime: usize| {
+            let file = NewContainerFile {
+                path: "x".repeat(path),
+                mime: "x".repeat(mime),
+                source: super::super::Source::User,
+            };
+            Op::AddToContainer("cntr_knack_a".to_owned(), file)
+        };
+        let container = |name: usize| {
+            Op::AddContainer(NewContainer {
+                id: "cntr_knack_a".to_owned(),
+                name: "x".repeat(name),
+                ..NewContainer::default()
+            })
+        };
+        for (op, is_read) in [
+            (Op::File("x".repeat(ID_MAX_BYTES)), true),
+            (Op::File("x".repeat(ID_MAX_BYTES + 1)), false),
+            (file(NAME_MAX_BYTES, TYPE_MAX_BYTES, WORD_MAX_BYTES), true),
+            (file(NAME_MAX_BYTES + 1, 1, 1), false),
+            (file(1, TYPE_MAX_BYTES + 1, 1), false),
+            (file(1, 1, WORD_MAX_BYTES + 1), false),
+            (made(PATH_MAX_BYTES, TYPE_MAX_BYTES), true),
+            (made(PATH_MAX_BYTES + 1, 1), false),
+            (made(1, TYPE_MAX_BYTES + 1), false),
+            (container(NAME_MAX_BYTES), true),
+            (container(NAME_MAX_BYTES + 1), false),
+        ] {
+            let read = read_asked(&call_body(&[1; 32], op.clone(), &Bytes::new()).unwrap());
+            assert_eq!(read.is_some(), is_read, "{op:?}");
+        }
         for outcome in [
             Ok((Answer::Done, content)),
             Err(Refusal::Missing("File", "a".to_owned())),

@@ -21,4 +21,6 @@ pub enum Refusal {
     Away,
     /// This gateway, or the registry, has too much to do.
     Busy,
+    /// This caller has asked the registry too often.
+    TooOften,
 }

@@ -9,23 +9,32 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use knack_hub_api::client::HubClient;
 use knack_memory::MemoryBudget;
+use knack_serving::sources::{Pace, Sources, Turn};
 use knack_trust::read_answer;
+use tokio::time::Instant;
 
 use super::bounds::Bounds;
+use super::files_caller::FilesCaller;
 use super::op::{self, FILES_PATH, Op, Reply};
 use super::refusal::Refusal;
 use super::store::UploadStore;
-use crate::records::KeyedHash;
 use crate::replicas::Replicas;
 
 /// Time for one answer with its content, of 30 MiB at most.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until files of a run are kept: the answer that has them waits.
-const MADE_TIMEOUT: Duration = Duration::from_secs(10);
+pub const MADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of contents that are sent at once: one of the largest size. Of a sidecar's memory limit of 128 MiB.
 const SENDING_MAX_BYTES: usize = 32 << 20;
 /// How long a content waits for others to be sent.
 const SENDING_PATIENCE: Duration = Duration::from_secs(10);
+/// Calls of one caller: half of what the registry takes of all gateways of a namespace, so that none uses up what all of them
+/// have.
+pub(super) const CALLER_CALLS: Pace = Pace {
+    at_once: 16,
+    burst: 250,
+    refill: Duration::from_millis(40),
+};
 /// Longest line of an answer: a caller's 1,000 uploads.
 const LINE_MAX_BYTES: usize = 4 << 20;
 /// Longest content of an answer.
@@ -36,6 +45,8 @@ const CONTENT_MAX_BYTES: usize = 30 << 20;
 pub struct RemoteFiles {
     client: HubClient,
     replicas: Option<Arc<Replicas>>,
+    /// By caller.
+    calls: Arc<Sources>,
     /// Of what is sent: a request is a copy of the content that its client has sent.
     sending: MemoryBudget,
 }
@@ -47,35 +58,62 @@ impl RemoteFiles {
         Self {
             client,
             replicas,
+            calls: Arc::new(Sources::new(CALLER_CALLS)),
             sending: memory.part(SENDING_MAX_BYTES),
         }
     }
 
-    async fn answer(&self, body: Bytes, most: usize) -> Result<Bytes, String> {
+    /// The right of a caller to one call, for which a model request waits.
+    async fn turn(&self, who: &FilesCaller) -> Result<Turn, Refusal> {
+        let caller = knack_skill::digest::hex(&who.counted);
+        // A key costs its sender nothing, an address does.
+        let group = who
+            .address
+            .map_or_else(|| caller.clone(), |address| address.to_string());
+        loop {
+            let now = Instant::now();
+            if let Some(turn) = self.calls.take_of_group(&group, &caller, now) {
+                return Ok(turn);
+            }
+            if who.until.is_none_or(|until| until <= now) {
+                return Err(Refusal::TooOften);
+            }
+            tokio::time::sleep(CALLER_CALLS.refill).await;
+        }
+    }
+
+    /// The registry's answer; `None`: it has too much to do.
+    async fn answer(&self, body: Bytes, most: usize) -> Result<Option<Bytes>, String> {
         let mut headers = HeaderMap::new();
         let octets = HeaderValue::from_static("application/octet-stream");
         headers.insert(header::CONTENT_TYPE, octets);
         let sent = self.client.relay(Method::POST, FILES_PATH, headers, body).await;
         let mut response = sent.map_err(|error| error.to_string())?;
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            return Ok(None);
+        }
         // A failing disk is reported in the answer, too.
         if !matches!(response.status(), StatusCode::OK | StatusCode::INTERNAL_SERVER_ERROR) {
             return Err(format!("the registry answers {}", response.status()));
         }
-        read_answer(&mut response, most)
-            .await
-            .map_err(|error| error.to_string())
+        let read = read_answer(&mut response, most).await;
+        read.map(Some).map_err(|error| error.to_string())
     }
 }
 
 #[async_trait]
 impl UploadStore for RemoteFiles {
-    async fn call(&self, caller: &KeyedHash, op: Op, content: Bytes) -> Result<Reply, Refusal> {
+    async fn call(&self, who: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, Refusal> {
         if self.replicas.as_ref().is_some_and(|replicas| !replicas.has_secret()) {
             tracing::warn!(
                 "a request about files is refused: the hub has not sent the secret of callers' identities yet"
             );
             return Err(Refusal::Away);
         }
+        if !op.is_sound() {
+            return Err(Refusal::Invalid("id", "an id or a name is too long".to_owned()));
+        }
+        let _turn = self.turn(who).await?;
         let most = match op {
             Op::FileContent(_) | Op::ContainerFileContent(..) => LINE_MAX_BYTES + CONTENT_MAX_BYTES,
             _ => LINE_MAX_BYTES,
@@ -84,9 +122,10 @@ impl UploadStore for RemoteFiles {
         let within = if is_made { MADE_TIMEOUT } else { CALL_TIMEOUT };
         let copied = self.sending.take(content.len(), SENDING_PATIENCE).await;
         let _copied = copied.map_err(|_| Refusal::Busy)?;
-        let body = op::call_body(caller, op, &content).ok_or(Refusal::Failed)?;
+        let body = op::call_body(&who.bucket(), op, &content).ok_or(Refusal::Failed)?;
         let cause = match tokio::time::timeout(within, self.answer(body, most)).await {
-            Ok(Ok(answer)) => match op::read_answered(&answer) {
+            Ok(Ok(None)) => return Err(Refusal::Busy),
+            Ok(Ok(Some(answer))) => match op::read_answered(&answer) {
                 Some(outcome) => return outcome,
                 None => "its answer cannot be read; is it of another version?".to_owned(),
             },

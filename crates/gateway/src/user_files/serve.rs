@@ -10,12 +10,12 @@ use jiff::SignedDuration;
 use knack_registry::{Dialect, parameters};
 
 use super::asked::FilesRequest;
+use super::files_caller::FilesCaller;
 use super::objects::{FileInfo, NewFile};
 use super::page::{Page, limit, order};
 use super::refusal::Refusal;
 use super::route::FilesCall;
 use super::{UserFiles, containers, form, shapes};
-use crate::budget::Holding;
 use crate::caller;
 use crate::fault::{body_fault, fault};
 
@@ -51,8 +51,7 @@ pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall),
     let asked = FilesRequest {
         gateway: &gateway,
         dialect,
-        caller,
-        counted,
+        who: FilesCaller::new(caller, counted, caller::unchecked_address(&parts)),
         parts,
         body: held.bytes.clone(),
     };
@@ -66,14 +65,14 @@ impl FilesRequest<'_> {
     async fn answer(&self, call: FilesCall) -> Result<Response, Refusal> {
         match call {
             FilesCall::File(id) => {
-                let file = self.gateway.own_file(&self.caller, &id).await?;
+                let file = self.gateway.own_file(&self.who, &id).await?;
                 Ok(Json(shapes::file(self.dialect, &file.info)).into_response())
             }
             FilesCall::Content(id) => {
-                let file = self.gateway.own_file(&self.caller, &id).await?;
-                let _held = self.hold(file.info.size)?;
-                let bytes = self.gateway.content_of(&self.caller, &file).await?;
-                Ok(shapes::content(&file.info.mime, bytes))
+                let file = self.gateway.own_file(&self.who, &id).await?;
+                let held = self.gateway.hold_content(&self.who, file.info.size)?;
+                let bytes = self.gateway.content_of(&self.who, &file).await?;
+                Ok(shapes::content(&file.info.mime, bytes, held))
             }
             FilesCall::DeleteFile(id) => self.delete(&id).await,
             FilesCall::NotAllowed => Err(Refusal::NotAllowed("This path does not support this method.")),
@@ -88,35 +87,28 @@ impl FilesRequest<'_> {
         }
     }
 
-    /// A content's share of the memory, while it is read.
-    pub(super) fn hold(&self, bytes: u64) -> Result<Holding, Refusal> {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let held = self.gateway.requests.hold(&self.counted, bytes);
-        held.map_err(|_| Refusal::Busy)
-    }
-
     async fn delete(&self, id: &str) -> Result<Response, Refusal> {
-        let bucket = self.caller.bucket();
+        let bucket = self.who.bucket();
         let gateway = self.gateway;
         let deleted = || Ok(Json(shapes::deleted_file(self.dialect, id)).into_response());
         let made = gateway.files.find(&bucket, id);
         if made.is_none()
             && let Some(store) = &gateway.user_files
         {
-            match store.delete_file(&bucket, id).await {
+            match store.delete_file(&self.who, id).await {
                 Ok(()) => return deleted(),
                 Err(Refusal::Missing(..)) if gateway.replicas.is_some() => {}
                 Err(refusal) => return Err(refusal),
             }
         }
         if gateway.replicas.is_some() {
-            gateway.own_file(&self.caller, id).await?;
+            gateway.own_file(&self.who, id).await?;
             return Err(Refusal::NotAllowed(NO_DELETE));
         }
         let made = made.ok_or_else(|| Refusal::Missing("File", id.to_owned()))?;
         gateway.files.delete(&bucket, id);
         if let Some(store) = &gateway.user_files {
-            store.note_gone(&bucket, id, made.made_at).await?;
+            store.note_gone(&self.who, id, made.made_at).await?;
         }
         deleted()
     }
@@ -137,7 +129,7 @@ impl FilesRequest<'_> {
             purpose,
             lasts,
         };
-        let info = store.add_file(&self.caller.bucket(), file, form.file.bytes).await?;
+        let info = store.add_file(&self.who, file, form.file.bytes).await?;
         Ok(Json(shapes::file(self.dialect, &info)).into_response())
     }
 
@@ -148,8 +140,8 @@ impl FilesRequest<'_> {
             Dialect::OpenAi => openai_list(self.parts.uri.query())?,
             Dialect::Anthropic { beta } => anthropic_list(self.parts.uri.query(), beta)?,
         };
-        let bucket = self.caller.bucket();
-        let (mut all, gone) = store.files(&bucket, asked.page.places()).await?;
+        let bucket = self.who.bucket();
+        let (mut all, gone) = store.files(&self.who, asked.page.places()).await?;
         if self.gateway.replicas.is_none() {
             all.extend(self.gateway.files.all(&bucket).into_iter().map(FileInfo::from));
         }

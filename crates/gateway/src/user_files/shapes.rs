@@ -5,12 +5,16 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use knack_registry::{Dialect, Paged};
+use knack_serving::sources::Pace;
+use knack_serving::until_sent;
 use knack_wire::{Fault, Format};
 use serde_json::{Value, json};
 
 use super::CONTAINER_FOLDER;
 use super::objects::{Container, ContainerFile, FileInfo, Source};
 use super::refusal::Refusal;
+use super::remote::CALLER_CALLS;
+use crate::budget::Holding;
 use crate::fault::{fault, request_id, set_name};
 
 /// A time as Anthropic writes it.
@@ -105,9 +109,9 @@ pub(super) fn deleted(object: &str, id: &str) -> Value {
     json!({"id": id, "object": object, "deleted": true})
 }
 
-/// The content of a file.
-pub fn content(mime: &str, bytes: bytes::Bytes) -> Response {
-    let mut response = bytes.into_response();
+/// The content of a file, with its share of the memory until it is sent.
+pub fn content(mime: &str, bytes: bytes::Bytes, held: Holding) -> Response {
+    let mut response = until_sent(bytes, held).into_response();
     let headers: &mut HeaderMap = response.headers_mut();
     let kind = HeaderValue::from_str(mime).unwrap_or(HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_TYPE, kind);
@@ -188,7 +192,18 @@ pub(super) fn fault_of(refusal: &Refusal) -> Fault {
         ),
         Refusal::Busy => Fault::new(
             503,
-            "Too many bytes of files are held at this moment; try again in a second.",
+            "There are too many requests about files, or too many bytes of files, at this moment; try again in a second.",
         ),
+        Refusal::TooOften => {
+            let Pace { at_once, burst, refill } = CALLER_CALLS;
+            Fault::new(
+                429,
+                format!(
+                    "Too many requests about files by this caller: the registry that stores them is asked {at_once} times at once, \
+                     {burst} times in a row, then once every {} ms for each caller; try again in a second.",
+                    refill.as_millis()
+                ),
+            )
+        }
     }
 }

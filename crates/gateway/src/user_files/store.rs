@@ -9,14 +9,17 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use knack_wire::own_files::CONTAINER_PREFIX;
 
+use super::files_caller::FilesCaller;
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, Source};
 use super::op::{Answer, Op, RemovedIds, Reply};
 use super::refusal::Refusal;
 use crate::files::FileEntry;
-use crate::records::KeyedHash;
 
 /// Contents of one container that are read at once.
 const READ_AT_ONCE: usize = 4;
+
+/// How often a file is looked for that other requests replace while it is read.
+const READ_TRIES: usize = 8;
 
 /// The clock.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -25,7 +28,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[async_trait]
 pub trait UploadStore: fmt::Debug + Send + Sync {
     /// Does an operation for a caller. Its changes are kept when this returns.
-    async fn call(&self, caller: &KeyedHash, op: Op, content: Bytes) -> Result<Reply, Refusal>;
+    async fn call(&self, caller: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, Refusal>;
 
     /// The time.
     fn now(&self) -> Timestamp;
@@ -54,13 +57,13 @@ impl UserFiles {
         self.0.idle()
     }
 
-    async fn ask(&self, caller: &KeyedHash, op: Op) -> Result<Answer, Refusal> {
+    async fn ask(&self, caller: &FilesCaller, op: Op) -> Result<Answer, Refusal> {
         self.0.call(caller, op, Bytes::new()).await.map(|(answer, _)| answer)
     }
 
     pub(super) async fn add_file(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         file: NewFile,
         content: Bytes,
     ) -> Result<FileInfo, Refusal> {
@@ -70,21 +73,21 @@ impl UserFiles {
         }
     }
 
-    pub(super) async fn file(&self, caller: &KeyedHash, id: &str) -> Result<FileInfo, Refusal> {
+    pub(super) async fn file(&self, caller: &FilesCaller, id: &str) -> Result<FileInfo, Refusal> {
         match self.ask(caller, Op::File(id.to_owned())).await? {
             Answer::File(info) => Ok(info),
             _ => Err(Refusal::Failed),
         }
     }
 
-    pub(super) async fn file_content(&self, caller: &KeyedHash, id: &str) -> Result<Bytes, Refusal> {
+    pub(super) async fn file_content(&self, caller: &FilesCaller, id: &str) -> Result<Bytes, Refusal> {
         let reply = self.0.call(caller, Op::FileContent(id.to_owned()), Bytes::new()).await;
         reply.map(|(_, content)| content)
     }
 
     pub(super) async fn files(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         places: Vec<String>,
     ) -> Result<(Vec<FileInfo>, RemovedIds), Refusal> {
         match self.ask(caller, Op::Files(places)).await? {
@@ -93,31 +96,27 @@ impl UserFiles {
         }
     }
 
-    pub(super) async fn delete_file(&self, caller: &KeyedHash, id: &str) -> Result<(), Refusal> {
+    pub(super) async fn delete_file(&self, caller: &FilesCaller, id: &str) -> Result<(), Refusal> {
         self.ask(caller, Op::DeleteFile(id.to_owned())).await.map(drop)
     }
 
-    pub(super) async fn note_gone(&self, caller: &KeyedHash, id: &str, created: Timestamp) -> Result<(), Refusal> {
+    pub(super) async fn note_gone(&self, caller: &FilesCaller, id: &str, created: Timestamp) -> Result<(), Refusal> {
         self.ask(caller, Op::NoteGone(id.to_owned(), created)).await.map(drop)
     }
 
-    pub(super) async fn add_container(&self, caller: &KeyedHash, new: NewContainer) -> Result<Container, Refusal> {
+    pub(super) async fn add_container(&self, caller: &FilesCaller, new: NewContainer) -> Result<Container, Refusal> {
         let answer = self.ask(caller, Op::AddContainer(new)).await?;
         container_of(answer).map(|(one, _)| one)
     }
 
     /// A new container for the runs of an answer, as OpenAI's API shows it.
-    pub async fn open_container(&self, caller: &KeyedHash) -> Result<Container, Refusal> {
-        let new = NewContainer {
-            id: new_id(CONTAINER_PREFIX),
-            ..NewContainer::default()
-        };
-        self.add_container(caller, new).await
+    pub async fn open_container(&self, caller: &FilesCaller) -> Result<Container, Refusal> {
+        self.add_container(caller, new_container()).await
     }
 
     pub(super) async fn container(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         id: &str,
         places: Vec<String>,
     ) -> Result<(Container, RemovedIds), Refusal> {
@@ -126,14 +125,14 @@ impl UserFiles {
     }
 
     /// A container for a request that names it; counts as a use.
-    pub(super) async fn use_container(&self, caller: &KeyedHash, id: &str) -> Result<Container, Refusal> {
+    pub async fn use_container(&self, caller: &FilesCaller, id: &str) -> Result<Container, Refusal> {
         let answer = self.ask(caller, Op::UseContainer(id.to_owned())).await?;
         container_of(answer).map(|(one, _)| one)
     }
 
     pub(super) async fn containers(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         places: Vec<String>,
     ) -> Result<(Vec<Container>, RemovedIds), Refusal> {
         match self.ask(caller, Op::Containers(places)).await? {
@@ -142,13 +141,13 @@ impl UserFiles {
         }
     }
 
-    pub(super) async fn delete_container(&self, caller: &KeyedHash, id: &str) -> Result<(), Refusal> {
+    pub(super) async fn delete_container(&self, caller: &FilesCaller, id: &str) -> Result<(), Refusal> {
         self.ask(caller, Op::DeleteContainer(id.to_owned())).await.map(drop)
     }
 
     pub(super) async fn add_to_container(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         container: &str,
         file: NewContainerFile,
         content: Bytes,
@@ -159,17 +158,22 @@ impl UserFiles {
 
     pub(super) async fn copy_to_container(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         container: &str,
-        upload: &str,
+        (upload, path): (&FileInfo, &str),
     ) -> Result<ContainerFile, Refusal> {
-        let op = Op::CopyToContainer(container.to_owned(), upload.to_owned());
+        let (container, id) = (container.to_owned(), upload.id.clone());
+        let op = if path == upload.name {
+            Op::CopyToContainer(container, id)
+        } else {
+            Op::CopyToContainerAs(container, id, path.to_owned())
+        };
         container_file_of(self.ask(caller, op).await?)
     }
 
     pub(super) async fn container_file_content(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         container: &str,
         file: &str,
     ) -> Result<(ContainerFile, Bytes), Refusal> {
@@ -181,24 +185,45 @@ impl UserFiles {
     /// The contents of a container by path.
     pub(super) async fn contents(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         container: &Container,
     ) -> Result<Vec<(String, Bytes)>, Refusal> {
-        let files: Vec<(String, String)> = container
-            .files
-            .iter()
-            .map(|file| (file.path.clone(), file.id.clone()))
-            .collect();
-        let reads = files.into_iter().map(|(path, id)| async move {
-            let read = self.container_file_content(caller, &container.id, &id).await;
-            read.map(|(_, content)| (path, content))
-        });
-        futures::stream::iter(reads).buffered(READ_AT_ONCE).try_collect().await
+        let files = container.files.clone();
+        let reads = files
+            .into_iter()
+            .map(|file| async move { self.content_at(caller, &container.id, file).await });
+        let read = futures::stream::iter(reads)
+            .buffered(READ_AT_ONCE)
+            .try_collect::<Vec<_>>();
+        Ok(read.await?.into_iter().flatten().collect())
+    }
+
+    /// A file of a container with its path. Another request may have replaced it, under a new id: then what is at its path now;
+    /// `None`: nothing is.
+    async fn content_at(
+        &self,
+        caller: &FilesCaller,
+        container: &str,
+        mut file: ContainerFile,
+    ) -> Result<Option<(String, Bytes)>, Refusal> {
+        for _ in 0..READ_TRIES {
+            match self.container_file_content(caller, container, &file.id).await {
+                Ok((_, content)) => return Ok(Some((file.path, content))),
+                Err(Refusal::Missing("Container file", _)) => {}
+                Err(refusal) => return Err(refusal),
+            }
+            let (now, _) = self.container(caller, container, Vec::new()).await?;
+            match now.files.into_iter().find(|one| one.path == file.path) {
+                Some(there) => file = there,
+                None => return Ok(None),
+            }
+        }
+        Err(Refusal::Busy)
     }
 
     pub(super) async fn delete_container_file(
         &self,
-        caller: &KeyedHash,
+        caller: &FilesCaller,
         container: &str,
         file: &str,
     ) -> Result<(), Refusal> {
@@ -206,8 +231,8 @@ impl UserFiles {
         self.ask(caller, op).await.map(drop)
     }
 
-    /// Files that runs of a request made, into its container. One that is not there is made. Returns how many could not be kept.
-    pub async fn add_made(&self, caller: KeyedHash, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
+    /// Files that runs of a request made, into its container. That of an answer is made with its first file. Returns how many could not be kept.
+    pub async fn add_made(&self, caller: &FilesCaller, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
         let mut refused = 0;
         for (index, (entry, content)) in files.iter().enumerate() {
             let file = NewContainerFile {
@@ -215,14 +240,22 @@ impl UserFiles {
                 mime: entry.mime_type.clone(),
                 source: Source::Assistant,
             };
-            match self.add_to_container(&caller, id, file, content.clone()).await {
+            match self.add_to_container(caller, id, file, content.clone()).await {
                 Ok(_) => {}
                 // The answer does not wait for each of them in vain.
-                Err(Refusal::Away | Refusal::Busy) => return refused + files.len() - index,
+                Err(Refusal::Away | Refusal::Busy | Refusal::TooOften) => return refused + files.len() - index,
                 Err(_) => refused += 1,
             }
         }
         refused
+    }
+}
+
+/// A container that a model request opens.
+pub(super) fn new_container() -> NewContainer {
+    NewContainer {
+        id: new_id(CONTAINER_PREFIX),
+        ..NewContainer::default()
     }
 }
 

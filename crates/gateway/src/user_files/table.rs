@@ -1,27 +1,18 @@
 //! Who has which files and containers, within bounds. No I/O: the time comes with each change, contents are on a disk that
 //! others write, and what changed is told, so that it can be kept or undone.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use knack_wire::own_files::ANSWER_CONTAINER_PREFIX;
 
 use super::bounds::Bounds;
 use super::objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, NewContainerFile, NewFile, Object};
 use super::refusal::Refusal;
-
-/// Ids of files that are gone which are remembered, so that lists go on behind them and a late reader is told that a file
-/// has expired. About 150 bytes each.
-const GONE_MAX: usize = 4096;
+use super::tombstones::{Tombstone, Tombstones};
 
 /// Whose an object is, and its id.
 pub(super) type ObjectKey = (FileOwner, String);
-
-/// The trace of a deleted or expired file.
-#[derive(Debug, Clone, Copy)]
-struct FileTombstone {
-    created: Timestamp,
-    expired: bool,
-}
 
 /// An object that is another one than it was.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,8 +30,7 @@ pub(super) struct Table {
     containers: BTreeMap<ObjectKey, Container>,
     /// Of both.
     bytes: u64,
-    gone: HashMap<ObjectKey, FileTombstone>,
-    gone_order: VecDeque<ObjectKey>,
+    gone: Tombstones,
     /// Since the last [`Table::take_changes`], each object once.
     changes: Vec<TableChange>,
 }
@@ -63,14 +53,9 @@ impl Table {
             files: BTreeMap::new(),
             containers: BTreeMap::new(),
             bytes: 0,
-            gone: HashMap::new(),
-            gone_order: VecDeque::new(),
+            gone: Tombstones::default(),
             changes: Vec::new(),
         }
-    }
-
-    pub(super) const fn bounds(&self) -> &Bounds {
-        &self.bounds
     }
 
     pub(super) fn held(&self) -> StoreUsage {
@@ -142,43 +127,39 @@ impl Table {
         }
     }
 
-    /// False: it is not there.
-    fn remove(&mut self, key: &ObjectKey, expired: bool) -> bool {
-        let created = match self.object(key) {
-            Some(Object::File(file)) => file.created,
-            Some(Object::Container(one)) => one.created,
-            None => return false,
+    fn remove(&mut self, key: &ObjectKey, expired: bool) {
+        let (created, is_container) = match self.object(key) {
+            Some(Object::File(file)) => (file.created, false),
+            Some(Object::Container(one)) => (one.created, true),
+            None => return,
         };
         self.change(key.clone(), None);
-        self.note_gone(&key.0, &key.1, created, expired);
-        true
+        let gone = Tombstone {
+            created,
+            expired,
+            is_container,
+        };
+        self.gone.note(&key.0, &key.1, gone);
     }
 
-    /// Remembers where an object stood in lists.
-    pub(super) fn note_gone(&mut self, owner: &FileOwner, id: &str, created: Timestamp, expired: bool) {
-        while self.gone_order.len() >= GONE_MAX {
-            if let Some(oldest) = self.gone_order.pop_front() {
-                self.gone.remove(&oldest);
-            }
-        }
-        let key = (*owner, id.to_owned());
-        if self
-            .gone
-            .insert(key.clone(), FileTombstone { created, expired })
-            .is_none()
-        {
-            self.gone_order.push_back(key);
-        }
+    /// Remembers where a file that was deleted stood in lists.
+    pub(super) fn note_gone(&mut self, owner: &FileOwner, id: &str, created: Timestamp) {
+        let gone = Tombstone {
+            created,
+            expired: false,
+            is_container: false,
+        };
+        self.gone.note(owner, id, gone);
     }
 
     /// When an object that is gone was made.
     pub(super) fn creation_of_removed(&self, owner: &FileOwner, id: &str) -> Option<Timestamp> {
-        self.gone.get(&(*owner, id.to_owned())).map(|gone| gone.created)
+        self.gone.get(owner, id).map(|gone| gone.created)
     }
 
     /// Why an id leads to nothing.
     pub(super) fn missing(&self, owner: &FileOwner, what: &'static str, id: &str) -> Refusal {
-        match self.gone.get(&(*owner, id.to_owned())) {
+        match self.gone.get(owner, id) {
             Some(gone) if gone.expired => Refusal::Expired(id.to_owned()),
             _ => Refusal::Missing(what, id.to_owned()),
         }
@@ -306,6 +287,19 @@ impl Table {
         Ok(container)
     }
 
+    /// Makes the container of an answer, whose runs make its first file. One that was there and is gone stays gone, and others are
+    /// made by their callers.
+    pub(super) fn open_for_answer(&mut self, owner: &FileOwner, id: &str, now: Timestamp) -> Result<(), Refusal> {
+        if !id.starts_with(ANSWER_CONTAINER_PREFIX) || self.gone.get(owner, id).is_some() {
+            return Ok(());
+        }
+        let new = NewContainer {
+            id: id.to_owned(),
+            ..NewContainer::default()
+        };
+        self.add_container(owner, new, now).map(drop)
+    }
+
     pub(super) fn container(&self, owner: &FileOwner, id: &str) -> Result<&Container, Refusal> {
         let found = self.containers.get(&(*owner, id.to_owned()));
         found.ok_or_else(|| self.missing(owner, "Container", id))
@@ -377,7 +371,7 @@ impl Table {
         let mut container = self.container(owner, id)?.clone();
         container.files.retain(|one| one.id != file);
         self.change((*owner, id.to_owned()), Some(Object::Container(container)));
-        self.note_gone(owner, file, created, false);
+        self.note_gone(owner, file, created);
         Ok(())
     }
 }

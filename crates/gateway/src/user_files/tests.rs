@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use knack_registry::Disk;
+use knack_wire::history::{Caller, HistorySecret};
 
 use disk::{DiskStep, FailingDisk, Fate};
 
 use super::objects::{NewContainerFile, NewFile};
 use super::store::Clock;
-use super::{Answer, Bounds, Container, FileOwner, LocalFiles, NewContainer, Op, Refusal, Reply, Source};
+use super::{
+    Answer, Bounds, Container, FileOwner, FilesCaller, LocalFiles, NewContainer, Op, Refusal, Reply, Source,
+    UploadStore, UserFiles,
+};
 
 #[path = "../../../../tests/support/disk.rs"]
 mod disk;
@@ -265,6 +270,116 @@ fn two_writers_of_one_container_keep_each_others_files_and_the_last_of_a_path_co
     assert_eq!(contents(&open(), &A), found);
 }
 
+#[tokio::test]
+async fn a_reader_gets_what_is_there_now_of_files_that_others_replace_or_delete() {
+    let local = Arc::new(LocalFiles::temporary(Bounds::default(), clock()).unwrap());
+    let store = UserFiles::of(Arc::clone(&local));
+    let caller = Caller::new(&HistorySecret::new([1; 32]), b"key");
+    let owner = FileOwner::here(caller.bucket());
+    let who = FilesCaller::new(caller, owner.caller, None);
+    ask(&local, &owner, new_container("c"), "").unwrap();
+    for path in ["kept", "replaced", "deleted"] {
+        ask(&local, &owner, made("c", path), "old").unwrap();
+    }
+    let listed = store.use_container(&who, "c").await.unwrap();
+    ask(&local, &owner, made("c", "replaced"), "new").unwrap();
+    let deleted = listed.files.iter().find(|file| file.path == "deleted").unwrap();
+    let delete = Op::DeleteContainerFile("c".to_owned(), deleted.id.clone());
+    ask(&local, &owner, delete, "").unwrap();
+    let read = store.contents(&who, &listed).await.unwrap();
+    let read: Vec<(&str, &[u8])> = read.iter().map(|(path, content)| (&**path, &**content)).collect();
+    assert_eq!(read, [("kept", &b"old"[..]), ("replaced", b"new")]);
+    ask(&local, &owner, Op::DeleteContainer("c".to_owned()), "").unwrap();
+    let gone = store.contents(&who, &listed).await;
+    assert_eq!(gone, Err(Refusal::Missing("Container", "c".to_owned())));
+}
+
+#[test]
+fn a_container_that_was_deleted_or_has_expired_is_not_made_again_by_the_run_that_used_it() {
+    let seconds = Arc::new(AtomicI64::new(1_795_600_000));
+    let hand = Arc::clone(&seconds);
+    let clock: Clock = Arc::new(move || Timestamp::from_second(hand.load(Ordering::Relaxed)).unwrap());
+    let store = LocalFiles::temporary(Bounds::default(), clock).unwrap();
+    let gone = |id: &str| Err(Refusal::Missing("Container", id.to_owned()));
+    for id in ["cntr_knack_1", "container_knack_1"] {
+        ask(&store, &A, new_container(id), "").unwrap();
+        ask(&store, &A, Op::DeleteContainer(id.to_owned()), "").unwrap();
+        assert_eq!(ask(&store, &A, made(id, "out"), "x"), gone(id), "deleted");
+    }
+    for id in ["cntr_knack_2", "container_knack_2"] {
+        ask(&store, &A, new_container(id), "").unwrap();
+    }
+    seconds.fetch_add(20 * 60, Ordering::Relaxed);
+    for id in ["cntr_knack_2", "container_knack_2"] {
+        let late = ask(&store, &A, made(id, "out"), "x");
+        assert_eq!(late, Err(Refusal::Expired(id.to_owned())), "expired");
+    }
+    let never = "cntr_knack_3";
+    assert_eq!(ask(&store, &A, made(never, "out"), "x"), gone(never), "never made");
+    ask(&store, &A, made("container_knack_3", "out"), "x").unwrap();
+    assert_eq!(store.contents(), 1, "what was refused leaves the disk");
+}
+
+#[test]
+fn what_async_threads_ask_for_waits_for_no_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gate, writes) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+    let (closed, begun) = (Arc::clone(&gate), Arc::clone(&writes));
+    let disk = FailingDisk(move |step| {
+        if step == DiskStep::Rename {
+            begun.store(true, Ordering::Relaxed);
+            drop(closed.lock().unwrap());
+        }
+        Fate::Done
+    });
+    let store = LocalFiles::open_on(Box::new(disk), &folder.path().join("files"), Bounds::default(), clock());
+    let store = Arc::new(store.unwrap());
+    let waits = gate.lock().unwrap();
+    let writer = Arc::clone(&store);
+    let writer = std::thread::spawn(move || id_of(ask(&writer, &A, new_file("a"), "x")));
+    while !writes.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    let (told, heard) = mpsc::channel();
+    let asked = Arc::clone(&store);
+    std::thread::spawn(move || told.send((UploadStore::idle(&asked), asked.held().files)));
+    let heard = heard.recv_timeout(Duration::from_secs(10));
+    drop(waits);
+    assert_eq!(heard, Ok((Bounds::default().idle, 0)));
+    assert!(writer.join().unwrap().is_some());
+    assert_eq!(store.held().files, 1);
+}
+
+#[test]
+fn what_expires_of_one_account_is_remembered_beside_that_of_others_and_containers_beside_files() {
+    let store = LocalFiles::temporary(Bounds::default(), clock()).unwrap();
+    let mut gone = Vec::new();
+    for owner in [A, ELSEWHERE] {
+        let id = id_of(ask(&store, &owner, new_file("a"), "x")).unwrap();
+        ask(&store, &owner, Op::DeleteFile(id.clone()), "").unwrap();
+        gone.push((owner, id));
+    }
+    for number in 0..5_000 {
+        let id = format!("container_knack_{number}");
+        ask(&store, &A, new_container(&id), "").unwrap();
+        ask(&store, &A, Op::DeleteContainer(id), "").unwrap();
+    }
+    let remembers = |(owner, id): &(FileOwner, String)| {
+        let listed = ask(&store, owner, Op::Files(vec![id.clone()]), "");
+        matches!(listed, Ok((Answer::Files(_, places), _)) if places.len() == 1)
+    };
+    assert!(gone.iter().all(remembers), "containers push out containers only");
+    for number in 0..5_000 {
+        let note = Op::NoteGone(format!("file_knack_{number}"), Timestamp::UNIX_EPOCH);
+        ask(&store, &A, note, "").unwrap();
+    }
+    assert_eq!(
+        gone.iter().map(remembers).collect::<Vec<_>>(),
+        [false, true],
+        "and an account its own"
+    );
+}
+
 #[test]
 fn an_account_has_its_part_and_no_more_whatever_its_callers_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -312,7 +427,7 @@ fn what_expired_while_no_process_ran_is_removed_with_the_first_request() {
     let open = || LocalFiles::open(&folder.path().join("files"), Bounds::default(), Arc::clone(&clock)).unwrap();
     let store = open();
     ask(&store, &A, new_file("a"), "1").unwrap();
-    ask(&store, &A, made("c", "out"), "1").unwrap();
+    ask(&store, &A, made("container_knack_c", "out"), "1").unwrap();
     drop(store);
     seconds.fetch_add(20 * 60, Ordering::Relaxed);
     let store = open();
