@@ -56,7 +56,7 @@ pub(super) async fn serve(
     metrics: Arc<Metrics>,
     phase: watch::Receiver<Phase>,
     shutdown: CancellationToken,
-) -> std::io::Result<()> {
+) {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route(
@@ -68,9 +68,7 @@ pub(super) async fn serve(
             get(|State(shared): State<Shared>| async move { shared.metrics.text() }),
         )
         .with_state(Shared { metrics, phase });
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move { shutdown.cancelled().await })
-        .await
+    knack_serving::probes::serve_routes(router, listener, shutdown.cancelled_owned()).await;
 }
 
 #[cfg(test)]

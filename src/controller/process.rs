@@ -38,9 +38,8 @@ pub async fn run(
     let stop_http = CancellationToken::new();
     let served = http::serve(listener, Arc::clone(&metrics), phase_seen, stop_http.clone());
     tasks.spawn(async move {
-        served
-            .await
-            .map_err(|error| ControllerError::Stopped(format!("health and metrics: {error}")))
+        served.await;
+        Ok(())
     });
     // Served by every replica, and for a while after the end of all else.
     let mut webhooks = JoinSet::new();

@@ -12,7 +12,7 @@ pub(super) async fn authenticate(accounts: &Authenticator, parts: &Parts) -> Res
     let peer = parts
         .extensions
         .get::<Peer>()
-        .map(|peer| peer.0.to_string())
+        .map(|peer| peer.address.to_string())
         .unwrap_or_default();
     match token(&parts.headers) {
         Some(token) => accounts.authenticate(&token, &peer).await,

@@ -89,7 +89,7 @@ fn of_account(secret: &HistorySecret, parts: &Parts) -> Option<Caller> {
 pub fn unchecked_address(parts: &Parts) -> Option<IpAddr> {
     let is_checked = parts.extensions.get::<CheckedAccount>().is_some();
     let peer = parts.extensions.get::<Peer>().filter(|_| !is_checked);
-    peer.map(|peer| peer.0)
+    peer.map(|peer| peer.address)
 }
 
 /// Whether a request has a credential of its own.

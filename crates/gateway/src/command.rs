@@ -280,7 +280,7 @@ fn probe(
     started: &Arc<AtomicBool>,
     listener: TcpListener,
     ended: CancellationToken,
-) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
+) -> impl Future<Output = ()> + Send + use<> {
     let gateway_probes: Arc<dyn Probes> = Arc::new(GatewayProbes {
         gateway: Arc::clone(gateway),
         started: Arc::clone(started),

@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use http::StatusCode;
-use knack_serving::probes::Ends;
+use knack_serving::Peer;
 use serde_json::json;
 
 use super::report::RequestReport;
@@ -85,8 +85,8 @@ pub fn local_router(recent: Arc<RecentRequests>) -> Router {
     router(recent).layer(from_fn(local_only))
 }
 
-async fn local_only(ConnectInfo(ends): ConnectInfo<Ends>, request: Request, next: Next) -> Response {
-    if ends.is_local() {
+async fn local_only(Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
+    if peer.is_local() {
         return next.run(request).await;
     }
     let text = "requests are shown within the pod only: knack trace, or kubectl port-forward\n";

@@ -13,6 +13,8 @@ use super::{Bounds, Closed};
 pub(super) struct ActivityState {
     /// Requests that are being answered.
     open: usize,
+    /// Answers whose reader has stopped. Nothing is left of them but some bytes, for which HTTP/2 waits.
+    stalled: usize,
     /// Whether a request came at all.
     served: bool,
     /// Whether it serves several requests at once (HTTP/2), so that bytes between requests need not be a head.
@@ -29,6 +31,7 @@ impl ActivityState {
     fn accepted(now: Instant) -> Self {
         Self {
             open: 0,
+            stalled: 0,
             served: false,
             multiplexed: false,
             quiet_since: now,
@@ -45,6 +48,9 @@ impl ActivityState {
         }
         if self.open > 0 {
             return None;
+        }
+        if self.stalled > 0 && longer(Some(self.quiet_since), bounds.stalled) {
+            return Some(Closed::Stalled);
         }
         let head_since = if !self.served {
             Some(self.quiet_since)
@@ -70,7 +76,11 @@ pub(super) struct Activity {
 
 /// One request that is being answered; over when dropped.
 #[derive(Debug)]
-pub(super) struct Open(Arc<Activity>);
+pub(super) struct Open {
+    activity: Arc<Activity>,
+    /// Its reader has stopped.
+    is_stalled: bool,
+}
 
 impl Activity {
     pub(super) fn new(now: Instant) -> Arc<Self> {
@@ -92,7 +102,10 @@ impl Activity {
         state.served = true;
         state.multiplexed |= multiplexed;
         state.heard_at = None;
-        Open(Arc::clone(self))
+        Open {
+            activity: Arc::clone(self),
+            is_stalled: false,
+        }
     }
 
     /// Bytes came.
@@ -142,12 +155,34 @@ impl Activity {
     }
 }
 
+impl ActivityState {
+    /// One request is not being answered any more.
+    fn over(&mut self) {
+        self.open -= 1;
+        if self.open == 0 {
+            self.quiet_since = Instant::now();
+        }
+    }
+}
+
+impl Open {
+    /// The reader has stopped: the answer does not keep its connection open any more.
+    pub(super) fn stalled(&mut self) {
+        if !std::mem::replace(&mut self.is_stalled, true) {
+            let mut state = self.activity.lock();
+            state.over();
+            state.stalled += 1;
+        }
+    }
+}
+
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.open -= 1;
-        if state.open == 0 {
-            state.quiet_since = Instant::now();
+        let mut state = self.activity.lock();
+        if self.is_stalled {
+            state.stalled -= 1;
+        } else {
+            state.over();
         }
     }
 }
@@ -194,6 +229,7 @@ mod tests {
             ..served
         };
         let open = ActivityState { open: 1, ..served };
+        let stalled = ActivityState { stalled: 1, ..served };
         for (what, state, now, expected) in [
             ("a new connection in time", new, 9, None),
             ("a new connection without a request", new, 10, Some(Closed::Head)),
@@ -211,6 +247,19 @@ mod tests {
                 None,
             ),
             ("an answer may take its time", open, 10_000, None),
+            ("an answer that was dropped", stalled, 29, None),
+            (
+                "nothing but an answer that was dropped",
+                stalled,
+                30,
+                Some(Closed::Stalled),
+            ),
+            (
+                "an answer beside one that was dropped",
+                ActivityState { stalled: 1, ..open },
+                10_000,
+                None,
+            ),
             (
                 "a reader that stops",
                 ActivityState {

@@ -27,7 +27,7 @@ pub mod turns;
 mod unread;
 mod until_sent;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
@@ -36,7 +36,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -99,10 +99,31 @@ pub struct Stop {
     pub cut: CancellationToken,
 }
 
-/// The address of the peer of a connection, as an extension of each of its requests. An IPv4 address that came mapped into
-/// IPv6 is the IPv4 address.
+/// The peer of a connection, as an extension of each of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Peer(pub IpAddr);
+pub struct Peer {
+    /// Its address. An IPv4 address that came mapped into IPv6 is the IPv4 address.
+    pub address: IpAddr,
+    /// The address that it called, in the same form; `None` if the connection was gone at once.
+    called: Option<IpAddr>,
+}
+
+impl Peer {
+    fn of(stream: &TcpStream, address: SocketAddr) -> Self {
+        let called = stream.local_addr().ok();
+        Self {
+            address: address.ip().to_canonical(),
+            called: called.map(|called| called.ip().to_canonical()),
+        }
+    }
+
+    /// Whether it is in the same network namespace and called a loopback address. A proxy of a service mesh that hands on a
+    /// connection of the network calls the pod's address.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.address.is_loopback() && self.called.is_some_and(|called| called.is_loopback())
+    }
+}
 
 /// Why a connection was closed from this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -194,8 +215,8 @@ pub async fn serve(listener: TcpListener, router: Router, serving: Serving, stop
                 }
             },
         };
-        let peer = Peer(address.ip().to_canonical());
-        let Some(place) = places.take(peer.0) else {
+        let peer = Peer::of(&stream, address);
+        let Some(place) = places.take(peer.address) else {
             serving.metrics.count(Closed::Full);
             if serving.tls.is_none() {
                 connection::refuse(&stream);
@@ -210,7 +231,7 @@ pub async fn serve(listener: TcpListener, router: Router, serving: Serving, stop
             serving.metrics.open.dec();
             if let Some(reason) = closed {
                 serving.metrics.count(reason);
-                tracing::debug!(peer = %peer.0, ?reason, "a connection was closed");
+                tracing::debug!(peer = %peer.address, ?reason, "a connection was closed");
             }
         });
     }

@@ -3,17 +3,17 @@
 //! `GET /healthz`: the process answers. `GET /readyz`: it may get traffic, or the reason why not. `GET /metrics`: OpenMetrics.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::extract::connect_info::Connected;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::IncomingStream;
 use http::{StatusCode, header};
 use tokio::net::TcpListener;
+
+use super::{Bounds, ConnectionMetrics, Serving, Stop};
 
 /// The state that a process reports.
 pub trait Probes: Send + Sync + 'static {
@@ -23,32 +23,17 @@ pub trait Probes: Send + Sync + 'static {
     fn metrics(&self) -> String;
 }
 
-/// The ends of a connection, in `ConnectInfo`.
-#[derive(Debug, Clone, Copy)]
-pub struct Ends {
-    /// Address that was called; `None` if the connection is gone.
-    called: Option<SocketAddr>,
-    /// Address of the caller.
-    caller: SocketAddr,
-}
-
-impl Ends {
-    /// Whether the caller is in the same network namespace and called a loopback address. A proxy of a service mesh that hands
-    /// on a connection of the network calls the pod's address.
-    pub fn is_local(&self) -> bool {
-        let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
-        is_loopback(self.caller) && self.called.is_some_and(is_loopback)
-    }
-}
-
-impl Connected<IncomingStream<'_, TcpListener>> for Ends {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        Self {
-            called: stream.io().local_addr().ok(),
-            caller: *stream.remote_addr(),
-        }
-    }
-}
+/// Bounds of such a port. Kubelets, scrapers and persons call it, over a connection or two each: callers that open more take
+/// no memory and no file descriptors of the program beside it.
+const BOUNDS: Bounds = Bounds {
+    connections: 64,
+    connections_per_peer: 16,
+    head: Duration::from_secs(10),
+    // Longer than the usual time between two scrapes, 15 to 60 s.
+    idle: Duration::from_mins(2),
+    stalled: Duration::from_secs(30),
+    http2: false,
+};
 
 /// Serves these, and what else the process has for a person beside it, until `stop` resolves.
 pub async fn serve(
@@ -56,15 +41,34 @@ pub async fn serve(
     more: Router,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+) {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(probes)
-        .merge(more)
-        .into_make_service_with_connect_info::<Ends>();
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
+        .merge(more);
+    serve_routes(router, listener, stop).await;
+}
+
+/// Serves these routes within the bounds of such a port until `stop` resolves.
+pub async fn serve_routes(router: Router, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
+    serve_within(BOUNDS, router, listener, stop).await;
+}
+
+async fn serve_within(bounds: Bounds, router: Router, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let serving = Serving {
+        bounds,
+        tls: None,
+        metrics: ConnectionMetrics::default(),
+        beacon: None,
+    };
+    let stops = Stop::default();
+    let closing = async {
+        stop.await;
+        stops.close.cancel();
+    };
+    tokio::join!(crate::serve(listener, router, serving, stops.clone()), closing);
 }
 
 async fn ready(State(probes): State<Arc<dyn Probes>>) -> Response {
@@ -81,25 +85,49 @@ async fn metrics(State(probes): State<Arc<dyn Probes>>) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
 
-    #[test]
-    fn a_caller_is_local_if_both_ends_are_loopback_addresses() {
-        for (called, caller, expected) in [
-            ("127.0.0.1:1", "127.0.0.1:2", true),
-            ("[::1]:1", "[::1]:2", true),
-            ("[::ffff:127.0.0.1]:1", "[::ffff:127.0.0.1]:2", true),
-            ("10.0.0.7:1", "10.0.0.8:2", false),
-            // Itself by its own address, and a proxy of a mesh that hands on what came from the network.
-            ("10.0.0.7:1", "10.0.0.7:2", false),
-            ("10.0.0.7:1", "127.0.0.6:2", false),
-            ("127.0.0.1:1", "10.0.0.8:2", false),
-        ] {
-            let ends = Ends {
-                called: Some(called.parse().unwrap()),
-                caller: caller.parse().unwrap(),
-            };
-            assert_eq!(ends.is_local(), expected, "{caller} to {called}");
+    #[tokio::test]
+    async fn silent_callers_leave_the_port_to_others_and_a_stop_ends_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let bounds = Bounds {
+            head: Duration::from_millis(500),
+            ..BOUNDS
+        };
+        let router = Router::new().route("/healthz", get(|| async { "ok\n" }));
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(serve_within(bounds, router, listener, stop.clone().cancelled_owned()));
+        let mut silent = Vec::new();
+        for _ in 0..BOUNDS.connections_per_peer {
+            silent.push(TcpStream::connect(address).await.unwrap());
         }
+        let ask = || async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = b"GET /healthz HTTP/1.0\r\nhost: x\r\n\r\n";
+            // A refusal may come before the request is sent.
+            let _ = stream.write_all(request).await;
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            String::from_utf8(answer).unwrap()
+        };
+        assert!(ask().await.starts_with("HTTP/1.1 503"));
+        for mut silent in silent {
+            assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "closed for want of a head");
+        }
+        let answer = ask().await;
+        assert!(
+            answer.starts_with("HTTP/1.0 200") && answer.ends_with("ok\n"),
+            "{answer}"
+        );
+        stop.cancel();
+        tokio::time::timeout(Duration::from_secs(30), serving)
+            .await
+            .unwrap()
+            .unwrap();
     }
 }

@@ -66,17 +66,23 @@ async fn start_with(bounds: Bounds, beacon: Option<Beacon>) -> Server {
         });
         Body::from_stream(pieces)
     };
+    let pieces = || async {
+        let pieces = [Bytes::from(vec![b'x'; PIECE]), Bytes::from(vec![b'y'; PIECE])];
+        Body::from_stream(futures::stream::iter(pieces.map(Ok::<_, std::io::Error>)))
+    };
     let router = Router::new()
         .route("/", get(|| async { "ok" }))
         .route(
             "/peer",
-            get(|axum::Extension(Peer(peer))| async move { peer.to_string() }),
+            get(|axum::Extension(peer): axum::Extension<Peer>| async move { peer.address.to_string() }),
         )
         .route(
             "/refused",
             axum::routing::post(|| async { http::StatusCode::TOO_MANY_REQUESTS }),
         )
         .route("/slow", get(slow))
+        .route("/large", get(|| async { vec![b'x'; LARGE] }))
+        .route("/pieces", get(pieces))
         .route("/endless", get(endless));
     let serving = Serving {
         bounds,
@@ -223,6 +229,120 @@ async fn one_stream_of_a_connection_that_stops_loses_its_answer_and_the_others_g
         .expect("the stopped stream ends with an error");
 }
 
+/// Bytes of each of the two pieces of `/pieces`.
+const PIECE: usize = 128 << 10;
+
+/// A client of HTTP/2 that gives room as the test says: at first none.
+struct Reader {
+    stream: TcpStream,
+    /// Bytes of frames that came.
+    came: Vec<u8>,
+}
+
+impl Reader {
+    /// Asks for a path as stream 1.
+    async fn ask(server: &Server, path: &str) -> Self {
+        // SETTINGS_INITIAL_WINDOW_SIZE is 4.
+        let settings = [0, 4, 0, 0, 0, 0];
+        // GET, http, a path and an authority: RFC 7541, without a table of its own.
+        let mut head = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+        head.extend(path.as_bytes());
+        head.extend([0x01, 1, b'x']);
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(Self::frame(4, 0, 0, &settings));
+        bytes.extend(Self::frame(1, 5, 1, &head));
+        let mut stream = server.connect("").await;
+        stream.write_all(&bytes).await.unwrap();
+        Self {
+            stream,
+            came: Vec::new(),
+        }
+    }
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    }
+
+    /// Gives room for more bytes: the connection has it, and the stream.
+    async fn give(&mut self, bytes: u32) {
+        for stream in [0, 1] {
+            let frame = Self::frame(8, 0, stream, &bytes.to_be_bytes());
+            self.stream.write_all(&frame).await.unwrap();
+        }
+    }
+
+    /// Reads until the answer has this many bytes.
+    async fn read(&mut self, bytes: usize) {
+        let reading = async {
+            while self.answered() < bytes {
+                let mut more = [0; 4096];
+                let count = self.stream.read(&mut more).await.unwrap();
+                assert!(count > 0, "the connection ended after {} bytes", self.answered());
+                self.came.extend(&more[..count]);
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.expect("the answer");
+    }
+
+    /// Bytes of the answer that came in whole frames.
+    fn answered(&self) -> usize {
+        let (mut at, mut answered) = (0, 0);
+        while let Some([high, middle, low, kind]) = self.came.get(at..at + 4) {
+            let length = usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low);
+            at += 9 + length;
+            assert_ne!(*kind, 3, "the stream was reset after {answered} bytes");
+            if *kind == 0 && at <= self.came.len() {
+                answered += length;
+            }
+        }
+        answered
+    }
+}
+
+#[tokio::test]
+async fn an_http_2_reader_that_gives_no_room_loses_answer_and_connection() {
+    for (path, dropped) in [("/endless", 1), ("/", 0)] {
+        let server = start(BOUNDS).await;
+        let mut reader = Reader::ask(&server, path).await;
+        until(path, || server.metrics.closed(Closed::Stalled) == 1).await;
+        read(&mut reader.stream).await;
+        assert_eq!(server.dropped.load(Ordering::SeqCst), dropped, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_http_2_reader_keeps_its_answer() {
+    let server = start(BOUNDS).await;
+    let mut reader = Reader::ask(&server, "/pieces").await;
+    // Ten times 300 ms: each piece takes longer than a reader may stop.
+    let step = 2 * PIECE / 10;
+    for steps in 1..=10 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        reader.give(u32::try_from(step).unwrap()).await;
+        reader.read(steps * step).await;
+    }
+    reader.give(1 << 10).await;
+    reader.read(2 * PIECE).await;
+    assert_eq!(server.metrics.closed(Closed::Stalled), 0);
+}
+
+/// The whole answer waits in the connection, of which the program has nothing left.
+#[tokio::test]
+async fn a_slow_download_is_not_an_idle_connection() {
+    let server = start(BOUNDS).await;
+    let mut stream = server.connect("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let (mut came, mut buffer) = (0, vec![0; LARGE / 12]);
+    while came < LARGE {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let count = stream
+            .read_exact(&mut buffer)
+            .await
+            .unwrap_or_else(|error| panic!("{error} after {came} bytes"));
+        came += count;
+    }
+}
+
 /// More than the sockets of both sides hold.
 const LARGE: usize = 24 << 20;
 
@@ -342,5 +462,24 @@ async fn a_probe_is_answered_at_the_port_of_everybody_else() {
         // A silent connection is closed in time nevertheless.
         let mut silent = server.connect("").await;
         assert_eq!(read(&mut silent).await, "");
+    }
+}
+
+#[test]
+fn a_peer_is_local_if_both_ends_are_loopback_addresses() {
+    for (called, address, expected) in [
+        ("127.0.0.1", "127.0.0.1", true),
+        ("::1", "::1", true),
+        ("10.0.0.7", "10.0.0.8", false),
+        // Itself by its own address, and a proxy of a mesh that hands on what came from the network.
+        ("10.0.0.7", "10.0.0.7", false),
+        ("10.0.0.7", "127.0.0.6", false),
+        ("127.0.0.1", "10.0.0.8", false),
+    ] {
+        let peer = Peer {
+            address: address.parse().unwrap(),
+            called: Some(called.parse().unwrap()),
+        };
+        assert_eq!(peer.is_local(), expected, "{address} to {called}");
     }
 }

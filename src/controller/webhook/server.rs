@@ -142,11 +142,11 @@ fn router(shared: Shared) -> Router {
 
 async fn answer(
     State(shared): State<Shared>,
-    Extension(Peer(peer)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let (response, outcome) = match shared.bodies.read(&peer, &headers, body).await {
+    let (response, outcome) = match shared.bodies.read(&peer.address, &headers, body).await {
         Err(error) => (refusal(error), ReviewOutcome::Busy),
         Ok(held) if held.bytes.len() > REVIEW_MAX_BYTES => (refusal(BodyError::TooLarge), ReviewOutcome::Busy),
         Ok(held) => reviewed(&shared, held).await,

@@ -126,7 +126,7 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
     let verdict = match token {
         Some(token) => {
             // Every request of the listener has its peer; without one all share one source.
-            let peer = request.extensions().get::<Peer>().map(|peer| peer.0.to_string());
+            let peer = request.extensions().get::<Peer>().map(|peer| peer.address.to_string());
             state.callers.authenticate(&token, &peer.unwrap_or_default()).await
         }
         None => Err(Problem::new(
