@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use knack_hub_api::client::{HubClient, HubError};
@@ -16,6 +17,11 @@ use crate::file_url::encode_path;
 /// Requests at once: enough to hide a round trip of about a millisecond, few enough for one hub to bear a hundred
 /// gateways that start together.
 pub(super) const FETCHES_AT_ONCE: usize = 8;
+
+/// Longest pause before content is requested again that a hub did not give: short, since requests go without it meanwhile.
+const HUB_RETRY_LAST: Duration = Duration::from_secs(1);
+/// The same of content for which there was no memory: others return theirs within seconds, or a person has to act.
+pub(super) const MEMORY_RETRY_LAST: Duration = Duration::from_secs(10);
 
 /// The files of one digest.
 #[derive(Debug, Clone)]
@@ -37,11 +43,11 @@ pub(super) enum Missing {
 }
 
 impl Missing {
-    /// Whether asking again soon may help.
-    pub(super) fn is_transient(&self) -> bool {
+    /// Longest pause before asking again; `None`: that cannot help.
+    pub(super) fn retry_last(&self) -> Option<Duration> {
         match self {
-            Self::Hub(error) => is_transient(error),
-            Self::Memory(_) => false,
+            Self::Hub(error) => is_transient(error).then_some(HUB_RETRY_LAST),
+            Self::Memory(over) => (!over.is_final()).then_some(MEMORY_RETRY_LAST),
         }
     }
 }
@@ -186,6 +192,18 @@ async fn fetch_file(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_fit_now_is_asked_for_again_and_what_never_will_is_not() {
+        let over = |asked_bytes| {
+            Missing::Memory(OverBudget {
+                asked_bytes,
+                total_bytes: 8,
+            })
+        };
+        assert_eq!(over(8).retry_last(), Some(MEMORY_RETRY_LAST));
+        assert_eq!(over(9).retry_last(), None);
+    }
 
     #[test]
     fn an_index_beyond_the_bounds_of_a_skill_is_not_followed() {

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::age::CatalogAge;
 use super::blobs::Blobs;
-use super::content::{Content, Missing};
+use super::content::{Content, MEMORY_RETRY_LAST, Missing};
 use super::known::{KnownSource, origin};
 use super::mirror::{LineEffect, Mirror};
 use super::saved::{Identity, SavedPlace, Saver, Unsaved};
@@ -31,11 +31,11 @@ use crate::catalog::{
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 /// Longest pause between tries, and so the longest delay after a hub returned or a runtime was created.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// Content that could not be fetched is requested again after this, doubled up to [`CONTENT_RETRY_LAST`]; the stream continues
+/// Content that could not be had is requested again after this, doubled up to [`Missing::retry_last`]; the stream continues
 /// meanwhile. Short: a replica of the hub that has not seen a Skill yet is behind the one that named it by milliseconds.
 const CONTENT_RETRY_FIRST: Duration = Duration::from_millis(50);
-/// See [`CONTENT_RETRY_FIRST`].
-const CONTENT_RETRY_LAST: Duration = Duration::from_secs(1);
+/// Why there is no catalog, until there is memory for it.
+const NO_MEMORY: &str = "the gateway has no memory for it";
 
 /// Keeps the catalog up to date; dropping it ends that.
 #[derive(Debug)]
@@ -114,6 +114,8 @@ pub fn follow(
         held: None,
         content: Content::new(blobs),
         sources: BTreeMap::new(),
+        served: Vec::new(),
+        is_short: false,
         last: LastGood::default(),
         saver: None,
         answered: false,
@@ -144,13 +146,17 @@ struct Follower {
     held: Option<MemoryShare>,
     /// The sources of the last snapshot, so that a skill whose new content is missing stays as it was.
     sources: BTreeMap<SkillRef, KnownSource>,
+    /// The sources that the last snapshot was made of: those whose memory is paid for.
+    served: Vec<Arc<SkillSource>>,
+    /// There is no memory for the present sources at this moment.
+    is_short: bool,
     last: LastGood,
     /// Keeps the catalog on the disk, if there is a place for it.
     saver: Option<Saver>,
     /// A hub has sent a whole catalog: what is served is its, and not what was saved.
     answered: bool,
     first: watch::Sender<bool>,
-    /// Some content is missing and will be asked for again after this.
+    /// Something is missing, content or memory, and will be asked for again after this.
     retry: Option<Duration>,
 }
 
@@ -241,10 +247,8 @@ impl Follower {
     async fn read_sources(&mut self) -> Vec<SourceReport> {
         let digests = self.mirror.served().map(|(_, skill)| skill.digest.clone()).collect();
         let failed = self.content.fetch(&self.client, &self.runtime, digests).await;
-        let pause = self
-            .retry
-            .map_or(CONTENT_RETRY_FIRST, |pause| (pause * 2).min(CONTENT_RETRY_LAST));
-        self.retry = failed.values().any(Missing::is_transient).then_some(pause);
+        let last = failed.values().filter_map(Missing::retry_last).min();
+        self.retry = last.map(|last| next_pause(self.retry, last));
         let mut reports = Vec::new();
         let mut known = std::mem::take(&mut self.sources);
         let mut ids = objects::ids_of(self.mirror.served());
@@ -275,19 +279,15 @@ impl Follower {
             .set_limit(Duration::from_secs(line.max_snapshot_age_seconds));
         let served = self.mirror.served();
         let created: Vec<(SkillRef, i64)> = served.map(|(id, line)| (id.clone(), line.created)).collect();
+        let pause = self.retry;
         let reports = self.read_sources().await;
         let names = names::owners(created, self.client.client_namespace(), &self.runtime.namespace);
         let (settings, node) = settings_from_line(&self.runtime, &line, self.mirror.unserved());
-        if let Err(error) = self.pay_for_catalog() {
-            tracing::warn!(runtime = %self.runtime, client_namespace = self.client.client_namespace(), %error,
-                "a catalog does not fit into memory; raise the memory limit of the gateway");
-            self.serve(Snapshot::without_catalog(settings, "the gateway has no memory for it"));
-            if let Some(saver) = &self.saver {
-                saver.forget();
-            }
+        if !self.choose_served(pause) {
+            self.serve(Snapshot::without_catalog(settings, NO_MEMORY));
             return;
         }
-        let list: Vec<Arc<SkillSource>> = self.sources.values().map(|known| Arc::clone(&known.source)).collect();
+        let list = self.served.clone();
         let mut last = std::mem::take(&mut self.last);
         // Judging and compiling thousands of skills takes longer than other requests on this thread should wait.
         let made = tokio::task::spawn_blocking(move || {
@@ -361,6 +361,36 @@ const COMPILED_TEXTS: usize = 2;
 const COMPILED_BYTES: usize = 4 << 10;
 
 impl Follower {
+    /// Chooses the sources to serve: the present ones if there is memory for them. If there is none at this moment, those that were
+    /// served and are there still stay as they were, and memory is asked for again. `false`: there is no catalog. `pause` is the one
+    /// before this try.
+    fn choose_served(&mut self, pause: Option<Duration>) -> bool {
+        let Err(error) = self.pay_for_catalog() else {
+            self.is_short = false;
+            self.served = self.sources.values().map(|known| Arc::clone(&known.source)).collect();
+            return true;
+        };
+        let (runtime, client_namespace) = (&self.runtime, self.client.client_namespace());
+        if error.is_final() {
+            tracing::warn!(%runtime, client_namespace, %error,
+                "a catalog does not fit into memory; raise the memory limit of the gateway");
+            self.served.clear();
+            if let Some(saver) = &self.saver {
+                saver.forget();
+            }
+            return false;
+        }
+        // It is asked again within seconds, which is no line for each time.
+        if !std::mem::replace(&mut self.is_short, true) {
+            tracing::warn!(%runtime, client_namespace, %error,
+                "there is no memory for a changed catalog now: skills stay as they were until there is; raise the memory limit of the gateway if this lasts");
+        }
+        self.retry.get_or_insert_with(|| next_pause(pause, MEMORY_RETRY_LAST));
+        let present = &self.sources;
+        self.served.retain(|source| present.contains_key(&source.id));
+        !self.served.is_empty()
+    }
+
     /// Takes from the budget what the catalog of the present sources will hold.
     fn pay_for_catalog(&mut self) -> Result<(), OverBudget> {
         let text = |source: &SkillSource| source.files.get(SKILL_MD).map_or(0, |file| file.bytes.len());
@@ -379,3 +409,12 @@ impl Follower {
         Ok(())
     }
 }
+
+/// The pause after `before`, at most `last`.
+fn next_pause(before: Option<Duration>, last: Duration) -> Duration {
+    before.map_or(CONTENT_RETRY_FIRST, |before| (before * 2).min(last))
+}
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;
