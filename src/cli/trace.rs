@@ -31,7 +31,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const ANSWER_MAX_BYTES: u64 = 4 << 20;
 /// Gateways that are asked at once: each is a connection through the API server.
 const AT_ONCE: usize = 8;
-/// Longest request id: that of a gateway is a UUID of 36 characters.
+/// Longest request id: that of a gateway is a UUID, of 36 characters, or `req_knack_` with one, of 42.
 const ID_MAX_BYTES: usize = 64;
 /// Pods of a namespace that are looked through.
 const PODS_MAX: u32 = 5_000;
@@ -91,7 +91,7 @@ pub async fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
     }
     match (&args.request_id, found.answers.as_slice()) {
         (Some(id), []) => bail!(
-            "{where_asked}: none of them has request {id}; a gateway keeps its last requests (1 MiB, about 1,000) in memory, until it ends"
+            "{where_asked}: none of them has request {id}; a gateway keeps its last requests (1 MiB, about 1,000) in memory, until it ends; requests that are refused before a model is asked are not kept: its log has them"
         ),
         (Some(_), [text, ..]) => one(text, args.output)?,
         (None, texts) => all(texts, args.output)?,
@@ -128,7 +128,7 @@ const OTHER_VERSION: &str = "the gateway's response is not that of this version 
 
 /// An id is a part of a path.
 fn check_id(id: &str) -> anyhow::Result<()> {
-    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if id.is_empty() || id.len() > ID_MAX_BYTES || !id.bytes().all(is_id) {
         bail!("{id:?} is not a request id; use the value of the response header x-knack-request-id");
     }
@@ -310,7 +310,12 @@ mod tests {
         for id in ["", "../metrics", "a b", "a\r\nb", "a/b", &"a".repeat(65)] {
             assert!(check_id(id).is_err(), "{id:?}");
         }
-        assert!(check_id("0199c0de-0000-7000-8000-000000000000").is_ok());
+        for id in [
+            "0199c0de-0000-7000-8000-000000000000",
+            "req_knack_0199c0de000070008000000000000000",
+        ] {
+            assert!(check_id(id).is_ok(), "{id}");
+        }
     }
 
     #[test]

@@ -34,6 +34,18 @@ async fn bodies_that_are_no_json_or_say_a_thing_twice_are_400_in_both_shapes() {
 }
 
 #[tokio::test]
+async fn a_models_name_as_long_as_a_body_is_cut_in_the_log_and_not_upstream() {
+    let knack = with_script(ECHO).await;
+    let model = "m".repeat(1 << 20);
+    let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]});
+    assert_eq!(knack.send(knack.chat(&body)).await.status, 200);
+    let line = knack.told("200 chat mmm").await;
+    assert!(line.len() < 1 << 10, "{} bytes", line.len());
+    let sent: serde_json::Value = serde_json::from_slice(&knack.mock.handle.requests()[0].body).unwrap();
+    assert_eq!(sent["model"], model);
+}
+
+#[tokio::test]
 async fn a_body_over_32_mib_is_413() {
     let knack = with_script(ECHO).await;
     let answer = knack

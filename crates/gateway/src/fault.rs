@@ -8,6 +8,7 @@ use knack_wire::{Fault, Format, Route, route};
 
 use super::budget::BodyError;
 use super::provider::Api;
+use super::report::cut_copy;
 
 /// `Retry-After` of a refused request: long enough for a burst to pass, short enough for a person.
 pub const RETRY_AFTER_SECONDS: &str = "1";
@@ -69,9 +70,11 @@ pub fn request_id() -> String {
     format!("req_knack_{}", uuid::Uuid::now_v7().simple())
 }
 
-/// An error of ours in the client's API shape.
+/// An error of ours in the client's API shape, of a request that is refused before it has a name: the log has its line here.
 pub fn fault(fault: &Fault, format: Format) -> Response {
-    fault_of(fault, format, &request_id())
+    let request_id = request_id();
+    tracing::info!(%request_id, status = fault.status, reason = cut_copy(&fault.message), "request refused");
+    fault_of(fault, format, &request_id)
 }
 
 /// As [`fault`], for a request with a name. SDKs read it in a header, Anthropic's in the body too.

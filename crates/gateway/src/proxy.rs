@@ -16,6 +16,7 @@ use super::fault::{error_format, fault, fault_of, set_request_id};
 use super::forwarded_headers::{forward_request_headers, forward_response_headers};
 use super::log::RequestLog;
 use super::provider::Api;
+use super::report::cut_copy;
 use super::state::Gateway;
 use super::upstream::certificate_fault;
 
@@ -117,7 +118,7 @@ impl ForwardedRequest {
                 request_id: uuid::Uuid::now_v7().to_string(),
                 begun: jiff::Timestamp::now(),
                 format: "proxy",
-                model: path.to_owned(),
+                model: cut_copy(path),
                 ..RequestLog::default()
             },
             begun: Instant::now(),

@@ -118,7 +118,16 @@ fn shortened(mut text: String) -> String {
 /// Shortens a text that is too long, and gives back its memory.
 fn cut(text: &mut String) {
     if text.len() > NAME_MAX_BYTES {
-        *text = format!("{}…", &text[..text.floor_char_boundary(NAME_MAX_BYTES)]);
+        *text = cut_copy(text);
+    }
+}
+
+/// A text that others choose, as logs and spans have it: as it is, or its begin.
+pub(super) fn cut_copy(text: &str) -> String {
+    if text.len() > NAME_MAX_BYTES {
+        format!("{}…", &text[..text.floor_char_boundary(NAME_MAX_BYTES)])
+    } else {
+        text.to_owned()
     }
 }
 

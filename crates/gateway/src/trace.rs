@@ -17,6 +17,7 @@ use knack_wire::{CallKind, Format, ModelRoute, ToolCall};
 use tokio::time::Instant;
 
 use super::log::RequestLog;
+use super::report::cut_copy;
 
 /// The trace of one request, if there is one.
 #[derive(Debug, Default)]
@@ -75,7 +76,7 @@ impl RequestTrace {
             kind: route.kind,
             served: ClientRequest {
                 route: route_text,
-                path: head.uri.path().to_owned(),
+                path: cut_copy(head.uri.path()),
                 ..ClientRequest::default()
             },
             round: None,
@@ -175,8 +176,8 @@ impl RequestTrace {
             return CallTrace(None);
         };
         let called = InjectedCall {
-            name: call.name.clone(),
-            call_id: call.id.clone(),
+            name: cut_copy(&call.name),
+            call_id: cut_copy(&call.id),
             round: call.round,
         };
         CallTrace(Some(Box::new(OpenCall {
@@ -233,8 +234,8 @@ impl CallTrace {
     pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &ToolCall) -> Self {
         let begun = Instant::now();
         let called = InjectedCall {
-            name: call.name.clone(),
-            call_id: call.id.clone(),
+            name: cut_copy(&call.name),
+            call_id: cut_copy(&call.id),
             round: call.round,
         };
         let opened = Scope::open(tracer, headers, || called.name(), SpanRole::Internal, begun);

@@ -128,6 +128,28 @@ async fn a_call_by_itself_is_below_the_span_of_its_sender() {
 }
 
 #[tokio::test]
+async fn names_that_others_choose_are_cut() {
+    let kept = Kept::new(true);
+    let tracer = Tracer::to(Arc::clone(&kept) as Arc<dyn Sink>, Conventions::V1_41);
+    let long = "n".repeat(1 << 14);
+    let path = format!("/v1beta/models/{long}:generateContent");
+    let Route::Model(route) = knack_wire::route("POST", &path) else {
+        panic!("a model route");
+    };
+    let (head, ()) = http::Request::post(path).body(()).unwrap().into_parts();
+    let mut trace = RequestTrace::begin(&tracer, &route, &head, Instant::now());
+    let called = ToolCall {
+        name: long.clone(),
+        id: long,
+        ..call()
+    };
+    trace.call(&called).end(&Ran::default());
+    trace.finish(&log(), false);
+    let text = format!("{:?}", kept.spans.lock().unwrap().1);
+    assert!(text.len() < 1 << 12, "{}", text.len());
+}
+
+#[tokio::test]
 async fn two_rounds_and_a_run_between_them_are_one_trace() {
     let kept = Kept::new(true);
     let mut trace = begin(Some(&kept), Some(PARENT));

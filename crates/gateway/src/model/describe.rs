@@ -5,6 +5,7 @@ use knack_wire::{Format, View};
 
 use crate::catalog::Snapshot;
 use crate::log::RequestLog;
+use crate::report::cut_copy;
 use crate::skill_metrics::{SkillUse, Use};
 use crate::skill_runs::RunOf;
 
@@ -26,7 +27,8 @@ pub(super) fn new_log(format: Format, run: Option<&RunOf>) -> RequestLog {
 /// Adds the plan of a request to its log.
 pub(super) fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
     log.revision.clone_from(&snapshot.revision);
-    log.model.clone_from(&view.model);
+    // A client can make it as long as a body.
+    log.model = cut_copy(&view.model);
     log.stream = view.stream;
     log.skills = plan
         .active
