@@ -102,8 +102,9 @@ async fn with_the_operators_key_only_models_are_asked_and_the_rest_is_refused_by
         assert!(raw(&knack, line, "").await.starts_with("HTTP/1.1 400"), "{line}");
     }
     assert!(seen.lock().unwrap().is_empty(), "nothing of it went upstream");
-    let headers =
-        "authorization: Bearer sk-client\r\nopenai-organization: org-other\r\nopenai-project: p\r\ncookie: a=b\r\n";
+    let headers = "authorization: Bearer sk-client\r\nopenai-organization: org-other\r\nopenai-project: p\r\n\
+        cookie: a=b\r\nx-portkey-custom-host: https://elsewhere.example\r\napi-key: k\r\nx-unknown: u\r\n\
+        anthropic-beta: b\r\nx-stainless-lang: python\r\ntraceparent: t\r\nidempotency-key: i\r\n";
     assert!(
         raw(&knack, "GET /v1/models?key=mine&limit=2", headers)
             .await
@@ -123,10 +124,21 @@ async fn with_the_operators_key_only_models_are_asked_and_the_rest_is_refused_by
     assert_eq!(seen[1].0, "POST /tenant-a/v1/chat/completions");
     for (line, headers, _) in &*seen {
         assert_eq!(headers["authorization"], "Bearer sk-operator", "{line}");
-        for name in ["openai-organization", "openai-project", "cookie"] {
+        for name in [
+            "openai-organization",
+            "openai-project",
+            "cookie",
+            "x-portkey-custom-host",
+            "api-key",
+            "x-unknown",
+        ] {
             assert!(!headers.contains_key(name), "{line}: {name}");
         }
     }
+    for name in ["anthropic-beta", "x-stainless-lang", "traceparent", "idempotency-key"] {
+        assert!(seen[0].1.contains_key(name), "{name}");
+    }
+    assert_eq!(seen[1].1["content-type"], "application/json");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! A provider's account holds more than its models: files, batches, stored answers, fine-tunes, of all callers that use
 //! its key. A caller of the gateway must see none of it, unless the operator shares the account on purpose.
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 
 use super::forwarded_headers::credential_parameter;
 use super::provider::Api;
@@ -19,22 +19,45 @@ pub enum KeyScope {
     Account,
 }
 
-/// Headers that select an account, a project or another method: with the operator's key that is the operator's choice.
-const CHOOSING: [&str; 8] = [
-    "openai-organization",
-    "openai-project",
-    "x-goog-user-project",
-    "x-http-method-override",
-    "x-http-method",
-    "x-method-override",
-    // A credential of browsers.
-    "cookie",
-    "anthropic-workspace-id",
+/// Headers that go to a provider beside the operator's key. What others mean there is not known: some choose an account or a
+/// project, and behind a proxy another method, another address or another key.
+const FORWARDED: [&str; 18] = [
+    // The body and its answer.
+    "content-type",
+    "content-length",
+    "accept",
+    "accept-encoding",
+    "user-agent",
+    "idempotency-key",
+    "x-client-request-id",
+    // How long the client waits.
+    "x-server-timeout",
+    // The version of an API, and parts of it that are tried out.
+    "anthropic-version",
+    "anthropic-beta",
+    "openai-beta",
+    "x-goog-api-client",
+    // Traces.
+    "traceparent",
+    "tracestate",
+    "baggage",
+    // The operator's key: the client's credentials are gone by now.
+    "authorization",
+    "x-api-key",
+    "x-goog-api-key",
 ];
+/// What the SDKs of OpenAI and Anthropic say of themselves.
+const FORWARDED_PREFIX: &str = "x-stainless-";
 
-/// Removes headers that a client may not send beside the operator's key.
+/// Removes headers that a client may not send beside the operator's key, which has replaced the client's.
 pub fn strip(headers: &mut HeaderMap) {
-    for name in CHOOSING {
+    let is_forwarded = |name: &str| FORWARDED.contains(&name) || name.starts_with(FORWARDED_PREFIX);
+    let others: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| !is_forwarded(name.as_str()))
+        .cloned()
+        .collect();
+    for name in others {
         headers.remove(name);
     }
 }
@@ -62,7 +85,10 @@ pub fn is_model_request(api: Api, method: &Method, path: &str) -> bool {
         Api::OpenAi => {
             let path = path.strip_prefix("/v1").unwrap_or(path);
             match *method {
-                Method::POST => matches!(path, "/chat/completions" | "/responses" | "/responses/input_tokens"),
+                Method::POST => matches!(
+                    path,
+                    "/chat/completions" | "/responses" | "/responses/compact" | "/responses/input_tokens"
+                ),
                 Method::GET => is_models(path),
                 _ => false,
             }
@@ -129,6 +155,9 @@ mod tests {
             (Api::OpenAi, &post, "/chat/completions", true),
             (Api::OpenAi, &post, "/v1/responses", true),
             (Api::OpenAi, &post, "/v1/responses/input_tokens", true),
+            (Api::OpenAi, &post, "/v1/responses/compact", true),
+            (Api::OpenAi, &get, "/v1/responses/compact", false),
+            (Api::OpenAi, &post, "/openai/deployments/d/chat/completions", false),
             (Api::OpenAi, &get, "/v1/models", true),
             (Api::OpenAi, &get, "/v1/models/gpt-x", true),
             (Api::OpenAi, &delete, "/v1/models/ft:gpt-x", false),
@@ -154,6 +183,12 @@ mod tests {
             (Api::Gemini, &post, "/v1beta/models/g:batchGenerateContent", false),
             (Api::Gemini, &post, "/v1beta/cachedContents", false),
             (Api::Gemini, &get, "/v1beta/files", false),
+            (
+                Api::Gemini,
+                &post,
+                "/v1/projects/p/locations/l/publishers/google/models/g:generateContent",
+                false,
+            ),
         ] {
             assert_eq!(is_model_request(api, method, path), allowed, "{method} {path}");
         }

@@ -180,7 +180,7 @@ impl Upstreams {
             return Err(refused(
                 403,
                 format!(
-                    "{method} {path} is not allowed here: this gateway calls the provider with its operator's key, and callers may use that key only to call models, count tokens and list models."
+                    "{method} {path} is not allowed here: this gateway calls the provider with its operator's key, and callers may use that key only to call models, count tokens and list models, by the paths of OpenAI, Anthropic and the Gemini API, not by those of Azure deployments and Vertex AI."
                 ),
             ));
         }
