@@ -170,6 +170,31 @@ async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
     assert_eq!(status(&at(5), &knack, "real-unknown").await, 503);
 }
 
+/// Metrics name the skills of all clients' namespaces.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_read_no_metrics_on_their_port() {
+    let knack = shared(&Arc::new(Hub::default()), MemoryBudget::new(MEMORY_BYTES)).await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (path, token, expected) in [
+        ("/healthz", None, 200),
+        ("/readyz", None, 200),
+        ("/metrics", None, 401),
+        ("/metrics", Some("real-one"), 404),
+    ] {
+        let mut request = client.get(format!("{}{path}", knack.url));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), expected, "{path} {token:?}");
+        assert!(
+            !answer.text().await.unwrap().contains("knack_gateway_"),
+            "{path} {token:?}"
+        );
+    }
+    assert!(knack.mock.handle.requests().is_empty(), "nothing of it went upstream");
+}
+
 /// Keys of a provider may come beside the token, in a header or in the address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_has_one_share_of_the_registry_whatever_keys_it_sends_beside_its_token() {

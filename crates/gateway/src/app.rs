@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
+use http::StatusCode;
 use knack_wire::{Fault, Route, route};
 
 use super::fault::{error_format, fault, named};
@@ -21,7 +22,6 @@ pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
     let router = Router::new()
         .route("/healthz", get(own_routes::healthz))
         .route("/readyz", get(own_routes::readyz))
-        .route("/metrics", get(own_routes::metrics))
         .route("/knack/v1/responses/{response}/files", get(own_routes::list_files))
         .route(
             "/knack/v1/responses/{response}/files/{*name}",
@@ -32,10 +32,24 @@ pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
         .merge(routes);
     // Of all callers: on the port of applications only where they are one person's.
     let router = match gateway.host_policy {
-        HostPolicy::LocalOnly => router.merge(recent::router(Arc::clone(&gateway.recent))),
-        HostPolicy::Any => router,
+        HostPolicy::LocalOnly => router
+            .merge(
+                Router::new()
+                    .route("/metrics", get(own_routes::metrics))
+                    .with_state(Arc::clone(&gateway)),
+            )
+            .merge(recent::router(Arc::clone(&gateway.recent))),
+        HostPolicy::Any => router.route("/metrics", get(metrics_are_elsewhere)),
     };
     router.layer(from_fn_with_state(gateway, guard))
+}
+
+/// Metrics name the skills of all tenants, and clients have the port of applications: a gateway of a cluster has another for them.
+async fn metrics_are_elsewhere() -> (StatusCode, &'static str) {
+    (
+        StatusCode::NOT_FOUND,
+        "metrics are on the port of probes and metrics (--metrics-listen)\n",
+    )
 }
 
 /// Refuses foreign hosts and web pages before anything reads the request, and gives every answer a name.

@@ -170,8 +170,8 @@ impl ClientAuth {
 
 /// The layer: runs before any other part of a request is read.
 pub async fn check(State(door): State<ClientAccess>, mut request: Request, next: Next) -> Response {
-    // Kubelets and scrapers show no token; nothing of a client's is behind these.
-    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+    // Kubelets and load balancers show no token; nothing of a client's is behind these.
+    if matches!(request.uri().path(), "/healthz" | "/readyz") {
         return next.run(request).await;
     }
     let (format, of_mcp) = (error_format(&request), is_mcp(request.uri().path()));
@@ -192,7 +192,7 @@ pub async fn check(State(door): State<ClientAccess>, mut request: Request, next:
         ));
     };
     // Every request of the listener has its peer; without one all share one source.
-    let address = request.extensions().get::<Peer>().map(|peer| peer.0.to_string());
+    let address = request.extensions().get::<Peer>().map(|peer| peer.address.to_string());
     match auth.client(&token, &address.unwrap_or_default()).await {
         Ok(client) => {
             if let Ok(value) = HeaderValue::from_str(&client.account) {
