@@ -26,10 +26,15 @@ turns:
       - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
       - fail: {status: 400}
         reply: {text: x}
+  - user: limited
+    rounds:
+      - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - fail: {status: 429, retry_after: 3600, headers: {x-limit: second}}
+        reply: {text: x}
   - user: recovers
     rounds:
       - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
-      - fail: {status: 503, retry_after: 0, times: 1}
+      - fail: {status: 503, retry_after: 0, times: 1, headers: {x-limit: passing}}
         reply: {text: Recovered.}
 "#;
 
@@ -63,6 +68,26 @@ async fn an_error_of_a_later_round_is_the_clients_error_and_a_passing_one_is_ret
             "Recovered.",
             "{row:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_a_later_round_has_its_own_headers_and_an_answer_has_none_of_an_error() {
+    let knack = with_script(FAILING).await;
+    for row in ROWS.into_iter().filter(|(_, stream)| !stream) {
+        let answer = Talk::plain(row, "limited").send(&knack).await;
+        assert_eq!(answer.status, 429, "{row:?}: {}", answer.text);
+        let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(
+            (header("retry-after"), header("x-limit")),
+            (Some("3600"), Some("second")),
+            "{row:?}"
+        );
+        let answer = Talk::plain(row, "recovers").send(&knack).await;
+        assert_eq!(answer.status, 200, "{row:?}: {}", answer.text);
+        for name in ["retry-after", "x-limit"] {
+            assert!(!answer.headers.contains_key(name), "{row:?}: {name}");
+        }
     }
 }
 

@@ -53,7 +53,10 @@ pub struct Exchange {
     upstream: Upstream,
     running: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
     cancel: CancellationToken,
+    /// Headers of the provider's first answer that was none of an error.
     head_headers: Option<HeaderMap>,
+    /// Headers of its last answer, if that was an error.
+    error_headers: Option<HeaderMap>,
     made: Vec<knack_wire::drive::GeneratedFile>,
     /// Files that were made, once they are kept.
     kept: Vec<FileEntry>,
@@ -126,6 +129,7 @@ impl Exchange {
             running: FuturesUnordered::new(),
             cancel: CancellationToken::new(),
             head_headers: None,
+            error_headers: None,
             made: Vec::new(),
             kept: Vec::new(),
             recorded: BytesMut::new(),
@@ -158,9 +162,14 @@ impl Exchange {
         self.actions.extend(self.scratch.drain(..));
     }
 
-    /// The headers of round 1's upstream answer, as they go to the client.
-    pub fn take_headers(&mut self) -> HeaderMap {
-        self.head_headers.take().unwrap_or_default()
+    /// The provider's headers of an answer with this status, as they go to the client: those of round 1, or of the error that
+    /// is passed on.
+    pub fn take_headers(&mut self, status: u16) -> HeaderMap {
+        let headers = match status {
+            200..300 => &mut self.head_headers,
+            _ => &mut self.error_headers,
+        };
+        headers.take().unwrap_or_default()
     }
 
     /// The loop's part of the log so far; the rest is published at the end.
@@ -357,7 +366,9 @@ impl Exchange {
         };
         self.trace.head(head.status, head.stream);
         self.log.timeline.head(head.status, at);
-        if self.head_headers.is_none() {
+        if !response.status().is_success() {
+            self.error_headers = Some(forward_response_headers(headers));
+        } else if self.head_headers.is_none() {
             self.head_headers = Some(forward_response_headers(headers));
         }
         if let Some(coding) = coding(headers).filter(|_| self.drive.reads() && response.status().is_success()) {

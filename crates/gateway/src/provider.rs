@@ -4,14 +4,14 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Uri};
 use knack_wire::Format;
 
-use super::forwarded_headers::credential_parameter;
+use super::forwarded_headers::{CREDENTIAL_HEADERS, credential_parameter};
 
 /// The API that a request uses: selects one of the configured addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Api {
     /// Chat Completions, Responses and everything under OpenAI's paths.
     OpenAi,
-    /// Messages and everything with an `anthropic-version` header.
+    /// Messages and everything with an `anthropic-version` header, or with Anthropic's credential alone.
     Anthropic,
     /// generateContent.
     Gemini,
@@ -51,7 +51,7 @@ impl Api {
     /// The API of a request that is proxied untouched: decided by the headers its SDK always sends, then by the path and the
     /// query. A credential of one provider is never sent to another.
     pub fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
-        if headers.contains_key("anthropic-version") {
+        if headers.contains_key("anthropic-version") || has_key_of_anthropic(uri, headers) {
             Self::Anthropic
         } else if headers.keys().any(is_of_google)
             || is_path_of_google(uri.path())
@@ -63,6 +63,15 @@ impl Api {
         }
     }
 }
+
+/// Whether the one credential is where Anthropic's API takes it. A caller without an SDK may leave the version out.
+fn has_key_of_anthropic(uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut others = CREDENTIAL_HEADERS.iter().filter(|name| **name != KEY_OF_ANTHROPIC);
+    headers.contains_key(KEY_OF_ANTHROPIC) && !others.any(|name| headers.contains_key(*name)) && !has_key(uri.query())
+}
+
+/// Where Anthropic's API takes a credential; no other provider does.
+const KEY_OF_ANTHROPIC: &str = "x-api-key";
 
 /// Headers of Google's SDKs (`x-goog-api-key`, `x-goog-api-client`, `x-goog-user-project`).
 fn is_of_google(name: &HeaderName) -> bool {
@@ -91,6 +100,11 @@ mod tests {
             ("/v1/models", "x-stainless-lang", Api::OpenAi),
             ("/v1/models?limit=2&monkey=1", "authorization", Api::OpenAi),
             ("/v1/models", "anthropic-version", Api::Anthropic),
+            ("/v1/models", "x-api-key", Api::Anthropic),
+            ("/v1/files", "x-api-key", Api::Anthropic),
+            ("/v1beta/models", "x-api-key", Api::Anthropic),
+            ("/v1/models?key=k", "x-api-key", Api::Gemini),
+            ("/v1/models", "api-key", Api::OpenAi),
             ("/v1beta/models", "accept", Api::Gemini),
             ("/v1alpha/authTokens", "accept", Api::Gemini),
             ("/upload/v1beta/files", "accept", Api::Gemini),

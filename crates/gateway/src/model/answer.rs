@@ -33,7 +33,7 @@ pub(super) async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue
 /// The response of an exchange whose head is known; its body is the rest.
 fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderValue, format: Format) -> Response {
     let mut headers = if head.upstream_headers {
-        exchange.take_headers()
+        exchange.take_headers(head.status)
     } else {
         HeaderMap::new()
     };
