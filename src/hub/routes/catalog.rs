@@ -69,7 +69,7 @@ pub(super) async fn catalog(
         view,
         queue,
         watch: query.watch,
-        pace: Pace::default(),
+        pace: Pace::starting(Instant::now()),
         stop,
         _open: OpenStream(gauge),
     };
@@ -105,23 +105,29 @@ struct CatalogStream {
     _open: OpenStream,
 }
 
-/// How long a stream waits for further changes after one: longer while they keep coming.
+/// How long a stream waits for further changes after one: longer while they keep coming. And when its next line must be sent.
 #[derive(Debug)]
 struct Pace {
     settle: Duration,
     last_look: Option<Instant>,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            settle: SETTLE_FIRST,
-            last_look: None,
-        }
-    }
+    /// A time, not a pause: changes of which this reader sees none must not put it off.
+    ping_at: Instant,
 }
 
 impl Pace {
+    fn starting(now: Instant) -> Self {
+        Self {
+            settle: SETTLE_FIRST,
+            last_look: None,
+            ping_at: now + PING_EVERY,
+        }
+    }
+
+    /// Lines are sent at `now`.
+    fn sent(&mut self, now: Instant) {
+        self.ping_at = now + PING_EVERY;
+    }
+
     /// The wait after a change that came at `now`.
     fn next(&mut self, now: Instant) -> Duration {
         let is_busy = self.last_look.is_some_and(|last| now.duration_since(last) < QUIET);
@@ -153,6 +159,7 @@ impl CatalogStream {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if !self.queue.is_empty() {
+                self.pace.sent(Instant::now());
                 return Some(self.take());
             }
             if !self.watch {
@@ -171,7 +178,7 @@ impl CatalogStream {
                 () = tokio::time::sleep_until(self.reader.check_at) => {
                     self.reader.check(|was, is| was.sees == is.sees).await?;
                 }
-                () = tokio::time::sleep(PING_EVERY) => self.queue.push_back(CatalogLine::Ping),
+                () = tokio::time::sleep_until(self.pace.ping_at) => self.queue.push_back(CatalogLine::Ping),
             }
         }
     }
@@ -203,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_single_change_is_sent_at_once_and_a_storm_four_times_a_second() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let start = Instant::now();
+        let mut pace = Pace::starting(start);
         assert_eq!(pace.next(start), SETTLE_FIRST);
         let mut now = start;
         let mut looks = 0;
@@ -214,5 +222,18 @@ mod tests {
         assert!(looks < 50, "{looks}");
         assert_eq!(pace.next(now), SETTLE_MAX);
         assert_eq!(pace.next(now + Duration::from_secs(5)), SETTLE_FIRST);
+    }
+
+    #[test]
+    fn changes_that_a_reader_does_not_see_put_no_ping_off() {
+        let start = Instant::now();
+        let mut pace = Pace::starting(start);
+        let mut now = start;
+        while now < start + PING_EVERY {
+            now += pace.next(now);
+        }
+        assert_eq!(pace.ping_at, start + PING_EVERY);
+        pace.sent(now);
+        assert_eq!(pace.ping_at, now + PING_EVERY);
     }
 }
