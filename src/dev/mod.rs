@@ -341,12 +341,11 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
     let never = files_folder.into_iter().chain(args.record.as_deref());
     let search = Search::of(args.paths.clone()).never_below(never.chain(args.registry.as_deref()));
     // An uploaded skill may have any name.
-    let given_to = match &args.registry {
-        Some(_) => Vec::new(),
-        None => {
-            let granted = args.allow_env.iter().map(|word| GivenTo::of_allow_env(word));
-            args.config.given_to().chain(granted).collect()
-        }
+    let given_to = if args.registry.is_some() {
+        Vec::new()
+    } else {
+        let granted = args.allow_env.iter().map(|word| GivenTo::of_allow_env(word));
+        args.config.given_to().chain(granted).collect()
     };
     let search = search.map(|search| search.with_config(given).reporting_given(given_to));
     search.context("the folders for generated files, recordings and uploaded skills cannot be read")

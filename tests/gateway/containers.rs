@@ -164,6 +164,12 @@ async fn a_container_is_made_filled_read_and_deleted() {
         (caller.get(&path).await.status, caller.delete(&path).await.status),
         (404, 404)
     );
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_be_made_is_refused_by_the_name_of_its_parameter() {
+    let knack = keeping(Bounds::default(), &Hand::new()).await;
+    let caller = Caller::new(&knack, Dialect::OpenAi);
     for (body, said) in [
         (json!({}), "\"param\":\"name\""),
         (json!({"name": 5}), "\"param\":\"name\""),
@@ -197,7 +203,13 @@ async fn a_container_is_made_filled_read_and_deleted() {
         .post("/v1/containers", &json!({"name": "n", "file_ids": ["file_knack_0"]}))
         .await;
     assert_eq!(unknown.status, 404, "{}", unknown.text);
-    // Files of one name are all there; one that is named twice is there once.
+}
+
+#[tokio::test]
+async fn files_of_one_name_are_all_in_a_container_and_one_that_is_named_twice_is_there_once() {
+    let knack = keeping(Bounds::default(), &Hand::new()).await;
+    let caller = Caller::new(&knack, Dialect::OpenAi);
+    let upload = caller.upload("a.csv", b"a,b").await;
     let other = caller.upload("x/a.csv", b"other").await;
     let made = caller
         .post(

@@ -54,7 +54,7 @@ pub(crate) async fn keep(
 }
 
 /// A run of a request that names a container, which is used for as long as the run lasts: it does not expire meanwhile.
-pub async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl Future<Output = T>) -> T {
+pub(crate) async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl Future<Output = T>) -> T {
     let counted = caller.bucket();
     let who = FilesCaller::new(caller, counted, None);
     let used = async {

@@ -234,6 +234,8 @@ mod tests {
     #[test]
     fn pod_state_follows_labels_and_annotation() {
         let without = |why: &str| Some((InjectionState::Without, why.to_owned()));
+        let partly = |why: &str| Some((InjectionState::Partly, why.to_owned()));
+        let ignored = |why: &str| Some((InjectionState::Ignored, why.to_owned()));
         let nothing = "it was not injected; pods are injected only when they are created";
         let says = |text: &str| json!({"knack.dev/injection": text});
         let enabled = || json!({"knack.dev/inject": "enabled"});
@@ -275,33 +277,21 @@ mod tests {
                 enabled(),
                 says("injected; not redirected: openai (base URLs differ)"),
                 false,
-                Some((
-                    InjectionState::Partly,
-                    "not redirected: openai (base URLs differ)".to_owned(),
-                )),
+                partly("not redirected: openai (base URLs differ)"),
             ),
             (
                 "in part, with an annotation that is ignored",
                 enabled(),
-                says(
-                    "injected; not redirected: openai (base URLs differ); unknown annotation knack.dev/runtim is ignored",
-                ),
+                says("injected; not redirected: openai (own key); unknown annotation knack.dev/runtim is ignored"),
                 false,
-                Some((
-                    InjectionState::Partly,
-                    "not redirected: openai (base URLs differ); unknown annotation knack.dev/runtim is ignored"
-                        .to_owned(),
-                )),
+                partly("not redirected: openai (own key); unknown annotation knack.dev/runtim is ignored"),
             ),
             (
                 "a runtime that is ignored",
                 enabled(),
                 says("injected; knack.dev/runtime is not namespace/name and is ignored"),
                 false,
-                Some((
-                    InjectionState::Ignored,
-                    "knack.dev/runtime is not namespace/name and is ignored".to_owned(),
-                )),
+                ignored("knack.dev/runtime is not namespace/name and is ignored"),
             ),
             (
                 "refused",
