@@ -586,28 +586,3 @@ fn catalogs_and_plans_cross_threads() {
     assert_shared::<Plan>();
     assert_shared::<RunSpec>();
 }
-
-#[test]
-fn a_null_for_an_option_counts_as_not_given() {
-    let schema = json!({"type": "object", "required": ["a"], "properties": {
-        "a": {"type": "string"}, "b": {"type": "integer"}, "c": {"type": ["string", "null"]}, "d": {}, "e": {"type": "null"},
-        "f": {"type": ["string", "integer"]}}});
-    let strict = |_: &Value, arguments: &Value| {
-        if arguments["a"].is_null() {
-            Err("/a: null is not of type \"string\"".to_owned())
-        } else {
-            Ok(())
-        }
-    };
-    let read = |arguments: Value| {
-        let members = arguments.as_object().unwrap().clone();
-        super::arguments::checked("t", members, &schema, &strict).map(Value::Object)
-    };
-    let given = json!({"a": "x", "b": null, "c": null, "d": null, "e": null, "f": null, "g": null});
-    assert_eq!(
-        read(given).unwrap(),
-        json!({"a": "x", "c": null, "d": null, "e": null, "g": null})
-    );
-    let refused = read(json!({"a": null, "b": null})).unwrap_err();
-    assert!(refused.contains("/a: null is not of type"), "{refused}");
-}
