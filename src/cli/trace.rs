@@ -91,7 +91,7 @@ pub async fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
     }
     match (&args.request_id, found.answers.as_slice()) {
         (Some(id), []) => bail!(
-            "{where_asked}: none of them has request {id}; a gateway keeps its last requests (1 MiB, about 1,000) in memory, until it ends; requests that are refused before a model is asked are not kept: its log has them"
+            "{where_asked}: no request {id} is kept there; a gateway keeps its last requests (1 MiB, about 1,000) in memory, until it ends; requests that are refused before a model is asked are not kept: its log has them"
         ),
         (Some(_), [text, ..]) => one(text, args.output)?,
         (None, texts) => all(texts, args.output)?,

@@ -257,7 +257,7 @@ impl AuthorityPublisher {
                     }
                     if before.is_none() {
                         let why = format!(
-                            "sidecars in this namespace do not trust the hub, since it cannot be written: {text}"
+                            "ConfigMap {CONFIG_MAP_CA} cannot be written, so sidecars in this namespace may not trust the hub: {text}"
                         );
                         self.tell(name, &why).await;
                     }

@@ -109,9 +109,12 @@ impl Changes {
             0 => String::new(),
             others => format!(", nor can {others} more"),
         };
+        let cure = match error.kind() {
+            io::ErrorKind::StorageFull => "; raise the limit fs.inotify.max_user_watches, or name fewer folders",
+            _ => "",
+        };
         let text = format!(
-            "cannot be watched{others}: {error}; changes in it are served with the next change elsewhere; raise the limit \
-             fs.inotify.max_user_watches, or name fewer folders"
+            "cannot be watched{others}: {error}; changes in it are served with the next change elsewhere{cure}"
         );
         Some(SourceReport::warning(path.display().to_string(), text))
     }

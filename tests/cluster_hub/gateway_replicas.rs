@@ -82,6 +82,8 @@ const RECORDS_FOUND: &str = r#"knack_gateway_kept_reads_total{what="record",outc
 pub(crate) struct Replica {
     pub(crate) process: Process,
     pub(crate) port: u16,
+    /// Of probes and metrics.
+    pub(crate) probes: u16,
 }
 
 impl Replica {
@@ -97,7 +99,7 @@ impl Replica {
         (name, tenant): (&str, usize),
         more: &[String],
     ) -> Self {
-        let (folder, port) = (world.folder.path(), free_port());
+        let (folder, port, probes) = (world.folder.path(), free_port(), free_port());
         let token = folder.join(format!("{name}.token"));
         std::fs::write(&token, world.token(&world.tenants[tenant], "default", "knack").await).unwrap();
         let words = [
@@ -108,14 +110,15 @@ impl Replica {
             format!("--token-file={}", token.display()),
             format!("--runtime={}", world.runtime()),
             format!("--upstream-openai={}", mock.url),
-            "--metrics-listen=127.0.0.1:0".to_owned(),
+            format!("--metrics-listen=127.0.0.1:{probes}"),
             "--shutdown-pause-seconds=0".to_owned(),
         ];
         let words = [&words, more].concat();
         let process = Process::start(world.cluster, folder, name, &words);
         listening(port).await;
-        until(port, LINKED, 1).await;
-        Self { process, port }
+        listening(probes).await;
+        until(probes, LINKED, 1).await;
+        Self { process, port, probes }
     }
 
     pub(crate) async fn get(&self, path: &str, key: &str) -> (u16, String) {
@@ -240,17 +243,17 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             let first = talk.ask(&one, "make a file").await;
             let answered = Instant::now();
             assert_eq!(said(&first), "Written.");
-            until(two.port, KNOWN, 3).await;
+            until(two.probes, KNOWN, 3).await;
             progress(format!(
                 "the other replica knows after {} ms",
                 answered.elapsed().as_millis()
             ));
             assert_eq!(said(&talk.ask(&two, "read it again").await), "Still there.");
-            until(one.port, KNOWN, 4).await;
+            until(one.probes, KNOWN, 4).await;
             let mixed = talk.ask(&one, "mixed").await;
             let call = &mixed["choices"][0]["message"]["tool_calls"];
             assert_eq!(call.as_array().map(Vec::len), Some(1), "{mixed}");
-            until(two.port, KNOWN, 5).await;
+            until(two.probes, KNOWN, 5).await;
             let result = json!({"role": "tool", "tool_call_id": call[0]["id"], "content": "-3 C"});
             assert_eq!(said(&talk.say(&two, result).await), "All is known.");
             let bodies = upstream(&mock);
@@ -260,7 +263,7 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
                 assert_eq!(earlier.1, later.1, "tools");
             }
             assert_eq!((mock.handle.refusals(), mock.handle.failures()), (vec![], vec![]));
-            assert!(metric(one.port, RECORDS_FOUND).await >= 1 && metric(two.port, RECORDS_FOUND).await >= 2);
+            assert!(metric(one.probes, RECORDS_FOUND).await >= 1 && metric(two.probes, RECORDS_FOUND).await >= 2);
 
             // Files made through one are listed and read through the other, with the client's credential only.
             let files = format!("/knack/v1/responses/{}/files", first["id"].as_str().unwrap());
@@ -303,7 +306,7 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             let Replica { mut process, .. } = one;
             process.stop();
             let three = Replica::start(&world, &mock, "three", 0).await;
-            until(three.port, KNOWN, 5).await;
+            until(three.probes, KNOWN, 5).await;
             assert_eq!(said(&talk.ask(&three, "sum up").await), "It was a long way.");
             assert_eq!(three.get(&file, "sk-of-the-client").await.1, "made at one replica");
             assert_eq!(mock.handle.failures(), [""; 0]);
@@ -333,7 +336,7 @@ fn replicas_whose_hub_is_away_answer_each_for_itself() {
         let two = Replica::start(&world, &mock, "two", 0).await;
         let mut talk = Conversation::new();
         let first = talk.ask(&one, "make a file").await;
-        until(two.port, KNOWN, 3).await;
+        until(two.probes, KNOWN, 3).await;
 
         world.kill_hub();
         let mut elsewhere = Conversation {
@@ -348,11 +351,11 @@ fn replicas_whose_hub_is_away_answer_each_for_itself() {
         // The next hub keeps nothing of the last one's; what is made from now on is found again.
         world.restart_hub().await;
         for replica in [&one, &two] {
-            until(replica.port, LINKED, 1).await;
+            until(replica.probes, LINKED, 1).await;
         }
         let mut later = Conversation::new();
         later.ask(&two, "make a file").await;
-        until(one.port, KNOWN, 3).await;
+        until(one.probes, KNOWN, 3).await;
         assert_eq!(said(&later.ask(&one, "read it again").await), "Still there.");
         assert_eq!(mock.handle.failures(), [""; 0]);
     });

@@ -12,7 +12,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::chat::{Model, chat, content};
-use super::support::{Plan, Process, SOON, World, free_port};
+use super::support::{Plan, Process, SOON, World, free_port, listening};
 
 /// Labels that the scraper adds.
 const OF_SCRAPER: [&str; 3] = ["namespace", "pod", "component"];
@@ -111,7 +111,13 @@ fn what_alerts_and_the_dashboard_ask_for_is_there() {
         world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
         world.served(&world.tenant(0).await, "steady").await;
         let model = Model::start(&world).await;
-        let (_gateway, port) = model.gateway(&world, "gateway").await;
+        let (port, own) = (free_port(), free_port());
+        let mut words = model.gateway_words(port);
+        words.retain(|word| !word.starts_with("--metrics-listen="));
+        words.push(format!("--metrics-listen=127.0.0.1:{own}"));
+        let _gateway = Process::start(world.cluster, world.folder.path(), "gateway", &words);
+        listening(port).await;
+        listening(own).await;
         has_run(port).await;
 
         let queries = queries();
@@ -120,7 +126,7 @@ fn what_alerts_and_the_dashboard_ask_for_is_there() {
         // Counts of pools are told from time to time.
         let begun = Instant::now();
         loop {
-            let text = metrics(port).await + &metrics(probes).await;
+            let text = metrics(own).await + &metrics(probes).await;
             let missing: BTreeSet<String> = queries.iter().flat_map(|query| missing(query, &text)).collect();
             if missing.is_empty() {
                 break;

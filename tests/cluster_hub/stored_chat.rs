@@ -69,17 +69,17 @@ fn a_stored_completion_is_read_through_another_replica_as_it_was_shown() {
 
             // A loop: its turn, its id, and its second round.
             let added = ask(&one, &json!([{"role": "user", "content": "add"}])).await;
-            until(two.port, KNOWN, 3).await;
+            until(two.probes, KNOWN, 3).await;
             // A turn of both: its turn, and its id.
             let mut messages = json!([{"role": "user", "content": "mixed"}]);
             let mixed = ask(&one, &messages).await;
-            until(two.port, KNOWN, 5).await;
+            until(two.probes, KNOWN, 5).await;
             let message = &mixed["choices"][0]["message"];
             let result = json!({"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "-3 C"});
             messages.as_array_mut().unwrap().extend([message.clone(), result]);
             let done = ask(&two, &messages).await;
             assert_eq!(done["choices"][0]["message"]["content"], "All is known.");
-            until(one.port, KNOWN, 6).await;
+            until(one.probes, KNOWN, 6).await;
             assert_eq!((mock.handle.refusals(), mock.handle.failures()), (vec![], vec![]));
 
             for replica in [&two, &one] {

@@ -275,10 +275,7 @@ async fn a_request_is_shown_afterwards_and_its_content_is_not() {
     }
 
     for (words, said) in [
-        (
-            &["0199c0de-0000-7000-8000-000000000000"][..],
-            "none of them has request 0199c0de",
-        ),
+        (&["0199c0de-0000-7000-8000-000000000000"][..], "no request 0199c0de"),
         (&["../../metrics"], "is not a request id"),
     ] {
         let failed = trace(words).await;

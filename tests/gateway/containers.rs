@@ -385,8 +385,8 @@ const LONG: &str = r#"
 provider: {code_tools: false}
 turns:
   - rounds:
-      - reply: {calls: [{tool: run_code, arguments: {code: "import time\ntime.sleep(2)"}}]}
-      - reply: {calls: [{tool: run_code, arguments: {code: "import time\ntime.sleep(2)\nopen('made.txt', 'w').write('made')"}}]}
+      - reply: {calls: [{tool: run_code, arguments: {code: "import time\ntime.sleep(5)"}}]}
+      - reply: {calls: [{tool: run_code, arguments: {code: "import time\ntime.sleep(5)\nopen('made.txt', 'w').write('made')"}}]}
       - reply: {text: "done"}
 "#;
 

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::caller::CheckedAccount;
-use super::fault::{error_format, fault, is_mcp, mcp_fault};
+use super::fault::{error_format, fault, fault_of, is_mcp, mcp_fault, request_id};
 use super::forwarded_headers::CREDENTIAL_HEADERS;
 use super::tenants::Tenants;
 
@@ -178,6 +178,9 @@ pub async fn check(State(door): State<ClientAccess>, mut request: Request, next:
     let refuse = |answer: &Fault| {
         if of_mcp {
             mcp_fault(answer)
+        } else if answer.status == 429 {
+            // Its sender decides how many of these there are, so the log has none of them.
+            fault_of(answer, format, &request_id())
         } else {
             fault(answer, format)
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use knack_skill::call::{LoadRecord, OutputFile, SeenEnd, SeenResult};
+use knack_skill::call::{LoadRecord, OutputFile, SeenEnd, SeenResult, collide};
 use knack_skill::plan::Plan;
 use knack_wire::drive::RoundNote;
 use knack_wire::history::{
@@ -142,13 +142,14 @@ impl HiddenTurnLookup {
         (expansion, files)
     }
 
-    /// The newest file of each name, as long as there is room: the notes come oldest first.
+    /// The newest file of each place, as long as there is room: the notes come oldest first.
     async fn kept_files(&self, gateway: &Gateway, notes: &[FileNote]) -> Vec<StagedFile> {
         let mut files: BTreeMap<&str, Bytes> = BTreeMap::new();
         let mut held = 0;
         let until = Instant::now() + STAGED_TIMEOUT;
         for note in notes.iter().rev() {
-            if files.len() >= MADE_MAX_FILES || files.contains_key(&*note.name) {
+            let is_replaced = files.keys().any(|newer| collide(newer, &note.name));
+            if files.len() >= MADE_MAX_FILES || is_replaced {
                 continue;
             }
             if let Some((entry, bytes)) = self.kept_file(gateway, note, until).await

@@ -53,7 +53,11 @@ impl RequestFiles {
         let fits = self.hold(bytes, room);
         if fits {
             self.given_bytes += bytes;
-            self.staged.extend(files);
+            // The later ones are newer: a file may be where a folder was, and a folder where a file was.
+            for (path, bytes) in files {
+                self.staged.retain(|earlier, _| !call::collide(earlier, &path));
+                self.staged.insert(path, bytes);
+            }
         }
         fits
     }
@@ -77,7 +81,8 @@ impl RequestFiles {
         self.request = None;
         for (index, attachment) in attachments.into_iter().enumerate() {
             let name = input_name(&attachment, index, |name| {
-                self.staged.contains_key(&format!("inputs/{name}"))
+                let path = format!("inputs/{name}");
+                self.staged.keys().any(|staged| call::collide(staged, &path))
             });
             self.staged.insert(format!("inputs/{name}"), attachment.bytes.into());
         }
@@ -278,6 +283,19 @@ mod tests {
         };
         let placed: Vec<String> = files.inputs(&spec).into_iter().map(|input| input.path).collect();
         assert_eq!(placed, ["a/d", "b/c", "e"]);
+    }
+
+    /// A file of an earlier turn whose name a later turn gave to a folder; the later one wins.
+    #[test]
+    fn files_of_earlier_turns_have_one_place_each() {
+        let large = Requests::new(&MemoryBudget::new(512 << 20), BodyTimes::default());
+        let mut files = RequestFiles::default();
+        let earlier = ["out", "in/x", "kept"].map(|path| (path.to_owned(), Bytes::from_static(b"1")));
+        assert!(files.stage(earlier.into(), room(&large)));
+        let later = ["out/x", "in"].map(|path| (path.to_owned(), Bytes::from_static(b"2")));
+        assert!(files.stage(later.into(), room(&large)));
+        let staged: Vec<&str> = files.staged.keys().map(String::as_str).collect();
+        assert_eq!(staged, ["in", "kept", "out/x"]);
     }
 
     #[test]

@@ -30,7 +30,10 @@ pub(crate) fn inject_again(pod: &Value, parameters: &Parameters) -> Option<Injec
     if !matches!(injection.outcome, Outcome::Injected(_)) {
         injection = Injection {
             pod: pod.clone(),
-            outcome: Outcome::Unchanged("its sidecar cannot be replaced: the pod uses a name or port of the sidecar's"),
+            outcome: Outcome::Unchanged(
+                "its sidecar cannot be replaced: the pod uses the host's network, is not a Linux pod, is a mirror, or has a \
+                 container, volume or port of the sidecar's",
+            ),
         };
     } else if let Some(Value::Array(now)) = injection.pod.pointer_mut("/spec/initContainers/0/env") {
         let is_missing = |variable: &Value| now.iter().all(|one| name(one) != name(variable));

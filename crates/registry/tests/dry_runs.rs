@@ -205,7 +205,7 @@ fn an_install_with_the_digest_of_its_dry_run_keeps_what_was_reviewed_or_nothing(
         let said = refused["error"].as_str().unwrap();
         assert_eq!(status, 409, "{said}");
         assert!(
-            said.starts_with("the catalog has other files of word by now, with digest "),
+            said.starts_with("the catalog now has different files for word, with digest "),
             "{said}"
         );
         assert_eq!(asked.kept().await, before);

@@ -215,7 +215,11 @@ async fn a_reader_that_stops_is_closed_and_its_answer_is_dropped() {
 
 #[tokio::test]
 async fn one_stream_of_a_connection_that_stops_loses_its_answer_and_the_others_go_on() {
-    let server = start(BOUNDS).await;
+    let server = start(Bounds {
+        stalled: Duration::from_secs(3),
+        ..BOUNDS
+    })
+    .await;
     let client = client(true);
     let mut stopped = client.get(server.url("/endless")).send().await.unwrap();
     assert!(stopped.chunk().await.unwrap().is_some());
@@ -313,12 +317,16 @@ async fn an_http_2_reader_that_gives_no_room_loses_answer_and_connection() {
 
 #[tokio::test]
 async fn a_slow_http_2_reader_keeps_its_answer() {
-    let server = start(BOUNDS).await;
+    let server = start(Bounds {
+        stalled: Duration::from_secs(2),
+        ..BOUNDS
+    })
+    .await;
     let mut reader = Reader::ask(&server, "/pieces").await;
-    // Ten times 300 ms: each piece takes longer than a reader may stop.
+    // Ten times 500 ms: each piece takes longer than a reader may stop.
     let step = 2 * PIECE / 10;
     for steps in 1..=10 {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         reader.give(u32::try_from(step).unwrap()).await;
         reader.read(steps * step).await;
     }
@@ -330,7 +338,11 @@ async fn a_slow_http_2_reader_keeps_its_answer() {
 /// The whole answer waits in the connection, of which the program has nothing left.
 #[tokio::test]
 async fn a_slow_download_is_not_an_idle_connection() {
-    let server = start(BOUNDS).await;
+    let server = start(Bounds {
+        stalled: PATIENCE,
+        ..BOUNDS
+    })
+    .await;
     let mut stream = server.connect("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let (mut came, mut buffer) = (0, vec![0; LARGE / 12]);
     while came < LARGE {

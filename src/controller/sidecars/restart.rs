@@ -165,7 +165,9 @@ impl Restarts {
 
     /// Remembers that a restart was refused, and says so on the workload. One that was changed meanwhile is decided on anew.
     async fn refuse(&mut self, context: &Context, object: &WorkloadObject, error: &ControllerError) {
-        if error.status().is_some_and(|status| CHANGED.contains(&status)) {
+        // What passes is tried again at the next look.
+        let passes = |status: u16| CHANGED.contains(&status) || status == 429 || status >= 500;
+        if error.status().is_some_and(passes) {
             return;
         }
         let uid = object.reference.uid.clone().unwrap_or_default();

@@ -199,8 +199,8 @@ pub(super) fn fault_of(refusal: &Refusal) -> Fault {
             Fault::new(
                 429,
                 format!(
-                    "Too many requests about files by this caller: the registry that stores them is asked {at_once} times at once, \
-                     {burst} times in a row, then once every {} ms for each caller; try again in a second.",
+                    "Too many requests about files by this caller: at most {at_once} at once, and {burst} in a burst, then one every \
+                     {} ms; try again in a second.",
                     refill.as_millis()
                 ),
             )

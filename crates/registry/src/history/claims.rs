@@ -34,7 +34,7 @@ pub enum ClaimOutcome {
 pub enum ClaimFailure {
     /// Not an execution that a gateway may claim.
     #[error(
-        "the claim was refused: id, request or time of the execution do not fit this account; upgrade gateway and registry to one release"
+        "the claim was refused: id, request or time of the execution do not fit this account; upgrade gateway and registry to the same release"
     )]
     Invalid,
     /// Too many runs are claimed and have not ended, all together or beside what is left for other namespaces.

@@ -173,7 +173,7 @@ pub(super) async fn installation(
     })?;
     if reviewed.is_some_and(|reviewed| reviewed != new.draft.digest) {
         let (name, digest) = (&new.draft.name, &new.draft.digest);
-        let text = format!("the catalog has other files of {name} by now, with digest {digest}");
+        let text = format!("the catalog now has different files for {name}, with digest {digest}");
         return Err(Refusal::new(RefusalKind::Conflict, "digest", text));
     }
     Ok(new)

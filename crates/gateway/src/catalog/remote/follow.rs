@@ -383,7 +383,7 @@ impl Follower {
         // It is asked again within seconds, which is no line for each time.
         if !std::mem::replace(&mut self.is_short, true) {
             tracing::warn!(%runtime, client_namespace, %error,
-                "there is no memory for a changed catalog now: skills stay as they were until there is; raise the memory limit of the gateway if this lasts");
+                "not enough memory for the changed catalog at the moment; the previous skills stay in use until there is; raise the memory limit of the gateway if this lasts");
         }
         self.retry.get_or_insert_with(|| next_pause(pause, MEMORY_RETRY_LAST));
         let present = &self.sources;
