@@ -30,17 +30,20 @@ def serving():
         port = pathlib.Path(work, "port")
         command = [os.environ["KNACK"], "dev", str(EXAMPLES), "--listen", "127.0.0.1:0", "--upstream", "mock"]
         command += ["--files-dir", f"{work}/files", "--registry", f"{work}/registry", "--print-port-file", str(port)]
-        with open(f"{work}/log", "w+") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=work) as child:
+        log = pathlib.Path(work, "log")
+        with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=work) as child:
             try:
                 until = time.monotonic() + START_SECONDS
-                while not (port.exists() and port.read_text().strip()):
-                    if child.poll() is not None or time.monotonic() > until:
-                        log.seek(0)
-                        raise AssertionError(f"knack dev did not start:\n{log.read()}")
-                    time.sleep(0.1)
+
+                def wait(what, is_there):
+                    while not is_there():
+                        assert child.poll() is None and time.monotonic() < until, f"{what}:\n{log.read_text()}"
+                        time.sleep(0.1)
+
+                wait("knack dev did not start", lambda: port.exists() and port.read_text().strip())
                 number = int(port.read_text())
-                log.seek(0)
-                assert f"http://127.0.0.1:{number}/mcp" in log.read(), "the start lines name the address"
+                # Lines are written by a thread of their own, soon after the port.
+                wait("the start lines do not name the address", lambda: f"http://127.0.0.1:{number}/mcp" in log.read_text())
                 yield number
             finally:
                 child.terminate()
