@@ -48,15 +48,16 @@ async fn notify(context: &Context, mut news: watch::Receiver<()>) {
         let records = context.environments.load_full();
         let changed = others(&known, &records);
         let (labels, runtimes) = (context.world.namespace_labels(), context.world.runtimes());
+        let scoped = runtimes.iter().filter_map(|runtime| {
+            let runtime = runtime.0.as_ref().ok()?;
+            let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+            Some((runtime, context.scope(&labels, Some(&records), &namespace, &name)))
+        });
+        let scoped: Vec<(&SkillRuntime, Scope<'_>)> = scoped.collect();
         for skill in context.world.skills() {
             let Some(skill) = decoded(&skill) else { continue };
-            let mut runtimes = runtimes.iter().filter_map(|runtime| runtime.0.as_ref().ok());
-            let is_affected = runtimes.any(|runtime| {
-                let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-                let scope = context.scope(&labels, Some(&records), &namespace, &name);
-                asks_for(runtime, skill, &scope, &changed)
-            });
-            if is_affected {
+            let mut scoped = scoped.iter();
+            if scoped.any(|(runtime, scope)| asks_for(runtime, skill, scope, &changed)) {
                 let (namespace, name) = (skill.namespace().unwrap_or_default(), skill.name_any());
                 context.changes.skill(&namespace, &name);
                 context.trigger_skill(&namespace, &name).await;
@@ -175,11 +176,9 @@ mod tests {
         let (none, records, one) = (NamespaceLabels::new(), Records::default(), of("d1"));
         let changed = BTreeSet::from([one.as_str()]);
         let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: None,
             allow_image_tags: false,
             environments: Some(&records),
+            ..Scope::plain(&none)
         };
         let before = json!([{"revision": "r", "digest": "d", "packages": declared("d1")}]);
         for (what, skill, expected) in [

@@ -26,6 +26,20 @@ pub struct Scope<'a> {
     pub environments: Option<&'a Records>,
 }
 
+#[cfg(test)]
+impl<'a> Scope<'a> {
+    /// Of an installation without an image, a cluster default or builders, whose images may go without digests.
+    pub(crate) fn plain(namespaces: &'a NamespaceLabels) -> Self {
+        Self {
+            cluster_default: false,
+            namespaces,
+            default_image: None,
+            allow_image_tags: true,
+            environments: None,
+        }
+    }
+}
+
 impl Scope<'_> {
     /// Whether an image may run as it is named: by its digest, where none may go without.
     pub fn is_pinned(&self, image: &str) -> bool {

@@ -386,8 +386,8 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
     assert_eq!(send(list()).await.status, 200);
 }
 
-#[tokio::test]
-async fn the_result_of_a_run_is_sent_though_there_is_no_room_for_it() {
+/// A gateway whose runs are watched.
+async fn watched() -> (Arc<Observed>, Running) {
     let observed = Observed::new().await;
     let knack = start(Start {
         skills: skills(),
@@ -395,6 +395,12 @@ async fn the_result_of_a_run_is_sent_though_there_is_no_room_for_it() {
         ..Start::default()
     })
     .await;
+    (observed, knack)
+}
+
+#[tokio::test]
+async fn the_result_of_a_run_is_sent_though_there_is_no_room_for_it() {
+    let (observed, knack) = watched().await;
     let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(2)\nprint('kumquat')"}});
     let running = tokio::spawn(request(&knack, "tools/call", &params).send());
     observed.running_after(0).await;
@@ -412,13 +418,7 @@ async fn the_result_of_a_run_is_sent_though_there_is_no_room_for_it() {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_run() {
-    let observed = Observed::new().await;
-    let knack = start(Start {
-        skills: skills(),
-        executor: Arc::clone(&observed) as Arc<dyn Executor>,
-        ..Start::default()
-    })
-    .await;
+    let (observed, knack) = watched().await;
     // To its end it would be a success.
     let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(9)"}});
     let leaving = tokio::spawn(request(&knack, "tools/call", &params).send());

@@ -391,11 +391,8 @@ mod tests {
         let given = |digest: &str| json!({"state": "Ready", "message": "said", "source": "standard environment, by the runtime", "environment": image(digest)});
         let none = NamespaceLabels::new();
         let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: None,
-            allow_image_tags: true,
             environments: Some(&records),
+            ..Scope::plain(&none)
         };
         for (what, is_standard, base, packages, expected) in [
             ("as reported", true, "1", given("e1"), false),
@@ -439,13 +436,7 @@ mod tests {
             .unwrap()
         };
         let none = NamespaceLabels::new();
-        let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: None,
-            allow_image_tags: true,
-            environments: None,
-        };
+        let scope = Scope::plain(&none);
         for (suspend, reason, accepted, expected) in [
             (true, "Accepted", true, true),
             (true, "RuntimeSuspended", false, false),

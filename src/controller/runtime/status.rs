@@ -317,11 +317,9 @@ mod tests {
             ),
         ] {
             let scope = Scope {
-                cluster_default: false,
-                namespaces: &none,
                 default_image,
                 allow_image_tags: tags,
-                environments: None,
+                ..Scope::plain(&none)
             };
             assert_eq!(
                 objection(&runtime(sandbox), &scope).map(|verdict| verdict.reason),

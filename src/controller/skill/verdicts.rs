@@ -184,13 +184,7 @@ mod tests {
         }))
         .unwrap();
         let none = NamespaceLabels::new();
-        let scope = Scope {
-            cluster_default: false,
-            namespaces: &none,
-            default_image: None,
-            allow_image_tags: true,
-            environments: None,
-        };
+        let scope = Scope::plain(&none);
         for (suspend, expected, message) in [
             (false, (true, "Accepted"), "served by 1 runtime"),
             (

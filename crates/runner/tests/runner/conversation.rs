@@ -247,6 +247,15 @@ fn frames_in_a_wrong_order_are_rejected_and_change_nothing() {
     assert!(matches!(runner.finish().exit(), Exit::NotStarted { .. }));
 }
 
+/// Programs of both kinds, each with its interpreter, that make a file `begun`.
+fn that_begin() -> [(Option<Interpreter>, Program); 2] {
+    let argv = vec!["touch".to_owned(), "begun".to_owned()];
+    [
+        (python(), code("open('begun', 'w')")),
+        (None, Program::Command { argv }),
+    ]
+}
+
 /// An owner that finds no `started` may run the program elsewhere, so nothing has begun before it is written.
 #[test]
 #[expect(
@@ -254,15 +263,7 @@ fn frames_in_a_wrong_order_are_rejected_and_change_nothing() {
     reason = "a program that began too early has time to show it"
 )]
 fn a_program_begins_when_started_is_written() {
-    for (interpreter, program) in [
-        (python(), code("open('begun', 'w')")),
-        (
-            None,
-            Program::Command {
-                argv: vec!["touch".to_owned(), "begun".to_owned()],
-            },
-        ),
-    ] {
+    for (interpreter, program) in that_begin() {
         let mut runner = Runner::boot();
         let start = runner.start_frame(interpreter);
         runner.start(start);
@@ -281,15 +282,7 @@ fn a_program_begins_when_started_is_written() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "its deadline passes meanwhile")]
 fn a_program_whose_started_is_not_read_ends_at_its_deadline() {
-    for (interpreter, program) in [
-        (python(), code("open('begun', 'w')")),
-        (
-            None,
-            Program::Command {
-                argv: vec!["touch".to_owned(), "begun".to_owned()],
-            },
-        ),
-    ] {
+    for (interpreter, program) in that_begin() {
         let mut runner = Runner::boot();
         let mut start = runner.start_frame(interpreter);
         start.limits.timeout_ms = Some(200);
