@@ -11,6 +11,7 @@ use knack_vocabulary::{CLIENT_TOKEN_AUDIENCE, TOKEN_AUDIENCE};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch as channel;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -243,24 +244,21 @@ pub async fn run(
     if let Some(error) = &failed {
         tracing::error!(%error, "a task has ended");
     }
-    probes.draining.store(true, Ordering::Release);
-    peers.send_modify(Peers::leave);
-    stops.leave.cancel();
-    tokio::time::sleep(stopping.pause).await;
-    catalogs.cancel();
-    stops.renew.cancel();
-    drain(&state.executors, stopping.drain).await;
-    ending.cancel();
-    let ended = async {
-        // The executors hand over first: their callers get the address of the new owner, which ends their streams.
-        let _ = executors.await;
-        stops.close.cancel();
-        let _ = connections.await;
+    let unready = || {
+        probes.draining.store(true, Ordering::Release);
+        peers.send_modify(Peers::leave);
     };
-    if tokio::time::timeout(HAND_OVER_TIMEOUT, ended).await.is_err() {
-        tracing::warn!("streams still open after {} s were closed", HAND_OVER_TIMEOUT.as_secs());
-        stops.cut.cancel();
-    }
+    let hand_over = async {
+        catalogs.cancel();
+        stops.renew.cancel();
+        drain(&state.executors, stopping.drain).await;
+        ending.cancel();
+        // The executors hand over first: their callers get the address of the new owner, which ends their streams.
+        let begun = Instant::now();
+        let _ = tokio::time::timeout(HAND_OVER_TIMEOUT, executors).await;
+        HAND_OVER_TIMEOUT.saturating_sub(begun.elapsed())
+    };
+    stopping.end_after(&stops, unready, hand_over, connections).await;
     drop(watches);
     failed.map_or(Ok(()), Err)
 }

@@ -59,8 +59,6 @@ const BOUNDS: Bounds = Bounds {
 };
 /// Of the process's memory budget, the part for content that is downloaded.
 const DOWNLOADS_DIVISOR: usize = 4;
-/// How long answers may take that are under way when the drain is over.
-const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A registry that is ready to run.
 #[derive(Debug)]
 pub struct Registry {
@@ -151,7 +149,7 @@ async fn sweeping(state: Arc<RegistryState>, scopes: Vec<Option<String>>) {
     }
 }
 
-/// Serves until `stop`, or until a task has ended that it needs: then not ready and served on for a pause, then what is under way has time to end.
+/// Serves until `stop`, or until a task has ended that it needs, and then as [`Stopping`] says.
 pub async fn run(
     registry: Registry,
     certificate: Arc<Certificate>,
@@ -184,18 +182,8 @@ pub async fn run(
     if let Some(error) = &failed {
         tracing::error!(%error, "a task has ended");
     }
-    state.draining.store(true, Ordering::Release);
-    stops.leave.cancel();
-    tokio::time::sleep(stopping.pause).await;
-    stops.close.cancel();
-    if tokio::time::timeout(stopping.drain, &mut connections).await.is_err() {
-        tracing::warn!(
-            "answers still running after {} s were aborted",
-            stopping.drain.as_secs()
-        );
-        stops.cut.cancel();
-        let _ = tokio::time::timeout(HAND_OVER_TIMEOUT, connections).await;
-    }
+    let unready = || state.draining.store(true, Ordering::Release);
+    stopping.end(&stops, unready, connections).await;
     if let Some(history) = &state.history {
         history.kept.flush().await;
     }

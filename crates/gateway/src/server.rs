@@ -1,6 +1,7 @@
 //! Accepts connections within bounds, and lets running answers end when it stops.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,23 +78,9 @@ pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Ou
         beacon: None,
     };
     let stops = Stop::default();
-    let ending = async {
-        stop.await;
-        gateway.drain();
-        stops.leave.cancel();
-        tokio::time::sleep(stopping.pause).await;
-        stops.close.cancel();
-        tokio::time::sleep(stopping.drain).await;
-        tracing::warn!(
-            "answers still running after {} s were aborted",
-            stopping.drain.as_secs()
-        );
-        stops.cut.cancel();
-        // The server ends now.
-        std::future::pending::<()>().await;
-    };
+    let mut serving = pin!(knack_serving::serve(listener, router, serving, stops.clone()));
     tokio::select! {
-        () = knack_serving::serve(listener, router, serving, stops.clone()) => {}
-        () = ending => {}
+        () = &mut serving => {}
+        () = stop => stopping.end(&stops, || gateway.drain(), serving).await,
     }
 }

@@ -23,6 +23,7 @@ mod places;
 pub mod probes;
 pub mod signals;
 pub mod sources;
+mod stopping;
 pub mod turns;
 mod unread;
 mod until_sent;
@@ -43,6 +44,7 @@ use tokio_util::task::TaskTracker;
 
 pub use aside::aside;
 use places::Places;
+pub use stopping::Stopping;
 pub use until_sent::until_sent;
 
 use beacon::Beacon;
@@ -67,23 +69,6 @@ pub struct Bounds {
     pub stalled: Duration,
     /// Whether HTTP/2 is served as well.
     pub http2: bool,
-}
-
-/// The steps after the stop signal, in order.
-#[derive(Debug, Clone, Copy)]
-pub struct Stopping {
-    /// How long new connections are still taken, with `/readyz` failing: until load balancers have noticed.
-    pub pause: Duration,
-    /// How long what is under way may take then.
-    pub drain: Duration,
-}
-
-impl Stopping {
-    /// For a program that a person starts and ends: there is no load balancer, and a stop should not take minutes.
-    pub const AT_ONCE: Self = Self {
-        pause: Duration::ZERO,
-        drain: Duration::from_secs(25),
-    };
 }
 
 /// When a server ends.

@@ -1,6 +1,7 @@
 //! The listener: bounds, bodies, answers.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use knack_memory::MemoryBudget;
 use knack_serving::bodies::{Bodies, BodyBudget, BodyError, BodyTimes, HeldBody};
-use knack_serving::{Bounds, Peer, Serving, Stop, serve};
+use knack_serving::{Bounds, Peer, Serving, Stop, Stopping, serve};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -48,11 +49,12 @@ const BODIES_DIVISOR: usize = 16;
 const SMALL_BYTES: usize = 64 << 10;
 /// Reviews that are computed at once. One takes a millisecond, and as JSON about ten times its bytes of memory.
 const AT_ONCE: usize = 4;
-/// After the signal to end new calls are still taken for this long: until the Service has noticed. Pods that are created
-/// meanwhile would have no sidecar.
-const PAUSE: Duration = Duration::from_secs(5);
-/// Running reviews then have as long as an API server waits for them.
-const DRAIN: Duration = Duration::from_secs(2);
+/// New calls are taken until the Service has noticed: pods that are created meanwhile would have no sidecar. Running reviews
+/// then have as long as an API server waits for them.
+const STOPPING: Stopping = Stopping {
+    pause: Duration::from_secs(5),
+    drain: Duration::from_secs(2),
+};
 
 /// The webhook of this process.
 pub(in crate::controller) struct Webhook {
@@ -108,19 +110,17 @@ impl Webhook {
             bodies: bodies(&MemoryBudget::of_process()),
             computing: Arc::new(Semaphore::new(AT_ONCE)),
         });
-        let ending = async {
-            shutdown.cancelled().await;
-            stop.leave.cancel();
-            tokio::time::sleep(PAUSE).await;
-            stop.close.cancel();
-            tokio::time::sleep(DRAIN).await;
-            stop.cut.cancel();
-            std::future::pending::<()>().await;
+        let mut serving = pin!(serve(self.listener, router, serving, stop.clone()));
+        let served = async {
+            tokio::select! {
+                () = &mut serving => {}
+                // Whether it is ready is the controller's answer.
+                () = shutdown.cancelled() => STOPPING.end(&stop, || {}, serving).await,
+            }
         };
         tokio::select! {
-            () = serve(self.listener, router, serving, stop.clone()) => {}
+            () = served => {}
             () = self.followed.follow(&self.client, &self.namespace, &self.settings) => {}
-            () = ending => {}
         }
     }
 }
