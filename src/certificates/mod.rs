@@ -22,21 +22,25 @@
 //! The Secret `knack-hub-journal` holds the key from which all replicas derive the keys of journals. It is created once
 //! and never replaced, also where cert-manager issues the certificates.
 //!
-//! [`state`] decides, [`issue`] makes keys, [`task`] calls the API server, [`publish`] writes what clients trust. A Secret that another program
+//! [`state`] decides, [`issue`] makes keys, [`task`] calls the API server, [`publish`] writes what clients trust, [`files`] reads what a listener shows. A Secret that another program
 //! fills (cert-manager) is not written; its `ca.crt` is published.
 
+mod files;
 pub mod issue;
 mod key;
 mod objects;
 mod publish;
 mod root;
 mod root_secret;
+mod served;
 pub mod state;
 pub mod task;
 
+pub use files::Certificate;
 pub use issue::{IssueError, issue, issue_root};
-pub(crate) use key::{KeyError, certified_key};
+pub(crate) use key::certified_key;
 pub use publish::Publication;
 pub use root::Root;
+pub(crate) use served::ServedCertificate;
 pub use state::{CertificateState, CertificateStep, Pair};
 pub use task::{CertificateTask, run};

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::installation::{InstallationArgs, SandboxArgs};
 use super::stop::stop_on_signal;
+use crate::certificates::Certificate;
 use crate::hub::server::Hub;
-use crate::hub::tls::Certificate;
 use crate::hub::{HubSettings, run};
 use crate::jobs::{Beacon, JobClients, JobSettings, ProbeTarget};
 use crate::lease::identity_of;

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::stop::stop_on_signal;
 use super::typed::TypedFlags;
 use crate::catalogs::CatalogArgs;
-use crate::hub::tls::Certificate;
+use crate::certificates::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
 
 /// MiB of the history by default: some 20,000 executions of 12 KiB.

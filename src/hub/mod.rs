@@ -30,7 +30,6 @@ pub mod server;
 pub mod settings;
 mod skill_metrics;
 pub mod start;
-pub mod tls;
 mod trace;
 pub mod view;
 pub mod views;

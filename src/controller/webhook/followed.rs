@@ -9,13 +9,11 @@ use knack_injection::Parameters;
 use knack_vocabulary::SECRET_WEBHOOK_TLS;
 use kube::{Api, Client};
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
 use tracing::{info, warn};
 
 use super::super::settings::WebhookSettings;
 use crate::api_call::call;
-use crate::certificates::certified_key;
+use crate::certificates::{ServedCertificate, certified_key};
 
 /// How often Secret and file are read. A new certificate serves an hour after its authority was published; only one that
 /// replaces a lost one is needed at once, and until then the API server does without the webhook.
@@ -24,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Certificate and parameters, as they were last read.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    certificate: ArcSwapOption<CertifiedKey>,
+    certificate: Arc<ServedCertificate>,
     parameters: ArcSwapOption<Parameters>,
 }
 
@@ -69,10 +67,8 @@ impl Followed {
         };
         let key = certified_key(part("tls.crt"), part("tls.key"))
             .map_err(|error| format!("Secret {SECRET_WEBHOOK_TLS}: {error}"))?;
-        let current = self.certificate.load_full();
-        if current.is_none_or(|current| current.cert != key.cert) {
+        if self.certificate.replace(key) {
             info!("the webhook for sidecars has a new certificate");
-            self.certificate.store(Some(Arc::new(key)));
         }
         Ok(())
     }
@@ -92,22 +88,8 @@ impl Followed {
     }
 
     /// The configuration of a TLS listener. API servers speak HTTP/2: one connection carries all of their calls.
-    pub(super) fn server_config(self: &Arc<Self>) -> ServerConfig {
-        let mut config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Resolver(Arc::clone(self))));
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        config
-    }
-}
-
-#[derive(Debug)]
-struct Resolver(Arc<Followed>);
-
-impl ResolvesServerCert for Resolver {
-    /// Without a certificate the handshake fails, and with it the call.
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.certificate.load_full()
+    pub(super) fn server_config(&self) -> ServerConfig {
+        self.certificate.server_config(&["h2", "http/1.1"])
     }
 }
 

@@ -1,16 +1,15 @@
-//! The hub's certificate, read again when it is replaced.
+//! The certificate of a listener from the files of a mounted Secret, read again when they are replaced: that of the hub and of the registry.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_util::sync::CancellationToken;
 
-use crate::certificates::{KeyError, certified_key};
+use super::key::{KeyError, certified_key};
+use super::served::ServedCertificate;
 
 /// How often the files are read: a certificate is replaced an hour after its authority was published.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -27,16 +26,17 @@ pub struct TlsError {
 #[derive(Debug)]
 pub struct Certificate {
     folder: PathBuf,
-    current: ArcSwap<CertifiedKey>,
+    served: Arc<ServedCertificate>,
 }
 
 impl Certificate {
     /// Reads the files.
     pub async fn read(folder: &Path) -> Result<Arc<Self>, TlsError> {
-        let key = load(folder).await?;
+        let served = ServedCertificate::default();
+        served.replace(load(folder).await?);
         Ok(Arc::new(Self {
             folder: folder.to_owned(),
-            current: ArcSwap::from_pointee(key),
+            served: Arc::new(served),
         }))
     }
 
@@ -45,32 +45,19 @@ impl Certificate {
         loop {
             tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(LOOK_EVERY) => {} }
             match load(&self.folder).await {
-                Ok(key) if key.cert != self.current.load().cert => {
-                    tracing::info!("the certificate was replaced");
-                    self.current.store(Arc::new(key));
+                Ok(key) => {
+                    if self.served.replace(key) {
+                        tracing::info!("the certificate was replaced");
+                    }
                 }
-                Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "the certificate cannot be reloaded; the last one stays in use"),
             }
         }
     }
 
     /// The configuration of a TLS listener. HTTP/1.1 only: each stream has a connection, so a slow reader delays no other.
-    pub fn server_config(self: &Arc<Self>) -> ServerConfig {
-        let mut config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Resolver(Arc::clone(self))));
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        config
-    }
-}
-
-#[derive(Debug)]
-struct Resolver(Arc<Certificate>);
-
-impl ResolvesServerCert for Resolver {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.current.load_full())
+    pub fn server_config(&self) -> ServerConfig {
+        self.served.server_config(&["http/1.1"])
     }
 }
 
