@@ -155,6 +155,8 @@ mod tests {
                 } else {
                     STOPPING.end(&stops, unready, serving(server, &stops)).await;
                 }
+                // The last step is noted first.
+                tokio::task::yield_now().await;
                 note("end");
             };
             let noted = async {
