@@ -460,6 +460,8 @@ pub const fn address_space(language: Option<Language>, asked: Option<u64>) -> Op
 
 #[cfg(test)]
 mod tests {
+    use knack_runner::fixture::mk_result;
+
     use super::*;
 
     /// Only what the program itself is the reason for is a mistake of the caller, which no other sandbox is tried for.
@@ -483,23 +485,11 @@ mod tests {
             (of_code, Some(false), false),
             (of_code, None, false),
         ] {
-            let result = RunResult {
-                id: request.id.to_string(),
-                digest: String::new(),
-                exit: WireExit::NotStarted {
-                    reason: "why".to_owned(),
-                    of_program,
-                },
-                stdout: knack_runner::protocol::StreamReport::default(),
-                stderr: knack_runner::protocol::StreamReport::default(),
-                wall_us: 0,
-                cpu_us: 0,
-                max_rss_bytes: 0,
-                killed: 0,
-                files: 0,
-                file_errors: 0,
-                locks: None,
+            let exit = WireExit::NotStarted {
+                reason: "why".to_owned(),
+                of_program,
             };
+            let result = mk_result(&request.id.to_string(), exit);
             let end = run_end(subject, &result, Collected::default(), StartKind::Cold);
             let RunEnd::NotStarted(error) = end else {
                 panic!("{end:?}")

@@ -101,7 +101,8 @@ mod tests {
     use std::time::Duration;
 
     use knack_memory::MemoryBudget;
-    use knack_runner::protocol::{Data, Exit as WireExit, FilePiece, FromRunner, RunResult, StreamReport};
+    use knack_runner::fixture::mk_result;
+    use knack_runner::protocol::{Data, Exit as WireExit, FilePiece, FromRunner, RunResult};
 
     use crate::conversation::{Collected, timings};
     use crate::{ExecutionId, ExecutionResult, Exit, Limits, LockReport, StartKind};
@@ -121,18 +122,8 @@ mod tests {
 
     fn end() -> FromRunner {
         FromRunner::Result(RunResult {
-            id: String::new(),
-            digest: String::new(),
-            exit: WireExit::Code { code: 0 },
-            stdout: StreamReport::default(),
-            stderr: StreamReport::default(),
-            wall_us: 0,
-            cpu_us: 0,
-            max_rss_bytes: 0,
-            killed: 0,
             files: 10_000,
-            file_errors: 0,
-            locks: None,
+            ..mk_result("", WireExit::Code { code: 0 })
         })
     }
 

@@ -7,9 +7,10 @@
 
 use std::io::{BufRead as _, Write as _};
 
+use knack_runner::fixture::mk_result;
 use knack_runner::protocol::{
     Claimed, Data, Exit, FilePiece, FromRunner, LandlockState, Locks, PROTOCOL, Program, Ready, Refusal, RunResult,
-    RunnerLink, Started, StreamReport, ToRunner, WorkBound,
+    RunnerLink, Started, ToRunner, WorkBound,
 };
 
 const LOCKS: Locks = Locks {
@@ -137,17 +138,8 @@ fn started(id: &str, digest: String) -> FromRunner {
 
 fn result(id: &str, digest: String) -> FromRunner {
     FromRunner::Result(RunResult {
-        id: id.to_owned(),
         digest,
-        exit: Exit::Code { code: 0 },
-        stdout: StreamReport::default(),
-        stderr: StreamReport::default(),
-        wall_us: 0,
-        cpu_us: 0,
-        max_rss_bytes: 0,
-        killed: 0,
-        files: 0,
-        file_errors: 0,
         locks: Some(LOCKS),
+        ..mk_result(id, Exit::Code { code: 0 })
     })
 }

@@ -7,6 +7,8 @@
 //! It opens no socket, reads no configuration file, resolves no names, and communicates only through its own stdin and
 //! stdout. `docs/runner-protocol.md` is the one page about the frames and the command line.
 
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 pub mod protocol;
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

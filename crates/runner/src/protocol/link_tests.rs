@@ -5,6 +5,7 @@ use super::super::{
     Rejected, StagedFile, Started, WorkBound,
 };
 use super::*;
+use crate::fixture::mk_result;
 
 const KEY: Key = Key::new([7; 32]);
 const OTHER: Key = Key::new([8; 32]);
@@ -47,20 +48,7 @@ fn secrets() -> Vec<FromRunner> {
             kind: FileErrorKind::Symlink,
             message: "no".to_owned(),
         }),
-        FromRunner::Result(super::super::RunResult {
-            id: "x".to_owned(),
-            digest: String::new(),
-            exit: Exit::Timeout,
-            stdout: super::super::StreamReport::default(),
-            stderr: super::super::StreamReport::default(),
-            wall_us: 0,
-            cpu_us: 0,
-            max_rss_bytes: 0,
-            killed: 0,
-            files: 0,
-            file_errors: 0,
-            locks: None,
-        }),
+        FromRunner::Result(mk_result("x", Exit::Timeout)),
         FromRunner::Rejected(Rejected {
             message: "a word of the owner's frame".to_owned(),
         }),
