@@ -24,7 +24,8 @@ use knack_execution::{
     DisabledExecutor, ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile,
     Language, Limits, LockReport, Program, SkillMount, StartKind, WorkingDirectory,
 };
-use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::fixture::mk_empty_skill;
+use knack_skill::model::{ActivationMode, Skill, SkillFile};
 use runner::{executor, python};
 use skip::skip;
 use tokio_util::sync::CancellationToken;
@@ -54,32 +55,10 @@ fn skill(name: &str, files: &[(&str, &str)]) -> Arc<Skill> {
         })
         .collect();
     Arc::new(Skill {
-        id: SkillRef {
-            namespace: "default".into(),
-            name: name.into(),
-        },
-        title: name.into(),
         description: name.into(),
-        version: None,
-        dialect: Dialect::AgentSkills,
-        body: String::new(),
-        document: String::new(),
-        activation: ActivationMode::Listed,
-        tags: Vec::new(),
-        install_count: 0,
-        inputs: Vec::new(),
-        tools: Vec::new(),
-        env: Vec::new(),
-        ids: Vec::new(),
-        extra: serde_json::Map::new(),
         files,
         digest: format!("digest-of-{name}"),
-        sandbox: SandboxRequest::default(),
-        packages: Packages::default(),
-        requirements: None,
-        object_ids: Vec::new(),
-        upload: None,
-        withheld: Vec::new(),
+        ..mk_empty_skill(name, ActivationMode::Listed)
     })
 }
 

@@ -8,7 +8,8 @@ use cluster_support::progress;
 use knack::jobs::{EnvGrant, JobExecutor};
 use knack_execution::{ExecutionRequest, Executor as _, SkillMount, StartKind};
 use knack_skill::call::ToolRun;
-use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
+use knack_skill::fixture::{mk_empty_skill, mk_file, mk_ref};
+use knack_skill::model::{ActivationMode, Skill};
 use knack_skill::risk::Risk;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -25,37 +26,13 @@ const TRIES: u32 = 6;
 
 /// The skill of the tool, which has a script beside it.
 fn skill() -> Arc<Skill> {
-    let script = SkillFile {
-        bytes: Arc::from(&b"import os; print(os.environ.get('API_KEY'))"[..]),
-        executable: false,
-    };
+    let script = mk_file(b"import os; print(os.environ.get('API_KEY'))");
     Arc::new(Skill {
-        id: SkillRef {
-            namespace: "team".to_owned(),
-            name: "tested".to_owned(),
-        },
-        title: "tested".to_owned(),
+        id: mk_ref("team", "tested"),
         description: "tested".to_owned(),
-        version: None,
-        dialect: Dialect::AgentSkills,
-        body: String::new(),
-        document: String::new(),
-        activation: ActivationMode::Listed,
-        tags: Vec::new(),
-        install_count: 0,
-        inputs: Vec::new(),
-        tools: Vec::new(),
-        env: Vec::new(),
-        ids: Vec::new(),
-        extra: serde_json::Map::new(),
         files: BTreeMap::from([("key.py".to_owned(), script)]),
         digest: "of-tested".to_owned(),
-        sandbox: SandboxRequest::default(),
-        packages: Packages::default(),
-        requirements: None,
-        object_ids: Vec::new(),
-        upload: None,
-        withheld: Vec::new(),
+        ..mk_empty_skill("tested", ActivationMode::Listed)
     })
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage, ScoreIndex, ScoredSkill};
-use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{ActivationMode, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef};
-use knack_skill::risk::Risk;
+use knack_skill::catalog::{Catalog, CatalogSettings, Node};
+use knack_skill::fixture::{mk_empty_skill, mk_settings};
+use knack_skill::model::{ActivationMode, Skill, SkillFile};
 
 /// Skills in the catalog (issue: "scoring 10,000 skills against a 4 KB request").
 const SKILLS: usize = 10_000;
@@ -103,36 +103,16 @@ fn skill(at: usize, mode: ActivationMode, sequence: &mut Sequence) -> Skill {
         executable: false,
     };
     Skill {
-        id: SkillRef {
-            namespace: "default".to_owned(),
-            name: name.clone(),
-        },
-        title: name,
         description: format!("{}. Unique{at} words{} here{}.", sequence.text(20), at % 997, at % 89),
-        version: None,
-        dialect: Dialect::AgentSkills,
         document: body.clone(),
-        activation: mode,
         tags: (0..4).map(|_| sequence.word().to_owned()).collect(),
-        install_count: 0,
-        ids: Vec::new(),
-        inputs: Vec::new(),
-        tools: Vec::new(),
-        env: Vec::new(),
-        extra: serde_json::Map::new(),
         files: [
             ("SKILL.md".to_owned(), file(&body)),
             ("run.py".to_owned(), file("pass")),
         ]
         .into(),
-        digest: String::new(),
-        sandbox: SandboxRequest::default(),
-        packages: Packages::default(),
-        requirements: None,
-        object_ids: Vec::new(),
-        upload: None,
-        withheld: Vec::new(),
         body,
+        ..mk_empty_skill(&name, mode)
     }
 }
 
@@ -156,17 +136,8 @@ fn request() -> AutoContext {
 
 fn settings() -> CatalogSettings {
     CatalogSettings {
-        revision: "bench".to_owned(),
-        max_activation: ActivationMode::Always,
-        model_code: ModelCode::Allow,
-        max_risk: Risk::Critical,
         node: Node::Present,
-        max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
-        models: Vec::new(),
-        min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
-        pins: Vec::new(),
-        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
-        unserved: Vec::new(),
+        ..mk_settings()
     }
 }
 

@@ -11,17 +11,16 @@ use crate::model::{
 };
 use crate::risk::Risk;
 
-/// A skill `default/<name>` with a body and SKILL.md only.
-pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
-    let body = format!("Instructions of {name}.");
-    let mut skill = Skill {
+/// A skill `default/<name>` without any content.
+pub fn mk_empty_skill(name: &str, activation: ActivationMode) -> Skill {
+    Skill {
         id: mk_ref("default", name),
         title: name.to_owned(),
-        description: format!("Does {name} things."),
+        description: String::new(),
         version: None,
         dialect: Dialect::AgentSkills,
-        document: body.clone(),
-        body,
+        document: String::new(),
+        body: String::new(),
         activation,
         tags: Vec::new(),
         install_count: 0,
@@ -31,33 +30,47 @@ pub(crate) fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
         env: Vec::new(),
         extra: Map::new(),
         files: BTreeMap::new(),
-        digest: format!("digest-of-{name}"),
+        digest: String::new(),
         sandbox: SandboxRequest::default(),
         packages: Packages::default(),
         requirements: None,
         object_ids: Vec::new(),
         upload: None,
         withheld: Vec::new(),
-    };
-    skill.files.insert("SKILL.md".to_owned(), mk_file(b"body"));
-    skill
+    }
 }
 
-pub(crate) fn mk_ref(namespace: &str, name: &str) -> SkillRef {
+/// A skill `default/<name>` with a body and SKILL.md only.
+pub fn mk_skill(name: &str, activation: ActivationMode) -> Skill {
+    let body = format!("Instructions of {name}.");
+    Skill {
+        description: format!("Does {name} things."),
+        document: body.clone(),
+        body,
+        files: BTreeMap::from([("SKILL.md".to_owned(), mk_file(b"body"))]),
+        digest: format!("digest-of-{name}"),
+        ..mk_empty_skill(name, activation)
+    }
+}
+
+/// The name of a skill.
+pub fn mk_ref(namespace: &str, name: &str) -> SkillRef {
     SkillRef {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     }
 }
 
-pub(crate) fn mk_file(bytes: &[u8]) -> SkillFile {
+/// A file that is not executable.
+pub fn mk_file(bytes: &[u8]) -> SkillFile {
     SkillFile {
         bytes: bytes.into(),
         executable: false,
     }
 }
 
-pub(crate) fn mk_input(name: &str, required: bool) -> Input {
+/// An input of one line.
+pub fn mk_input(name: &str, required: bool) -> Input {
     Input {
         name: name.to_owned(),
         label: name.to_owned(),
@@ -69,7 +82,7 @@ pub(crate) fn mk_input(name: &str, required: bool) -> Input {
 }
 
 /// A tool `python3 <name>.py` with one required text argument `path`.
-pub(crate) fn mk_tool(name: &str) -> Tool {
+pub fn mk_tool(name: &str) -> Tool {
     Tool {
         name: name.to_owned(),
         description: format!("Runs {name}."),
@@ -84,7 +97,8 @@ pub(crate) fn mk_tool(name: &str) -> Tool {
     }
 }
 
-pub(crate) fn mk_settings() -> CatalogSettings {
+/// Settings that limit nothing.
+pub fn mk_settings() -> CatalogSettings {
     CatalogSettings {
         revision: "r1".to_owned(),
         max_activation: ActivationMode::Always,
@@ -100,6 +114,7 @@ pub(crate) fn mk_settings() -> CatalogSettings {
     }
 }
 
-pub(crate) fn mk_catalog(skills: impl IntoIterator<Item = Skill>) -> Catalog {
+/// A catalog of these skills, with those settings.
+pub fn mk_catalog(skills: impl IntoIterator<Item = Skill>) -> Catalog {
     Catalog::compile(skills.into_iter().map(Arc::new).collect(), mk_settings())
 }

@@ -10,8 +10,8 @@ pub mod catalog;
 pub mod config;
 pub mod digest;
 pub mod finding;
-#[cfg(test)]
-mod fixture;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 pub mod frontmatter;
 pub mod functions;
 pub mod husk;

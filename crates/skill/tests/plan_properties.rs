@@ -6,15 +6,14 @@ use std::sync::Arc;
 use knack_skill::at_skill;
 use knack_skill::autoscore::{AutoContext, AutoMessage, MAX_SELECTED, ScoreIndex, ScoredSkill};
 use knack_skill::call::{CallContext, Decision, resolve};
-use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{
-    ActivationMode, CallForm, Dialect, Packages, SandboxRequest, Skill, SkillFile, SkillRef, Tool,
-};
+use knack_skill::catalog::{Catalog, CatalogSettings, Node};
+use knack_skill::fixture::{mk_empty_skill, mk_settings};
+use knack_skill::model::{ActivationMode, CallForm, Skill, SkillFile, SkillRef, Tool};
 use knack_skill::plan::{ContainerSkill, PlanRequest, ToolChoice, plan};
 use knack_skill::risk::Risk;
 use knack_skill::{schema, texts};
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 fn mode() -> impl Strategy<Value = ActivationMode> {
     prop_oneof![
@@ -44,34 +43,20 @@ prop_compose! {
         };
         let file = SkillFile { bytes: Arc::from(&b"x"[..]), executable: false };
         Skill {
-            id: SkillRef { namespace, name: name.clone() }, title: name, description, version: None,
-            dialect: Dialect::AgentSkills, document: body.clone(), body, activation, tags, install_count: 0, ids: Vec::new(),
-            inputs: Vec::new(), tools: tools.into_iter().map(tool).collect(), env: Vec::new(),
-            extra: Map::new(),
-            files: files.into_iter().map(|path| (path, file.clone())).collect(), digest: String::new(),
-            sandbox: SandboxRequest::default(),
-        packages: Packages::default(),
-        requirements: None,
-        object_ids: Vec::new(),
-        upload: None,
-        withheld: Vec::new(),
+            id: SkillRef { namespace, name: name.clone() }, description, document: body.clone(), body, tags,
+            tools: tools.into_iter().map(tool).collect(),
+            files: files.into_iter().map(|path| (path, file.clone())).collect(),
+            ..mk_empty_skill(&name, activation)
         }
     }
 }
 
 fn settings(max_listing_tokens: usize) -> CatalogSettings {
     CatalogSettings {
-        revision: String::new(),
-        max_activation: ActivationMode::Always,
-        model_code: ModelCode::Allow,
-        max_risk: Risk::Critical,
         node: Node::Present,
         max_listing_tokens,
-        models: Vec::new(),
         min_max_tokens: 0,
-        pins: Vec::new(),
-        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
-        unserved: Vec::new(),
+        ..mk_settings()
     }
 }
 

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use knack_skill::autoscore::{AutoContext, AutoMessage};
-use knack_skill::catalog::{Catalog, CatalogSettings, ModelCode, Node};
-use knack_skill::model::{
-    ActivationMode, CallForm, Dialect, Input, InputKind, Packages, SandboxRequest, Skill, SkillRef, Tool,
-};
+use knack_skill::catalog::Catalog;
+use knack_skill::fixture::{mk_empty_skill, mk_settings};
+use knack_skill::model::{ActivationMode, CallForm, Input, InputKind, Skill, Tool};
 use knack_skill::risk::Risk;
 use knack_skill::schema;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// A text member, or an empty text.
 pub(crate) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
@@ -30,38 +29,6 @@ pub(crate) fn mode(skill: &Value) -> ActivationMode {
         Some("off") => ActivationMode::Never,
         Some("auto") => ActivationMode::Auto,
         _ => ActivationMode::Always,
-    }
-}
-
-/// A skill whose only content is text.
-pub(crate) fn plain_skill(name: &str, activation: ActivationMode) -> Skill {
-    Skill {
-        id: SkillRef {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-        },
-        title: name.to_owned(),
-        description: String::new(),
-        version: None,
-        dialect: Dialect::AgentSkills,
-        body: String::new(),
-        document: String::new(),
-        activation,
-        tags: Vec::new(),
-        install_count: 0,
-        ids: Vec::new(),
-        inputs: Vec::new(),
-        tools: Vec::new(),
-        env: Vec::new(),
-        extra: Map::new(),
-        files: BTreeMap::new(),
-        digest: String::new(),
-        sandbox: SandboxRequest::default(),
-        packages: Packages::default(),
-        requirements: None,
-        object_ids: Vec::new(),
-        upload: None,
-        withheld: Vec::new(),
     }
 }
 
@@ -87,24 +54,7 @@ pub(crate) fn skill(case: &Value) -> Skill {
         tags: tags.map(str::to_owned).collect(),
         install_count: case["installCount"].as_u64().unwrap_or(0),
         tools: vec![tool],
-        ..plain_skill(name, mode(case))
-    }
-}
-
-/// Settings that limit nothing.
-pub(crate) fn settings() -> CatalogSettings {
-    CatalogSettings {
-        revision: "vectors".to_owned(),
-        max_activation: ActivationMode::Always,
-        model_code: ModelCode::Allow,
-        max_risk: Risk::Critical,
-        node: Node::Absent,
-        max_listing_tokens: knack_vocabulary::defaults::MAX_LISTING_TOKENS,
-        models: Vec::new(),
-        min_max_tokens: knack_vocabulary::defaults::MIN_MAX_TOKENS,
-        pins: Vec::new(),
-        config: knack_skill::catalog::ConfigValues::Here(Vec::new()),
-        unserved: Vec::new(),
+        ..mk_empty_skill(name, mode(case))
     }
 }
 
@@ -116,7 +66,7 @@ pub(crate) fn catalog(input: &Value) -> Catalog {
         .filter(|skill| skill["apiKeyId"].as_str().is_none_or(|owner| owner == key));
     Catalog::compile_named(
         visible.map(|case| Arc::new(skill(case))).collect(),
-        settings(),
+        mk_settings(),
         &BTreeMap::new(),
     )
 }

@@ -8,10 +8,11 @@ use knack_registry::{
     ApiRequest, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Row, Unpack,
     Web, WebError, resolve, route, visible,
 };
+use knack_skill::fixture::mk_empty_skill;
 use knack_skill::model::{ActivationMode, Skill};
 use serde_json::{Value, json};
 
-use super::omniroute::{items, plain_skill, text};
+use super::omniroute::{items, text};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -186,7 +187,7 @@ fn with_stored(input: &Value) -> Result<Api, Failure> {
         let (of, name, version) = (text(stored, "owner"), text(stored, "name"), text(stored, "version"));
         if of == SYSTEM {
             let version = Some(version.to_owned());
-            let skill = plain_skill(name, ActivationMode::Always);
+            let skill = mk_empty_skill(name, ActivationMode::Always);
             api.shared.push(Arc::new(Skill { version, ..skill }));
             continue;
         }

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use knack_skill::autoscore::AutoContext;
 use knack_skill::call::owner;
 use knack_skill::catalog::Catalog;
+use knack_skill::fixture::mk_settings;
 use knack_skill::model::ActivationMode;
 use knack_skill::plan::{Action, Plan, PlanRequest, PlannedTool, ToolChoice, plan};
 use knack_skill::schema;
@@ -140,7 +141,7 @@ fn single(name: &str, version: &str) -> Result<Plan, Failure> {
     let mut skill = omniroute::skill(&case);
     skill.activation = ActivationMode::Always;
     planned(
-        &Catalog::compile_named(vec![skill.into()], omniroute::settings(), &BTreeMap::new()),
+        &Catalog::compile_named(vec![skill.into()], mk_settings(), &BTreeMap::new()),
         &json!({}),
         &[],
     )
