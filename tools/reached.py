@@ -360,13 +360,16 @@ def vectors(root):
 
 
 def named_by(product, adapter):
-    """What an adapter and the functions of its crate below it name of the product by a path."""
+    """What an adapter and the functions of its crate below it name of the product by a path, and of the crate's own `facts`."""
     done, wait = set(), [adapter]
     while wait:
         item = wait.pop()
         for other, by_name_alone in product.meant(item.crate, item.file, item.self_type(), item.text):
             if other.crate != "vectors" and not by_name_alone and other.kind != "impl":
                 yield other
+            elif other.crate == "vectors" and "facts" in other.file.parts:
+                if not by_name_alone and other.kind != "impl":
+                    yield other
             elif other.crate == "vectors" and id(other) not in done and other.module not in ("registry", "mod"):
                 done.add(id(other))
                 wait.append(other)

@@ -1,4 +1,4 @@
-//! The agentskills.io dialect as its reference validator reads it: parse, properties, validation, prompt.
+//! The agentskills.io dialect as its reference validator reads it: parse and validation.
 //!
 //! Every scalar is text, as written. Lists and mappings in brackets, tags, anchors, aliases and repeated keys are refused.
 
@@ -84,36 +84,6 @@ pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
     }
     node.unusual_form(yaml)
         .map(|(form, line)| format!("{form} is not allowed (line {line} of the frontmatter)"))
-}
-
-/// The properties of a skill: name, description and the optional ones that are set.
-pub fn properties(document: &Document) -> Result<Map<String, Value>, Finding> {
-    let mut properties = Map::new();
-    for (key, missing, empty) in [
-        ("name", ProblemKind::NameMissing, ProblemKind::NameEmpty),
-        (
-            "description",
-            ProblemKind::DescriptionMissing,
-            ProblemKind::DescriptionEmpty,
-        ),
-    ] {
-        let text = required_text(&document.metadata, key, missing, empty)?;
-        properties.insert(key.to_owned(), Value::String(text.to_owned()));
-    }
-    for key in KNOWN_KEYS
-        .iter()
-        .filter(|key| !properties.contains_key(**key))
-        .copied()
-        .collect::<Vec<_>>()
-    {
-        let value = document.metadata.get(key);
-        if let Some(value) =
-            value.filter(|value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()))
-        {
-            properties.insert(key.to_owned(), value.clone());
-        }
-    }
-    Ok(properties)
 }
 
 /// Everything that the reference validator refuses in a parsed frontmatter. `directory` is the folder's name.
@@ -213,29 +183,6 @@ fn validate_name(name: &str, directory: &str) -> Vec<Finding> {
 /// Unicode normalisation form NFKC: full-width letters and ligatures equal their plain forms.
 pub fn nfkc(text: &str) -> String {
     ComposingNormalizerBorrowed::new_nfkc().normalize(text).into_owned()
-}
-
-/// The `<available_skills>` text: per skill its name, description and the path of its SKILL.md, one per line.
-pub fn to_prompt<'a>(skills: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> String {
-    let mut lines = vec!["<available_skills>".to_owned()];
-    for (name, description, location) in skills {
-        lines.push("<skill>".to_owned());
-        for (tag, text) in [("name", name), ("description", description), ("location", location)] {
-            lines.extend([format!("<{tag}>"), escape(text), format!("</{tag}>")]);
-        }
-        lines.push("</skill>".to_owned());
-    }
-    lines.push("</available_skills>".to_owned());
-    lines.join("\n")
-}
-
-/// Escapes markup, both kinds of quotes included.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\'', "&#x27;")
 }
 
 fn as_text(node: &Node, yaml: &str) -> Value {

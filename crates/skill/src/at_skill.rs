@@ -1,10 +1,6 @@
 //! `@name text` at the start of a user message, and the mapping of texts to a skill's inputs (Agent Flow Lite, docs/design/dialects.md#mentions).
 
-mod workflow;
-
 use std::collections::BTreeMap;
-
-pub use workflow::{WorkflowNode, map_workflow};
 
 use crate::model::Input;
 

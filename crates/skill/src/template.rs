@@ -1,9 +1,8 @@
-//! `{{name}}` templates: substitution, placeholder checks, input values, and the templates of workflows.
+//! `{{name}}` templates: substitution, placeholder checks and input values.
 //!
 //! A placeholder is `{{[a-zA-Z0-9_-]+}}`, the same for checking and substituting. One pass: inserted text is not
 //! searched again.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -44,13 +43,13 @@ pub fn substitute<'v>(
     given: impl Fn(&str) -> Option<&'v str>,
 ) -> Result<String, FilledTooLarge> {
     let values = values(inputs, given);
-    replace(body, is_input_byte, |name| Some(value_of(&values, name)))
+    replace(body, |name| value_of(&values, name))
 }
 
 /// The length of what [`substitute`] would make, which may be more than there is memory for.
 pub fn filled_bytes<'v>(body: &str, inputs: &'v [Input], given: impl Fn(&str) -> Option<&'v str>) -> usize {
     let values = values(inputs, given);
-    replaced_bytes(body, is_input_byte, |name| Some(value_of(&values, name)))
+    replaced_bytes(body, |name| value_of(&values, name))
 }
 
 fn values<'v>(inputs: &'v [Input], given: impl Fn(&str) -> Option<&'v str>) -> BTreeMap<&'v str, &'v str> {
@@ -61,8 +60,8 @@ fn values<'v>(inputs: &'v [Input], given: impl Fn(&str) -> Option<&'v str>) -> B
     inputs.iter().map(|input| (input.name.as_str(), value(input))).collect()
 }
 
-fn value_of<'v>(values: &BTreeMap<&str, &'v str>, name: &str) -> Cow<'v, str> {
-    Cow::Borrowed(values.get(name).copied().unwrap_or_default())
+fn value_of<'v>(values: &BTreeMap<&str, &'v str>, name: &str) -> &'v str {
+    values.get(name).copied().unwrap_or_default()
 }
 
 /// Whether an input needs a value and has none that is not empty. A default does not count: the author asks for a value.
@@ -83,7 +82,7 @@ pub fn validate_inputs(inputs: &[Input], given: &BTreeMap<String, String>) -> Re
 /// Names of placeholders in `body` that are not in `declared`, sorted.
 pub fn undeclared<'a>(body: &'a str, declared: &BTreeSet<&str>) -> Vec<&'a str> {
     let mut names = BTreeSet::new();
-    scan(body, is_input_byte, |name, _| {
+    scan(body, |name, _| {
         if !declared.contains(name) {
             names.insert(name);
         }
@@ -94,46 +93,6 @@ pub fn undeclared<'a>(body: &'a str, declared: &BTreeSet<&str>) -> Vec<&'a str> 
 /// Whether a text is legal between the braces.
 pub fn is_input_name(name: &str) -> bool {
     (1..=MAX_INPUT_NAME_CHARS).contains(&name.len()) && name.bytes().all(is_input_byte)
-}
-
-/// Fills a workflow template: `{{name}}`, `{{path.to.member}}` and `{{<step>.output}}`; what has no value stays as it is.
-///
-/// Values that are not text become JSON text. Refused like [`substitute`].
-pub fn fill_workflow(
-    template: &str,
-    variables: &Map<String, Value>,
-    step_outputs: &Map<String, Value>,
-) -> Result<String, FilledTooLarge> {
-    let lookup = |name: &str| match workflow_value(name, variables, step_outputs)? {
-        Value::String(text) => Some(Cow::Borrowed(text.as_str())),
-        other => Some(Cow::Owned(other.to_string())),
-    };
-    replace(template, |byte| !matches!(byte, b'{' | b'}'), lookup)
-}
-
-/// The value of a name in a workflow: a variable, a member of one by dotted path, or the output of a step.
-pub fn workflow_value<'a>(
-    name: &str,
-    variables: &'a Map<String, Value>,
-    step_outputs: &'a Map<String, Value>,
-) -> Option<&'a Value> {
-    let known = |value: &&Value| !value.is_null();
-    if let Some(value) = variables.get(name).filter(known) {
-        return Some(value);
-    }
-    if let Some(value) = name
-        .strip_suffix(".output")
-        .and_then(|step| step_outputs.get(step))
-        .filter(known)
-    {
-        return Some(value);
-    }
-    let mut steps = name.split('.');
-    let mut value = variables.get(steps.next()?)?;
-    for step in steps {
-        value = value.get(step)?;
-    }
-    Some(value).filter(known)
 }
 
 /// The values of inputs, given as JSON. A null is no value, as in the arguments of a tool.
@@ -154,43 +113,35 @@ fn is_input_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
-/// Replaces placeholders whose name consists of `legal` bytes; `None` leaves one unchanged.
-fn replace<'v>(
-    text: &str,
-    legal: impl Fn(u8) -> bool,
-    value: impl Fn(&str) -> Option<Cow<'v, str>>,
-) -> Result<String, FilledTooLarge> {
-    let bytes = replaced_bytes(text, &legal, &value);
+/// Replaces every placeholder.
+fn replace<'v>(text: &str, value: impl Fn(&str) -> &'v str) -> Result<String, FilledTooLarge> {
+    let bytes = replaced_bytes(text, &value);
     if bytes > MAX_FILLED_BYTES {
         return Err(FilledTooLarge { bytes });
     }
     let mut out = String::with_capacity(bytes);
     let mut copied = 0;
-    scan(text, legal, |name, range| {
-        if let Some(value) = value(name) {
-            out.push_str(&text[copied..range.start]);
-            out.push_str(&value);
-            copied = range.end;
-        }
+    scan(text, |name, range| {
+        out.push_str(&text[copied..range.start]);
+        out.push_str(value(name));
+        copied = range.end;
     });
     out.push_str(&text[copied..]);
     Ok(out)
 }
 
 /// The length of what [`replace`] makes.
-fn replaced_bytes<'v>(text: &str, legal: impl Fn(u8) -> bool, value: impl Fn(&str) -> Option<Cow<'v, str>>) -> usize {
+fn replaced_bytes<'v>(text: &str, value: impl Fn(&str) -> &'v str) -> usize {
     let (mut removed, mut added) = (0, 0_usize);
-    scan(text, legal, |name, range| {
-        if let Some(value) = value(name) {
-            removed += range.len();
-            added = added.saturating_add(value.len());
-        }
+    scan(text, |name, range| {
+        removed += range.len();
+        added = added.saturating_add(value(name).len());
     });
     added.saturating_add(text.len() - removed)
 }
 
 /// Calls `found` for every placeholder from the left: its name and the range with its braces. Linear in the text.
-fn scan<'a>(text: &'a str, legal: impl Fn(u8) -> bool, mut found: impl FnMut(&'a str, std::ops::Range<usize>)) {
+fn scan<'a>(text: &'a str, mut found: impl FnMut(&'a str, std::ops::Range<usize>)) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at + 1 < bytes.len() {
@@ -199,7 +150,7 @@ fn scan<'a>(text: &'a str, legal: impl Fn(u8) -> bool, mut found: impl FnMut(&'a
             continue;
         }
         let start = at + 2;
-        let length = bytes[start..].iter().take_while(|byte| legal(**byte)).count();
+        let length = bytes[start..].iter().take_while(|byte| is_input_byte(**byte)).count();
         let end = start + length;
         if length > 0 && bytes[end..].starts_with(b"}}") {
             found(&text[start..end], at..end + 2);
@@ -213,8 +164,6 @@ fn scan<'a>(text: &'a str, legal: impl Fn(u8) -> bool, mut found: impl FnMut(&'a
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::model::InputKind;
 
@@ -261,9 +210,6 @@ mod tests {
         ] {
             assert_eq!(filled(times, value), expected, "{times}");
         }
-        let variables = Map::from_iter([("v".to_owned(), Value::from(&long[..1 << 20]))]);
-        let filled = fill_workflow(&"{{v}}".repeat(5), &variables, &Map::new());
-        assert_eq!(filled, Err(FilledTooLarge { bytes: 5 << 20 }));
     }
 
     #[test]
@@ -329,18 +275,6 @@ mod tests {
         assert_eq!(
             undeclared("{{z}}{{my-var}}{{z}}{{a}}", &BTreeSet::from(["a"])),
             ["my-var", "z"]
-        );
-    }
-
-    #[test]
-    fn workflow_templates_keep_what_has_no_value() {
-        let variables = json!({"cfg": {"a": {"b": 7}}, "x": "1", "node-1.output": "v"});
-        let outputs = json!({"node-1": "O1", "n2": {"k": [1]}});
-        let fill =
-            |text: &str| fill_workflow(text, variables.as_object().unwrap(), outputs.as_object().unwrap()).unwrap();
-        assert_eq!(
-            fill("{{cfg.a.b}} {{x}} {{node-1}} {{n2.output}} {{no}}"),
-            "7 1 {{node-1}} {\"k\":[1]} {{no}}"
         );
     }
 }

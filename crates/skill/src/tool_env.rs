@@ -2,8 +2,6 @@
 //!
 //! In Knack a name that a skill asks for is a request; the value comes from a grant or not at all.
 
-use std::collections::BTreeSet;
-
 /// Names that carry no secret and that programs expect.
 const ALLOWED: [&str; 13] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TMP", "TEMP", "TERM", "LANG", "LANGUAGE", "TZ",
@@ -60,13 +58,6 @@ pub const LOADER_PREFIXES: [&str; 10] = [
     "RUBY",
 ];
 
-/// The names among `present` that a tool gets: allowed ones, and those in `requested`, but no provider key.
-pub fn allowed<'a>(present: impl IntoIterator<Item = &'a str>, requested: &[String]) -> BTreeSet<&'a str> {
-    let passes =
-        |name: &&str| is_operational(name) || (requested.iter().any(|wanted| wanted == name) && may_request(name));
-    present.into_iter().filter(passes).collect()
-}
-
 /// Whether a name is passed without being asked for.
 pub fn is_operational(name: &str) -> bool {
     ALLOWED.contains(&name) || name.starts_with(ALLOWED_PREFIX)
@@ -106,16 +97,6 @@ pub fn is_env_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn provider_keys_are_never_passed() {
-        let requested = ["OPENAI_API_KEY".to_owned(), "WEATHER".to_owned(), "ABSENT".to_owned()];
-        let names = allowed(
-            ["PATH", "path", "LC_ALL", "LCX", "OPENAI_API_KEY", "WEATHER", "TOKEN"],
-            &requested,
-        );
-        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["LC_ALL", "PATH", "WEATHER"]);
-    }
 
     #[test]
     fn keys_own_names_and_loaders_are_never_granted() {

@@ -4,7 +4,6 @@
 //! ([`Injection`]), then [`Drive`] until [`drive::DriveAction::Finish`]. Nothing here uses clocks, sockets or skills.
 
 pub mod drive;
-pub mod extract;
 pub mod fault;
 mod format;
 pub mod frame;

@@ -9,13 +9,14 @@
 //! ```
 //!
 //! The report closes with two counts: cases of ops whose adapter calls what a program of the product calls as well
-//! (`reachable`), and of ops with functions that only tests reach (`value only`). `tools/reached.py vectors` computes it.
+//! (`reachable`), and of ops with functions that are in `facts`, or that only tests reach (`value only`). `tools/reached.py vectors` computes it.
 //!
 //! An adapter is a function of the case's `input`; it never sees what is expected.
 
 mod adapters;
 mod case;
 mod exceptions;
+mod facts;
 mod matching;
 mod reach;
 mod registry;

@@ -1,4 +1,4 @@
-//! Create, read, update and list as decisions over values: what is stored, or which error is answered.
+//! Create, read and update as decisions over values: what is stored, or which error is answered.
 
 use std::collections::BTreeSet;
 
@@ -99,18 +99,6 @@ pub fn get(name: &str, content: Option<&str>) -> Result<AgentFlowSkill, ApiError
     build(name, frontmatter)
 }
 
-/// Names that a user sees, newest update first. `stored` is in the order of updates, newest last. Unreadable skills are left out.
-pub fn list<'a>(stored: impl IntoIterator<Item = (&'a str, &'a str)>, user_id: &str) -> Vec<String> {
-    let mut names: Vec<String> = stored
-        .into_iter()
-        .filter_map(|(folder, content)| get(folder, Some(content)).ok())
-        .filter(|skill| skill.user_id.as_deref() == Some(user_id))
-        .map(|skill| skill.name)
-        .collect();
-    names.reverse();
-    names
-}
-
 /// Whether every placeholder of a prompt is declared.
 pub fn check_placeholders(prompt: &str, declared: &BTreeSet<&str>) -> Result<(), ApiError> {
     let names: Vec<String> = template::undeclared(prompt, declared)
@@ -148,7 +136,8 @@ fn check_name(name: &str) -> Result<(), ApiError> {
     names::check(name).map_err(|kind| ApiError::new(Status::Invalid, "name", names::rule(kind)))
 }
 
-fn not_found(name: &str) -> ApiError {
+/// No skill that the caller sees has this name.
+pub fn not_found(name: &str) -> ApiError {
     ApiError::new(Status::NotFound, "name", format!("Skill '{name}' not found"))
 }
 

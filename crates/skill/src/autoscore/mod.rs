@@ -54,7 +54,7 @@ pub struct AutoMessage {
 
 impl AutoContext {
     /// The lower-case text before the messages: tools, model, formats, reason, joined by one space.
-    fn head(&self) -> String {
+    pub fn head(&self) -> String {
         let tools = if self.tools_json.is_empty() {
             "[]"
         } else {
@@ -72,21 +72,6 @@ impl AutoContext {
             head.push_str(&part.to_lowercase());
         }
         head
-    }
-}
-
-/// The whole context text of a request, lower case.
-pub fn context(request: &AutoContext) -> String {
-    let texts: Vec<&str> = request
-        .messages
-        .iter()
-        .filter_map(|message| message.text.as_deref())
-        .collect();
-    let texts = texts.join(" ").to_lowercase();
-    if texts.is_empty() {
-        request.head()
-    } else {
-        format!("{} {texts}", request.head())
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::skills_api::{Api, owner};
 use super::template::input_json;
+use crate::facts;
 use crate::registry::{Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -164,7 +165,7 @@ fn list(input: &Value) -> Outcome {
     if let Some(user) = input["user_id"].as_str() {
         // No caller of the API has such an id.
         let stored = skills.map(|skill| (text(skill, "folder"), text(skill, "content")));
-        return Ok(json!(agent_flow::list(stored, user)));
+        return Ok(json!(facts::agent_flow::list(stored, user)));
     }
     let api = Api::start()?;
     for skill in skills {

@@ -3,9 +3,10 @@
 use knack_skill::model::Tool;
 use knack_skill::tool_result::{self, ToolOutcome};
 use knack_skill::tools::ToolDeclaration;
-use knack_skill::{argv, tool_env, tools, yaml};
+use knack_skill::{argv, tools, yaml};
 use serde_json::{Value, json};
 
+use crate::facts::tool_env;
 use crate::registry::{Failure, Op, Outcome};
 
 /// The ops of this file.

@@ -1,9 +1,10 @@
 //! Adapters of `at_skill.json`: `@skill text` and input mapping.
 
-use knack_skill::at_skill::{self, WorkflowNode};
+use knack_skill::at_skill;
 use serde_json::{Map, Value, json};
 
 use super::omniroute::{inputs, items, text};
+use crate::facts::workflow::{self, WorkflowNode};
 use crate::registry::{Op, Outcome};
 
 /// The ops of this file.
@@ -36,6 +37,6 @@ fn workflow_map(input: &Value) -> Outcome {
         workflow_input: &input["workflow_input"],
         upstream: &input["upstream"],
     };
-    let mapped = at_skill::map_workflow(&node, &inputs(items(input, "skill_inputs")));
-    Ok(json!(mapped.map_err(super::template::too_large)?))
+    let mapped = workflow::map(&node, &inputs(items(input, "skill_inputs")));
+    Ok(json!(mapped))
 }

@@ -5,6 +5,7 @@ use knack_skill::model::{ActivationMode, Skill};
 use serde_json::{Value, json};
 
 use super::omniroute::{self, items, text};
+use crate::facts;
 use crate::registry::{Op, Outcome};
 
 /// The ops of this file.
@@ -25,7 +26,7 @@ fn name_tokens(input: &Value) -> Outcome {
 }
 
 fn context(input: &Value) -> Outcome {
-    Ok(json!(autoscore::context(&omniroute::context(&input["request"]))))
+    Ok(json!(facts::autoscore::context(&omniroute::context(&input["request"]))))
 }
 
 fn index(skills: &[Skill]) -> ScoreIndex {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use knack_skill::finding::Finding;
-use knack_skill::husk::{self, FolderEntry, Manifest};
+use knack_skill::husk::{self, Manifest};
 use knack_skill::{names, yaml};
 use serde_json::{Map, Value, json};
 
 use super::args::tool_json;
 use super::skillmd::failure;
+use crate::facts::husk_folder::{self, FolderEntry};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -83,7 +84,7 @@ fn load_dir(input: &Value) -> Outcome {
             }
         }
     }
-    let (skills, findings) = husk::load_folder(root.as_deref(), &entries);
+    let (skills, findings) = husk_folder::load_folder(root.as_deref(), &entries);
     let folders: Vec<&str> = skills
         .iter()
         .map(|skill| {
@@ -132,6 +133,6 @@ fn same_folder(expected: &Value, actual: &Value) -> Result<(), String> {
 }
 
 fn load_route(input: &Value) -> Outcome {
-    husk::check_route(text(input, "route")).map_err(failure)?;
+    husk_folder::check_route(text(input, "route")).map_err(failure)?;
     Ok("ok".into())
 }

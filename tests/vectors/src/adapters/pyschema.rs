@@ -1,11 +1,10 @@
 //! Adapters of `pyschema.json`: Python functions to tool schemas.
 
-use knack_python_schema::{
-    ConfigParam, RiskLevel, SafetyFlags, ShownResult, display_name, generate, parameter_descriptions, shown,
-};
+use knack_python_schema::{ConfigParam, RiskLevel, SafetyFlags, display_name, generate, parameter_descriptions};
 use knack_skill::config::{self, ConfigEntry, ConfigSource};
 use serde_json::{Map, Value, json};
 
+use crate::facts::result::{ShownResult, shown};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 const FILE: &str = "pyschema";

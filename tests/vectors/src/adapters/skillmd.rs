@@ -5,6 +5,7 @@ use knack_skill::finding::Finding;
 use knack_skill::tree;
 use serde_json::{Value, json};
 
+use crate::facts::agentskills::{properties, to_prompt as prompt_of};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -28,7 +29,7 @@ fn parse(input: &Value) -> Outcome {
 
 fn read_properties(input: &Value) -> Outcome {
     let document = agentskills::parse(document_of(input)?).map_err(failure)?;
-    Ok(Value::Object(agentskills::properties(&document).map_err(failure)?))
+    Ok(Value::Object(properties(&document).map_err(failure)?))
 }
 
 fn find(input: &Value) -> Outcome {
@@ -61,14 +62,8 @@ fn to_prompt(input: &Value) -> Outcome {
     let mut entries = Vec::new();
     for skill in input["skills"].as_array().into_iter().flatten() {
         let document = agentskills::parse(skill["SKILL.md"].as_str().unwrap_or_default()).map_err(failure)?;
-        let properties = agentskills::properties(&document).map_err(failure)?;
-        let text = |key: &str| {
-            properties
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let found = properties(&document).map_err(failure)?;
+        let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let location = format!("<ROOT>/{}/SKILL.md", skill["dir"].as_str().unwrap_or_default());
         entries.push((text("name"), text("description"), location));
     }
@@ -76,9 +71,7 @@ fn to_prompt(input: &Value) -> Outcome {
         .iter()
         .map(|(name, description, location)| (name.as_str(), description.as_str(), location.as_str()));
     // The test directory is a path without markup; only the rest of a location is escaped.
-    Ok(agentskills::to_prompt(borrowed)
-        .replace("&lt;ROOT&gt;", "<ROOT>")
-        .into())
+    Ok(prompt_of(borrowed).replace("&lt;ROOT&gt;", "<ROOT>").into())
 }
 
 fn document_of(input: &Value) -> Result<&str, Failure> {

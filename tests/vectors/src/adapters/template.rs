@@ -7,6 +7,7 @@ use knack_skill::model::Input;
 use knack_skill::template;
 use serde_json::{Map, Value, json};
 
+use crate::facts::workflow;
 use crate::registry::{Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -32,8 +33,7 @@ fn validate_inputs(input: &Value) -> Outcome {
 
 fn workflow_template(input: &Value) -> Outcome {
     let text = input["template"].as_str().unwrap_or_default();
-    let filled = template::fill_workflow(text, &members(&input["variables"]), &members(&input["step_outputs"]));
-    Ok(filled.map_err(too_large)?.into())
+    Ok(workflow::fill(text, &members(&input["variables"]), &members(&input["step_outputs"])).into())
 }
 
 pub(super) fn too_large(error: template::FilledTooLarge) -> Failure {

@@ -5,11 +5,11 @@ use knack_skill::call::{End, Outcome as RunOutcome, OutputFile};
 use knack_skill::texts;
 use knack_wire::Format;
 use knack_wire::drive::{EndKind, GeneratedFile};
-use knack_wire::extract::{self, Family};
 use serde_json::{Map, Value, json};
 
 use super::exchange::{Played, play};
 use super::omniroute::text;
+use crate::facts::extract::{self, Family};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.

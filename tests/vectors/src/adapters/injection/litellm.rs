@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use knack_skill::autoscore::AutoContext;
 use knack_skill::catalog::Catalog;
-use knack_skill::litellm::{ArchiveFile, StoredSkill, archive_files};
+use knack_skill::fixture::{mk_empty_skill, mk_settings};
+use knack_skill::litellm::StoredSkill;
 use knack_skill::model::{ActivationMode, Skill, SkillFile};
 use knack_skill::plan::{ContainerSkill, Plan, PlanRequest, ToolChoice, plan};
 use knack_skill::{frontmatter, texts, wire_name};
@@ -14,7 +15,8 @@ use knack_wire::json::Edits;
 use knack_wire::{Injection, Request, Route, Tool, route};
 use serde_json::{Map, Value, json};
 
-use super::super::omniroute::{self, items, text};
+use super::super::omniroute::{items, text};
+use crate::facts::litellm_archive::{ArchiveFile, archive_files, section};
 use crate::registry::{Failure, Outcome};
 use crate::special;
 
@@ -81,7 +83,7 @@ fn files(archive: &[(String, Vec<u8>)]) -> Vec<ArchiveFile<'_>> {
 pub(super) fn skill_content(input: &Value) -> Outcome {
     let stored = stored(text(&input["skill"], "skill_id"), &input["skill"]);
     let files = stored.archive.as_deref().map(files);
-    Ok(json!(stored.record.section(files.as_deref())))
+    Ok(json!(section(&stored.record, files.as_deref())))
 }
 
 pub(super) fn zip_files(input: &Value) -> Outcome {
@@ -132,7 +134,7 @@ pub(super) fn inject_prompt(input: &Value) -> Outcome {
 /// The stored records as a catalog: each is a skill by its id, active only where a request names it.
 fn catalog(cases: &Map<String, Value>) -> Catalog {
     let skills = cases.iter().map(|(id, case)| Arc::new(skill(id, case)));
-    Catalog::compile_named(skills.collect(), omniroute::settings(), &BTreeMap::new())
+    Catalog::compile_named(skills.collect(), mk_settings(), &BTreeMap::new())
 }
 
 fn skill(id: &str, case: &Value) -> Skill {
@@ -146,7 +148,7 @@ fn skill(id: &str, case: &Value) -> Skill {
         .get("SKILL.md")
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .unwrap_or_default();
-    let mut skill = omniroute::plain_skill(id, ActivationMode::OnRequest);
+    let mut skill = mk_empty_skill(id, ActivationMode::OnRequest);
     skill.ids = vec![String::from(id)];
     skill.title = String::from(stored.record.title.unwrap_or(id));
     skill.description = String::from(stored.record.description.unwrap_or_default());

@@ -1,4 +1,5 @@
-//! The text that a chat shows for a value that a decorated function returns.
+//! The text that a chat shows for a value that a decorated function returns in its own process. The product prints values in a
+//! sandbox (`knack_skill`'s `functions/harness.py`) and has no panels.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ const ARTIFACT_UPDATE: &str = "__artifact_update__";
 
 /// A returned value, as it is shown.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ShownResult {
+pub(crate) enum ShownResult {
     /// The text of the tool's result.
     Text(String),
     /// A panel with these members, and the text that replaces it.
@@ -29,7 +30,7 @@ pub enum ShownResult {
 }
 
 /// Texts as they are, objects as JSON, and objects with a true marker (also written as JSON text) as panels.
-pub fn shown(value: &Value) -> ShownResult {
+pub(crate) fn shown(value: &Value) -> ShownResult {
     let parsed = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let object = value.as_object().or_else(|| parsed.as_ref().and_then(Value::as_object));
     let marked = |marker: &str| object.filter(|members| members.get(marker).is_some_and(is_truthy));

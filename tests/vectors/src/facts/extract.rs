@@ -1,11 +1,11 @@
 //! Tool calls of a whole response whose shape only the model id determines: as providers and servers that imitate them
-//! send it. The loop itself reads responses by their route's format and does not guess.
+//! send it. The loop of the product reads responses by their route's format and does not guess.
 
-use crate::json::{self, Span, ValueKind};
+use knack_wire::json::{self, Span, ValueKind};
 
 /// A family of providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
+pub(crate) enum Family {
     /// Chat Completions and Responses.
     OpenAi,
     /// Messages.
@@ -18,7 +18,7 @@ pub enum Family {
 
 impl Family {
     /// The family that a model id names, by its words, in any case.
-    pub fn of_model(model: &str) -> Self {
+    pub(crate) fn of_model(model: &str) -> Self {
         let model = model.to_ascii_lowercase();
         let names = |words: &[&str]| words.iter().any(|word| model.contains(word));
         if names(&["gpt", "openai"]) {
@@ -33,7 +33,7 @@ impl Family {
     }
 
     /// The family's name.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
             Self::Anthropic => "anthropic",
@@ -45,17 +45,17 @@ impl Family {
 
 /// A call found in a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExtractedCall {
+pub(crate) struct ExtractedCall {
     /// The provider's id; made up (`call_1`, `call_2`, …) where it sent none.
-    pub id: String,
+    pub(crate) id: String,
     /// The name; empty if the provider sent none.
-    pub name: String,
+    pub(crate) name: String,
     /// The arguments: the text of a JSON object; `{}` for anything else.
-    pub arguments: String,
+    pub(crate) arguments: String,
 }
 
 /// The calls of a response, in order. A response that is not an object has none.
-pub fn calls(family: Family, response: &[u8]) -> Vec<ExtractedCall> {
+pub(crate) fn calls(family: Family, response: &[u8]) -> Vec<ExtractedCall> {
     let Ok(root) = json::document(response) else {
         return Vec::new();
     };
@@ -174,6 +174,7 @@ mod tests {
         let found: Vec<(&str, &str)> = found.iter().map(|call| (&*call.name, &*call.id)).collect();
         assert_eq!(found, [("a", "call_1"), ("b", "call_2")]);
     }
+
     #[test]
     fn calls_are_found_where_servers_that_imitate_an_api_write_them() {
         for (family, response, expected) in [

@@ -1,10 +1,10 @@
-//! Which folders of a skills directory are served, and under which routes.
+//! Which folders of a skills directory HUSK serves, and under which routes. Skills of the product have no routes of their own.
 
 use std::collections::BTreeMap;
 
-use super::manifest;
-use crate::finding::Finding;
-use crate::problem::ProblemKind;
+use knack_skill::finding::Finding;
+use knack_skill::problem::ProblemKind;
+use knack_skill::{husk, names};
 
 /// Routes of the server itself.
 const RESERVED: [&str; 4] = ["/", "/healthz", "/skills", "/openapi.json"];
@@ -12,7 +12,7 @@ const DOCUMENT: &str = "SKILL.md";
 
 /// The content of a skills directory under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FolderEntry {
+pub(crate) enum FolderEntry {
     /// A file.
     File,
     /// A folder with the text of its SKILL.md, if it has one of exactly that name.
@@ -21,16 +21,19 @@ pub enum FolderEntry {
 
 /// A skill that is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FolderSkill {
+pub(crate) struct FolderSkill {
     /// Folder name; empty for the directory itself.
-    pub folder: String,
+    pub(crate) folder: String,
     /// Its path.
-    pub route: String,
+    pub(crate) route: String,
 }
 
 /// Loads a skills directory in order of folder names. A SKILL.md in the directory itself makes it the only skill; a
 /// broken or repeated skill is reported and skipped, the others are served.
-pub fn load_folder(root: Option<&str>, entries: &BTreeMap<String, FolderEntry>) -> (Vec<FolderSkill>, Vec<Finding>) {
+pub(crate) fn load_folder(
+    root: Option<&str>,
+    entries: &BTreeMap<String, FolderEntry>,
+) -> (Vec<FolderSkill>, Vec<Finding>) {
     let documents: Vec<(&str, &str)> = match root {
         Some(document) => vec![("", document)],
         None => entries
@@ -61,7 +64,7 @@ pub fn load_folder(root: Option<&str>, entries: &BTreeMap<String, FolderEntry>) 
 }
 
 /// Whether a route is free for a skill.
-pub fn check_route(route: &str) -> Result<(), Finding> {
+pub(crate) fn check_route(route: &str) -> Result<(), Finding> {
     if !RESERVED.contains(&route) {
         return Ok(());
     }
@@ -75,8 +78,8 @@ pub fn check_route(route: &str) -> Result<(), Finding> {
 }
 
 fn load_one(folder: &str, document: &str) -> Result<FolderSkill, Finding> {
-    let (members, _) = manifest::frontmatter(document)?;
-    let (manifest, findings) = manifest::read(&members, &crate::names::husk_slug(folder));
+    let (members, _) = husk::frontmatter(document)?;
+    let (manifest, findings) = husk::read(&members, &names::husk_slug(folder));
     if let Some(finding) = findings.into_iter().find(Finding::is_refused) {
         return Err(finding);
     }

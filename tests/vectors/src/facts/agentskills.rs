@@ -1,0 +1,55 @@
+//! What the reference library of agentskills.io makes of a document: its properties, and the list for a prompt. The product loads
+//! documents of all dialects by one function, and its list has a text of its own.
+
+use knack_skill::agentskills::{Document, KNOWN_KEYS, validate};
+use knack_skill::finding::Finding;
+use knack_skill::problem::ProblemKind;
+use serde_json::{Map, Value};
+
+/// The properties of a skill: name, description and the optional ones that are set.
+pub(crate) fn properties(document: &Document) -> Result<Map<String, Value>, Finding> {
+    let absent = |finding: &Finding| {
+        use ProblemKind::{DescriptionEmpty, DescriptionMissing, NameEmpty, NameMissing};
+        [NameMissing, NameEmpty, DescriptionMissing, DescriptionEmpty].contains(&finding.kind)
+    };
+    // Of everything else that the validator refuses the library says nothing here.
+    if let Some(finding) = validate(&document.metadata, "").into_iter().find(absent) {
+        return Err(finding);
+    }
+    let mut properties = Map::new();
+    for key in KNOWN_KEYS {
+        let Some(value) = document.metadata.get(key) else {
+            continue;
+        };
+        let is_nothing = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+        if ["name", "description"].contains(&key) {
+            properties.insert(key.to_owned(), value.as_str().unwrap_or_default().trim().into());
+        } else if !is_nothing {
+            properties.insert(key.to_owned(), value.clone());
+        }
+    }
+    Ok(properties)
+}
+
+/// The `<available_skills>` text: per skill its name, description and the path of its SKILL.md, one per line.
+pub(crate) fn to_prompt<'a>(skills: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> String {
+    let mut lines = vec!["<available_skills>".to_owned()];
+    for (name, description, location) in skills {
+        lines.push("<skill>".to_owned());
+        for (tag, text) in [("name", name), ("description", description), ("location", location)] {
+            lines.extend([format!("<{tag}>"), escape(text), format!("</{tag}>")]);
+        }
+        lines.push("</skill>".to_owned());
+    }
+    lines.push("</available_skills>".to_owned());
+    lines.join("\n")
+}
+
+/// Escapes markup, both kinds of quotes included.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#x27;")
+}
