@@ -1,4 +1,6 @@
-//! Values for tests.
+//! Values for tests, and what runs them.
+
+use std::future::Future;
 
 use crate::{Draft, Files};
 
@@ -16,4 +18,11 @@ pub fn draft(name: &str, files: Files) -> Draft {
         bytes: files.values().map(|file| file.bytes.len() as u64).sum(),
         files,
     }
+}
+
+/// Runs a future to its end on this thread.
+#[expect(clippy::unwrap_used, reason = "a runtime that cannot be made ends the test")]
+pub fn wait<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(work)
 }

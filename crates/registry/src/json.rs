@@ -110,8 +110,7 @@ mod tests {
 
     /// Whether another task of the only thread runs while a body is read.
     fn others_go_on(bytes: usize) -> bool {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
+        crate::fixture::wait(async {
             let (sender, receiver) = mpsc::channel();
             let other = tokio::spawn(async move { sender.send(()) });
             let body = Bytes::from(vec![b' '; bytes]);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{DiskStep, FailingDisk, Fate};
+use knack_registry::fixture::wait;
 use knack_registry::{
     ClaimFailure, ClaimOutcome, Execution, ExecutionQuery, FolderHistory, History as _, HistorySettings, Owner, Status,
     read_folder,
@@ -34,14 +35,6 @@ fn open(root: &Path) -> FolderHistory {
     FolderHistory::open(root, HistorySettings::of_days(30), |_| ())
         .unwrap()
         .history
-}
-
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(work)
 }
 
 /// The outcome of a claim, in a word.
@@ -131,7 +124,7 @@ fn of_all_that_claim_a_run_one_has_it_until_its_end_is_known() {
         ("a claim says which request it is", &[Claim(APP, "", "invalid")]),
     ] {
         let work = tempfile::tempdir().unwrap();
-        run(async {
+        wait(async {
             let mut history = Some(open(work.path()));
             for step in steps {
                 let kept = history.as_ref().unwrap();
@@ -163,7 +156,7 @@ fn of_all_that_claim_a_run_one_has_it_until_its_end_is_known() {
 #[test]
 fn a_claim_has_the_time_and_the_account_of_the_registry_and_is_on_the_disk_when_it_is_answered() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let history = open(work.path());
         let ClaimOutcome::Run(first) = history.claim(APP, asked("a", Status::Pending)).await.unwrap() else {
             panic!("it was claimed before");
@@ -189,7 +182,7 @@ fn a_claim_has_the_time_and_the_account_of_the_registry_and_is_on_the_disk_when_
 #[test]
 fn of_many_at_once_one_runs_it() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let history = open(work.path());
         let names: Vec<String> = (0..32).map(|number| format!("r{number}")).collect();
         let claims = names.iter().map(|name| claim(&history, APP, name));
@@ -203,7 +196,7 @@ fn of_many_at_once_one_runs_it() {
 #[test]
 fn what_the_disk_does_not_take_has_no_owner_and_is_claimed_later() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let is_full = Arc::new(AtomicBool::new(false));
         let full = Arc::clone(&is_full);
         let disk = FailingDisk(move |step| match step {
@@ -269,7 +262,7 @@ fn no_run_that_others_report_pushes_a_claim_out() {
         ("bytes", HistorySettings::of_days(30).within(8 << 20), 350, 30_000),
     ] {
         let work = tempfile::tempdir().unwrap();
-        run(async {
+        wait(async {
             let open = || FolderHistory::open(work.path(), settings, |_| ()).unwrap().history;
             let history = open();
             assert_eq!(claim(&history, APP, "a").await, "run as a");
@@ -309,7 +302,7 @@ fn who_has_less_than_an_equal_part_of_the_history_loses_nothing_to_others() {
         ("bytes", HistorySettings::of_days(30).within(8 << 20), 150, 30_000),
     ] {
         let work = tempfile::tempdir().unwrap();
-        run(async {
+        wait(async {
             let history = FolderHistory::open(work.path(), settings, |_| ()).unwrap().history;
             report(&history, "quiet", 20, bytes).await;
             for namespace in ["noisy", "noisier", "noisy", "noisier"] {
@@ -344,7 +337,7 @@ fn who_has_less_than_an_equal_part_of_the_history_loses_nothing_to_others() {
 #[test]
 fn claims_that_have_not_ended_are_bounded_and_one_namespace_leaves_some_for_others() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let settings = HistorySettings {
             most_claims: 8,
             ..HistorySettings::of_days(30)
@@ -406,7 +399,7 @@ fn a_claim_outlives_a_disk_that_stops_while_an_old_file_is_removed() {
             }
             Fate::Done
         });
-        run(async {
+        wait(async {
             let opened = FolderHistory::open_on(work.path(), settings, |_| (), Box::new(disk));
             let history = opened.unwrap().history;
             assert_eq!(claim(&history, APP, "a").await, "run as a");

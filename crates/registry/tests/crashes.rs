@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use disk::{FailingDisk, Fate};
+use knack_registry::fixture::wait;
 use knack_registry::{Disk, Draft, Files, FolderStore, Mode, Owner, Page, Record, Store, StoreError};
 use knack_skill::model::SkillFile;
 use proptest::prelude::*;
@@ -203,15 +204,13 @@ proptest! {
         before in prop::collection::vec(change(), 1..8),
         last in change(),
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(stop_everywhere(&before, &last));
+            wait(stop_everywhere(&before, &last));
     }
 }
 
 /// Every kind of change, on a skill that is there: the property might miss one.
 #[test]
 fn every_kind_of_change_is_whole_or_absent() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let before = [Change::Create(0), Change::AddVersion(0, true)];
     for last in [
         Change::Create(1),
@@ -221,7 +220,7 @@ fn every_kind_of_change_is_whole_or_absent() {
         Change::DeleteVersion(0, 0),
         Change::Delete(0),
     ] {
-        runtime.block_on(stop_everywhere(&before, &last));
+        wait(stop_everywhere(&before, &last));
     }
 }
 
@@ -229,8 +228,7 @@ fn every_kind_of_change_is_whole_or_absent() {
 #[test]
 fn a_skill_whose_record_cannot_be_read_after_an_error_is_still_served() {
     let work = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
+    wait(async {
         let store = FolderStore::open(work.path()).unwrap().store;
         let made = store.create(&owner(), None, draft("a", "x")).await.unwrap();
         drop(store);
@@ -263,7 +261,6 @@ fn a_skill_whose_record_cannot_be_read_after_an_error_is_still_served() {
 #[test]
 fn a_folder_has_one_writer_and_strangers_see_nothing() {
     let work = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let first = FolderStore::open(work.path()).unwrap();
     let refused = FolderStore::open(work.path()).unwrap_err();
     assert!(
@@ -271,7 +268,7 @@ fn a_folder_has_one_writer_and_strangers_see_nothing() {
         "{refused}"
     );
     let (store, stranger) = (first.store, Owner::from([2; 32]));
-    runtime.block_on(async {
+    wait(async {
         let record = store.create(&owner(), None, draft("a", "x")).await.unwrap();
         let id = record.id.as_str();
         for outcome in [

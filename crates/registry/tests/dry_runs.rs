@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use knack_registry::fixture::wait;
 use knack_registry::{
     ApiRequest, BadArchive, Catalog, Catalogs, FolderStore, Owner, Reader, Registry, Web, WebError, route,
 };
@@ -116,13 +117,6 @@ fn read(folder: &Path, files: &mut BTreeMap<String, Vec<u8>>) {
             files.insert(path.display().to_string(), std::fs::read(&path).unwrap());
         }
     }
-}
-
-fn wait<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-        .block_on(work)
 }
 
 fn word(version: &str) -> Value {

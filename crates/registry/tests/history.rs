@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use disk::{DiskStep, FailingDisk, Fate};
+use knack_registry::fixture::wait;
 use knack_registry::{
     Disk, ExecutedSkill, Execution, ExecutionQuery, FolderHistory, History, HistorySettings, Owner, Status, read_folder,
 };
@@ -73,14 +74,6 @@ fn open(root: &Path) -> FolderHistory {
     opened.history
 }
 
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(work)
-}
-
 async fn all(history: &FolderHistory) -> Vec<(String, Status)> {
     let found = history.find(&owner(), &ALL).await.unwrap();
     found
@@ -107,7 +100,7 @@ fn lines(root: &Path) -> Vec<u8> {
 #[test]
 fn what_was_run_is_there_after_a_restart_and_what_was_running_is_an_error() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let history = open(work.path());
         for (id, statuses) in [
             ("a", &[Status::Pending, Status::Running, Status::Success][..]),
@@ -152,7 +145,7 @@ fn what_was_run_is_there_after_a_restart_and_what_was_running_is_an_error() {
 #[test]
 fn pages_and_filters_have_the_newest_first() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let history = open(work.path());
         for number in 0..5 {
             let status = if number == 2 { Status::Error } else { Status::Success };
@@ -210,7 +203,7 @@ fn inputs_outputs_and_errors_are_bounded() {
 #[test]
 fn age_bytes_and_count_are_bounded() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let settings = HistorySettings {
             most: 3,
             ..HistorySettings::of_days(30)
@@ -226,7 +219,7 @@ fn age_bytes_and_count_are_bounded() {
         assert_eq!(ids, ["d", "c", "b"]);
     });
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let settings = HistorySettings {
             most_bytes: 8 << 20,
             ..HistorySettings::of_days(30)
@@ -278,7 +271,7 @@ fn slow(left: usize, held: Arc<AtomicBool>) -> Box<dyn Disk> {
 fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
     for stopped_at in 1..8 {
         let work = tempfile::tempdir().unwrap();
-        run(async {
+        wait(async {
             let disk = slow(stopped_at, Arc::default());
             let opened = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), quiet, disk);
             let history = opened.unwrap().history;
@@ -317,7 +310,7 @@ static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 #[test]
 fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let held = Arc::new(AtomicBool::new(true));
         let disk = slow(usize::MAX, Arc::clone(&held));
         let tell = |text: &str| TOLD.lock().unwrap().push(text.to_owned());
@@ -370,7 +363,7 @@ fn a_history_has_one_writer_and_readers_do_not_keep_it_out() {
         })
     };
     for _ in 0..20 {
-        run(async {
+        wait(async {
             let history = open(work.path());
             history.note(execution("a", Status::Success));
             history.flush().await;
@@ -416,7 +409,7 @@ fn an_account_reports_its_own_runs_and_no_others() {
         (Owner::namespace("team"), vec![]),
         (client(1), vec![]),
     ] {
-        let found = run(history.find(&caller, &ALL)).unwrap();
+        let found = wait(history.find(&caller, &ALL)).unwrap();
         let mut ids: Vec<&str> = found.items.iter().map(|execution| execution.id.as_str()).collect();
         ids.sort_unstable();
         assert_eq!(ids, expected, "{caller:?}");
@@ -424,7 +417,7 @@ fn an_account_reports_its_own_runs_and_no_others() {
             found.items.iter().all(|execution| execution.created <= now()),
             "{found:?}"
         );
-        let own = run(history.get(&caller, "a")).unwrap();
+        let own = wait(history.get(&caller, "a")).unwrap();
         assert_eq!(own.is_some(), expected.contains(&"a"), "{caller:?}");
         assert!(own.is_none_or(|own| own.shown()["apiKeyId"] == one));
     }
@@ -484,7 +477,7 @@ fn a_skill_asks_for_values_by_its_environment_or_by_the_configuration_of_a_tool(
 #[test]
 fn what_a_program_prints_takes_no_list_down_and_neither_does_a_damaged_line() {
     let work = tempfile::tempdir().unwrap();
-    run(async {
+    wait(async {
         let history = open(work.path());
         history.note(execution("a", Status::Success));
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use knack_registry::fixture::wait;
 use knack_registry::{
     ApiRequest, BadArchive, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Web, WebError, route,
 };
@@ -107,13 +108,6 @@ impl Asked {
         let body = serde_json::from_slice(answer.body()).unwrap();
         (answer.status().as_u16(), body)
     }
-}
-
-fn wait<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-        .block_on(work)
 }
 
 fn site() -> Site {

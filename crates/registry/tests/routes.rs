@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response};
+use knack_registry::fixture::wait;
 use knack_registry::{
     ApiRequest, BadArchive, Draft, Files, FolderStore, Mode, Owner, Page, Paged, Reader, Record, Registry, Store,
     StoreError, VERSIONS_MAX, route,
@@ -194,13 +195,6 @@ fn read(answer: &Response<Bytes>) -> (u16, Value) {
 
 fn owner() -> Owner {
     Owner::from([1; 32])
-}
-
-fn wait<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-        .block_on(work)
 }
 
 fn document(name: &str, description: &str) -> String {
