@@ -87,11 +87,7 @@ fn held(taken: Result<(knack_registry::Files, knack_memory::MemoryShare), StoreE
 
 /// A refusal of the registry's own.
 pub(super) fn of_problem(problem: &Problem) -> Refusal {
-    let status = match problem.code {
-        knack_hub_api::ProblemCode::Forbidden => StatusCode::FORBIDDEN,
-        _ => status_of(problem),
-    };
-    Refusal::Denied(status, problem.message.clone(), problem.retry_after_seconds)
+    Refusal::Denied(status_of(problem), problem.message.clone(), problem.retry_after_seconds)
 }
 
 fn refused(error: StoreError) -> Refusal {

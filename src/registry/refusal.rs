@@ -14,15 +14,9 @@ pub(super) fn too_many(text: String) -> Problem {
     Problem::new(ProblemCode::TooManyRequests, text).retry_after(RATE_RETRY_SECONDS)
 }
 
-/// The status of a refusal to a gateway.
+/// The status of a refusal that has no dialect.
 pub(super) fn status_of(problem: &Problem) -> StatusCode {
-    match problem.code {
-        ProblemCode::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ProblemCode::Throttled | ProblemCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-        ProblemCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        ProblemCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::BAD_REQUEST,
-    }
+    StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// A refusal in the dialect of the call.
@@ -37,4 +31,30 @@ pub(super) fn denied(call: &ApiCall, problem: &Problem) -> Response<Bytes> {
         _ => Denial::Invalid,
     };
     deny(call, denial, problem.message.clone(), problem.retry_after_seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method};
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_one_status_with_and_without_a_dialect() {
+        let call = knack_registry::route(&Method::GET, "/v1/skills", None, &HeaderMap::new()).unwrap();
+        for (code, status) in [
+            (ProblemCode::Invalid, 400),
+            (ProblemCode::Unauthenticated, 401),
+            (ProblemCode::Forbidden, 403),
+            (ProblemCode::TooSlow, 408),
+            (ProblemCode::TooLarge, 413),
+            (ProblemCode::TooManyRequests, 429),
+            (ProblemCode::Throttled, 429),
+            (ProblemCode::Unavailable, 503),
+        ] {
+            let problem = Problem::new(code, "why");
+            assert_eq!(status_of(&problem), status, "{code:?}");
+            assert_eq!(denied(&call, &problem).status(), status, "{code:?}");
+        }
+    }
 }

@@ -15,7 +15,8 @@ use knack_registry::{AgentFlow, ApiCall, Denial, deny, read_json, refuse};
 use knack_serving::aside;
 use knack_serving::sources::Turn;
 use knack_skill::agent_flow::{
-    ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, end_run, parse_run_body, run_token,
+    ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, end_run, not_found, parse_run_body,
+    run_token,
 };
 use knack_skill::catalog::CatalogEntry;
 use knack_skill::template::{FilledTooLarge, MAX_FILLED_BYTES, MissingInput};
@@ -129,7 +130,7 @@ async fn accept(
         let text = format!("Skill '{name}' cannot run at this moment: this gateway serves no skills");
         return Err(Box::new(deny(call, Denial::Unavailable, text, Some(5)).map(Body::from)));
     }
-    let entry = snapshot.catalog.find(name).ok_or_else(|| refused(missing(name)))?;
+    let entry = snapshot.catalog.find(name).ok_or_else(|| refused(not_found(name)))?;
     let settings = RunSettings::of(&entry.skill.document);
     let model = settings.model.as_deref().or_else(|| gateway.skill_runs.model());
     let model = model.ok_or_else(|| refused(no_model(name)))?;
@@ -179,10 +180,6 @@ fn too_long(name: &str, error: FilledTooLarge) -> ApiError {
 
 fn invalid(field: &str, message: String) -> ApiError {
     ApiError::new(Status::Invalid, field, message)
-}
-
-fn missing(name: &str) -> ApiError {
-    ApiError::new(Status::NotFound, "name", format!("Skill '{name}' not found"))
 }
 
 fn no_model(name: &str) -> ApiError {

@@ -128,7 +128,7 @@ async fn named(store: &dyn Store, owner: &Owner, name: &str) -> Result<Record, R
 }
 
 fn missing(name: &str) -> Refusal {
-    Refusal::new(RefusalKind::NotFound, "name", format!("Skill '{name}' not found"))
+    agent_flow::not_found(name).into()
 }
 
 fn not_found(error: StoreError, name: &str) -> Refusal {

@@ -33,7 +33,7 @@ use crate::catalogs::{Catalog, Catalogs};
 use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, Record};
-use crate::query::{number, parameters};
+use crate::query::{from_one, parameters};
 use crate::reader::Reader;
 use crate::store::{Store, all};
 use dry_run::{InstallBody, preview};
@@ -251,10 +251,6 @@ impl ListQuery {
             page: 1,
             limit: LIMIT_DEFAULT,
         };
-        let number = |name: &str, value: &str, most: usize| {
-            number(value, &(1..=most))
-                .ok_or_else(|| Refusal::invalid(name, format!("must be a number from 1 to {most}")))
-        };
         for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
             match key.as_str() {
                 "q" => wanted.text = value.to_lowercase(),
@@ -276,8 +272,8 @@ impl ListQuery {
                     let text = format!("must be the id of the request's credential, or {SYSTEM}");
                     return Err(Refusal::invalid("apiKeyId", text));
                 }
-                "page" => wanted.page = number("page", &value, usize::MAX / LIMIT_MAX)?,
-                "limit" => wanted.limit = number("limit", &value, LIMIT_MAX)?,
+                "page" => wanted.page = from_one("page", &value, usize::MAX / LIMIT_MAX)?,
+                "limit" => wanted.limit = from_one("limit", &value, LIMIT_MAX)?,
                 _ => {}
             }
         }

@@ -25,6 +25,11 @@ pub(crate) fn number(value: &str, bounds: &RangeInclusive<usize>) -> Option<usiz
     value.parse().ok().filter(|number| bounds.contains(number))
 }
 
+/// The parameter of this name, a number from 1 on.
+pub(crate) fn from_one(name: &str, value: &str, most: usize) -> Result<usize, Refusal> {
+    number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("must be a number from 1 to {most}")))
+}
+
 /// The `limit` of a page.
 pub(crate) fn page_limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<usize, Refusal> {
     number(value, bounds).ok_or_else(|| {

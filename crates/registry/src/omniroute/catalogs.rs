@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::indexed;
-use super::install::{CatalogSkill, Installation};
+use super::install::{CatalogSkill, Installation, demand_known};
 use super::unreachable::unreachable;
 use crate::answer::{Refusal, RefusalKind};
 use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
@@ -186,10 +186,7 @@ fn read<const MUST: usize, const MAY: usize>(
     may: [&str; MAY],
 ) -> Result<([String; MUST], [Option<String>; MAY]), Refusal> {
     let known: Vec<&str> = must.iter().chain(&may).copied().collect();
-    if let Some(unknown) = members.keys().find(|key| !known.contains(&key.as_str())) {
-        let text = format!("unknown field; allowed fields: {}", known.join(", "));
-        return Err(Refusal::invalid(unknown, text));
-    }
+    demand_known(members, &known)?;
     let wrong = known.iter().find(|name| match members.get(**name) {
         None | Some(Value::Null) => must.contains(*name),
         Some(value) => !value.is_string(),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::find;
+use super::install::demand_known;
 use super::repeats::{RepeatDecision, Repeats, RunObserver, no_history};
 use super::rows::{FileSkills, Item, Row, refused, skill_of};
 use crate::answer::{Refusal, RefusalKind};
@@ -16,7 +17,7 @@ use crate::history::{ExecutedSkill, Execution, ExecutionQuery, History, Status, 
 use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
 use crate::model::Owner;
-use crate::query::{number, parameters};
+use crate::query::{from_one, parameters};
 use crate::store::Store;
 
 /// Executions of a page that does not say.
@@ -247,10 +248,7 @@ impl RunBody {
         let Value::Object(members) = body else {
             return Err(Refusal::invalid("body", "must be a JSON object"));
         };
-        if let Some(unknown) = members.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
-            let text = format!("unknown field; allowed fields: {}", MEMBERS.join(", "));
-            return Err(Refusal::invalid(unknown, text));
-        }
+        demand_known(&members, &MEMBERS)?;
         super::install::of_caller(&members, owner)?;
         let word = |name: &str| match members.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -334,9 +332,6 @@ impl RunBody {
 fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize), Refusal> {
     let (mut page, mut limit) = (1, LIMIT_DEFAULT);
     let (mut skill, mut status, mut others) = (None, None, false);
-    let number = |name: &str, value: &str, most: usize| {
-        number(value, &(1..=most)).ok_or_else(|| Refusal::invalid(name, format!("must be a number from 1 to {most}")))
-    };
     for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
         match key.as_str() {
             // Another's are as if there were none.
@@ -347,8 +342,8 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize),
                 let text = format!("must be one of {words}");
                 status = Some(Status::of_word(&value).ok_or_else(|| Refusal::invalid("status", text))?);
             }
-            "page" => page = number("page", &value, usize::MAX / LIMIT_MAX)?,
-            "limit" => limit = number("limit", &value, LIMIT_MAX)?,
+            "page" => page = from_one("page", &value, usize::MAX / LIMIT_MAX)?,
+            "limit" => limit = from_one("limit", &value, LIMIT_MAX)?,
             _ => {}
         }
     }

@@ -64,10 +64,7 @@ pub(super) struct Installation {
 impl Installation {
     /// Reads the members of a body. Errors name the one that is wrong.
     pub(super) fn read(mut members: Map<String, Value>, owner: &Owner) -> Result<Self, Refusal> {
-        if let Some(unknown) = members.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
-            let text = format!("unknown field; allowed fields: {}", MEMBERS.join(", "));
-            return Err(Refusal::invalid(unknown, text));
-        }
+        demand_known(&members, &MEMBERS)?;
         of_caller(&members, owner)?;
         let version_given = members.contains_key("version");
         if let Some(code) = members.remove(CODE) {
@@ -193,6 +190,17 @@ fn chosen(stated: Option<String>, version: &Version, is_given: bool) -> Result<S
 fn version_of(written: Option<&str>) -> Result<Version, Refusal> {
     let version = written.unwrap_or(registration::DEFAULT_VERSION).parse();
     version.map_err(|_| Refusal::invalid("version", "must be three numbers such as 1.4.0"))
+}
+
+/// Whether a body has these members only. Errors name the first one that it may not have.
+pub(super) fn demand_known(members: &Map<String, Value>, known: &[&str]) -> Result<(), Refusal> {
+    match members.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(unknown) => {
+            let text = format!("unknown field; allowed fields: {}", known.join(", "));
+            Err(Refusal::invalid(unknown, text))
+        }
+    }
 }
 
 /// A skill belongs to the caller who sends it: another owner cannot be named.
