@@ -11,15 +11,14 @@ use clap::Args;
 use knack_execution::Language;
 use knack_hub_api::client::replica_host;
 use knack_serving::Stopping;
-use knack_serving::probes;
 use knack_telemetry::Tracer;
 use knack_trust::CaArgs;
 use knack_vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::installation::{InstallationArgs, SandboxArgs};
+use super::probing::Probing;
 use super::stop::stop_on_signal;
 use crate::certificates::Certificate;
 use crate::hub::server::Hub;
@@ -119,21 +118,14 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     tracing::info!(replica = %settings.replica, address = %settings.address, "the hub starts");
     let hub = Hub::start(&client, clients, job_settings, settings);
     let stop = stop_on_signal();
-    let ended = CancellationToken::new();
-    let probing = tokio::spawn(probes::serve(
-        hub.probes(),
-        axum::Router::new(),
-        probes_listener,
-        ended.clone().cancelled_owned(),
-    ));
+    let probing = Probing::start(hub.probes(), probes_listener);
     let stopping = Stopping {
         pause: Duration::from_secs(args.shutdown_pause_seconds),
         drain: Duration::from_secs(args.drain_seconds),
     };
     let result = run(hub, certificate, listener, stopping, stop).await;
     tracer.close().await;
-    ended.cancel();
-    let _ = probing.await;
+    probing.end().await;
     result.context("serving failed")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,7 @@ pub mod lock;
 pub mod mock;
 pub mod packages;
 mod packages_serve;
+mod probing;
 mod programs;
 pub mod push;
 pub mod registry;

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use knack_registry::HistorySettings;
-use knack_serving::{Stopping, probes};
+use knack_serving::Stopping;
 use knack_trust::CaArgs;
 use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
+use super::probing::Probing;
 use super::stop::stop_on_signal;
 use super::typed::TypedFlags;
 use crate::catalogs::CatalogArgs;
@@ -126,20 +126,13 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
     tracing::info!(listen = %args.listen, "the registry starts");
     let registry = Registry::start(&client, settings)?;
     let stop = stop_on_signal();
-    let ended = CancellationToken::new();
-    let probing = tokio::spawn(probes::serve(
-        registry.probes(),
-        axum::Router::new(),
-        probes_listener,
-        ended.clone().cancelled_owned(),
-    ));
+    let probing = Probing::start(registry.probes(), probes_listener);
     let stopping = Stopping {
         pause: Duration::from_secs(args.shutdown_pause_seconds),
         drain: Duration::from_secs(args.drain_seconds),
     };
     let result = run(registry, certificate, listener, stopping, stop).await;
-    ended.cancel();
-    let _ = probing.await;
+    probing.end().await;
     result.context("serving failed")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,11 +11,11 @@ use knack_packages::Rules;
 use knack_skill::config::SkillConfig;
 use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
-use tokio_util::sync::CancellationToken;
 
 use super::discovered::discovered;
 use super::run_args::{RunArgs, refuse_unused, request};
 use super::run_result::{exit_code, print_json, print_outputs, print_text, save};
+use super::stop::cancel_on_interrupt;
 use super::{Output, terminal};
 use crate::dev::{config_values, discover, package_rules};
 use crate::packages::Packages;
@@ -60,13 +60,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         );
     }
     terminal::note("running");
-    let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    let interrupt = tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            stop.cancel();
-        }
-    });
+    let (cancel, interrupt) = cancel_on_interrupt();
     let result = executor.execute(request, cancel).await?;
     interrupt.abort();
     if args.output == Output::Text {

@@ -27,10 +27,10 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::run_args::{RunArgs, request};
 use super::run_result::{exit_code, print_json, print_text, save};
+use super::stop::cancel_on_interrupt;
 use super::{Output, terminal};
 use crate::api_call::CALL_TIMEOUT;
 
@@ -70,13 +70,7 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let (skill, timeout) = fetch(&hub, &runtime, &skill).await?;
     let request = request(&args, &skill, timeout, None, hub.now()).await?;
     terminal::note(&format!("running at {runtime} as ServiceAccount {account}"));
-    let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    let interrupt = tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            stop.cancel();
-        }
-    });
+    let (cancel, interrupt) = cancel_on_interrupt();
     let text = args.output == Output::Text;
     let show = move |progress: Progress| match progress {
         Progress::Phase(phase) => terminal::note(&phase),

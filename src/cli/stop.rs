@@ -1,6 +1,7 @@
-//! The end of a service.
+//! The end of a service, and of a run that a person interrupts.
 
 use knack_serving::signals;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A token that SIGTERM or SIGINT cancels. Must be called inside a tokio runtime.
@@ -13,4 +14,16 @@ pub(super) fn stop_on_signal() -> CancellationToken {
         signal.cancel();
     });
     stop
+}
+
+/// A token that Ctrl-C cancels, as long as the task is not aborted. Must be called inside a tokio runtime.
+pub(super) fn cancel_on_interrupt() -> (CancellationToken, JoinHandle<()>) {
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    let interrupt = tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            stop.cancel();
+        }
+    });
+    (cancel, interrupt)
 }
