@@ -17,6 +17,8 @@ pub mod dev;
 mod discovery_index;
 mod environments;
 mod events;
+#[cfg(test)]
+mod fixture;
 pub mod hub;
 #[cfg(target_os = "linux")]
 pub mod jobs;

@@ -467,3 +467,7 @@ async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> RunEnd {
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "run_end_tests.rs"]
+mod end_tests;

@@ -1,0 +1,29 @@
+//! Answers of an API server in memory, for tests.
+
+use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+/// An error: a status of Kubernetes with this code, by its reason.
+pub(crate) fn failed(code: u16, reason: &str, message: &str) -> Response {
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message,
+    });
+    (StatusCode::from_u16(code).unwrap(), axum::Json(status)).into_response()
+}
+
+/// There is no such object.
+pub(crate) fn not_found() -> Response {
+    failed(404, "NotFound", "not found")
+}
+
+/// What was asked is done, as after a deletion.
+pub(crate) fn done() -> Response {
+    axum::Json(json!({"apiVersion": "v1", "kind": "Status", "status": "Success", "code": 200})).into_response()
+}
+
+/// All objects of a kind, of which `kind` names the list.
+pub(crate) fn list(kind: &str, items: &[Value]) -> Response {
+    let list = json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
+    axum::Json(list).into_response()
+}
