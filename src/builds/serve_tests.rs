@@ -11,6 +11,7 @@ use knack_packages::environment::EnvironmentImage;
 use kube::runtime::watcher::Event;
 
 use super::*;
+use crate::fixture::{done, failed, list, not_found};
 
 const REPOSITORY: &str = "r.io/environments";
 /// What the API server says to a Job that a policy refuses.
@@ -46,22 +47,8 @@ fn lock(cluster: &SharedCluster) -> MutexGuard<'_, Cluster> {
     cluster.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refused(code: u16, message: &str) -> Response {
-    let reason = if code == 404 { "NotFound" } else { "Forbidden" };
-    let status = json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code});
-    (StatusCode::from_u16(code).unwrap(), axum::Json(status)).into_response()
-}
-
-fn list(kind: &str, items: &[Value]) -> Response {
-    let list = json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
-    axum::Json(list).into_response()
-}
-
 fn or_not_found(object: Option<Value>) -> Response {
-    object.map_or_else(
-        || refused(404, "not found"),
-        |object| axum::Json(object).into_response(),
-    )
+    object.map_or_else(not_found, |object| axum::Json(object).into_response())
 }
 
 fn config_map(data: &BTreeMap<String, String>) -> Value {
@@ -72,13 +59,13 @@ impl Cluster {
     fn create_job(&mut self, mut job: Value) -> Response {
         let name = job["metadata"]["name"].as_str().unwrap().to_owned();
         if let Some((code, message)) = self.refusal {
-            return refused(code, message);
+            return failed(code, "Forbidden", message);
         }
         if self.jobs.contains_key(&name) {
-            return refused(409, "exists");
+            return failed(409, "Forbidden", "exists");
         }
         if self.quota.is_some_and(|quota| self.jobs.len() >= quota) {
-            return refused(EXCEEDED.0, EXCEEDED.1);
+            return failed(EXCEEDED.0, "Forbidden", EXCEEDED.1);
         }
         self.writes.push(format!("create {name}"));
         job["metadata"]["uid"] = json!(format!("uid-{name}"));
@@ -88,15 +75,15 @@ impl Cluster {
 
     fn delete_job(&mut self, name: &str, options: &Value) -> Response {
         if self.is_delete_refused {
-            return refused(500, "failed calling webhook");
+            return failed(500, "Forbidden", "failed calling webhook");
         }
         let known = self.jobs.get(name).map(|job| job["metadata"]["uid"].clone());
         if known != Some(options["preconditions"]["uid"].clone()) {
-            return refused(409, "the UID in the precondition does not match");
+            return failed(409, "Forbidden", "the UID in the precondition does not match");
         }
         self.writes.push(format!("delete {name}"));
         self.jobs.remove(name);
-        axum::Json(json!({"kind": "Status", "status": "Success", "code": 200})).into_response()
+        done()
     }
 
     fn patch_records(&mut self, object: &Value) -> Response {

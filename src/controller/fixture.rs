@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::ControllerError;
 use super::process::run;
 use super::settings::ControllerSettings;
+use crate::fixture::{failed, list};
 use crate::lease::Keeper;
 
 /// The Lease, and how often it was written.
@@ -36,11 +37,6 @@ pub(super) fn writes(stored: &Shared) -> usize {
     stored.lock().unwrap_or_else(PoisonError::into_inner).writes
 }
 
-fn refuse(code: u16, reason: &str) -> Response {
-    let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "m"});
-    (StatusCode::from_u16(code).unwrap(), Json(status)).into_response()
-}
-
 fn of_the_lease(stored: &Shared, method: &Method, body: &[u8]) -> Response {
     let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
     if *method != Method::GET {
@@ -50,7 +46,7 @@ fn of_the_lease(stored: &Shared, method: &Method, body: &[u8]) -> Response {
         stored.lease = Some(lease);
     }
     let lease = stored.lease.clone();
-    lease.map_or_else(|| refuse(404, "NotFound"), |lease| Json(lease).into_response())
+    lease.map_or_else(|| failed(404, "NotFound", "m"), |lease| Json(lease).into_response())
 }
 
 /// The answers of a test, by method, path and body.
@@ -98,13 +94,12 @@ async fn serve(State((stored, answers)): State<(Shared, Answers)>, request: Requ
         return of_the_lease(&stored, &parts.method, &body);
     }
     if path.contains("/configmaps/") {
-        return refuse(404, "NotFound");
+        return failed(404, "NotFound", "m");
     }
     if is_list && !path.contains("/secrets/") {
-        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
-        return Json(list).into_response();
+        return list("List", &[]);
     }
-    refuse(403, "Forbidden")
+    failed(403, "Forbidden", "m")
 }
 
 /// The API server on a thread of its own, which the test's thread cannot hold up.

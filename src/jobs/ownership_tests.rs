@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::fixture::{done, list};
 use crate::jobs::failure::failure;
 use crate::jobs::journal::tests::started;
 use crate::jobs::keys::{Context, Keys};
@@ -35,10 +36,7 @@ async fn answer(
     let mut path = parts.uri.path().split('/');
     let kind = path.find(|part| matches!(*part, "jobs" | "events"));
     match (parts.method, kind) {
-        (Method::GET, _) => {
-            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
-            Json(list).into_response()
-        }
+        (Method::GET, _) => list("List", &[]),
         (Method::PATCH | Method::POST, Some(kind)) => {
             let what = if kind == "jobs" { "record" } else { "event" };
             written.lock().unwrap_or_else(PoisonError::into_inner).push(what);
@@ -240,9 +238,7 @@ fn anew_api(later: &Arc<Notify>, deleted: &Arc<Mutex<Vec<String>>>) -> Router {
     let at_watch = Arc::clone(&is_later);
     let pods = move |Query(query): Query<std::collections::BTreeMap<String, String>>| async move {
         if !query.contains_key("watch") {
-            let list =
-                json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []});
-            return Json(list).into_response();
+            return list("PodList", &[]);
         }
         later.notified().await;
         at_watch.store(true, Ordering::Relaxed);
@@ -257,7 +253,7 @@ fn anew_api(later: &Arc<Notify>, deleted: &Arc<Mutex<Vec<String>>>) -> Router {
     let deleted = Arc::clone(deleted);
     let delete = move |Path(name): Path<String>| async move {
         deleted.lock().unwrap_or_else(PoisonError::into_inner).push(name);
-        Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200}))
+        done()
     };
     Router::new()
         .route("/api/v1/namespaces/ns/pods", get(pods))

@@ -1,12 +1,12 @@
 //! Which pod is taken, and what becomes of one that comes too late.
 
+use axum::Router;
 use axum::extract::Path;
 use axum::routing::delete;
-use axum::{Json, Router};
-use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::fixture::{done, list};
 use crate::jobs::attach::Attachment;
 use crate::jobs::cluster::Cluster;
 use crate::jobs::keys::Keys;
@@ -48,13 +48,11 @@ async fn a_pod_that_is_ready_after_the_end_of_its_pool_is_deleted() {
     let (deleted, mut deletions) = mpsc::unbounded_channel();
     let delete_job = move |Path(job): Path<String>| async move {
         deleted.send(job).unwrap();
-        Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200}))
+        done()
     };
-    let list = || async {
-        Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}))
-    };
+    let no_pods = || async { list("PodList", &[]) };
     let jobs = "/apis/batch/v1/namespaces/sandboxes/jobs/{job}";
-    let clients = clients_before(Router::new().route(jobs, delete(delete_job)).fallback(list));
+    let clients = clients_before(Router::new().route(jobs, delete(delete_job)).fallback(no_pods));
     let cluster = Cluster::new(&clients, "sandboxes");
     let (index, _watch) = PodIndex::start(cluster.pods.clone(), "default");
     let keys = Keys::new([0; 32]);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::fixture::{done, list, not_found};
 use crate::jobs::journal::tests::started;
 use crate::jobs::keys::Keys;
 use crate::jobs::settings::JobClients;
@@ -111,20 +112,6 @@ pub(crate) fn clients_before(router: Router) -> JobClients {
     // Nothing listens there.
     let keeper = Keeper::start(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
     JobClients::from_clients(client.clone(), client, keeper)
-}
-
-fn not_found() -> Response {
-    let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404});
-    (StatusCode::NOT_FOUND, axum::Json(status)).into_response()
-}
-
-fn done() -> Response {
-    axum::Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200})).into_response()
-}
-
-fn list(kind: &str, items: &[Value]) -> Response {
-    let list = json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
-    axum::Json(list).into_response()
 }
 
 async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {

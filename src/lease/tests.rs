@@ -6,12 +6,13 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
-use http::{Method, StatusCode};
+use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::fixture::failed;
 
 /// One Lease, and how often it was read and written.
 #[derive(Debug, Default)]
@@ -29,8 +30,7 @@ type Shared = Arc<Mutex<Server>>;
 fn answer(server: &mut Server, method: &Method, body: Option<Value>) -> Response {
     let refuse = |code: u16| {
         let reason = if code == 404 { "NotFound" } else { "Conflict" };
-        let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "m"});
-        (StatusCode::from_u16(code).unwrap(), Json(status)).into_response()
+        failed(code, reason, "m")
     };
     let Some(mut object) = body else {
         server.reads += 1;

@@ -13,6 +13,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::fixture::{self, done, list};
+
 /// Kind, namespace, name.
 type Key = (String, String, String);
 
@@ -130,12 +132,8 @@ impl Held {
         };
         let objects = self.objects.iter();
         let objects = objects.filter(|(key, _)| key.0 == kind && namespace.is_none_or(|wanted| wanted == key.1));
-        let items: Vec<&Value> = objects
-            .map(|(_, object)| object)
-            .filter(|object| selected(object))
-            .collect();
-        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
-        axum::Json(list).into_response()
+        let items = objects.map(|(_, object)| object).filter(|object| selected(object));
+        list("List", &items.cloned().collect::<Vec<_>>())
     }
 
     fn create(&mut self, key: Key, mut object: Value, query: &BTreeMap<String, String>) -> Response {
@@ -194,7 +192,7 @@ impl Held {
         // What garbage collection does.
         self.objects
             .retain(|_, object| object["metadata"]["ownerReferences"][0]["uid"] != meta["uid"]);
-        axum::Json(json!({"apiVersion": "v1", "kind": "Status", "status": "Success"})).into_response()
+        done()
     }
 }
 
@@ -206,7 +204,5 @@ fn found(object: Option<Value>) -> Response {
 }
 
 fn failed(status: StatusCode, message: &str) -> Response {
-    let body = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": message, "reason": "Test",
-        "code": status.as_u16()});
-    (status, axum::Json(body)).into_response()
+    fixture::failed(status.as_u16(), "Test", message)
 }
