@@ -76,26 +76,6 @@ pub(crate) fn build_sandbox() -> PathBuf {
     root().join(text.lines().last().unwrap())
 }
 
-/// The definitions of this checkout, also where others are installed.
-fn install_definitions(cluster: &Cluster) {
-    let folder = root().join("crds");
-    let words = [
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "-f",
-        folder.to_str().unwrap(),
-    ];
-    cluster.kubectl(&words);
-    cluster.kubectl(&[
-        "wait",
-        "--for=condition=Established",
-        "-f",
-        folder.to_str().unwrap(),
-        POD_TIMEOUT,
-    ]);
-}
-
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -114,7 +94,7 @@ pub(crate) struct Runtime {
 
 impl Runtime {
     pub(crate) async fn start(cluster: &Cluster, way: Way) -> Self {
-        install_definitions(cluster);
+        cluster.install_definitions();
         let labels = [("pod-security.kubernetes.io/enforce", "restricted")];
         let namespace = cluster.namespace_with("attacks", &labels).await;
         let runtime = json!({

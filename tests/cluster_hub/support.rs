@@ -180,14 +180,7 @@ impl World {
     /// Installs everything but a hub.
     pub(crate) async fn install(cluster: &'static Cluster, plan: Plan) -> Self {
         let client = cluster.client().await;
-        let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
-        cluster.kubectl(&[
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-f",
-            crds.to_str().unwrap(),
-        ]);
+        cluster.install_definitions();
         let system = cluster.namespace("hub-system").await;
         let run = cluster.namespace("hub-run").await;
         let mut tenants = Vec::new();

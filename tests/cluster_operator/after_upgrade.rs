@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::controller::Controller;
-use crate::objects::{install_definitions, merge};
+use crate::objects::merge;
 use crate::wait::{BOUND, until};
 
 /// Between two looks at what has no watch.
@@ -123,7 +123,7 @@ async fn until_stale(controller: &Controller, expected: f64) {
 fn older_sidecars_are_replaced_one_workload_after_the_other() {
     let name = "older_sidecars_are_replaced_one_workload_after_the_other";
     cluster_support::run(name, async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let (home, asks, quiet) = (
             cluster.namespace("stale-home").await,

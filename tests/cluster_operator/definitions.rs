@@ -6,8 +6,6 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::objects::install_definitions;
-
 /// The documents of a file, each with its `# expect:` line.
 fn documents(file: &str) -> Vec<(String, Value)> {
     let path = format!("{}/tests/cluster_operator/crds/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -61,7 +59,7 @@ fn accepted_objects_are_accepted_and_refused_ones_say_why() {
     cluster_support::run(
         "accepted_objects_are_accepted_and_refused_ones_say_why",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let client = cluster.client().await;
             let namespace = cluster.namespace("operator-crds").await;
             let mut wrong = Vec::new();
@@ -103,7 +101,7 @@ fn a_new_object_is_not_current_before_a_controller_saw_it() {
     cluster_support::run(
         "a_new_object_is_not_current_before_a_controller_saw_it",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let namespace = cluster.namespace("operator-unseen").await;
             let api = crate::objects::skills(&cluster.client().await, namespace.name());
             let made = crate::objects::create(&api, "a", crate::objects::inline("x")).await;

@@ -11,9 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::controller::Controller;
-use crate::objects::{
-    IMAGE, create, create_runtime, document, inline, install_definitions, merge, message, reads, runtimes, skills,
-};
+use crate::objects::{IMAGE, create, create_runtime, document, inline, merge, message, reads, runtimes, skills};
 use crate::wait::{BOUND, until};
 
 const READY: &str = "True/Delivered";
@@ -38,7 +36,7 @@ fn a_skill_recreated_before_its_old_content_is_collected_gets_ready() {
     cluster_support::run(
         "a_skill_made_anew_before_its_old_content_is_collected",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let client = cluster.client().await;
             let namespace = cluster.namespace("operator-anew").await;
             let name = namespace.name();
@@ -93,7 +91,7 @@ async fn swap(maps: &Api<ConfigMap>, name: &str, immutable: bool) {
 #[test]
 fn replaced_content_is_restored_and_reported() {
     cluster_support::run("replaced_content_is_restored_and_reported", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-swap").await;
         let name = namespace.name();
@@ -165,7 +163,7 @@ fn denial(name: &str, namespace: &str) -> Value {
 #[test]
 fn refusals_of_the_api_server_are_in_conditions_until_they_end() {
     cluster_support::run("what_the_api_server_refuses_stands_in_conditions", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-refused").await;
         let name = namespace.name();
@@ -233,7 +231,7 @@ async fn until_denied(maps: &Api<ConfigMap>) {
 #[test]
 fn what_an_older_version_judged_is_judged_again() {
     cluster_support::run("what_an_older_version_judged_is_judged_again", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-judge").await;
         let name = namespace.name();

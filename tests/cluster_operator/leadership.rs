@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
-use crate::objects::{create, document, inline, install_definitions, reads, skills};
+use crate::objects::{create, document, inline, reads, skills};
 use crate::wait::until;
 
 /// A lease of 15 s, a look every 3 s, and a busy machine, on which reading the cluster takes its time, too.
@@ -28,7 +28,7 @@ async fn holder(leases: &Api<LeaseObject>) -> Option<String> {
 #[test]
 fn a_dead_leader_is_followed_and_a_polite_one_at_once() {
     cluster_support::run("a_dead_leader_is_followed_and_a_polite_one_at_once", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-lease").await;
         let name = namespace.name();
@@ -65,7 +65,7 @@ fn a_leader_that_stood_still_ends_when_another_one_has_followed() {
     cluster_support::run(
         "a_leader_that_stood_still_ends_when_another_one_has_followed",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let namespace = cluster.namespace("operator-still").await;
             let name = namespace.name();
             let mut first = Controller::start(cluster, name, &[name], &[], "leading").await;

@@ -1,6 +1,5 @@
 //! Objects of the tests, and what their statuses say.
 
-use cluster_support::Cluster;
 use knack_api::{Skill, SkillRuntime};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -8,22 +7,6 @@ use serde_json::{Value, json};
 
 /// Field manager of a user.
 const USER: &str = "a-user";
-
-/// Applies the definitions that are checked in, and waits until they are served.
-pub(crate) async fn install_definitions(cluster: &Cluster) {
-    for file in ["crds/skills.yaml", "crds/skillruntimes.yaml"] {
-        let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
-        cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &path]);
-    }
-    for name in ["skills.knack.dev", "skillruntimes.knack.dev"] {
-        cluster.kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=300s",
-            &format!("crd/{name}"),
-        ]);
-    }
-}
 
 pub(crate) fn skills(client: &Client, namespace: &str) -> Api<Skill> {
     Api::namespaced(client.clone(), namespace)

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
 use crate::controller::Controller;
-use crate::objects::{IMAGE, create_runtime, install_definitions, merge, runtimes};
+use crate::objects::{IMAGE, create_runtime, merge, runtimes};
 use crate::wait::until;
 
 const CLASS: &str = "operator-quota-sandboxes";
@@ -39,7 +39,7 @@ fn the_quota_binds_the_sandboxes_of_a_namespace_and_nothing_else() {
     cluster_support::run(
         "the_quota_binds_the_sandboxes_of_a_namespace_and_nothing_else",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let client = cluster.client().await;
             let namespace = cluster.namespace("operator-quota").await;
             let name = namespace.name();
@@ -101,7 +101,7 @@ fn a_foreign_quota_is_left_alone_and_ours_bounds_nothing_without_the_setting() {
     cluster_support::run(
         "a_foreign_quota_is_left_alone_and_ours_bounds_nothing_without_the_setting",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let client = cluster.client().await;
             let namespace = cluster.namespace("operator-foreign-quota").await;
             let name = namespace.name();

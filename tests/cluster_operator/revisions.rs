@@ -11,9 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use crate::controller::Controller;
-use crate::objects::{
-    IMAGE, create, create_runtime, document, inline, install_definitions, merge, message, reads, runtimes, skills,
-};
+use crate::objects::{IMAGE, create, create_runtime, document, inline, merge, message, reads, runtimes, skills};
 use crate::wait::{BOUND, until};
 
 const READY: &str = "True/Delivered";
@@ -71,7 +69,7 @@ async fn events(client: &Client, namespace: &str) -> BTreeMap<String, i32> {
 #[test]
 fn old_revisions_go() {
     cluster_support::run("old_revisions_go", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-prune").await;
         let name = namespace.name();
@@ -105,7 +103,7 @@ fn old_revisions_go() {
 #[test]
 fn the_last_good_revision_serves_while_a_newer_one_is_broken_or_suspended() {
     cluster_support::run("the_last_good_revision_serves", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-last-good").await;
         let name = namespace.name();
@@ -209,7 +207,7 @@ async fn versions(client: &Client, namespace: &str) -> BTreeMap<String, String> 
 #[test]
 fn a_restart_of_the_controller_writes_nothing() {
     cluster_support::run("a_restart_of_the_controller_writes_nothing", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-restart").await;
         let name = namespace.name();

@@ -9,9 +9,7 @@ use serde_json::{Value, json};
 
 use crate::controller::Controller;
 use crate::objects::reads as state_reads;
-use crate::objects::{
-    IMAGE, create, create_runtime, document, inline, install_definitions, merge, message, runtimes, skills,
-};
+use crate::objects::{IMAGE, create, create_runtime, document, inline, merge, message, runtimes, skills};
 use crate::wait::until;
 
 /// `<Ready>/<reason> <accepted>+<rejected>` of the present generation.
@@ -104,7 +102,7 @@ async fn packages_are_judged(here: &Api<Skill>, api: &Api<SkillRuntime>) {
 #[test]
 fn runtime_and_skill_have_the_same_verdict() {
     cluster_support::run("runtime_and_skill_have_the_same_verdict", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let (home, away) = (
             cluster.namespace("operator-home").await,
@@ -201,7 +199,7 @@ fn the_fence_is_applied_restored_and_takes_no_foreign_object() {
     cluster_support::run(
         "the_fence_is_applied_restored_and_takes_no_foreign_object",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let client = cluster.client().await;
             let namespace = cluster.namespace("operator-fence").await;
             let name = namespace.name();
@@ -248,7 +246,7 @@ fn a_namespace_where_code_runs_is_managed_beside_the_watched_ones() {
     cluster_support::run(
         "a_namespace_where_code_runs_is_managed_beside_the_watched_ones",
         async |cluster| {
-            install_definitions(cluster).await;
+            cluster.install_definitions();
             let client = cluster.client().await;
             let (home, sandboxes, team) = (
                 cluster.namespace("operator-watch-home").await,
@@ -283,7 +281,7 @@ fn a_namespace_where_code_runs_is_managed_beside_the_watched_ones() {
 #[test]
 fn a_pin_holds_a_skill_at_the_versions_that_it_takes() {
     cluster_support::run("a_pin_holds_a_skill_at_the_versions_that_it_takes", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-pins").await;
         let name = namespace.name();

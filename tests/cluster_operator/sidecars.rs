@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::controller::Controller;
-use crate::objects::{IMAGE, create_runtime, install_definitions, merge, runtimes};
+use crate::objects::{IMAGE, create_runtime, merge, runtimes};
 use crate::wait::{BOUND, until};
 
 /// Between two looks at what has no watch.
@@ -68,7 +68,7 @@ async fn make_pods(client: &Client, home: &str, apps: &str) -> Api<Pod> {
 #[test]
 fn pods_without_their_sidecar_are_reported() {
     cluster_support::run("pods_without_their_sidecar_are_reported", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let (home, apps) = (
             cluster.namespace("sidecars-home").await,

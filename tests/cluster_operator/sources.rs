@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cgroup::Group;
 use crate::chart;
 use crate::controller::Controller;
-use crate::objects::{create, document, inline, install_definitions, merge, message, reads, skills};
+use crate::objects::{create, document, inline, merge, message, reads, skills};
 use crate::wait::{BOUND, until};
 use crate::web::{Answer, digest, serve, tgz, with_link};
 
@@ -151,7 +151,7 @@ fn archive_rows() -> Vec<Row> {
 #[test]
 fn every_source_reads_as_its_author_needs() {
     cluster_support::run("every_source_reads_as_its_author_needs", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-sources").await;
         let name = namespace.name();
@@ -183,7 +183,7 @@ fn every_source_reads_as_its_author_needs() {
 #[test]
 fn a_config_map_is_followed_from_before_it_exists_until_after_it_is_gone() {
     cluster_support::run("a_config_map_is_followed", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-source-map").await;
         let name = namespace.name();
@@ -263,7 +263,7 @@ fn uploaded(namespace: &str, skill: &str, version: u32, text: &str) -> (Vec<Conf
 #[test]
 fn an_upload_is_followed_from_before_its_config_maps_until_one_is_gone() {
     cluster_support::run("an_upload_is_followed", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-source-upload").await;
         let name = namespace.name();
@@ -320,7 +320,7 @@ fn an_upload_is_followed_from_before_its_config_maps_until_one_is_gone() {
 #[test]
 fn a_foreign_object_of_our_name_is_left_alone() {
     cluster_support::run("a_foreign_object_of_our_name_is_left_alone", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-conflict").await;
         let name = namespace.name();
@@ -385,7 +385,7 @@ async fn returns(controller: &Controller) {
 #[test]
 fn archives_that_swell_do_not_take_the_memory_of_the_process() {
     cluster_support::run("archives_that_swell_do_not_take_the_memory", async |cluster| {
-        install_definitions(cluster).await;
+        cluster.install_definitions();
         let client = cluster.client().await;
         let namespace = cluster.namespace("operator-bombs").await;
         let name = namespace.name();

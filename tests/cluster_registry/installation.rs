@@ -38,22 +38,7 @@ pub(crate) struct Installation {
 
 impl Installation {
     pub(crate) async fn start(cluster: &'static Cluster) -> Self {
-        let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
-        cluster.kubectl(&[
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-f",
-            crds.to_str().unwrap(),
-        ]);
-        for name in ["skills.knack.dev", "skillruntimes.knack.dev"] {
-            cluster.kubectl(&[
-                "wait",
-                "--for=condition=Established",
-                "--timeout=300s",
-                &format!("crd/{name}"),
-            ]);
-        }
+        cluster.install_definitions();
         let client = cluster.client().await;
         let (system, team) = (
             cluster.namespace("reg-system").await,

@@ -221,6 +221,20 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Applies the definitions of this checkout, also where others are installed, and waits until they are served.
+    pub fn install_definitions(&self) {
+        const DEFINITIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../crds");
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", DEFINITIONS]);
+        let established = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=300s",
+            "-f",
+            DEFINITIONS,
+        ];
+        self.kubectl(&established);
+    }
+
     /// Runs kubectl, whatever comes of it.
     pub fn try_kubectl(&self, words: &[&str]) -> Output {
         self.kubectl_command().args(words).output().unwrap()
