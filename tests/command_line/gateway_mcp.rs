@@ -4,8 +4,7 @@ use knack_vocabulary::GROUP;
 use serde_json::{Value, json};
 
 use super::gateway::{Gateway, client};
-use super::program::folder;
-use super::saved_catalog::{Model, until};
+use super::saved_catalog::{cluster, until};
 use super::stub_hub::Hub;
 
 /// What `/mcp` says.
@@ -25,20 +24,10 @@ async fn ask(gateway: &Gateway, method: &str, params: &Value) -> (u16, Value) {
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
-/// The folder of a gateway with its credentials, a provider, and a hub that serves one skill.
-async fn cluster() -> (tempfile::TempDir, Model, Hub) {
-    let folder = folder(&[("token", "a token")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
-    hub.start();
-    (folder, model, hub)
-}
-
 #[tokio::test]
 async fn a_gateway_of_a_cluster_serves_mcp_clients_where_its_setting_says_so() {
-    let (folder, model, hub) = cluster().await;
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
+    hub.start();
     let start = |more: &[(&str, &str)]| Gateway::start(folder.path(), &model.url, &hub.url, more);
     let (mut without, mut with) = (start(&[]), start(&[("KNACK_MCP", "true")]));
     for gateway in [&mut without, &mut with] {
@@ -77,7 +66,8 @@ async fn a_gateway_of_a_cluster_serves_mcp_clients_where_its_setting_says_so() {
 /// One with a history: what runs through it is reported there, and read and run by the API.
 #[tokio::test]
 async fn runs_are_reported_to_the_history_and_each_client_asks_for_its_own() {
-    let (folder, model, hub) = cluster().await;
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
+    hub.start();
     let url = hub.url.clone();
     let more = [
         ("KNACK_MCP", "true"),

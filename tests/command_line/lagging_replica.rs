@@ -1,19 +1,13 @@
 //! A gateway whose requests for files meet a replica of the hub that is behind the one that sent the catalog.
 
-use super::program::folder;
-use super::saved_catalog::{Model, chat, gateway, until};
-use super::stub_hub::Hub;
+use super::saved_catalog::{chat, cluster, gateway, until};
 
 /// Requests that meet the replica that is behind.
 const BEHIND: usize = 3;
 
 #[tokio::test]
 async fn files_that_a_replica_does_not_know_yet_are_asked_for_again() {
-    let folder = folder(&[("token", "a token")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
     hub.be_behind(BEHIND);
     hub.start();
     let gateway = gateway(folder.path(), &model, &hub).await;

@@ -2,20 +2,14 @@
 
 use knack_hub_api::{PROTOCOL_MIN, PROTOCOLS};
 
-use super::program::folder;
-use super::saved_catalog::{Model, chat, gateway, until};
-use super::stub_hub::Hub;
+use super::saved_catalog::{chat, cluster, gateway, until};
 
 /// Seconds that a catalog is served without the hub: a test waits for them to pass.
 const KEPT_SECONDS: u64 = 3;
 
 #[tokio::test]
 async fn a_hub_of_another_protocol_confirms_no_catalog() {
-    let folder = folder(&[("token", "a token")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
     hub.keep_for(KEPT_SECONDS);
     hub.start();
     let gateway = gateway(folder.path(), &model, &hub).await;

@@ -8,8 +8,7 @@ use knack_registry::REPORT_PATH;
 use serde_json::{Value, json};
 
 use super::gateway::{Gateway, client};
-use super::program::folder;
-use super::saved_catalog::{Model, chat, until};
+use super::saved_catalog::{Model, chat, cluster, until};
 use super::stub_hub::Hub;
 
 /// One request that the registry got: method and address, headers, body.
@@ -59,11 +58,7 @@ struct Relay {
 impl Relay {
     /// `token` is what the gateway shows the hub.
     async fn start(token: &str) -> Self {
-        let folder = folder(&[("token", token)]);
-        let model = Model::start().await;
-        let mut hub = Hub::new();
-        std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-        hub.skill("larches");
+        let (folder, model, mut hub) = cluster(&[("token", token)]).await;
         hub.start();
         let more = [
             ("KNACK_REGISTRY", hub.url.as_str()),

@@ -16,6 +16,16 @@ use super::stub_hub::Hub;
 /// How often a condition without a signal is looked at.
 const POLL: Duration = Duration::from_millis(50);
 
+/// The folder of a gateway with these files and what it trusts, a provider, and a hub of one skill that does not run yet.
+pub(crate) async fn cluster(files: &[(&str, &str)]) -> (tempfile::TempDir, Model, Hub) {
+    let folder = folder(files);
+    let model = Model::start().await;
+    let hub = Hub::new();
+    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
+    hub.skill("larches");
+    (folder, model, hub)
+}
+
 /// A model that loads the skill that it sees, and repeats what it was told.
 pub(crate) struct Model {
     pub(crate) url: String,
@@ -98,12 +108,8 @@ async fn saved(file: &Path, text: &str, expected: bool) {
 
 #[tokio::test]
 async fn a_gateway_that_is_killed_without_a_hub_serves_the_catalog_that_it_saved() {
-    let folder = folder(&[("token", "a token")]);
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
     let file = folder.path().join("saved/catalog");
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
     hub.start();
     let first = gateway(folder.path(), &model, &hub).await;
     until("the skill is served", async || {
@@ -153,11 +159,7 @@ async fn a_gateway_that_is_killed_without_a_hub_serves_the_catalog_that_it_saved
 
 #[tokio::test]
 async fn a_damaged_catalog_keeps_nothing_from_starting_and_is_replaced() {
-    let folder = folder(&[("token", "a token"), ("saved/catalog", "not a catalog")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
+    let (folder, model, mut hub) = cluster(&[("token", "a token"), ("saved/catalog", "not a catalog")]).await;
     let gateway = gateway(folder.path(), &model, &hub).await;
     let said = chat(&gateway).await;
     assert!(said.contains("You said: hello"), "{said}");
@@ -201,11 +203,7 @@ async fn a_gateway_that_the_hub_refuses_logs_it_once() {
 /// A pod whose namespace the runtime does not allow: its traffic passes, and whoever looks learns why there are no skills.
 #[tokio::test]
 async fn a_gateway_that_the_hub_refuses_says_why_until_it_is_served() {
-    let folder = folder(&[("token", "a token")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
     let why = "namespace team may not use run/main: spec.allowedCallers";
     hub.refuse(Some(Problem::new(ProblemCode::Forbidden, why)));
     hub.start();

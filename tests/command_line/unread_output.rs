@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::gateway::Gateway;
 use super::program::{Program, folder};
-use super::saved_catalog::{Model, chat, until};
-use super::stub_hub::Hub;
+use super::saved_catalog::{chat, cluster, until};
 
 /// Longest wait for one answer.
 const SOON: Duration = Duration::from_mins(1);
@@ -35,11 +34,7 @@ async fn a_terminal_that_is_stopped_keeps_no_request_waiting() {
 
 #[tokio::test]
 async fn a_log_that_is_not_read_keeps_no_request_waiting() {
-    let folder = folder(&[("token", "a token")]);
-    let model = Model::start().await;
-    let mut hub = Hub::new();
-    std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.skill("larches");
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
     hub.start();
     let more = [("KNACK_LOG", "info")];
     let mut gateway = Gateway::logging(folder.path(), &model.url, &hub.url, &more, Stdio::piped());
