@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use knack_gateway::forwarded_headers::CREDENTIAL_HEADERS;
+use knack_gateway::providers::forwarded_headers::CREDENTIAL_HEADERS;
 use knack_memory::MemoryShare;
 use knack_registry::index::{ENTRIES_MAX, Offer, SkillFileKind, written};
 use knack_registry::zipped_content;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use knack_execution::{ExecutionId, ExecutionRequest, InputFile, Program, SkillMount};
-use knack_gateway::grants::Grants;
+use knack_gateway::runs::grants::Grants;
 use knack_hub_api::RuntimeName;
 use knack_skill::call::ToolRun;
 use knack_skill::catalog::ModelCode;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
-use knack_gateway::host_guard::is_local;
+use knack_gateway::http_server::host_guard::is_local;
 use knack_trust::{CaArgs, read_answer};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;

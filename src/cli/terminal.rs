@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
 
-use knack_gateway::log::RequestLog;
-use knack_gateway::observe::Console;
+use knack_gateway::telemetry::log::RequestLog;
+use knack_gateway::telemetry::observe::Console;
 use knack_telemetry::{Lines, LinesGuard};
 
 /// Standard output of a process that serves: written by a thread of its own, so that no request waits for a terminal that is stopped.

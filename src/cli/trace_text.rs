@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use knack_gateway::report::RequestReport;
-use knack_gateway::timeline::{Run, Step};
+use knack_gateway::telemetry::report::RequestReport;
+use knack_gateway::telemetry::timeline::{Run, Step};
 
 /// One request: a line for what it is, then its steps in the order of their begins.
 pub(super) fn page(report: &RequestReport) -> String {

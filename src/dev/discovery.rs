@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{Response, Uri};
 use knack_gateway::catalog::Snapshot;
-use knack_gateway::discovery::Discovery;
+use knack_gateway::skills_api::discovery::Discovery;
 use knack_registry::index::ENTRIES_MAX;
 use knack_skill::catalog::CatalogEntry;
 use knack_skill::model::Skill;

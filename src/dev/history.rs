@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use knack_gateway::run_history::{RunHistory, RunNote};
-use knack_gateway::run_lines::execution;
+use knack_gateway::runs::run_history::{RunHistory, RunNote};
+use knack_gateway::runs::run_lines::execution;
 use knack_registry::{FolderHistory, History};
 
 /// A history that runs are noted in.

@@ -58,21 +58,22 @@ use crate::cli::terminal::{self, Terminal};
 use crate::packages::{Packages, Uv};
 use knack_execution::environments::Environments;
 use knack_execution::{Capabilities, Executor, Language};
-use knack_gateway::budget::{BodyTimes, Requests};
 use knack_gateway::catalog::{LastGood, LiveCatalog, ReportLevel, RuntimeSettings, Snapshot};
-use knack_gateway::code_tools::CodeTools;
+use knack_gateway::files::user_files::{Bounds, Clock, UserFiles};
 use knack_gateway::files::{FILES_QUOTA_BYTES, FileStore};
-use knack_gateway::grants::Grants;
-use knack_gateway::inject::Materials;
-use knack_gateway::metrics::Metrics;
-use knack_gateway::operator_key::KeyScope;
-use knack_gateway::recorder::Recorder;
-use knack_gateway::records::{RECORDS_DEV_BYTES, RecordStore};
-use knack_gateway::skill_runs::SkillRuns;
-use knack_gateway::uploads::Uploads;
-use knack_gateway::upstream::Upstreams;
-use knack_gateway::user_files::{Bounds, Clock, UserFiles};
-use knack_gateway::{Gateway, HostPolicy, server};
+use knack_gateway::http_server::budget::{BodyTimes, Requests};
+use knack_gateway::http_server::server;
+use knack_gateway::model_calls::inject::Materials;
+use knack_gateway::model_calls::records::{RECORDS_DEV_BYTES, RecordStore};
+use knack_gateway::providers::operator_key::KeyScope;
+use knack_gateway::providers::upstream::Upstreams;
+use knack_gateway::runs::code_tools::CodeTools;
+use knack_gateway::runs::grants::Grants;
+use knack_gateway::runs::skill_runs::SkillRuns;
+use knack_gateway::skills_api::uploads::Uploads;
+use knack_gateway::telemetry::metrics::Metrics;
+use knack_gateway::telemetry::recorder::Recorder;
+use knack_gateway::{Gateway, HostPolicy};
 use knack_memory::MemoryBudget;
 use knack_telemetry::Tracer;
 use knack_trust::{CaArgs, Roots};
@@ -229,7 +230,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
 
 /// The key of callers. The user of runs is the one of uploads, also after a restart.
 fn secret(uploads: Option<&DevUploads>) -> knack_wire::history::HistorySecret {
-    uploads.map_or_else(knack_gateway::secret::random_secret, DevUploads::secret)
+    uploads.map_or_else(knack_gateway::callers::secret::random_secret, DevUploads::secret)
 }
 
 /// Serves the APIs of models and MCP until Ctrl-C or SIGTERM; a second one cuts off what is still running.

@@ -10,12 +10,12 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, Uri};
 use knack_gateway::Gateway;
-use knack_gateway::ad_hoc::AdHocRuns;
-use knack_gateway::caller;
+use knack_gateway::callers::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
-use knack_gateway::run_history::RunHistory;
-use knack_gateway::skill_calls::{SkillCalls, SkillPaces};
-use knack_gateway::uploads::Uploads;
+use knack_gateway::runs::ad_hoc::AdHocRuns;
+use knack_gateway::runs::run_history::RunHistory;
+use knack_gateway::skills_api::skill_calls::{SkillCalls, SkillPaces};
+use knack_gateway::skills_api::uploads::Uploads;
 use knack_registry::{
     ApiCall, ApiRequest, Catalogs, FolderHistory, FolderStore, HistorySettings, OmniRoute, Owner, Reader, Registry,
     route,

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use clap::Args;
 use http::HeaderValue;
 use knack_gateway::catalog::RuntimeSettings;
-use knack_gateway::provider::Api;
-use knack_gateway::upstream::{Base, BaseUrl};
+use knack_gateway::providers::provider::Api;
+use knack_gateway::providers::upstream::{Base, BaseUrl};
 use knack_mock_provider::{MockServer, Script};
 
 /// The addresses of providers.

@@ -8,7 +8,9 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use http::StatusCode;
 use jiff::SignedDuration;
-use knack_gateway::user_files::{Bounds, FileOwner, LocalFiles, Op, Refusal, Reply, StoreUsage, answered, read_asked};
+use knack_gateway::files::user_files::{
+    Bounds, FileOwner, LocalFiles, Op, Refusal, Reply, StoreUsage, answered, read_asked,
+};
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_serving::sources::{Pace, Sources};
 use knack_serving::until_sent;

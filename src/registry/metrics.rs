@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use knack_gateway::user_files::StoreUsage;
+use knack_gateway::files::user_files::StoreUsage;
 use knack_serving::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;

@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::routing::any;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
-use knack_gateway::user_files::FILES_PATH;
+use knack_gateway::files::user_files::FILES_PATH;
 use knack_hub_api::Problem;
 use knack_memory::MemoryBudget;
 use knack_registry::{CLAIM_PATH, REPORT_MAX_BYTES, REPORT_PATH, Reader, Stamp};

@@ -232,7 +232,10 @@ fn every_base_url_that_becomes_an_upstream_is_one_that_the_gateway_takes() {
             all += 1;
             if knack_injection::is_base_url(&url) {
                 taken += 1;
-                assert!(knack_gateway::upstream::BaseUrl::parse(&url).is_ok(), "{url}");
+                assert!(
+                    knack_gateway::providers::upstream::BaseUrl::parse(&url).is_ok(),
+                    "{url}"
+                );
             }
         }
     }

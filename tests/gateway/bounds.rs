@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use knack_gateway::budget::BodyTimes;
-use knack_gateway::caller::identify;
+use knack_gateway::callers::caller::identify;
 use knack_gateway::files::FileEntry;
-use knack_gateway::server::BOUNDS;
-use knack_gateway::user_files::Bounds as FileBounds;
+use knack_gateway::files::user_files::Bounds as FileBounds;
+use knack_gateway::http_server::budget::BodyTimes;
+use knack_gateway::http_server::server::BOUNDS;
 use knack_memory::MemoryBudget;
 use knack_serving::{Bounds, Closed};
 use serde_json::{Value, json};

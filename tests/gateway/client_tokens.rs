@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use knack_gateway::callers::client_auth::{ClientAccess, ClientAuth};
+use knack_gateway::callers::tenants::Tenants;
 use knack_gateway::catalog::remote::Blobs;
-use knack_gateway::client_auth::{ClientAccess, ClientAuth};
-use knack_gateway::tenants::Tenants;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_hub_api::{ClientVerdict, Problem, ProblemCode};
 use knack_memory::MemoryBudget;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use knack_execution::{ExecutionStatus, Executor};
-use knack_gateway::server::Stopping;
+use knack_gateway::http_server::server::Stopping;
 use serde_json::{Value, json};
 
 use super::observed::Observed;

@@ -1,6 +1,6 @@
 //! How the end of a run by a limit is told by the tools of clients that run programs.
 
-use knack_gateway::code_tools::CodeTools;
+use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::{Value, json};
 
 use super::code_tools::code_tool;

@@ -1,6 +1,6 @@
 //! Tools by which a client asks its provider to run programs, run here: OpenAI's shell and Anthropic's code execution.
 
-use knack_gateway::code_tools::CodeTools;
+use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::{Value, json};
 
 use super::support::{Answer, LISTED, Running, Start, start};

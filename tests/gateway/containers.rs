@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_execution::Executor;
-use knack_gateway::code_tools::CodeTools;
-use knack_gateway::user_files::Bounds;
+use knack_gateway::files::user_files::Bounds;
+use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::{Value, json};
 
 use super::observed::Observed;

@@ -315,7 +315,7 @@ async fn a_granted_value_reaches_a_function_that_asks_for_it() {
             skills: vec![("py/SKILL.md", document.clone().leak()), ("py/tools.py", python)],
             script: "turns:\n  - rounds:\n      - reply: {calls: [{tool: py__show, arguments: {}}]}\n      - reply: {text: \"{{results}}\"}\n".to_owned(),
             executor: std::sync::Arc::new(super::runner::executor(0).await),
-            grants: knack_gateway::grants::Grants::parse(grants, |_| Some("granted".to_owned())).unwrap(),
+            grants: knack_gateway::runs::grants::Grants::parse(grants, |_| Some("granted".to_owned())).unwrap(),
             ..Start::default()
         })
         .await;

@@ -1,6 +1,6 @@
 //! Gemini's `codeExecution`, run here: on every path, whole, as events and as an array.
 
-use knack_gateway::code_tools::CodeTools;
+use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::{Value, json};
 
 use super::support::{Answer, Running, Start, client, start};

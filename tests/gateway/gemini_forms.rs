@@ -1,7 +1,7 @@
 //! Gemini requests in the forms of the API's own curl examples, which the JSON of protocol buffers allows: one object for a
 //! list of one, words in any case, both spellings.
 
-use knack_gateway::code_tools::CodeTools;
+use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::{Value, json};
 
 use super::support::{Answer, Running, Start, client, start, with_script};

@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{StatusCode, Uri};
 use knack_execution::{DisabledExecutor, Executor};
-use knack_gateway::user_files::{RemoteFiles, UserFiles};
+use knack_gateway::files::user_files::{RemoteFiles, UserFiles};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_memory::MemoryBudget;
 use serde_json::{Value, json};

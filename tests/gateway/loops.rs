@@ -427,7 +427,8 @@ async fn a_secret_without_a_grant_is_absent_and_a_granted_one_is_present() {
     };
     let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: {suffix: show}, arguments: {}}]}\n      - reply: {text: \"{{results}}\"}\n";
     let grants =
-        knack_gateway::grants::Grants::parse(&["weather:TOKEN".to_owned()], |_| Some("granted".to_owned())).unwrap();
+        knack_gateway::runs::grants::Grants::parse(&["weather:TOKEN".to_owned()], |_| Some("granted".to_owned()))
+            .unwrap();
     let executor = std::sync::Arc::new(super::runner::executor(1).await);
     let knack = start(Start {
         skills: skills(),

@@ -1,6 +1,6 @@
 //! What a model reads in the next turn of runs that its client was shown, with their record and without.
 
-use knack_gateway::code_tools::CodeTools;
+use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::Value;
 
 use super::code_tools::code_tool;

@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use knack_gateway::caller;
+use knack_gateway::callers::caller;
 use knack_memory::MemoryBudget;
 use knack_wire::StoredView;
 use knack_wire::history::TurnRecord;

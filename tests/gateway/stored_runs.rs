@@ -1,7 +1,7 @@
 //! Runs that a client was shown as shell items and sends back: what is read by id has them as it sent them, although the
 //! provider was sent calls and results.
 
-use knack_gateway::code_tools::CodeTools;
+use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::{Value, json};
 
 use super::code_tools::code_tool;

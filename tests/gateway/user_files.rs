@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::Timestamp;
-use knack_gateway::user_files::{Bounds, Clock};
+use knack_gateway::files::user_files::{Bounds, Clock};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 

@@ -11,10 +11,15 @@ use axum::routing::get;
 use http::StatusCode;
 use knack_wire::{Fault, Route, route};
 
-use super::fault::{error_format, fault, named};
-use super::provider::Api;
 use super::state::{Gateway, HostPolicy};
-use super::{host_guard, model, own_routes, recent, run_route, stored, upload_routes, user_files};
+use crate::files::user_files;
+use crate::http_server::fault::{error_format, fault, named};
+use crate::http_server::{host_guard, own_routes};
+use crate::model_calls::{model, stored};
+use crate::providers::provider::Api;
+use crate::runs::run_route;
+use crate::skills_api::upload_routes;
+use crate::telemetry::recent;
 
 /// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
 /// nothing and protects everything behind it, health included.

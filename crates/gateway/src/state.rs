@@ -7,27 +7,27 @@ use http::request::Parts;
 use knack_execution::Executor;
 use knack_telemetry::Tracer;
 
-use super::budget::Requests;
-use super::caller::CallerSecret;
-use super::code_tools::SandboxCodeTools;
-use super::discovery::Discovery;
 use super::files::FileStore;
-use super::grants::Grants;
-use super::inject::Materials;
-use super::metrics::Metrics;
-use super::observe::Console;
-use super::recent::RecentRequests;
-use super::recorder::Recorder;
-use super::records::{KeyedHash, RecordStore};
 use super::replicas::{FoundRecord, Replicas};
-use super::run_history::RunHistory;
-use super::skill_runs::SkillRuns;
-use super::tenants::{ServedCatalog, Tenant};
-use super::uploads::Uploads;
-use super::upstream::Upstreams;
-use super::user_files::UserFiles;
+use crate::callers::caller::CallerSecret;
+use crate::callers::tenants::{ServedCatalog, Tenant};
 use crate::catalog::remote::CatalogAge;
 use crate::catalog::{LiveCatalog, Snapshot};
+use crate::files::user_files::UserFiles;
+use crate::http_server::budget::Requests;
+use crate::model_calls::inject::Materials;
+use crate::model_calls::records::{KeyedHash, RecordStore};
+use crate::providers::upstream::Upstreams;
+use crate::runs::code_tools::SandboxCodeTools;
+use crate::runs::grants::Grants;
+use crate::runs::run_history::RunHistory;
+use crate::runs::skill_runs::SkillRuns;
+use crate::skills_api::discovery::Discovery;
+use crate::skills_api::uploads::Uploads;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::observe::Console;
+use crate::telemetry::recent::RecentRequests;
+use crate::telemetry::recorder::Recorder;
 
 /// Whether requests from web pages and foreign hosts are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use knack_execution::mime_type;
 use knack_gateway::catalog::Snapshot;
-use knack_gateway::file_url::encode_path;
+use knack_gateway::files::file_url::encode_path;
 use knack_skill::catalog::{CatalogEntry, SKILL_MD};
 use knack_skill::digest;
 use knack_skill::frontmatter::{Delimiters, Split, split};

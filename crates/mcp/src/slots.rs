@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use knack_gateway::records::KeyedHash;
+use knack_gateway::model_calls::records::KeyedHash;
 
 /// Requests of one caller at once. A host sends the calls of one model turn in parallel, and of a model's turn the gateway
 /// runs as many; what is beyond that waits better at its sender than as an open connection here. Callers without a credential

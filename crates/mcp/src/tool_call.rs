@@ -3,8 +3,8 @@
 use ::http::header;
 use ::http::request::Parts;
 use knack_gateway::Gateway;
-use knack_gateway::direct::Direct;
-use knack_gateway::file_url::file_url;
+use knack_gateway::files::file_url::file_url;
+use knack_gateway::runs::direct::Direct;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::RequestContext;

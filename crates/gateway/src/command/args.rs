@@ -10,9 +10,9 @@ use knack_hub_api::RuntimeName;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_trust::CaArgs;
 
-use crate::code_tools::CodeTools;
-use crate::operator_key::KeyScope;
-use crate::server::Stopping;
+use crate::http_server::server::Stopping;
+use crate::providers::operator_key::KeyScope;
+use crate::runs::code_tools::CodeTools;
 
 /// What the gateway serves, and how. What is required is an `Option`, since `health` goes without.
 #[derive(Debug, Args)]

@@ -7,9 +7,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{ClientAuthMode, ServeArgs};
 use super::sidecar::{is_sidecar, or_ignored};
-use crate::provider::Api;
-use crate::provider_keys;
-use crate::upstream::{Base, BaseUrl, Upstreams};
+use crate::providers::provider::Api;
+use crate::providers::provider_keys;
+use crate::providers::upstream::{Base, BaseUrl, Upstreams};
 
 /// Follows the folder of provider keys, if there is one, until it is dropped.
 pub(super) fn rekey(args: &ServeArgs, upstreams: &Upstreams) -> Option<AbortOnDropHandle<()>> {

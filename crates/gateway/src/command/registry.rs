@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::args::ServeArgs;
 use super::sidecar::or_ignored;
 use crate::Gateway;
-use crate::budget::Requests;
-use crate::caller::CallerSecret;
+use crate::callers::caller::CallerSecret;
 use crate::catalog::LiveCatalog;
-use crate::history_reports::{ReportSender, Reports};
-use crate::registry_relay::Relay;
+use crate::files::user_files::{RemoteFiles, UserFiles};
+use crate::http_server::budget::Requests;
 use crate::replicas::Replicas;
-use crate::user_files::{RemoteFiles, UserFiles};
+use crate::runs::history_reports::{ReportSender, Reports};
+use crate::skills_api::registry_relay::Relay;
 
 /// The gateway's links to the registry of its cluster.
 pub(super) struct RegistryLinks {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::index::ReplicaIndex;
 use super::{LinkState, Replicas};
-use crate::caller::CallerSecret;
+use crate::callers::caller::CallerSecret;
 
 /// First wait before connecting again; doubled up to [`WAIT_MAX`].
 const WAIT_FIRST: Duration = Duration::from_millis(100);

@@ -27,10 +27,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::caller::CallerSecret;
 use super::files::FileStore;
-use super::metrics::ReplicaMetrics;
-use super::records::KeyedHash;
+use crate::callers::caller::CallerSecret;
+use crate::model_calls::records::KeyedHash;
+use crate::telemetry::metrics::ReplicaMetrics;
 use knack_hub_api::client::{HubClient, HubError};
 use knack_hub_api::{KeptKey, ProblemCode, RuntimeName};
 use knack_memory::MemoryBudget;

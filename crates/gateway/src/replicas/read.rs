@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use super::Replicas;
 use super::sealed::{self, About, List};
 use crate::files::{FILES_KEPT, FileEntry};
-use crate::metrics::{KeptValueKind, ReadOutcome};
-use crate::records::KeyedHash;
+use crate::model_calls::records::KeyedHash;
+use crate::telemetry::metrics::{KeptValueKind, ReadOutcome};
 
 /// How long a request waits for its hidden turns: the hub answers from memory within a few milliseconds; a turn that
 /// arrives later is missing, as without the hub.

@@ -8,7 +8,7 @@ use knack_wire::history::Caller;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{FileEntry, file_id};
-use crate::records::KeyedHash;
+use crate::model_calls::records::KeyedHash;
 
 /// Length of a nonce, bytes. Random: a key seals one name of one client, which is written a few times at most.
 const NONCE_BYTES: usize = 12;

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::sealed::{self, About, List};
 use super::{LANES, Replicas};
 use crate::files::FileEntry;
-use crate::metrics::WriteOutcome;
-use crate::records::KeyedHash;
+use crate::model_calls::records::KeyedHash;
+use crate::telemetry::metrics::WriteOutcome;
 
 /// Time for one value: 4 MiB to a hub in the same cluster take far less.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use knack_skill::model::SkillFile;
 use knack_skill::tree;
 
 use super::blobs::Blobs;
-use crate::file_url::encode_path;
+use crate::files::file_url::encode_path;
 
 /// Requests at once: enough to hide a round trip of about a millisecond, few enough for one hub to bear a hundred
 /// gateways that start together.

@@ -1,0 +1,126 @@
+//! The container that an answer shows.
+//!
+//! Messages has it as a member of the response, Responses with each run. Where uploads are kept here it carries files: what
+//! the runs of a request make is there for the runs of the next one that names it. Elsewhere it is an id and nothing more.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use knack_skill::plan::Plan;
+use knack_wire::history::Caller;
+use knack_wire::own_files::ANSWER_CONTAINER_PREFIX;
+use knack_wire::request::ContainerSkill;
+use knack_wire::{CallKind, Fault, Format, Injection, View};
+use serde_json::json;
+
+use super::user_files::named::fault_of_param;
+use super::user_files::{Container, FilesCaller, UserFiles, text_time};
+use crate::state::Gateway;
+
+/// The lifetime that is reported for an id that carries nothing.
+const WITHOUT_FILES: SignedDuration = SignedDuration::from_hours(1);
+
+/// How long a request waits for its turn to open a container.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The container of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerContainer {
+    /// As JSON.
+    pub shown: String,
+    /// Where files of the runs go, if they are carried on.
+    pub id: Option<String>,
+}
+
+/// The input of the decision.
+#[derive(Debug, Clone, Copy)]
+pub struct ContainerContext<'a> {
+    /// The request.
+    pub view: &'a View,
+    /// Its plan.
+    pub plan: &'a Plan,
+    /// The injected plan.
+    pub injection: &'a Injection,
+    /// Where it came in.
+    pub route: (Format, CallKind),
+    /// The caller.
+    pub caller: &'a Caller,
+    /// Where it comes from, if nobody checked who it is.
+    pub address: Option<IpAddr>,
+    /// The gateway's id of the request.
+    pub request_id: &'a str,
+}
+
+/// The container of an answer; `None`: it shows none of ours. `named`: the one that the request names. Errors (503, 507): none
+/// can be opened, and the files of the runs would be nowhere that the client looks.
+pub async fn of(
+    gateway: &Gateway,
+    asked: &ContainerContext<'_>,
+    named: Option<Container>,
+) -> Result<Option<AnswerContainer>, Fault> {
+    let (format, kind) = asked.route;
+    let injects = !asked.plan.tools.is_empty();
+    if kind != CallKind::Generate || asked.plan.litellm {
+        return Ok(None);
+    }
+    let is_replaced = asked.injection.code_tool.is_some() && injects;
+    match format {
+        Format::Responses if is_replaced => {
+            let Some(store) = &gateway.user_files else {
+                return Ok(None);
+            };
+            let container = match named {
+                Some(named) => named,
+                None => open(store, asked).await?,
+            };
+            Ok(Some(AnswerContainer {
+                shown: json!({"id": container.id}).to_string(),
+                id: Some(container.id),
+            }))
+        }
+        // Ours are removed from the container that goes upstream and restored in the response's: in the vendor's container,
+        // beside native skills, or where it gives none in one of ours.
+        Format::Messages if !asked.plan.container.ours.is_empty() || is_replaced || (named.is_some() && injects) => {
+            Ok(Some(of_messages(gateway, asked, named)))
+        }
+        _ => Ok(None),
+    }
+}
+
+async fn open(store: &UserFiles, asked: &ContainerContext<'_>) -> Result<Container, Fault> {
+    let caller = asked.caller.clone();
+    let counted = caller.bucket();
+    let who = FilesCaller::new(caller, counted, asked.address).waiting(OPEN_PATIENCE);
+    let opened = store.open_container(&who).await;
+    opened.map_err(|refusal| fault_of_param(&refusal, "tools"))
+}
+
+fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> AnswerContainer {
+    let own = &asked.plan.container;
+    let own = own.ours.iter().zip(&own.versions);
+    let own = own.filter_map(|(&index, served)| Some((asked.view.container_skills.get(index)?, served)));
+    let skills: Vec<_> = own.map(|(asked, served)| skill(asked, served.as_deref())).collect();
+    let store = gateway.user_files.as_ref();
+    let now = store.map_or_else(Timestamp::now, |store| store.now());
+    let idle = match (&named, store) {
+        (Some(named), _) => named.idle,
+        (None, Some(store)) => store.idle(),
+        (None, None) => WITHOUT_FILES,
+    };
+    let expires = now.saturating_add(idle).unwrap_or(Timestamp::MAX);
+    let id = named.map_or_else(
+        || format!("{ANSWER_CONTAINER_PREFIX}{}", asked.request_id.replace('-', "")),
+        |named| named.id,
+    );
+    AnswerContainer {
+        shown: json!({"id": id, "expires_at": text_time(expires), "skills": skills}).to_string(),
+        id: store.is_some().then_some(id),
+    }
+}
+
+/// A skill with the version that was served, as a client stores it that asked for the latest.
+fn skill(skill: &ContainerSkill, served: Option<&str>) -> serde_json::Value {
+    let version = served.or(skill.version.as_deref()).unwrap_or("latest");
+    json!({"type": skill.kind, "skill_id": skill.id, "version": version})
+}

@@ -1,0 +1,93 @@
+//! Files that runs made, put where clients and people read them.
+
+use std::convert::Infallible;
+use std::future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use knack_wire::drive::GeneratedFile;
+use knack_wire::history::Caller;
+
+use super::user_files::{FilesCaller, MADE_TIMEOUT, Refusal};
+use crate::files::{FileEntry, write_folder};
+use crate::state::Gateway;
+use crate::telemetry::log::RequestLog;
+
+/// How often a run says that it uses its container, which lives for a minute without use at least.
+const USED_EVERY: Duration = Duration::from_secs(20);
+
+/// Keeps the files of a response under its id and in the container of its request, for its caller: here, where the other replicas find them, and in the folder
+/// for people. A file that cannot be kept is logged; the answer is sent regardless. Returns the entries of the files.
+pub(crate) async fn keep(
+    gateway: &Gateway,
+    caller: &Caller,
+    (response_id, container): (&str, Option<&str>),
+    made: &[GeneratedFile],
+    log: &mut RequestLog,
+) -> Vec<FileEntry> {
+    let files = entries(made);
+    log.files.extend(files.iter().map(|(entry, _)| entry.name.clone()));
+    if let Err(error) = gateway.files.put(caller.bucket(), response_id, files.clone()).await {
+        tracing::warn!(request_id = %log.request_id, %error, "generated files could not be kept");
+        log.notes.push("generated files could not be kept on disk".to_owned());
+    }
+    if let (Some(store), Some(id)) = (&gateway.user_files, container) {
+        let who = FilesCaller::new(caller.clone(), caller.bucket(), None).waiting(MADE_TIMEOUT);
+        let refused = store.add_made(&who, id, &files).await;
+        if refused > 0 {
+            let text = format!("{refused} files could not be kept in the container {id}");
+            log.notes.push(text);
+        }
+    }
+    if let Some(replicas) = &gateway.replicas {
+        replicas.keep_files(caller, response_id, &files);
+    }
+    if let Some(folder) = &gateway.files_folder {
+        match write_folder(folder, response_id, &files).await {
+            Ok(target) => log.notes.push(format!("files in {}", target.display())),
+            Err(error) => log
+                .notes
+                .push(format!("files could not be written to {}: {error}", folder.display())),
+        }
+    }
+    files.into_iter().map(|(entry, _)| entry).collect()
+}
+
+/// A run of a request that names a container, which is used for as long as the run lasts: it does not expire meanwhile.
+pub(crate) async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl Future<Output = T>) -> T {
+    let counted = caller.bucket();
+    let who = FilesCaller::new(caller, counted, None);
+    let used = async {
+        let Some(store) = &gateway.user_files else {
+            return future::pending::<Infallible>().await;
+        };
+        loop {
+            let used = store.use_container(&who, container).await;
+            // That of an answer is made with its first file. One that was deleted stays deleted.
+            if matches!(used, Err(Refusal::Missing(..) | Refusal::Expired(_))) {
+                return future::pending().await;
+            }
+            tokio::time::sleep(USED_EVERY).await;
+        }
+    };
+    tokio::select! {
+        done = run => done,
+        never = used => match never {},
+    }
+}
+
+/// The entries under which generated files are kept.
+fn entries(files: &[GeneratedFile]) -> Vec<(FileEntry, Bytes)> {
+    files
+        .iter()
+        .map(|file| {
+            let entry = FileEntry {
+                name: file.name.clone(),
+                mime_type: file.media_type.clone(),
+                size_bytes: file.bytes.len() as u64,
+                sha256: knack_skill::digest::sha256(&file.bytes),
+            };
+            (entry, file.bytes.clone())
+        })
+        .collect()
+}

@@ -1,0 +1,212 @@
+//! Which requests are about files and containers that live here, and in which dialect. Pure.
+
+use http::{HeaderMap, Method, Uri};
+use knack_registry::Dialect;
+use knack_wire::own_files::{is_own_container, is_own_file};
+
+use crate::providers::provider::Api;
+
+/// The request, with the ids of the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the APIs")]
+pub enum FilesCall {
+    Upload,
+    Files,
+    File(String),
+    Content(String),
+    DeleteFile(String),
+    CreateContainer,
+    Containers,
+    Container(String),
+    DeleteContainer(String),
+    AddContainerFile(String),
+    ContainerFiles(String),
+    ContainerFile(String, String),
+    ContainerFileContent(String, String),
+    DeleteContainerFile(String, String),
+    /// A path of the API with a method that it does not have.
+    NotAllowed,
+}
+
+/// The word in `anthropic-beta` that asks for the older shapes.
+const BETA: &str = "files-api-2025-04-14";
+
+/// The call that a request makes; `None`: it is the provider's. Ids of ours are served here always; uploads, lists and new
+/// containers only if they are `kept_here`, and not those of Google's API: its clients upload by paths that are the provider's
+/// alone, and expect other shapes of the list.
+pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, FilesCall)> {
+    let path = uri.path();
+    let is_word = |segment: &str| matches!(segment, "files" | "containers");
+    // Most paths are those of model calls.
+    if !path.split('/').any(is_word) {
+        return None;
+    }
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let is_word = |at: &usize| segments.get(*at).copied().is_some_and(is_word);
+    let begins = |at: &usize| {
+        at.checked_sub(1)
+            .is_none_or(|at| segments.get(at).copied() == Some("v1"))
+    };
+    // A base path may be such a word, too.
+    let words = || (0..segments.len()).filter(is_word);
+    let at = words().rfind(begins).or_else(|| words().next())?;
+    let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
+    let is_own = match (segments.get(at).copied(), rest.first()) {
+        (Some("files"), Some(id)) => is_own_file(id),
+        (_, Some(id)) => kept_here && is_own_container(id),
+        (word, None) => {
+            // Google has no containers.
+            let is_google = || word == Some("files") && Api::of_request(uri, headers) == Api::Gemini;
+            kept_here && matches!(before.last(), None | Some(&"v1")) && !is_google()
+        }
+    };
+    if !is_own {
+        return None;
+    }
+    let dialect = Dialect::of(headers, BETA);
+    let text = |text: &&str| (*text).to_owned();
+    let call = if segments.get(at).copied() == Some("files") {
+        match (method.as_str(), rest) {
+            ("POST", []) => FilesCall::Upload,
+            ("GET", []) => FilesCall::Files,
+            ("GET", [id]) => FilesCall::File(text(id)),
+            ("DELETE", [id]) => FilesCall::DeleteFile(text(id)),
+            ("GET", [id, "content"]) => FilesCall::Content(text(id)),
+            _ => FilesCall::NotAllowed,
+        }
+    } else {
+        match (method.as_str(), rest) {
+            ("POST", []) => FilesCall::CreateContainer,
+            ("GET", []) => FilesCall::Containers,
+            ("GET", [id]) => FilesCall::Container(text(id)),
+            ("DELETE", [id]) => FilesCall::DeleteContainer(text(id)),
+            ("POST", [id, "files"]) => FilesCall::AddContainerFile(text(id)),
+            ("GET", [id, "files"]) => FilesCall::ContainerFiles(text(id)),
+            ("GET", [id, "files", file]) => FilesCall::ContainerFile(text(id), text(file)),
+            ("GET", [id, "files", file, "content"]) => FilesCall::ContainerFileContent(text(id), text(file)),
+            ("DELETE", [id, "files", file]) => FilesCall::DeleteContainerFile(text(id), text(file)),
+            _ => FilesCall::NotAllowed,
+        }
+    };
+    Some((dialect, call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(method: &str, path: &str, kept_here: bool) -> Option<FilesCall> {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        route(&method, &path.parse().unwrap(), &HeaderMap::new(), kept_here).map(|(_, call)| call)
+    }
+
+    #[test]
+    fn the_lists_of_google_s_clients_are_the_providers() {
+        let found = |uri: &'static str, header: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static(header),
+                http::HeaderValue::from_static("x"),
+            )]);
+            route(&Method::GET, &Uri::from_static(uri), &headers, true).map(|(_, call)| call)
+        };
+        for (uri, header) in [
+            ("/v1/files", "x-goog-api-key"),
+            ("/v1/files?pageSize=9&key=k", "accept"),
+            ("/v1beta/files", "x-goog-api-client"),
+            ("/v1/files/abc-123", "x-goog-api-key"),
+        ] {
+            assert_eq!(found(uri, header), None, "{uri}");
+        }
+        assert_eq!(found("/v1/files", "authorization"), Some(FilesCall::Files));
+        let own = FilesCall::File("file_knack_a".to_owned());
+        assert_eq!(found("/v1beta/files/file_knack_a", "x-goog-api-key"), Some(own));
+    }
+
+    #[test]
+    fn ids_of_ours_are_served_here_and_the_rest_only_by_the_setting() {
+        let id = || "file_knack_a".to_owned();
+        let one = || "cntr_knack_a".to_owned();
+        let file = || "cfile_knack_b".to_owned();
+        for (method, path, without, with) in [
+            ("POST", "/v1/files", None, Some(FilesCall::Upload)),
+            ("GET", "/files", None, Some(FilesCall::Files)),
+            ("GET", "/gw/v1/files", None, Some(FilesCall::Files)),
+            ("GET", "/containers/v1/files", None, Some(FilesCall::Files)),
+            ("GET", "/files/v1/containers", None, Some(FilesCall::Containers)),
+            ("PUT", "/v1/files", None, Some(FilesCall::NotAllowed)),
+            (
+                "GET",
+                "/v1/files/file_knack_a",
+                Some(FilesCall::File(id())),
+                Some(FilesCall::File(id())),
+            ),
+            (
+                "GET",
+                "/gw/files/file_knack_a/content",
+                Some(FilesCall::Content(id())),
+                Some(FilesCall::Content(id())),
+            ),
+            (
+                "DELETE",
+                "/v1/files/file_knack_a",
+                Some(FilesCall::DeleteFile(id())),
+                Some(FilesCall::DeleteFile(id())),
+            ),
+            (
+                "GET",
+                "/v1/files/file_knack_a/x",
+                Some(FilesCall::NotAllowed),
+                Some(FilesCall::NotAllowed),
+            ),
+            ("GET", "/v1/files/file-1", None, None),
+            ("DELETE", "/v1/files/file_01", None, None),
+            ("GET", "/v1beta/files", None, None),
+            ("POST", "/upload/v1beta/files", None, None),
+            ("POST", "/v1/uploads", None, None),
+            ("POST", "/v1/containers", None, Some(FilesCall::CreateContainer)),
+            ("GET", "/v1/containers", None, Some(FilesCall::Containers)),
+            ("GET", "/v1/containers/cntr_1", None, None),
+            ("GET", "/v1/containers/cntr_1/files", None, None),
+            (
+                "GET",
+                "/v1/containers/cntr_knack_a",
+                None,
+                Some(FilesCall::Container(one())),
+            ),
+            ("POST", "/v1/containers/cntr_knack_a", None, Some(FilesCall::NotAllowed)),
+            (
+                "DELETE",
+                "/v1/containers/cntr_knack_a",
+                None,
+                Some(FilesCall::DeleteContainer(one())),
+            ),
+            (
+                "POST",
+                "/v1/containers/cntr_knack_a/files",
+                None,
+                Some(FilesCall::AddContainerFile(one())),
+            ),
+            (
+                "GET",
+                "/v1/containers/cntr_knack_a/files",
+                None,
+                Some(FilesCall::ContainerFiles(one())),
+            ),
+            (
+                "GET",
+                "/v1/containers/cntr_knack_a/files/cfile_knack_b/content",
+                None,
+                Some(FilesCall::ContainerFileContent(one(), file())),
+            ),
+            (
+                "DELETE",
+                "/v1/containers/cntr_knack_a/files/cfile_knack_b",
+                None,
+                Some(FilesCall::DeleteContainerFile(one(), file())),
+            ),
+        ] {
+            assert_eq!(found(method, path, false), without, "{method} {path} without");
+            assert_eq!(found(method, path, true), with, "{method} {path} with");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Contents and records of uploads and containers in a folder. An object is there, whole, once its record is.
+//!
+//! ```text
+//! DIR/lock                       held by the one process that uses the folder
+//! DIR/contents/file_knack_…      one content, named by the id of its file; without a record that names it it is removed
+//! DIR/records/<hash>.json        one upload, or one container with the list of its files; replaced in one step
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use knack_registry::{Disk, lock_alone};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::objects::{FileOwner, Object};
+use super::table::ObjectKey;
+use crate::files::temporary::Temporary;
+use crate::model_calls::records::KeyedHash;
+
+/// The form of a record. A folder with another one is not opened.
+const VERSION: u32 = 1;
+
+/// A folder.
+#[derive(Debug)]
+pub(super) struct Vault {
+    root: PathBuf,
+    disk: Box<dyn Disk>,
+    held: HeldFolder,
+}
+
+#[derive(Debug)]
+enum HeldFolder {
+    /// Objects are gone with the process, so that no record is written.
+    Temporary {
+        _folder: Temporary,
+    },
+    Kept {
+        _lock: File,
+    },
+}
+
+/// A record as it is written.
+#[derive(Debug, Serialize, Deserialize)]
+struct VaultRecord {
+    version: u32,
+    account: KeyedHash,
+    caller: KeyedHash,
+    object: Object,
+}
+
+impl Vault {
+    /// A temporary folder.
+    pub(super) fn temporary(disk: Box<dyn Disk>) -> io::Result<Self> {
+        let folder = Temporary::make()?;
+        let vault = Self {
+            root: folder.path().to_owned(),
+            disk,
+            held: HeldFolder::Temporary { _folder: folder },
+        };
+        vault.disk.create_folder(&vault.contents())?;
+        Ok(vault)
+    }
+
+    /// Opens a folder that is kept, with its objects. Partial writes of an ended process are removed. Errors: the disk fails,
+    /// another process has the folder, or a newer version wrote it.
+    pub(super) fn open(root: &Path, disk: Box<dyn Disk>) -> io::Result<(Self, Vec<(FileOwner, Object)>)> {
+        if !root.is_dir() {
+            disk.create_folder(root)?;
+        }
+        let vault = Self {
+            root: root.to_owned(),
+            disk,
+            held: HeldFolder::Kept {
+                _lock: lock_alone(&root.join("lock"), "keeps files in this folder")?,
+            },
+        };
+        for folder in [vault.contents(), vault.records()] {
+            if !folder.is_dir() {
+                vault.disk.create_folder(&folder)?;
+            }
+        }
+        let objects = vault.read_records()?;
+        let named: BTreeSet<&str> = objects.iter().flat_map(|(_, object)| object.contents()).collect();
+        for entry in fs::read_dir(vault.contents())? {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(|name| named.contains(name)) {
+                vault.disk.remove(&entry.path())?;
+            }
+        }
+        Ok((vault, objects))
+    }
+
+    fn contents(&self) -> PathBuf {
+        self.root.join("contents")
+    }
+
+    fn records(&self) -> PathBuf {
+        self.root.join("records")
+    }
+
+    /// A name that no other object has, for any id.
+    fn record(&self, (owner, id): &ObjectKey) -> PathBuf {
+        let hash = Sha256::new().chain_update(owner.account).chain_update(owner.caller);
+        let name = knack_skill::digest::hex(&hash.chain_update(id).finalize());
+        self.records().join(format!("{name}.json"))
+    }
+
+    fn read_records(&self) -> io::Result<Vec<(FileOwner, Object)>> {
+        let mut objects = Vec::new();
+        for entry in fs::read_dir(self.records())? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                self.disk.remove(&path)?;
+                continue;
+            }
+            let value: serde_json::Value = match serde_json::from_slice(&fs::read(&path)?) {
+                Ok(value) => value,
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "a stored file is skipped: its record cannot be read");
+                    continue;
+                }
+            };
+            if value["version"] != VERSION {
+                let text = format!("{}: another version of Knack wrote it", path.display());
+                return Err(io::Error::other(text));
+            }
+            let record: VaultRecord = serde_json::from_value(value)
+                .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+            let owner = FileOwner {
+                account: record.account,
+                caller: record.caller,
+            };
+            let is_whole = |name: &&str| self.contents().join(name).is_file();
+            if record.object.contents().iter().all(is_whole) {
+                objects.push((owner, record.object));
+            } else {
+                tracing::warn!(path = %path.display(), "a stored file is removed: its content is missing");
+                self.disk.remove(&path)?;
+            }
+        }
+        Ok(objects)
+    }
+
+    /// Writes one content, of an object that has no record yet.
+    pub(super) fn write(&self, id: &str, content: &[u8]) -> io::Result<()> {
+        self.disk.write(&self.contents().join(id), content)
+    }
+
+    /// Makes a content that is that of another id.
+    pub(super) fn copy(&self, from: &str, to: &str) -> io::Result<()> {
+        let content = fs::read(self.contents().join(from))?;
+        self.write(to, &content)
+    }
+
+    /// One content.
+    pub(super) fn read(&self, id: &str) -> io::Result<Bytes> {
+        fs::read(self.contents().join(id)).map(Bytes::from)
+    }
+
+    /// Removes contents that no record names. One that stays is removed at the next start.
+    pub(super) fn remove(&self, ids: &[String]) {
+        for id in ids {
+            if let Err(error) = self.disk.remove(&self.contents().join(id)) {
+                tracing::debug!(%error, "the content of a file could not be removed");
+            }
+        }
+    }
+
+    /// Writes the record of an object, in the place of an earlier one, or removes it.
+    pub(super) fn record_as(&self, key: &ObjectKey, object: Option<&Object>) -> io::Result<()> {
+        if matches!(self.held, HeldFolder::Temporary { .. }) {
+            return Ok(());
+        }
+        let path = self.record(key);
+        let Some(object) = object else {
+            return match self.disk.remove(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                done => done,
+            };
+        };
+        let record = VaultRecord {
+            version: VERSION,
+            account: key.0.account,
+            caller: key.0.caller,
+            object: object.clone(),
+        };
+        let new = path.with_extension("new");
+        self.disk.write(&new, &serde_json::to_vec(&record)?)?;
+        self.disk.rename(&new, &path)
+    }
+
+    /// How many contents there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        fs::read_dir(self.contents()).map_or(0, Iterator::count)
+    }
+}

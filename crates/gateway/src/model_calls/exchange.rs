@@ -1,0 +1,493 @@
+//! One model request in progress: drives knack-wire's loop with real sockets, sandboxes and the clock.
+//!
+//! No task is spawned. The exchange lives in the answer's body, so a client that disconnects drops it, and with it the
+//! upstream request and every run.
+
+mod answer_headers;
+mod parts;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use http::HeaderMap;
+use knack_telemetry::genai;
+use knack_wire::drive::{AnswerHead, BodyKind, DriveSummary, EndKind, UpstreamFailure};
+use knack_wire::history::Expansion;
+use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use self::answer_headers::{coding, compressed, insert_stream_headers};
+use self::answer_headers::{content_type, retry_after};
+pub use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
+use super::hidden::{HiddenTurnLookup, StagedFile};
+use crate::files::FileEntry;
+use crate::files::delivered;
+use crate::http_server::budget::Holding;
+use crate::providers::forwarded_headers::forward_response_headers;
+use crate::providers::upstream::certificate_fault;
+use crate::runs::tools::ToolRunner;
+use crate::state::Gateway;
+use crate::telemetry::log::RequestLog;
+use crate::telemetry::recorder::Recording;
+use crate::telemetry::trace::RequestTrace;
+
+/// One model request in progress.
+pub struct Exchange {
+    gateway: Arc<Gateway>,
+    drive: Drive,
+    target: UpstreamTarget,
+    tools: Option<Arc<ToolRunner>>,
+    hidden: HiddenTurnLookup,
+    recording: Option<Recording>,
+    log: RequestLog,
+    trace: RequestTrace,
+    begun: Instant,
+    actions: VecDeque<DriveAction>,
+    scratch: Vec<DriveAction>,
+    upstream: Upstream,
+    running: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
+    cancel: CancellationToken,
+    /// Headers of the provider's first answer that was none of an error.
+    head_headers: Option<HeaderMap>,
+    /// Headers of its last answer, if that was an error.
+    error_headers: Option<HeaderMap>,
+    made: Vec<knack_wire::drive::GeneratedFile>,
+    /// Files that were made, once they are kept.
+    kept: Vec<FileEntry>,
+    recorded: BytesMut,
+    body_kind: BodyKind,
+    finished: bool,
+    /// The last thing that happened was that time had passed.
+    late: bool,
+    holding: Holding,
+    /// The memory of the skills' texts that are of this request alone.
+    _texts: Option<Holding>,
+    /// Length of the body of the round before.
+    sent_bytes: usize,
+    container: Option<String>,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("request_id", &self.log.request_id)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Upstream {
+    Idle,
+    Sending(BoxFuture<'static, Result<reqwest::Response, reqwest::Error>>),
+    Reading(Box<reqwest::Response>),
+}
+
+enum ExchangeEvent {
+    Head(Result<reqwest::Response, reqwest::Error>),
+    Chunk(Result<Option<Bytes>, reqwest::Error>),
+    Ran(CallOutcome),
+    Tick,
+}
+
+impl Exchange {
+    /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It has a place of
+    /// its own, since the body of an answer hands it on with each piece.
+    pub async fn start(gateway: Arc<Gateway>, parts: ExchangeParts) -> Box<Self> {
+        let ExchangeParts {
+            drive,
+            target,
+            tools,
+            hidden,
+            recording,
+            log,
+            trace,
+            begun,
+            held,
+            texts,
+            given,
+            container,
+        } = parts;
+        // From here on a client that leaves is in the log.
+        let mut exchange = Box::new(Self {
+            gateway,
+            drive,
+            target,
+            tools,
+            hidden,
+            recording,
+            log,
+            trace,
+            begun,
+            actions: VecDeque::with_capacity(4),
+            scratch: Vec::with_capacity(4),
+            upstream: Upstream::Idle,
+            running: FuturesUnordered::new(),
+            cancel: CancellationToken::new(),
+            head_headers: None,
+            error_headers: None,
+            made: Vec::new(),
+            kept: Vec::new(),
+            recorded: BytesMut::new(),
+            body_kind: BodyKind::Json,
+            finished: false,
+            late: false,
+            holding: held.holding,
+            _texts: texts,
+            sent_bytes: 0,
+            container,
+        });
+        exchange.begin(given).await;
+        exchange
+    }
+
+    async fn begin(&mut self, given: Vec<StagedFile>) {
+        let (expansion, mut files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+        // What the request names is newer than what earlier turns made.
+        files.extend(given);
+        if let Some(tools) = &self.tools
+            && !tools.stage_files(files)
+        {
+            self.log
+                .notes
+                .push("files of earlier turns were left out: no memory".to_owned());
+        }
+        let Expansion { edits, open_calls, .. } = expansion;
+        self.drive
+            .start(edits, open_calls, self.begun.elapsed(), &mut self.scratch);
+        self.actions.extend(self.scratch.drain(..));
+    }
+
+    /// The provider's headers of an answer with this status, as they go to the client: those of round 1, or of the error that
+    /// is passed on.
+    pub fn take_headers(&mut self, status: u16) -> HeaderMap {
+        let headers = match status {
+            200..300 => &mut self.head_headers,
+            _ => &mut self.error_headers,
+        };
+        headers.take().unwrap_or_default()
+    }
+
+    /// The loop's part of the log so far; the rest is published at the end.
+    pub const fn log(&mut self) -> &mut RequestLog {
+        &mut self.log
+    }
+
+    /// The next piece of the answer; `None` after the last.
+    pub async fn next(&mut self) -> Option<AnswerPiece> {
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                if let Some(piece) = self.perform(action).await {
+                    return Some(piece);
+                }
+            }
+            if self.finished {
+                return None;
+            }
+            let event = self.event().await;
+            self.feed(event);
+        }
+    }
+
+    /// Performs one action of the loop; returns a piece for the client.
+    async fn perform(&mut self, action: DriveAction) -> Option<AnswerPiece> {
+        match action {
+            DriveAction::Send { body, round, delay } => self.send(body, round, delay),
+            DriveAction::Run(call) => self.run(call),
+            DriveAction::Remember(mut record) => {
+                record.response_id = self.known_id(&record.response_id);
+                self.keep_files(&record.response_id).await;
+                self.hidden
+                    .remember(&self.gateway, self.drive.request(), *record, &self.kept);
+            }
+            DriveAction::Note(note) => self.hidden.note(&self.gateway, self.drive.request().format(), *note),
+            DriveAction::ClientHead(head) => {
+                self.log.status = head.status;
+                self.body_kind = head.body;
+                return Some(AnswerPiece::Head(head));
+            }
+            DriveAction::ClientBytes(first) => return Some(AnswerPiece::Bytes(self.coalesce(first))),
+            DriveAction::Finish(summary) => {
+                let broken = self.body_kind == BodyKind::AsUpstream && matches!(summary.end, EndKind::Fault(_));
+                self.finish(summary).await;
+                return broken.then_some(AnswerPiece::Broken);
+            }
+        }
+        None
+    }
+
+    /// Bytes that are ready together go out in one write.
+    fn coalesce(&mut self, first: Bytes) -> Bytes {
+        let more = self
+            .actions
+            .iter()
+            .take_while(|action| matches!(action, DriveAction::ClientBytes(_)))
+            .count();
+        let bytes = if more == 0 {
+            first
+        } else {
+            let mut joined = BytesMut::from(first);
+            for action in self.actions.drain(..more) {
+                if let DriveAction::ClientBytes(bytes) = action {
+                    joined.extend_from_slice(&bytes);
+                }
+            }
+            joined.freeze()
+        };
+        if self.recording.is_some() {
+            self.recorded.extend_from_slice(&bytes);
+        }
+        bytes
+    }
+
+    /// Takes memory for a body that is about to be sent: the received one stays, and while a round's body is made, the
+    /// one before still exists. An unchanged body is the bytes that were received.
+    fn hold(&mut self, body: &Bytes) -> Result<(), Fault> {
+        let raw = self.drive.request().raw();
+        let copy = if std::ptr::eq(raw.as_ptr(), body.as_ptr()) {
+            0
+        } else {
+            body.len()
+        };
+        let held = self.holding.grow_to(raw.len() + self.sent_bytes + copy);
+        self.sent_bytes = copy;
+        held.map_err(|_| Fault::new(503, OUT_OF_MEMORY))
+    }
+
+    fn send(&mut self, body: Bytes, round: u32, delay: Duration) {
+        if let Err(fault) = self.hold(&body) {
+            return self.input(DriveInput::Refused(fault));
+        }
+        if let Some(recording) = &self.recording {
+            recording.write(&format!("upstream-{round}.json"), body.clone());
+        }
+        let mut headers = self.target.headers.clone();
+        if round > 1 {
+            // A second, different body under the same key is a conflict (docs/design/wire-formats.md#headers).
+            headers.remove("idempotency-key");
+        }
+        let server = || self.gateway.upstreams.server(self.target.api);
+        self.trace.send(&mut headers, (round, &body, delay), &self.log, server);
+        self.log.timeline.sent(round, self.begun.elapsed() + delay);
+        let request = self
+            .gateway
+            .upstreams
+            .post(self.target.api, &self.target.path_and_query, headers, body);
+        self.upstream = Upstream::Sending(Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            request.send().await
+        }));
+    }
+
+    fn run(&mut self, call: knack_wire::ToolCall) {
+        let Some(tools) = self.tools.clone() else { return };
+        let response_id = self.known_id(self.drive.response_id());
+        let cancel = self.cancel.child_token();
+        let trace = self.trace.call(&call);
+        self.log.timeline.called(&call, self.begun.elapsed());
+        let run = tools.run(call, response_id, cancel, trace);
+        let Some(container) = self.container.clone() else {
+            return self.running.push(Box::pin(run));
+        };
+        let (gateway, caller) = (Arc::clone(&self.gateway), self.hidden.caller.clone());
+        let run = async move { delivered::using(&gateway, caller, &container, run).await };
+        self.running.push(Box::pin(run));
+    }
+
+    async fn event(&mut self) -> ExchangeEvent {
+        let wake = self.drive.wake();
+        let (begun, running) = (self.begun, &mut self.running);
+        let tick = async move {
+            match wake {
+                Some(at) => tokio::time::sleep_until(begun + at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let upstream = async {
+            match &mut self.upstream {
+                Upstream::Idle => std::future::pending().await,
+                Upstream::Sending(sending) => ExchangeEvent::Head(sending.await),
+                Upstream::Reading(response) => ExchangeEvent::Chunk(response.chunk().await),
+            }
+        };
+        tokio::select! {
+            // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
+            biased;
+            event = upstream => event,
+            Some(outcome) = running.next() => ExchangeEvent::Ran(outcome),
+            () = tick => ExchangeEvent::Tick,
+        }
+    }
+
+    fn feed(&mut self, event: ExchangeEvent) {
+        self.late = matches!(event, ExchangeEvent::Tick);
+        let at = self.begun.elapsed();
+        match event {
+            ExchangeEvent::Head(Ok(response)) => self.feed_head(response, at),
+            ExchangeEvent::Head(Err(error)) => self.feed_no_answer(error, at),
+            ExchangeEvent::Chunk(Ok(Some(bytes))) => {
+                self.trace.bytes(&bytes);
+                self.log.timeline.bytes(at);
+                self.input(DriveInput::Body(bytes));
+            }
+            ExchangeEvent::Chunk(Ok(None)) => {
+                self.upstream = Upstream::Idle;
+                self.input(DriveInput::End);
+            }
+            ExchangeEvent::Chunk(Err(error)) => {
+                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider closed the connection before the end of its answer");
+                self.upstream = Upstream::Idle;
+                self.trace.over(Some(genai::Failure::Broken));
+                self.log.timeline.over(Some("broken"), at);
+                self.input(DriveInput::Failed(UpstreamFailure::Broken));
+            }
+            ExchangeEvent::Ran(outcome) => {
+                self.log.timeline.answered(outcome.token, outcome.is_error, at);
+                self.made.extend(outcome.files.iter().cloned());
+                self.input(DriveInput::Result(outcome));
+            }
+            ExchangeEvent::Tick => self.input(DriveInput::Tick),
+        }
+    }
+
+    /// Takes the head of an answer. One in a content coding cannot be read by the loop and is refused.
+    fn feed_head(&mut self, response: reqwest::Response, at: Duration) {
+        let headers = response.headers();
+        let head = AnswerHead {
+            status: response.status().as_u16(),
+            stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
+            retry_after: retry_after(headers),
+        };
+        self.trace.head(head.status, head.stream);
+        self.log.timeline.head(head.status, at);
+        if !response.status().is_success() {
+            self.error_headers = Some(forward_response_headers(headers));
+        } else if self.head_headers.is_none() {
+            self.head_headers = Some(forward_response_headers(headers));
+        }
+        if let Some(coding) = coding(headers).filter(|_| self.drive.reads() && response.status().is_success()) {
+            let fault = Fault::new(502, compressed(&coding));
+            self.upstream = Upstream::Idle;
+            self.trace.over(Some(genai::Failure::Broken));
+            self.log.timeline.over(Some("broken"), at);
+            return self.input(DriveInput::Refused(fault));
+        }
+        self.upstream = Upstream::Reading(Box::new(response));
+        self.input(DriveInput::Head(head));
+    }
+
+    /// Takes the error of a request that no provider answered.
+    fn feed_no_answer(&mut self, error: reqwest::Error, at: Duration) {
+        let refused = certificate_fault(&error);
+        tracing::warn!(
+            request_id = %self.log.request_id, error = %error.without_url(),
+            certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
+        );
+        self.upstream = Upstream::Idle;
+        self.trace.over(Some(genai::Failure::Connect));
+        self.log.timeline.over(Some("connect"), at);
+        // Asking again cannot help a certificate.
+        self.input(refused.map_or(DriveInput::Failed(UpstreamFailure::Connect), DriveInput::Refused));
+    }
+
+    fn input(&mut self, input: DriveInput) {
+        self.drive.feed(input, self.begun.elapsed(), &mut self.scratch);
+        self.actions.extend(self.scratch.drain(..));
+    }
+
+    /// The id that the answer's files are kept under: its own, or that of the request (`x-knack-request-id`) where the
+    /// provider gives none, as some Gemini servers do.
+    fn known_id(&self, response_id: &str) -> String {
+        let id = if response_id.is_empty() {
+            &self.log.request_id
+        } else {
+            response_id
+        };
+        id.to_owned()
+    }
+
+    /// Keeps generated files under the response's id before the client can ask for them.
+    async fn keep_files(&mut self, response_id: &str) {
+        if self.made.is_empty() || !self.kept.is_empty() {
+            return;
+        }
+        let place = (response_id, self.container.as_deref());
+        // Boxed, so that requests without files do not carry its state.
+        let kept = delivered::keep(&self.gateway, &self.hidden.caller, place, &self.made, &mut self.log);
+        self.kept = Box::pin(kept).await;
+    }
+
+    /// Remembers an answer that its client has left: it may have read its id.
+    fn remember_left(&mut self) {
+        let waiting = self.actions.drain(..).find_map(|action| match action {
+            DriveAction::Remember(record) => Some(*record),
+            _ => None,
+        });
+        if let Some(record) = waiting.or_else(|| self.drive.broken()) {
+            self.hidden
+                .remember(&self.gateway, self.drive.request(), record, &self.kept);
+        }
+    }
+
+    async fn finish(&mut self, summary: DriveSummary) {
+        self.keep_files(&self.known_id(&summary.response_id)).await;
+        self.cancel.cancel();
+        self.upstream = Upstream::Idle;
+        self.running.clear();
+        self.finished = true;
+        self.trace.end(&summary.end, self.late);
+        self.log.timeline.over(None, self.begun.elapsed());
+        self.log.rounds = summary.rounds;
+        self.log.end = match summary.end {
+            EndKind::Answer | EndKind::Passed => None,
+            EndKind::Upstream(status) => Some(format!("provider answered {status}")),
+            EndKind::Fault(message) => Some(message),
+            EndKind::Limit => Some("limit of skill rounds reached".to_owned()),
+        };
+        if let Some(recording) = &self.recording {
+            recording.write("response", std::mem::take(&mut self.recorded).freeze());
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.log.duration = self.begun.elapsed();
+        if let Some(tools) = &self.tools {
+            let (executions, uses) = tools.take_notes();
+            self.log.executions = executions;
+            self.log.uses.extend(uses);
+        }
+        if !self.finished {
+            self.remember_left();
+            self.log.end = Some("client left".to_owned());
+            // The status that nginx uses for it; nothing was sent.
+            if self.log.status == 0 {
+                self.log.status = 499;
+            }
+        }
+        self.gateway
+            .metrics
+            .record_bytes
+            .set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
+        self.trace.finish(&self.log, !self.finished);
+        let Gateway {
+            console,
+            metrics,
+            recent,
+            ..
+        } = &*self.gateway;
+        std::mem::take(&mut self.log).publish(&**console, metrics, recent);
+    }
+}
+
+/// The answer to the client when there is no memory for the body of a round.
+const OUT_OF_MEMORY: &str =
+    "The gateway holds too many large requests at this moment and cannot continue this one; try again in a second.";

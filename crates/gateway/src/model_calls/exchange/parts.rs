@@ -1,0 +1,68 @@
+//! The values that go into an exchange and come out of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use knack_wire::Drive;
+use knack_wire::drive::ClientHead;
+use tokio::time::Instant;
+
+use crate::http_server::budget::{HeldBody, Holding};
+use crate::model_calls::hidden::{HiddenTurnLookup, StagedFile};
+use crate::providers::provider::Api;
+use crate::runs::tools::ToolRunner;
+use crate::telemetry::log::RequestLog;
+use crate::telemetry::recorder::Recording;
+use crate::telemetry::trace::RequestTrace;
+
+/// One piece of the answer to the client.
+#[derive(Debug)]
+pub enum AnswerPiece {
+    /// Status and headers; comes first, once.
+    Head(ClientHead),
+    /// Body bytes.
+    Bytes(Bytes),
+    /// The body cannot be completed: the connection is cut, so that the client does not take a part for the whole.
+    Broken,
+}
+
+/// The target of a request and the parts of its head that are sent along, for every round.
+#[derive(Debug, Clone)]
+pub struct UpstreamTarget {
+    /// The API of the provider.
+    pub api: Api,
+    /// As the client sent it.
+    pub path_and_query: String,
+    /// As they go upstream.
+    pub headers: HeaderMap,
+}
+
+/// The parts of an exchange.
+#[derive(Debug)]
+pub struct ExchangeParts {
+    /// The loop.
+    pub drive: Drive,
+    /// Where it goes.
+    pub target: UpstreamTarget,
+    /// Calls; `None` when nothing is injected.
+    pub tools: Option<Arc<ToolRunner>>,
+    /// Hidden turns.
+    pub hidden: HiddenTurnLookup,
+    /// Recording.
+    pub recording: Option<Recording>,
+    /// Log so far.
+    pub log: RequestLog,
+    /// Trace so far.
+    pub trace: RequestTrace,
+    /// When the request's head came in.
+    pub begun: Instant,
+    /// The request's body and its share of the budget: held as long as rounds may need it.
+    pub held: HeldBody,
+    /// The memory of the skills' texts that are of this request alone.
+    pub texts: Option<Holding>,
+    /// Files of ours that the request names, for its runs.
+    pub given: Vec<StagedFile>,
+    /// The container that files of its runs go into.
+    pub container: Option<String>,
+}

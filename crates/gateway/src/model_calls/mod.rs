@@ -1,0 +1,9 @@
+//! Model calls: what is injected, the loop with the provider, hidden turns, and answers that the provider keeps.
+
+pub(crate) mod client_timeout;
+pub mod exchange;
+pub mod hidden;
+pub mod inject;
+pub(crate) mod model;
+pub mod records;
+pub(crate) mod stored;

@@ -1,0 +1,279 @@
+//! A model call: body, view, plan, loop, answer.
+
+mod answer;
+mod describe;
+mod prepare;
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use knack_execution::Executor;
+use knack_serving::aside;
+
+use knack_skill::plan::{Action, Plan};
+use knack_wire::history::Caller;
+use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, ModelRoute, View};
+use tokio::time::Instant;
+
+use self::answer::{first, knack_header, refuse};
+pub(crate) use self::describe::new_request_id;
+use self::describe::{describe, new_log};
+use self::prepare::{Prepared, read_request};
+use super::client_timeout;
+use super::exchange::{Exchange, ExchangeParts, UpstreamTarget};
+use super::hidden::HiddenTurnLookup;
+use super::records::KeyedHash;
+use crate::callers::caller;
+use crate::catalog::Snapshot;
+use crate::files::answer_container::{self, AnswerContainer, ContainerContext};
+use crate::files::user_files::Container;
+use crate::files::user_files::named::{self, NamedFiles};
+use crate::http_server::budget::HeldBody;
+use crate::http_server::fault::body_fault;
+use crate::providers::forwarded_headers::forward_request_headers;
+use crate::providers::provider::Api;
+use crate::runs::code_tools;
+use crate::runs::skill_runs::RunOf;
+use crate::runs::tools::{LoopState, ToolRunner};
+use crate::state::Gateway;
+use crate::telemetry::log::RequestLog;
+use crate::telemetry::recorder::Recording;
+use crate::telemetry::trace::RequestTrace;
+
+/// Serves one call of a model API.
+pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Request) -> Response {
+    let begun = Instant::now();
+    let (format, kind) = (route.format, route.kind);
+    let (parts, body) = request.into_parts();
+    let log = new_log(format, parts.extensions.get::<RunOf>());
+    let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
+    let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
+    let counted = caller::counted_beside(&caller, &gateway.secret.current(), &parts).bucket();
+    let asked = (&caller, counted);
+    let (held, recording, mut named) = match accept(&gateway, asked, &route, (&parts, body), &log.request_id).await {
+        Ok(accepted) => accepted,
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
+    };
+    let (served, snapshot) = gateway.served_to(&parts).await;
+    trace.catalog(&snapshot.revision);
+    let read = read_request(&gateway, &snapshot, route, (&held, &named, counted), &parts).await;
+    let Prepared {
+        request,
+        view,
+        plan,
+        injection,
+        injecting,
+        texts,
+    } = match read {
+        Ok(prepared) => prepared,
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
+    };
+    let log = describe(log, &view, &plan, &snapshot);
+    let hidden = hidden(caller, (&gateway, &snapshot), (&plan, injecting), format);
+    let mut target = target(&parts, format);
+    let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
+    let memory = memory_of_runs(&view, named.container.as_ref());
+    let (asked, own) = ((&view, &*plan, &injection), (&hidden, &log));
+    let address = caller::unchecked_address(&parts);
+    let container = match container(
+        &gateway,
+        asked,
+        (format, kind),
+        (&hidden, &log, address),
+        named.container,
+    )
+    .await
+    {
+        Ok(container) => container,
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
+    };
+    let mut settings = settings(asked, (&snapshot, kind, array), container.as_ref(), own);
+    if !view.stream {
+        settings.deadline = client_timeout::deadline(settings.deadline, &parts.headers);
+    }
+    let runs = (!injection.tools().is_empty()).then_some(served.executor);
+    let tools = runs.map(|executor| tool_runner(&gateway, executor, (&snapshot, memory), &plan, own, &request));
+    let knack_header = knack_header(&snapshot, &plan);
+    let driven = aside(held.bytes.len(), move || {
+        Drive::with_view(request, view, injection, settings)
+    })
+    .await;
+    let drive = match driven {
+        Ok(drive) => drive,
+        Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
+    };
+    // The files take their share as they are staged.
+    drop(named.holding.take());
+    let parts = ExchangeParts {
+        drive,
+        target,
+        tools,
+        hidden,
+        recording,
+        log,
+        trace,
+        begun,
+        held,
+        texts,
+        given: named.files,
+        container: container.and_then(|container| container.id),
+    };
+    let exchange = Exchange::start(Arc::clone(&gateway), parts).await;
+    first(exchange, knack_header, format).await
+}
+
+/// Takes a request in: its body within the budget, its recording, and the files and container of ours that it names.
+async fn accept(
+    gateway: &Arc<Gateway>,
+    (caller, counted): (&Caller, KeyedHash),
+    route: &ModelRoute,
+    (parts, body): (&http::request::Parts, Body),
+    request_id: &str,
+) -> Result<(HeldBody, Option<Recording>, NamedFiles), Fault> {
+    let held = gateway.requests.read(&counted, &parts.headers, body).await;
+    let mut held = held.map_err(body_fault)?;
+    let recording = recording(gateway, request_id, &held.bytes);
+    let from = (caller, counted, caller::unchecked_address(parts));
+    let named = named::resolve(gateway, from, route, &mut held.bytes).await?;
+    Ok((held, recording, named))
+}
+
+/// The recording of a request, started with its body.
+fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Recording> {
+    let recording = gateway.recorder.as_ref()?.request(request_id);
+    recording.write("request.json", body.clone());
+    Some(recording)
+}
+
+/// Where the request goes, with the headers of its client.
+fn target(parts: &http::request::Parts, format: Format) -> UpstreamTarget {
+    let path_and_query = parts.uri.path_and_query();
+    UpstreamTarget {
+        api: Api::of_format(format),
+        path_and_query: path_and_query.map_or("/", http::uri::PathAndQuery::as_str).to_owned(),
+        headers: forward_request_headers(&parts.headers),
+    }
+}
+
+/// Gemini answers a stream without `alt=sse` as one array, which ends only with the answer. Where the loop reads the
+/// answer, the upstream is asked for events, and the client gets its array all the same. True if it does.
+fn asks_for_events(target: &mut UpstreamTarget, view: &View, reads: bool, format: Format) -> bool {
+    if format != Format::Gemini || !view.stream || !reads {
+        return false;
+    }
+    let events = knack_wire::route::with_events(&target.path_and_query);
+    let array = events != target.path_and_query;
+    target.path_and_query = events;
+    array
+}
+
+/// The answer to a call beyond the limit, if the client's own calls of that turn keep the loop alive.
+const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answer without them.";
+/// Skill calls of one turn that are run: as many as a model makes that splits work over parallel calls.
+const CALLS_PER_TURN: usize = 32;
+/// The answer to a call beyond those.
+static CALLS_TEXT: LazyLock<String> = LazyLock::new(|| knack_skill::texts::too_many_calls(CALLS_PER_TURN));
+
+/// The state for hidden turns.
+fn hidden(
+    caller: Caller,
+    (gateway, snapshot): (&Gateway, &Arc<Snapshot>),
+    (plan, injecting): (&Arc<Plan>, bool),
+    format: Format,
+) -> HiddenTurnLookup {
+    let run_code = plan.tools.iter().find(|tool| matches!(tool.action, Action::RunCode));
+    HiddenTurnLookup {
+        caller,
+        snapshot: Arc::clone(snapshot),
+        plan: Arc::clone(plan),
+        injecting,
+        run_tool: run_code.map(|tool| tool.name.clone()),
+        runs_here: code_tools::runs_here(&gateway.sandbox_code_tools, format),
+        chain: None,
+        earlier: knack_wire::StoredView::default(),
+        runs: Vec::new(),
+    }
+}
+
+fn settings(
+    (view, plan, injection): (&View, &Plan, &Injection),
+    (snapshot, kind, array): (&Snapshot, CallKind, bool),
+    container: Option<&AnswerContainer>,
+    (hidden, log): (&HiddenTurnLookup, &RequestLog),
+) -> DriveSettings {
+    let injects = !plan.tools.is_empty();
+    let stands_in = injection.code_tool.is_some();
+    let asks = view.code_execution || stands_in || (view.code_tool.is_some() && !injection.own_skills.is_empty());
+    let native = asks && injects && !plan.litellm && kind == CallKind::Generate;
+    DriveSettings {
+        max_rounds: snapshot.runtime.max_tool_rounds,
+        deadline: snapshot.runtime.deadline,
+        last_note: knack_skill::texts::LAST_CALL,
+        limit_text: LIMIT_REACHED,
+        lost_text: knack_skill::texts::NO_LONGER_AVAILABLE,
+        max_calls: CALLS_PER_TURN,
+        calls_text: &CALLS_TEXT,
+        native,
+        run_tool: hidden.run_tool.clone(),
+        container: container.map(|container| container.shown.clone()),
+        litellm: plan.litellm,
+        array,
+        request_id: Some(log.request_id.clone()),
+    }
+}
+
+/// The memory of each run of a request: the least of what its code tool asks for and its container has.
+fn memory_of_runs(view: &View, container: Option<&Container>) -> Option<u64> {
+    let asked = view.code_tool.as_ref().and_then(|tool| tool.memory_bytes);
+    let allowed = container.and_then(named::memory_bytes);
+    asked.into_iter().chain(allowed).min()
+}
+
+async fn container(
+    gateway: &Gateway,
+    (view, plan, injection): (&View, &Plan, &Injection),
+    route: (Format, CallKind),
+    (hidden, log, address): (&HiddenTurnLookup, &RequestLog, Option<IpAddr>),
+    named: Option<Container>,
+) -> Result<Option<AnswerContainer>, Fault> {
+    let asked = ContainerContext {
+        view,
+        plan,
+        injection,
+        route,
+        caller: &hidden.caller,
+        address,
+        request_id: &log.request_id,
+    };
+    answer_container::of(gateway, &asked, named).await
+}
+
+fn tool_runner(
+    gateway: &Gateway,
+    executor: Arc<dyn Executor>,
+    (snapshot, max_memory_bytes): (&Arc<Snapshot>, Option<u64>),
+    plan: &Arc<Plan>,
+    (hidden, log): (&HiddenTurnLookup, &RequestLog),
+    request: &knack_wire::Request,
+) -> Arc<ToolRunner> {
+    let runner = ToolRunner {
+        snapshot: Arc::clone(snapshot),
+        max_memory_bytes,
+        plan: Arc::clone(plan),
+        request_start: executor.now(),
+        executor,
+        grants: Arc::clone(&gateway.grants),
+        caller_key: hidden.bucket(),
+        request_id: log.request_id.clone(),
+        public_url: gateway.public_url.clone(),
+        requests: gateway.requests.clone(),
+        history: gateway.history.clone(),
+        state: Mutex::new(LoopState::default()),
+    };
+    runner.stage_attachments_later(request.clone());
+    Arc::new(runner)
+}

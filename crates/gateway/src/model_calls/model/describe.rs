@@ -1,0 +1,85 @@
+//! The log of a request, as far as its plan decides it.
+
+use knack_skill::plan::{ActivationCause, Active, Plan};
+use knack_wire::{Format, View};
+
+use crate::catalog::Snapshot;
+use crate::runs::skill_runs::RunOf;
+use crate::telemetry::log::RequestLog;
+use crate::telemetry::report::cut_copy;
+use crate::telemetry::skill_metrics::{SkillUse, Use};
+
+/// The id of a request that begins now, a UUIDv7: log lines and recordings sort by time.
+pub(crate) fn new_request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// The log of a request that begins now; `run`: it is the request of a run of a skill.
+pub(super) fn new_log(format: Format, run: Option<&RunOf>) -> RequestLog {
+    RequestLog {
+        request_id: run.map_or_else(new_request_id, |run| run.request_id.clone()),
+        begun: jiff::Timestamp::now(),
+        format: word(format),
+        ..RequestLog::default()
+    }
+}
+
+/// Adds the plan of a request to its log.
+pub(super) fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
+    log.revision.clone_from(&snapshot.revision);
+    // A client can make it as long as a body.
+    log.model = cut_copy(&view.model);
+    log.stream = view.stream;
+    log.skills = plan
+        .active
+        .iter()
+        .map(|active| format!("{} ({})", active.handle, why(active.why)))
+        .collect();
+    log.uses = plan.active.iter().map(carried).collect();
+    let is_run = plan.active.iter().any(|active| active.why == ActivationCause::Run);
+    if !plan.off && !is_run {
+        log.listed = snapshot.listed;
+    }
+    log.added_tokens = plan.added_tokens;
+    log.notes = plan
+        .notes
+        .iter()
+        .map(|note| {
+            note.skill.as_ref().map_or_else(
+                || note.text.clone(),
+                |skill| format!("skill {}: {}", skill.name, note.text),
+            )
+        })
+        .collect();
+    log
+}
+
+fn carried(active: &Active) -> SkillUse {
+    SkillUse {
+        skill: format!("{}/{}", active.skill.id.namespace, active.skill.id.name),
+        what: Use::Carried,
+        tokens: knack_skill::texts::tokens(active.skill.body.len()),
+        call: None,
+    }
+}
+
+const fn why(why: ActivationCause) -> &'static str {
+    match why {
+        ActivationCause::Always => "always",
+        ActivationCause::Mention => "@mention",
+        ActivationCause::Header => "header",
+        ActivationCause::Container | ActivationCause::Litellm => "container",
+        ActivationCause::Auto => "auto",
+        ActivationCause::Run => "run",
+    }
+}
+
+/// The word for a format in logs.
+const fn word(format: Format) -> &'static str {
+    match format {
+        Format::Chat => "chat",
+        Format::Messages => "messages",
+        Format::Responses => "responses",
+        Format::Gemini => "gemini",
+    }
+}

@@ -1,0 +1,128 @@
+//! Reading a request: its view, its plan, and what is injected.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use knack_serving::aside;
+use knack_skill::plan::{Note, Plan};
+use knack_vocabulary::HEADER_SKILLS;
+use knack_wire::{Fault, Format, Injection, ModelRoute, View};
+
+use crate::catalog::Snapshot;
+use crate::files::user_files::named::NamedFiles;
+use crate::http_server::budget::{HeldBody, Holding};
+use crate::model_calls::inject;
+use crate::model_calls::records::KeyedHash;
+use crate::runs::code_tools;
+use crate::runs::skill_runs::RunOf;
+use crate::state::Gateway;
+
+/// A request that was read, with the decision about it.
+pub(super) struct Prepared {
+    pub(super) request: knack_wire::Request,
+    pub(super) view: View,
+    pub(super) plan: Arc<Plan>,
+    pub(super) injection: Injection,
+    /// Whether hidden turns come back.
+    pub(super) injecting: bool,
+    /// The memory of texts that are of this request alone.
+    pub(super) texts: Option<Holding>,
+}
+
+/// How often the text of the skills of a request is there at one time: while its sections are joined, and later as the plan's
+/// and in the form of the wire.
+const COPIES_OF_TEXTS: usize = 3;
+
+/// Reads a body and decides what is injected; a large one on a thread that may take long.
+pub(super) async fn read_request(
+    gateway: &Arc<Gateway>,
+    snapshot: &Arc<Snapshot>,
+    route: ModelRoute,
+    (held, named, counted): (&HeldBody, &NamedFiles, KeyedHash),
+    parts: &Parts,
+) -> Result<Prepared, Fault> {
+    let header = skills_header(&parts.headers);
+    let run_of = parts.extensions.get::<RunOf>().cloned();
+    let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
+    let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
+    aside(bytes.len(), move || {
+        let request = knack_wire::Request::parse(route, bytes)?;
+        prepare(request, (header, run_of), &snapshot, (&gateway, names_files, counted))
+    })
+    .await
+}
+
+fn prepare(
+    request: knack_wire::Request,
+    (header, run_of): (Result<Option<String>, Fault>, Option<RunOf>),
+    snapshot: &Snapshot,
+    (gateway, names_files, counted): (&Gateway, bool, KeyedHash),
+) -> Result<Prepared, Fault> {
+    let mut view = request.view()?;
+    let format = request.format();
+    let is_missing =
+        code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
+    code_tools::unblock(&mut view, is_missing);
+    let run_code = code_tools::run_code(&view, format, is_missing);
+    let mut texts = None;
+    let mut room = |bytes: usize| {
+        texts = gateway
+            .requests
+            .hold(&counted, bytes.saturating_mul(COPIES_OF_TEXTS))
+            .ok();
+        texts.is_some()
+    };
+    let mut plan = inject::make_plan(
+        &request,
+        &view,
+        header?.as_deref(),
+        snapshot,
+        run_code,
+        run_of.as_ref().map(|run| &run.skill),
+        &mut room,
+    )?;
+    let (injection, injecting) = if snapshot.is_suspended() {
+        plan.off = true;
+        plan.notes.push(Note {
+            skill: None,
+            text: "suspended by the runtime".to_owned(),
+        });
+        (Injection::default(), false)
+    } else {
+        let code_tool = code_tools::replacement(&view, &plan, snapshot.absent.is_none(), (format, is_missing))?;
+        let injection = inject::injection(&plan, &view, &gateway.materials, code_tool);
+        let injecting = expands(&view, (&plan, &injection), format);
+        (injection, injecting)
+    };
+    Ok(Prepared {
+        request,
+        view,
+        plan: Arc::new(plan),
+        injection,
+        injecting,
+        texts,
+    })
+}
+
+/// Whether hidden turns come back into this request. A choice of no tools injects nothing, and still needs its history
+/// (docs/design/conversation.md#when-nothing-is-injected), unless the format refuses calls in a history without any declared tool.
+fn expands(view: &View, (plan, injection): (&Plan, &Injection), format: Format) -> bool {
+    use knack_wire::request::ToolChoice;
+    let closed_by_choice = view.closed.is_some() || matches!(view.tool_choice, ToolChoice::None | ToolChoice::Allowed);
+    let taken_out = usize::from(injection.code_tool.is_some());
+    let may_hold_calls = format != Format::Messages || view.client_tools.len() > taken_out;
+    !plan.off || (closed_by_choice && may_hold_calls)
+}
+
+/// All values of `x-knack-skills`, joined as one list.
+fn skills_header(headers: &HeaderMap) -> Result<Option<String>, Fault> {
+    let values: Result<Vec<&str>, _> = headers.get_all(HEADER_SKILLS).iter().map(HeaderValue::to_str).collect();
+    let values = values.map_err(|_| {
+        Fault::bad(
+            HEADER_SKILLS,
+            "The header x-knack-skills is not text; write skill names separated by commas.",
+        )
+    })?;
+    Ok((!values.is_empty()).then(|| values.join(",")))
+}

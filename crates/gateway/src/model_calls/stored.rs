@@ -1,0 +1,204 @@
+//! Responses and Chat completions that the provider keeps, asked for by the id that the client saw.
+//!
+//! A loop is several responses of the provider and one of the client's: it shows the id of the first, and what the
+//! provider keeps of the whole is under the id of the last. What the client sent is with the first. The record of the
+//! answer has both ids, and what the client is to see; while the loop runs, notes of its rounds stand for it. Without a
+//! record, which is lost with the cache, the id goes as it came: the provider has a response of that id, the loop's first
+//! round.
+
+mod asking;
+mod chat;
+mod held;
+mod items;
+mod place;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::response::Response;
+use futures::StreamExt as _;
+use http::response::Parts;
+use http::{Method, StatusCode, Uri};
+use knack_memory::OverBudget;
+use knack_wire::history::TurnRecord;
+use knack_wire::{Fault, Format, StoredView};
+
+use self::asking::{Asking, is_json};
+use self::held::{in_place_of, respond, too_busy};
+use self::place::{Asked, Place};
+use crate::http_server::budget::HeldBody;
+use crate::http_server::fault::fault;
+use crate::providers::provider::Api;
+use crate::providers::proxy;
+use crate::state::Gateway;
+
+/// Most rounds that are deleted with an answer: more than a loop can have (`maxToolRounds` is at most 100).
+const MAX_DELETED: usize = 128;
+/// Rounds that are deleted at once.
+const DELETED_AT_ONCE: usize = 4;
+/// How long a client that deletes an answer waits for the rounds behind it.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A request about a stored answer whose record is known.
+struct Stored {
+    asking: Asking,
+    place: Place,
+    record: Arc<TurnRecord>,
+}
+
+/// Passes a request that is no model call to its provider. What a stored answer shows is what its client saw of it.
+pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
+    let Some(asked) = Asked::of(request.method(), request.uri()).filter(|_| api == Api::OpenAi) else {
+        return proxy::pass(gateway, api, request).await;
+    };
+    let (parts, body) = request.into_parts();
+    let asking = Asking::of(gateway, api, &parts);
+    let request = Request::from_parts(parts, body);
+    if !asking.gateway.has_records(&asking.caller.bucket()) {
+        return asking.pass(request).await;
+    }
+    let place = match asked {
+        Asked::List => {
+            let listed = chat::list(asking, request).await;
+            return listed.unwrap_or_else(|over| too_busy(over, Format::Chat));
+        }
+        Asked::One(place) => place,
+    };
+    let format = place.format;
+    let mut found = asking.records(std::slice::from_ref(&place.id)).await;
+    // A round that the client was not shown is the provider's own.
+    let is_answer = |record: &Arc<TurnRecord>| record.stored.as_ref().is_none_or(|view| view.part_of.is_empty());
+    match found.remove(&place.id).filter(is_answer) {
+        Some(record) => {
+            let answer = Stored { asking, place, record }.answer(request).await;
+            answer.unwrap_or_else(|over| too_busy(over, format))
+        }
+        None => asking.pass(request).await,
+    }
+}
+
+impl Stored {
+    async fn answer(self, request: Request) -> Result<Response, OverBudget> {
+        let method = request.method().clone();
+        match (&method, self.place.behind.trim_end_matches('/'), self.place.format) {
+            (&Method::GET, "", Format::Responses) if self.place.asks_for_stream() => Ok(self.no_stream()),
+            (&Method::GET, "/input_items", Format::Responses) => self.items(request).await,
+            (&Method::GET, "/messages", Format::Chat) => self.messages(request).await,
+            (&Method::DELETE, "", _) => self.delete(request).await,
+            _ => self.read(request).await,
+        }
+    }
+
+    fn view(&self) -> &StoredView {
+        static NOTHING: StoredView = StoredView::new();
+        self.record.stored.as_ref().unwrap_or(&NOTHING)
+    }
+
+    /// The id under which the provider keeps the whole answer.
+    fn state(&self) -> &str {
+        match self.record.state.as_str() {
+            "" => &self.place.id,
+            state => state,
+        }
+    }
+
+    /// Events of the provider would tell of one round what it has of it.
+    fn no_stream(&self) -> Response {
+        let id = &self.place.id;
+        let text = format!("The events of the response \"{id}\" are not kept: read it without \"stream\".");
+        fault(&Fault::bad("stream", text), Format::Responses)
+    }
+
+    /// The whole answer in the client's terms.
+    async fn read(&self, mut request: Request) -> Result<Response, OverBudget> {
+        if self.state() != self.place.id
+            && let Some(path) = self.place.with(self.state(), &self.place.query.text())
+        {
+            set_path(&mut request, &path);
+        }
+        let answer = self.asking.pass(request).await;
+        if !is_json(&answer) {
+            return Ok(answer);
+        }
+        let (parts, read) = match self.asking.whole(answer, self.place.format).await {
+            Ok(read) => read,
+            Err(refused) => return Ok(refused),
+        };
+        let shown = self.shown(&parts, &read);
+        Ok(respond(parts, in_place_of(read, shown)?))
+    }
+
+    /// What the client is to see of what was read: an answer, or an error.
+    fn shown(&self, parts: &Parts, read: &HeldBody) -> Vec<u8> {
+        let (view, id) = (self.view(), &self.place.id);
+        match self.place.format {
+            _ if !parts.status.is_success() => self.named(&read.bytes),
+            Format::Chat => view.completion(&read.bytes, id),
+            _ => view.response(&read.bytes, id),
+        }
+    }
+
+    /// An error with the id that the client knows.
+    fn named(&self, body: &[u8]) -> Vec<u8> {
+        String::from_utf8_lossy(body)
+            .replace(self.state(), &self.place.id)
+            .into_bytes()
+    }
+
+    /// Deletes the whole answer, and then the rounds that only the provider knows of. A client that left in between, or waited
+    /// in vain, asks once more and is told that the answer is gone: the rounds may still be there.
+    async fn delete(&self, request: Request) -> Result<Response, OverBudget> {
+        let answer = self.read(request).await?;
+        if answer.status().is_success() || answer.status() == StatusCode::NOT_FOUND {
+            self.delete_rounds().await;
+        }
+        Ok(answer)
+    }
+
+    /// Deletes the other rounds, as far as the provider does it in time.
+    async fn delete_rounds(&self) {
+        let rounds = &self.view().rounds;
+        let mut left = rounds.len();
+        let paths = rounds.iter().take(MAX_DELETED);
+        let paths: Vec<String> = paths
+            .filter_map(|id| self.place.with(id, &self.place.query.text()))
+            .collect();
+        let mut deleting = futures::stream::iter(paths)
+            .map(|path| {
+                let Asking {
+                    gateway, api, headers, ..
+                } = &self.asking;
+                let asked = gateway.upstreams.request(*api, Method::DELETE, &path, headers.clone());
+                asked.send()
+            })
+            .buffer_unordered(DELETED_AT_ONCE);
+        let all = async {
+            while let Some(answer) = deleting.next().await {
+                let status = answer.map(|answer| answer.status());
+                if status.is_ok_and(|status| status.is_success() || status == StatusCode::NOT_FOUND) {
+                    left -= 1;
+                }
+            }
+        };
+        let in_time = tokio::time::timeout(DELETE_TIMEOUT, all).await.is_ok();
+        if left > 0 {
+            tracing::warn!(
+                left,
+                in_time,
+                "a stored answer was deleted, and rounds of it are left with the provider"
+            );
+        }
+    }
+}
+
+/// Sends a request on to another path and query.
+fn set_path(request: &mut Request, path: &str) {
+    let mut parts = request.uri().clone().into_parts();
+    if let Ok(path) = path.parse() {
+        parts.path_and_query = Some(path);
+    }
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+}

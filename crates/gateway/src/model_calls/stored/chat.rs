@@ -1,0 +1,197 @@
+//! Chat completions that the provider keeps: their list, and the messages of one. One by its id is as a response.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::response::Response;
+use knack_memory::OverBudget;
+use knack_wire::history::TurnRecord;
+use knack_wire::json::{self, Span};
+use knack_wire::stored::{self, ListedCompletion};
+use knack_wire::{Fault, Format, ItemPage};
+
+use super::asking::{Asking, MAX_BODY};
+use super::held::{HeldPage, MAX_PAGES, PagedList, page_with_own, respond};
+use super::place::Query;
+use super::{Stored, set_path};
+use crate::http_server::budget::{HeldBody, Holding};
+use crate::http_server::fault::fault;
+
+/// All messages that a completion was asked with, as the provider lists them.
+struct Messages {
+    all: Vec<Vec<u8>>,
+    /// Their share of the memory budget, of each page.
+    _held: Vec<Holding>,
+}
+
+/// A list of completions that is asked for.
+struct Listing {
+    asking: Asking,
+    path: String,
+    query: Query,
+}
+
+/// Passes a list of completions: each answer once, as its client was shown it.
+pub(super) async fn list(asking: Asking, mut request: Request) -> Result<Response, OverBudget> {
+    let mut listing = Listing {
+        asking,
+        path: request.uri().path().to_owned(),
+        query: Query::of(request.uri()),
+    };
+    if let Some(query) = listing.behind_answer().await {
+        set_path(&mut request, &format!("{}{query}", listing.path));
+    }
+    let (parts, read) = match listing.asking.pass_whole(request, Format::Chat).await {
+        Ok(answer) => answer,
+        Err(other) => return Ok(other),
+    };
+    let Some(first) = listing.page(&read.bytes, usize::MAX).await else {
+        return Ok(respond(parts, read));
+    };
+    let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut listing).await? else {
+        return Ok(incomplete(
+            "The provider did not give the next completions of the list.",
+        ));
+    };
+    Ok(respond(parts, page.body))
+}
+
+impl Listing {
+    /// The client's query, if it goes on behind an answer that is under another id: behind the last of its rounds.
+    async fn behind_answer(&self) -> Option<String> {
+        let after = self.query.get("after")?.to_owned();
+        let record = self.asking.records(std::slice::from_ref(&after)).await.remove(&after)?;
+        (record.state != after)
+            .then(|| self.query.behind(&record.state))
+            .flatten()
+    }
+
+    /// A page in the client's terms, and at most `most` of it; `None`: it is no list.
+    async fn page(&self, body: &[u8], most: usize) -> Option<ItemPage> {
+        let mut known = self.asking.records(&stored::list_ids(body)).await;
+        // The last round of an answer stands for all of it: what is known of the answer is under its own id.
+        let ended = |(id, record): (&String, &Arc<TurnRecord>)| {
+            let answer = &record.stored.as_ref()?.part_of;
+            (record.state == *id && !answer.is_empty() && !known.contains_key(answer)).then(|| answer.clone())
+        };
+        let answers: Vec<String> = known.iter().filter_map(ended).collect();
+        known.extend(self.asking.records(&answers).await);
+        stored::completions_page(body, most, |id| listed(&known, id))
+    }
+}
+
+impl PagedList for Listing {
+    async fn next(&mut self, after: &str) -> Result<Option<HeldPage>, OverBudget> {
+        let Some(query) = self.query.page_after(after) else {
+            return Ok(None);
+        };
+        let path = format!("{}{query}", self.path);
+        let Some(read) = self.asking.get(&path, MAX_BODY).await? else {
+            return Ok(None);
+        };
+        let page = self.page(&read.bytes, self.query.limit()).await;
+        page.map(|page| HeldPage::of(read, page)).transpose()
+    }
+}
+
+/// What is known of a completion that the provider lists.
+fn listed<'v>(known: &'v HashMap<String, Arc<TurnRecord>>, id: &str) -> Option<ListedCompletion<'v>> {
+    let (own, record) = known.get_key_value(id)?;
+    let view = record.stored.as_ref()?;
+    if record.state != id {
+        return Some(ListedCompletion::Round);
+    }
+    if view.part_of.is_empty() {
+        return Some(ListedCompletion::Answer(own, view));
+    }
+    let answer = known.get_key_value(&view.part_of);
+    let shown = answer.and_then(|(own, record)| Some(ListedCompletion::Answer(own, record.stored.as_ref()?)));
+    Some(shown.unwrap_or(ListedCompletion::Round))
+}
+
+impl Stored {
+    /// The messages that the client sent, in pages of ours: which of the provider's are not the client's is known by
+    /// their places only.
+    pub(super) async fn messages(&self, mut request: Request) -> Result<Response, OverBudget> {
+        let view = self.view();
+        if view.messages.is_none() {
+            return Ok(self.asking.pass(request).await);
+        }
+        if let Some(path) = self.place.with(&self.place.id, &self.place.query.all().text()) {
+            set_path(&mut request, &path);
+        }
+        let (parts, read) = match self.asking.pass_whole(request, Format::Chat).await {
+            Ok(answer) => answer,
+            Err(other) => return Ok(other),
+        };
+        let Some(first) = stored::list_elements(&read.bytes) else {
+            return Ok(respond(parts, read));
+        };
+        let Some(listed) = self.all_messages(first, read).await? else {
+            let text = "The provider did not give all messages that the completion was asked with.";
+            return Ok(incomplete(text));
+        };
+        let Some(shown) = view.sent_messages(&listed.all) else {
+            let text = "The provider lists other messages than the completion was asked with.";
+            return Ok(incomplete(text));
+        };
+        let Some(page) = page_of(shown, &self.place.query) else {
+            let text = "\"after\" names no message of the completion.";
+            return Ok(fault(&Fault::bad("after", text), Format::Chat));
+        };
+        drop(listed);
+        Ok(respond(parts, self.asking.hold(page)?))
+    }
+
+    /// All messages that the provider lists, oldest first, from those of the first page on, within [`MAX_BODY`]. `None`: the
+    /// provider did not give all of them.
+    async fn all_messages(
+        &self,
+        (mut all, mut next): (Vec<Vec<u8>>, Option<String>),
+        read: HeldBody,
+    ) -> Result<Option<Messages>, OverBudget> {
+        let query = self.place.query.all();
+        let mut room = MAX_BODY - read.bytes.len();
+        // The messages take the place of what they were read from.
+        let mut held = vec![read.holding];
+        while let Some(after) = next {
+            if held.len() == MAX_PAGES {
+                return Ok(None);
+            }
+            let query = query.behind(&after);
+            let Some(path) = query.and_then(|query| self.place.with(&self.place.id, &query)) else {
+                return Ok(None);
+            };
+            let Some(read) = self.asking.get(&path, room).await? else {
+                return Ok(None);
+            };
+            let Some((more, behind)) = stored::list_elements(&read.bytes) else {
+                return Ok(None);
+            };
+            all.extend(more);
+            room -= read.bytes.len();
+            held.push(read.holding);
+            next = behind;
+        }
+        Ok(Some(Messages { all, _held: held }))
+    }
+}
+
+/// The page of these messages that the client asks for; `None`: its cursor is none of them.
+fn page_of(mut all: Vec<Vec<u8>>, asked: &Query) -> Option<Vec<u8>> {
+    if asked.get("order") == Some("desc") {
+        all.reverse();
+    }
+    if let Some(after) = asked.get("after").filter(|after| !after.is_empty()) {
+        let is_named = |one: &Vec<u8>| json::get_text(one, Span::new(0, one.len()), "id").as_deref() == Some(after);
+        let at = all.iter().position(is_named)?;
+        all.drain(..=at);
+    }
+    let page = &all[..all.len().min(asked.limit())];
+    Some(stored::list(page, page.len() < all.len()))
+}
+
+fn incomplete(text: &str) -> Response {
+    fault(&Fault::new(502, text), Format::Chat)
+}

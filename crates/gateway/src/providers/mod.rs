@@ -1,0 +1,8 @@
+//! The providers behind the gateway: addresses, keys, headers, and requests that are streamed through.
+
+pub mod forwarded_headers;
+pub mod operator_key;
+pub mod provider;
+pub(crate) mod provider_keys;
+pub(crate) mod proxy;
+pub mod upstream;

@@ -1,0 +1,179 @@
+//! Everything that is not a model call of a known format: streamed through in both directions, untouched.
+
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+use knack_wire::Fault;
+use tokio::time::Instant;
+
+use super::forwarded_headers::{forward_request_headers, forward_response_headers};
+use super::provider::Api;
+use super::upstream::certificate_fault;
+use crate::http_server::fault::{error_format, fault, fault_of, set_request_id};
+use crate::state::Gateway;
+use crate::telemetry::log::RequestLog;
+use crate::telemetry::report::cut_copy;
+
+/// Whether a client asks for a websocket. Another upgrade is an offer that a server may leave aside: clients in Java make one
+/// of HTTP/2 (`h2c`) with every request without TLS.
+fn asks_for_websocket(headers: &HeaderMap) -> bool {
+    let offered = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    offered
+        .flat_map(|value| value.split(','))
+        .any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
+}
+
+/// Passes a request to its provider and the answer back.
+pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
+    let format = error_format(&request);
+    if asks_for_websocket(request.headers()) {
+        let text = "This gateway serves HTTP requests and event streams; switch the client's websocket mode off.";
+        return fault(
+            &Fault {
+                retry: false,
+                ..Fault::new(426, text)
+            },
+            format,
+        );
+    }
+    let (parts, body) = request.into_parts();
+    let mut passing = ForwardedRequest::begin(Arc::clone(&gateway), parts.uri.path());
+    let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let mut headers = forward_request_headers(&parts.headers);
+    let length = length(&parts.headers);
+    if let Some(length) = &length {
+        headers.insert(CONTENT_LENGTH, length.clone());
+    }
+    let mut outgoing = gateway.upstreams.request(api, parts.method.clone(), path, headers);
+    // By HTTP/2 a body may come without a word of it in the headers.
+    if length.is_some() || !body.is_end_stream() {
+        outgoing = outgoing.body(reqwest::Body::wrap_stream(gateway.requests.passing(body)));
+    }
+    match outgoing.send().await {
+        Ok(response) => {
+            passing.log.status = response.status().as_u16();
+            let mut answer = Response::new(Body::empty());
+            *answer.status_mut() = response.status();
+            *answer.headers_mut() = forward_response_headers(response.headers());
+            set_request_id(answer.headers_mut(), &passing.log.request_id);
+            // The body is the provider's own bytes: its Content-Length is correct.
+            if let Some(length) = length_of(response.headers()) {
+                answer.headers_mut().insert(CONTENT_LENGTH, length);
+            }
+            // The writer of the answer stops polling after the last byte that was announced.
+            passing.left = response.content_length();
+            passing.ended = parts.method == http::Method::HEAD || passing.left == Some(0);
+            *answer.body_mut() = Body::from_stream(passing.body(response.bytes_stream()));
+            answer
+        }
+        Err(error) => {
+            let refused = certificate_fault(&error);
+            tracing::warn!(
+                request_id = %passing.log.request_id, error = %error.without_url(),
+                certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
+            );
+            passing.end(502, "no answer from the provider");
+            let reported = refused.unwrap_or_else(|| {
+                Fault::new(
+                    502,
+                    "The provider could not be reached; the gateway's log has the cause.",
+                )
+            });
+            fault_of(&reported, format, &passing.log.request_id)
+        }
+    }
+}
+
+/// The length that a request announces, if it counts: beside a transfer encoding it does not.
+fn length(headers: &HeaderMap) -> Option<HeaderValue> {
+    let length = length_of(headers)?;
+    (!headers.contains_key(TRANSFER_ENCODING)).then_some(length)
+}
+
+fn length_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(CONTENT_LENGTH).cloned()
+}
+
+/// A request that is passed on: reported when its answer has ended, or its client has disconnected.
+struct ForwardedRequest {
+    gateway: Arc<Gateway>,
+    log: RequestLog,
+    begun: Instant,
+    /// Bytes of the answer that are still to come, if that is known.
+    left: Option<u64>,
+    ended: bool,
+}
+
+impl ForwardedRequest {
+    fn begin(gateway: Arc<Gateway>, path: &str) -> Self {
+        Self {
+            gateway,
+            log: RequestLog {
+                request_id: uuid::Uuid::now_v7().to_string(),
+                begun: jiff::Timestamp::now(),
+                format: "proxy",
+                model: cut_copy(path),
+                ..RequestLog::default()
+            },
+            begun: Instant::now(),
+            left: None,
+            ended: false,
+        }
+    }
+
+    /// The answer is complete.
+    fn over(&mut self) {
+        self.ended = true;
+    }
+
+    fn end(&mut self, status: u16, reason: &str) {
+        self.ended = true;
+        self.log.status = status;
+        self.log.end = Some(reason.to_owned());
+    }
+
+    /// The answer's body; the request is over with it.
+    fn body(
+        self,
+        pieces: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+    ) -> impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static {
+        futures::stream::unfold((Box::pin(pieces), self), |(mut pieces, mut passing)| async move {
+            match pieces.next().await {
+                Some(Ok(piece)) => {
+                    passing.left = passing.left.map(|left| left.saturating_sub(piece.len() as u64));
+                    passing.ended |= passing.left == Some(0);
+                    Some((Ok(piece), (pieces, passing)))
+                }
+                Some(Err(error)) => {
+                    let status = passing.log.status;
+                    passing.end(status, "the connection to the provider was lost");
+                    Some((Err(error.without_url()), (pieces, passing)))
+                }
+                None => {
+                    passing.over();
+                    None
+                }
+            }
+        })
+    }
+}
+
+impl Drop for ForwardedRequest {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.log.end = Some("client left".to_owned());
+            // The status that nginx uses for it; nothing was sent.
+            if self.log.status == 0 {
+                self.log.status = 499;
+            }
+        }
+        self.log.duration = self.begun.elapsed();
+        std::mem::take(&mut self.log).publish(&*self.gateway.console, &self.gateway.metrics, &self.gateway.recent);
+    }
+}

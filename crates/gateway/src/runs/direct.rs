@@ -1,0 +1,129 @@
+//! One call of a tool that no model made: on the same path as a model's call, with the same names, schemas, limits and sandbox.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::HeaderMap;
+use knack_execution::Executor;
+use knack_skill::plan::Plan;
+use knack_wire::history::Caller;
+use knack_wire::{CallOutcome, ToolCall};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::run_history::RunHistory;
+use super::tools::{LoopState, ToolRunner};
+use crate::catalog::Snapshot;
+use crate::files::delivered;
+use crate::state::Gateway;
+use crate::telemetry::log::RequestLog;
+use crate::telemetry::trace::CallTrace;
+
+/// The caller, and its catalog.
+#[derive(Debug)]
+pub struct Direct<'a> {
+    /// The gateway.
+    pub gateway: &'a Gateway,
+    /// The caller.
+    pub caller: &'a Caller,
+    /// The catalog of the caller.
+    pub snapshot: &'a Arc<Snapshot>,
+    /// The tools.
+    pub plan: &'a Arc<Plan>,
+    /// Runs programs.
+    pub executor: &'a Arc<dyn Executor>,
+    /// Of the request, for its trace.
+    pub headers: &'a HeaderMap,
+    /// The word for logs and metrics.
+    pub format: &'static str,
+    /// Where runs are noted.
+    pub history: Option<Arc<dyn RunHistory>>,
+    /// Which run it is; `None`: one of its own.
+    pub identity: Option<DirectIdentity>,
+}
+
+/// The parts of a run's id, beside the id of its call.
+#[derive(Debug, Clone)]
+pub struct DirectIdentity {
+    /// The request's id.
+    pub request: String,
+    /// When it was asked for, since the Unix epoch.
+    pub begun: Duration,
+}
+
+impl Direct<'_> {
+    /// Runs one call. Its run has an id of its own, or that of its identity, so it runs once, and nothing of another call is in its work directory. The
+    /// answer is the request's id, under which its files are, and what came of it.
+    pub async fn call(
+        &self,
+        name: String,
+        id: String,
+        arguments: String,
+        cancel: CancellationToken,
+    ) -> (String, CallOutcome) {
+        let begun = Instant::now();
+        let gateway = self.gateway;
+        let call = ToolCall {
+            token: 0,
+            round: 1,
+            name,
+            id,
+            arguments,
+        };
+        let mut log = RequestLog {
+            request_id: self
+                .identity
+                .as_ref()
+                .map_or_else(|| uuid::Uuid::now_v7().to_string(), |identity| identity.request.clone()),
+            begun: jiff::Timestamp::now(),
+            format: self.format,
+            // A name that is none of ours is the client's text.
+            model: self
+                .plan
+                .tool(&call.name)
+                .map_or_else(String::new, |tool| tool.name.clone()),
+            revision: self.snapshot.revision.clone(),
+            status: 200,
+            ..RequestLog::default()
+        };
+        let runner = Arc::new(self.runner(&log.request_id));
+        let trace = CallTrace::begin(&gateway.tracer, self.headers, &call);
+        let outcome = Arc::clone(&runner)
+            .run(call, log.request_id.clone(), cancel.clone(), trace)
+            .await;
+        if !outcome.files.is_empty() {
+            let id = log.request_id.clone();
+            delivered::keep(gateway, self.caller, (&id, None), &outcome.files, &mut log).await;
+        }
+        (log.executions, log.uses) = runner.take_notes();
+        if cancel.is_cancelled() {
+            log.status = 499;
+            log.end = Some("client left".to_owned());
+        }
+        log.duration = begun.elapsed();
+        let request_id = log.request_id.clone();
+        log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
+        (request_id, outcome)
+    }
+
+    fn runner(&self, request_id: &str) -> ToolRunner {
+        let key = self.caller.bucket();
+        ToolRunner {
+            snapshot: Arc::clone(self.snapshot),
+            max_memory_bytes: None,
+            plan: Arc::clone(self.plan),
+            executor: Arc::clone(self.executor),
+            grants: Arc::clone(&self.gateway.grants),
+            caller_key: key,
+            request_id: request_id.to_owned(),
+            request_start: self
+                .identity
+                .as_ref()
+                .map_or_else(|| self.executor.now(), |identity| identity.begun),
+            public_url: self.gateway.public_url.clone(),
+            requests: self.gateway.requests.clone(),
+            history: self.history.clone(),
+            state: Mutex::new(LoopState::default()),
+        }
+    }
+}

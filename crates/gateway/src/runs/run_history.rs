@@ -1,0 +1,209 @@
+//! The notes of every run for a history that outlives the process, if there is one.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_execution::{
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit,
+};
+use knack_skill::model::Skill;
+use tokio_util::sync::CancellationToken;
+
+use crate::model_calls::records::KeyedHash;
+
+/// A history of runs.
+pub trait RunHistory: Debug + Send + Sync {
+    /// Notes a run as it is now; the last note of an id counts. Never waits.
+    fn note(&self, run: &RunNote);
+    /// Notes that are missing in the history, since the start.
+    fn dropped(&self) -> u64;
+    /// Whether the start of a run is noted, too; whoever runs it is asked until it has started.
+    fn wants_starts(&self) -> bool {
+        true
+    }
+}
+
+/// One run as it is now.
+#[derive(Debug, Clone)]
+pub struct RunNote {
+    /// Execution id.
+    pub id: String,
+    /// The caller.
+    pub caller: KeyedHash,
+    /// Its skill; `None`: code for none.
+    pub skill: Option<Arc<Skill>>,
+    /// The tool as it was called.
+    pub tool: String,
+    /// The request that caused it.
+    pub request_id: String,
+    /// The arguments as JSON.
+    pub input: String,
+    /// Its output.
+    pub output: Option<String>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Its state.
+    pub status: ExecutionStatus,
+    /// From its beginning to its end.
+    pub duration: Option<Duration>,
+    /// When it was called.
+    pub begun: jiff::Timestamp,
+}
+
+/// The placeholder of a granted value.
+const HIDDEN: &str = "[granted value]";
+/// A shorter granted value is no secret, and hiding it would make a text unreadable.
+const HIDDEN_MIN_BYTES: usize = 4;
+
+/// Times after which a run is looked at until it has started, the last one again and again: most runs have ended by then.
+const LOOKS: [Duration; 3] = [
+    Duration::from_millis(20),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+];
+
+/// A run that is noted: waiting now, and as ended in any case.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    history: Arc<dyn RunHistory>,
+    run: RunNote,
+    granted: Vec<String>,
+    begun: tokio::time::Instant,
+    has_ended: bool,
+}
+
+impl Noted {
+    /// Notes that a run waits. `granted`: values that are never noted.
+    pub(crate) fn begin(history: Arc<dyn RunHistory>, mut run: RunNote, granted: Vec<String>) -> Self {
+        run.input = hidden(&run.input, &granted);
+        history.note(&run);
+        Self {
+            history,
+            run,
+            granted,
+            begun: tokio::time::Instant::now(),
+            has_ended: false,
+        }
+    }
+
+    fn started(&mut self) {
+        self.run.status = ExecutionStatus::Running;
+        self.history.note(&self.run);
+    }
+
+    /// Notes how it ended.
+    pub(crate) fn end(mut self, result: &Result<Arc<ExecutionResult>, ExecutionError>) {
+        let (status, output, error) = match result {
+            Ok(result) => {
+                let output = result.stdout.text().into_owned();
+                (result.status(), Some(output), why(result))
+            }
+            Err(error) => (ExecutionStatus::Error, None, Some(error.to_string())),
+        };
+        self.finish(status, output, error);
+    }
+
+    fn finish(&mut self, status: ExecutionStatus, output: Option<String>, error: Option<String>) {
+        let hide = |text: String| hidden(&text, &self.granted);
+        self.run.status = status;
+        self.run.output = output.filter(|text| !text.is_empty()).map(hide);
+        self.run.error = error.map(hide);
+        self.run.duration = Some(self.begun.elapsed());
+        self.has_ended = true;
+        self.history.note(&self.run);
+    }
+}
+
+/// A run whose caller leaves is dropped, and ends.
+impl Drop for Noted {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let text = "ended: its client disconnected".to_owned();
+            self.finish(ExecutionStatus::Error, None, Some(text));
+        }
+    }
+}
+
+/// Executes a request, and notes when it starts.
+pub(crate) async fn execute(
+    executor: &dyn Executor,
+    request: ExecutionRequest,
+    cancel: CancellationToken,
+    noted: Option<&mut Noted>,
+) -> Result<Arc<ExecutionResult>, ExecutionError> {
+    let Some(noted) = noted.filter(|noted| noted.history.wants_starts()) else {
+        return executor.execute(request, cancel).await;
+    };
+    let (caller, id): (String, ExecutionId) = (request.caller.clone(), request.id);
+    let mut run = executor.execute(request, cancel);
+    let last = LOOKS.last().copied().unwrap_or_default();
+    for wait in LOOKS.into_iter().chain(std::iter::repeat(last)) {
+        if let Ok(result) = tokio::time::timeout(wait, &mut run).await {
+            return result;
+        }
+        let record = executor.get(&caller, id).await;
+        if record.is_ok_and(|record| record.status == ExecutionStatus::Running) {
+            noted.started();
+            break;
+        }
+    }
+    run.await
+}
+
+fn why(result: &ExecutionResult) -> Option<String> {
+    let text = stderr_text(result);
+    match result.status() {
+        ExecutionStatus::Success => None,
+        ExecutionStatus::Timeout if text.is_empty() => Some("it reached its time limit".to_owned()),
+        _ if text.is_empty() => Some(format!("exit code {}", result.exit.code())),
+        _ => Some(text),
+    }
+}
+
+/// The program's standard error, and why the sandbox ended it.
+pub(crate) fn stderr_text(result: &ExecutionResult) -> String {
+    let mut text = result.stderr.text().into_owned();
+    let reason = match result.exit {
+        Exit::OutputLimit => "ended by the sandbox: too much output",
+        Exit::DiskLimit => "ended by the sandbox: too many files or bytes written",
+        Exit::ProcessLimit => "ended by the sandbox: too many processes",
+        Exit::Code(_) | Exit::Signal(_) | Exit::Timeout | Exit::OutOfMemory => return text,
+    };
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(reason);
+    text
+}
+
+/// A text without granted values, as they are and as JSON writes them.
+fn hidden(text: &str, granted: &[String]) -> String {
+    let mut text = text.to_owned();
+    for value in granted.iter().filter(|value| value.len() >= HIDDEN_MIN_BYTES) {
+        let json = serde_json::Value::from(value.as_str()).to_string();
+        let inner = json.get(1..json.len().saturating_sub(1)).unwrap_or_default();
+        for form in [value.as_str(), inner] {
+            text = text.replace(form, HIDDEN);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn granted_values_are_hidden_in_every_form() {
+        let granted = ["se\"cret".to_owned(), "abc".to_owned(), "token-1".to_owned()];
+        for (text, expected) in [
+            ("token-1 and token-1", "[granted value] and [granted value]"),
+            (r#"{"a": "se\"cret"}"#, r#"{"a": "[granted value]"}"#),
+            ("se\"cret", "[granted value]"),
+            ("abc", "abc"),
+        ] {
+            assert_eq!(hidden(text, &granted), expected);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Values of `knack-skill`, the executor, the wire and traces, one into the other.
+
+use knack_execution::{ExecutionRequest, ExecutionStatus, Exit, Language};
+use knack_skill::call::{self, End, Outcome};
+use knack_telemetry::genai::{Failure, Ran};
+use knack_wire::drive::NativeRun;
+
+use crate::telemetry::note::ExecutionNote;
+
+/// The code of a program that could not be started, as a shell reports it.
+pub(super) const NOT_STARTED: i32 = 126;
+
+/// The trace of a call that ran nothing.
+pub(super) fn answered(is_error: bool) -> Ran {
+    Ran {
+        failure: is_error.then_some(Failure::Refused),
+        ..Ran::default()
+    }
+}
+
+/// The trace of an execution.
+pub(super) fn ran(note: &ExecutionNote) -> Ran {
+    Ran {
+        execution: Some(note.id.clone()),
+        skill: (!note.skill.is_empty()).then(|| note.skill.clone()),
+        start: (!note.start.is_empty()).then_some(note.start),
+        failure: (note.status != ExecutionStatus::Success.as_str()).then_some(Failure::Run(note.status)),
+    }
+}
+
+/// Most bytes that a run may hold here at once: its inputs on their way as base64, its output and its result files.
+pub(super) fn in_flight(request: &ExecutionRequest) -> usize {
+    let inputs: usize = request.inputs.iter().map(|input| input.bytes.len()).sum();
+    let limits = &request.limits;
+    let results = limits.max_files_bytes.saturating_add(2 * limits.max_output_bytes);
+    usize::try_from(results)
+        .unwrap_or(usize::MAX)
+        .saturating_add(inputs.div_ceil(3) * 4)
+}
+
+/// The outcome of a run that could not be started.
+pub(super) fn not_started(reason: &str) -> Outcome {
+    Outcome {
+        end: End::NotStarted(reason.to_owned()),
+        duration_ms: 0,
+        stdout: String::new(),
+        stderr: String::new(),
+        truncated: false,
+        files: Vec::new(),
+        file_errors: Vec::new(),
+    }
+}
+
+/// Exit kinds without wording of their own are reported as a kill, with the reason on stderr.
+pub(super) fn end_of(exit: Exit, timeout_seconds: u64) -> End {
+    match exit {
+        Exit::Code(code) => End::Exit(code),
+        Exit::Signal(signal) => End::Signal(signal),
+        Exit::Timeout => End::Timeout {
+            seconds: timeout_seconds,
+        },
+        Exit::OutOfMemory => End::OutOfMemory,
+        Exit::OutputLimit | Exit::DiskLimit | Exit::ProcessLimit => End::Signal(9),
+    }
+}
+
+/// The executor's language.
+pub(super) const fn language_of(language: call::Language) -> Language {
+    match language {
+        call::Language::Python => Language::Python,
+        call::Language::Node => Language::Node,
+    }
+}
+
+/// The name of a mount below `skills/`.
+pub(super) fn mount_name(path: &str) -> String {
+    path.strip_prefix("skills/").unwrap_or(path).to_owned()
+}
+
+/// A limit, and what a request may take off it.
+pub(super) fn narrowed(allowed: Option<u64>, most: Option<u64>) -> Option<u64> {
+    allowed.map(|allowed| most.map_or(allowed, |most| allowed.min(most)))
+}
+
+/// A run in the native form of a provider.
+pub(super) fn native(stdout: &str, stderr: &str, return_code: i32) -> NativeRun {
+    NativeRun {
+        stdout: stdout.to_owned(),
+        stderr: stderr.to_owned(),
+        return_code,
+        ..NativeRun::default()
+    }
+}

@@ -1,0 +1,303 @@
+//! Requests to the Skills APIs, sent on to the registry of the cluster.
+//!
+//! ```text
+//! client ── its own credential, which goes no further ──▶ gateway ── the gateway's ServiceAccount ──▶ registry ──▶ Skill
+//!   ◀── the answer, when the catalog has what changed ─────  ◀── hub ◀── controller ◀───────────────────────────┘
+//! ```
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
+use knack_hub_api::client::{HubClient, HubError};
+use knack_registry::{
+    ApiCall, ApiRequest, Claims, Denial, History, OmniRoute, Owner, REPEAT_HEADER, deny, execute_shared, route,
+};
+use knack_vocabulary::HEADER_CLIENT;
+
+use super::skill_calls::{SkillCalls, SkillPaces};
+use super::uploads::Uploads;
+use crate::callers::caller::{self, CallerSecret};
+use crate::catalog::{LiveCatalog, Snapshot};
+use crate::http_server::fault::RETRY_AFTER_SECONDS;
+use crate::providers::forwarded_headers::{credential_parameter, forward_response_headers};
+use crate::runs::ad_hoc::AdHocRuns;
+use crate::runs::claims::ReportedClaims;
+use crate::runs::history_reports::Reports;
+use crate::state::Gateway;
+
+/// How long the answer to a change waits until the catalog has it, so that the client's next request finds the skill. What
+/// takes longer, on a cluster with much to do, is found by a later one.
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
+/// How often the catalog is looked at meanwhile.
+const SHOWN_CHECK: Duration = Duration::from_millis(50);
+/// Longest pause between two parts of an answer: the registry reads files of a skill at once.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The headers that the registry reads of a request. All others stay here: above all those that are or may be a credential.
+const FORWARDED: [&str; 5] = [
+    "accept",
+    "anthropic-beta",
+    "anthropic-version",
+    "content-type",
+    "user-agent",
+];
+
+/// The registry, as this gateway's clients reach it.
+#[derive(Debug)]
+pub struct Relay {
+    client: HubClient,
+    catalog: Arc<LiveCatalog>,
+    secret: Arc<CallerSecret>,
+    /// Where runs are noted, if a history is kept.
+    reports: Option<Arc<Reports>>,
+    /// For the registry all callers of this gateway are one: who of them asks how often is counted here.
+    calls: SkillCalls,
+    /// The gateway that runs tools for programs; it owns this relay.
+    gateway: OnceLock<Weak<Gateway>>,
+}
+
+impl Relay {
+    /// `client`: of the registry. `catalog`: what this gateway's own ServiceAccount is served. `secret`: of callers' identities.
+    pub fn new(
+        client: HubClient,
+        catalog: Arc<LiveCatalog>,
+        secret: Arc<CallerSecret>,
+        reports: Option<Arc<Reports>>,
+    ) -> Self {
+        Self {
+            client,
+            catalog,
+            secret,
+            reports,
+            calls: SkillCalls::new(SkillPaces::RELAYED),
+            gateway: OnceLock::new(),
+        }
+    }
+
+    /// Runs tools for programs by a gateway, the first that is named.
+    pub fn run_by(&self, gateway: &Arc<Gateway>) {
+        let _ = self.gateway.set(Arc::downgrade(gateway));
+    }
+
+    /// The sender of a request, as its runs are noted.
+    fn client_of(&self, parts: &Parts) -> Owner {
+        Owner::from(caller::identify(&self.secret.current(), &parts.headers, &parts.uri).bucket())
+    }
+
+    /// Runs a tool here: the registry runs nothing, and knows no hub.
+    async fn execute(&self, call: ApiCall, parts: &Parts, body: Bytes) -> Response<Body> {
+        let gateway = self.gateway.get().and_then(Weak::upgrade);
+        let base = match &gateway {
+            Some(gateway) => gateway.served_to(parts).await.1,
+            None => self.catalog.snapshot().await,
+        };
+        let runs = AdHocRuns {
+            gateway: gateway.clone(),
+            parts,
+            base: &base,
+        };
+        let asked = ApiRequest {
+            call,
+            query: parts.uri.query().map(str::to_owned),
+            headers: parts.headers.clone(),
+            body,
+        };
+        let is_unknown = |gateway: &Arc<Gateway>| {
+            let replicas = gateway.replicas.as_ref();
+            replicas.is_some_and(|replicas| !replicas.has_secret())
+        };
+        let is_claimed = self.reports.is_some() && asked.headers.contains_key(REPEAT_HEADER);
+        if is_claimed && gateway.as_ref().is_some_and(is_unknown) {
+            // Other replicas, and this one later, would not find what it claims.
+            let cause = "the hub has not sent the secret of callers' identities yet";
+            return unavailable(&asked.call, &cause);
+        }
+        let claims = self.reports.clone().map(ReportedClaims);
+        let claims = claims.map(|claims| Arc::new(claims) as Arc<dyn Claims>);
+        let history = self.reports.clone().map(|reports| reports as Arc<dyn History>);
+        let owner = self.client_of(parts);
+        let answer = execute_shared(history.as_ref(), claims.as_ref(), &owner, &asked, &base.skills, &runs).await;
+        answer.map(Body::from)
+    }
+
+    async fn call(&self, call: &ApiCall, parts: &Parts, body: Bytes) -> Response<Body> {
+        let before = self.catalog.current().revision.clone();
+        let path = path_and_query(&parts.uri);
+        let mut headers = forwarded(&parts.headers);
+        if matches!(
+            call,
+            ApiCall::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_))
+        ) && let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str())
+        {
+            // Of this gateway's executions those of this client.
+            headers.insert(HeaderName::from_static(HEADER_CLIENT), client);
+        }
+        let sent = self.client.relay(parts.method.clone(), &path, headers, body);
+        let answer = match sent.await {
+            Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
+            // It is the gateway's token that was refused; the client could do nothing about a 401.
+            Ok(_) => return unavailable(call, &"the registry does not accept the token of this gateway"),
+            // The client's own words are of a hub.
+            Err(HubError::Unreachable(cause) | HubError::Broken(cause)) => return unavailable(call, &cause),
+            Err(error) => return unavailable(call, &error),
+        };
+        if answer.status().is_success() && parts.method != Method::GET && parts.method != Method::HEAD {
+            self.shown_since(&before).await;
+        }
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = answer.status();
+        *response.headers_mut() = forward_response_headers(answer.headers());
+        if let Some(length) = answer.headers().get(header::CONTENT_LENGTH) {
+            response.headers_mut().insert(header::CONTENT_LENGTH, length.clone());
+        }
+        *response.body_mut() = Body::from_stream(parts_of(answer));
+        response
+    }
+
+    /// Waits until the catalog is another one than it was, within a bound.
+    async fn shown_since(&self, before: &str) {
+        let shown = async {
+            loop {
+                let current = self.catalog.current();
+                // Without a catalog there is nothing to wait for.
+                if current.absent.is_some() || current.revision != before {
+                    break;
+                }
+                tokio::time::sleep(SHOWN_CHECK).await;
+            }
+        };
+        // A change that the catalog does not show, of a title, waits for the whole time.
+        let _ = tokio::time::timeout(SHOWN_WITHIN, shown).await;
+    }
+}
+
+impl Uploads for Relay {
+    fn takes(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        route(method, uri.path(), uri.query(), headers).is_some()
+    }
+
+    fn is_by_credential(&self) -> bool {
+        false
+    }
+
+    fn answer<'a>(&'a self, parts: &'a Parts, body: Bytes, _: Arc<Snapshot>) -> BoxFuture<'a, Response<Body>> {
+        async move {
+            let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
+                return Response::new(Body::empty());
+            };
+            let counted = Owner::from(caller::counted(&self.secret.current(), parts).bucket());
+            let address = caller::unchecked_address(parts);
+            let admitted = self.calls.admit(&call, &parts.method, counted.as_str(), address);
+            let _admitted = match admitted {
+                Ok(admitted) => admitted,
+                Err(refused) => return (*refused).map(Body::from),
+            };
+            match call {
+                ApiCall::OmniRoute(OmniRoute::Execute) => self.execute(call, parts, body).await,
+                call => self.call(&call, parts, body).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn snapshot<'a>(&'a self, _: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>> {
+        std::future::ready(base).boxed()
+    }
+}
+
+/// The log has the cause; the answer to a client has no addresses of the cluster.
+fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display) -> Response<Body> {
+    tracing::warn!(%cause, "a request to the Skills APIs is refused: the registry gave no answer");
+    let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \
+                in a few seconds.";
+    let after = RETRY_AFTER_SECONDS.parse().ok();
+    deny(call, Denial::Unavailable, text.to_owned(), after).map(Body::from)
+}
+
+/// The headers that the registry reads.
+fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let mut out = HeaderMap::new();
+    for name in FORWARDED.map(HeaderName::from_static) {
+        for value in headers.get_all(&name) {
+            out.append(&name, value.clone());
+        }
+    }
+    out
+}
+
+/// The address without a key in it, which some SDKs send there.
+fn path_and_query(uri: &Uri) -> String {
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let pairs: Vec<&str> = pairs
+        .filter(|pair| !pair.is_empty() && credential_parameter(pair).is_none())
+        .collect();
+    if pairs.is_empty() {
+        return uri.path().to_owned();
+    }
+    format!("{}?{}", uri.path(), pairs.join("&"))
+}
+
+/// The body of an answer; it ends with an error if the registry is silent for too long.
+fn parts_of(answer: reqwest::Response) -> impl Stream<Item = Result<Bytes, HubError>> + Send + 'static {
+    futures::stream::try_unfold(answer, |mut answer| async move {
+        let next = tokio::time::timeout(SILENCE_MAX, answer.chunk()).await;
+        let broken = match next {
+            Ok(Ok(part)) => return Ok(part.map(|part| (part, answer))),
+            Ok(Err(error)) => error.without_url().to_string(),
+            Err(_) => format!("no data was received for {} s", SILENCE_MAX.as_secs()),
+        };
+        Err(HubError::Broken(broken))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn no_credential_of_a_client_goes_to_the_registry() {
+        let sent = [
+            ("authorization", "Bearer sk-1"),
+            ("x-api-key", "sk-2"),
+            ("api-key", "sk-3"),
+            ("x-goog-api-key", "sk-4"),
+            ("x-knack-token", "sk-5"),
+            ("x-knack-for", "other"),
+            ("cookie", "sk-6"),
+            ("anthropic-version", "2023-06-01"),
+            ("anthropic-beta", "skills-2025-10-02"),
+            ("content-type", "multipart/form-data; boundary=x"),
+        ];
+        let headers: HeaderMap = sent
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        let forwarded = forwarded(&headers);
+        let mut names: Vec<&str> = forwarded.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["anthropic-beta", "anthropic-version", "content-type"]);
+    }
+
+    #[test]
+    fn a_key_in_the_address_stays_here() {
+        for (sent, expected) in [
+            ("/v1/skills", "/v1/skills"),
+            ("/v1/skills?key=sk-1", "/v1/skills"),
+            ("/v1/skills?limit=2&key=sk-1&after=a", "/v1/skills?limit=2&after=a"),
+            ("/v1/skills?access_token=sk-1", "/v1/skills"),
+            (
+                "/namespaces/team/v1/skills/x/content?",
+                "/namespaces/team/v1/skills/x/content",
+            ),
+        ] {
+            assert_eq!(path_and_query(&sent.parse().unwrap()), expected, "{sent}");
+        }
+    }
+}

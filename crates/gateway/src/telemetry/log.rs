@@ -1,0 +1,145 @@
+//! The log of a request and of its executions.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::note::ExecutionNote;
+use super::skill_metrics::SkillUse;
+use super::timeline::Timeline;
+
+/// The reported facts of one request.
+#[derive(Debug, Clone, Default)]
+pub struct RequestLog {
+    /// The gateway's own id.
+    pub request_id: String,
+    /// When its head came in.
+    pub begun: jiff::Timestamp,
+    /// Wire format word, or `proxy`.
+    pub format: &'static str,
+    /// Model asked for.
+    pub model: String,
+    /// Whether the client streams.
+    pub stream: bool,
+    /// HTTP status of the answer.
+    pub status: u16,
+    /// Revision of the catalog that serves it.
+    pub revision: String,
+    /// Skills whose body was in the system text, as `name (why)`.
+    pub skills: Vec<String>,
+    /// Skills offered by the listing.
+    pub listed: usize,
+    /// Tokens that the injection added.
+    pub added_tokens: usize,
+    /// Upstream rounds.
+    pub rounds: u32,
+    /// Runs of skill code.
+    pub executions: Vec<ExecutionNote>,
+    /// Uses of skills, for metrics.
+    pub uses: Vec<SkillUse>,
+    /// Rounds and calls with their times.
+    pub timeline: Timeline,
+    /// Files that were delivered, and where they were written.
+    pub files: Vec<String>,
+    /// Why something was not as a person might expect.
+    pub notes: Vec<String>,
+    /// How it ended, if not with an answer.
+    pub end: Option<String>,
+    /// From the request's head to the answer's end.
+    pub duration: Duration,
+}
+
+impl RequestLog {
+    /// The console line. A person reads it at night: the important part first, details behind.
+    pub fn line(&self) -> String {
+        let mut line = format!(
+            "{} {} {}",
+            self.status,
+            self.format,
+            if self.model.is_empty() { "-" } else { &self.model }
+        );
+        if self.stream {
+            line.push_str(" stream");
+        }
+        let _ = write!(
+            line,
+            " | skills: {}",
+            if self.skills.is_empty() {
+                "none".to_owned()
+            } else {
+                self.skills.join(", ")
+            }
+        );
+        if self.listed > 0 {
+            let _ = write!(line, " + {} listed", self.listed);
+        }
+        let _ = write!(
+            line,
+            " | +{} tokens | {} {}",
+            self.added_tokens,
+            self.rounds,
+            if self.rounds == 1 { "round" } else { "rounds" }
+        );
+        for run in &self.executions {
+            let skill = if run.skill.is_empty() {
+                "run_code"
+            } else {
+                run.skill.as_str()
+            };
+            let _ = write!(
+                line,
+                " | {skill}: {} {} {} ms",
+                run.status,
+                run.start,
+                run.duration.as_millis()
+            );
+        }
+        for file in &self.files {
+            let _ = write!(line, " | file {file}");
+        }
+        if let Some(end) = &self.end {
+            let _ = write!(line, " | {end}");
+        }
+        for note in &self.notes {
+            let _ = write!(line, " | {note}");
+        }
+        let _ = write!(line, " | {} ms {}", self.duration.as_millis(), self.request_id);
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::note::CallId;
+
+    #[test]
+    fn the_line_names_skills_rounds_runs_and_reasons() {
+        let log = RequestLog {
+            request_id: "id".to_owned(),
+            format: "chat",
+            model: "gpt-x".to_owned(),
+            status: 200,
+            skills: vec!["ball (always)".to_owned()],
+            listed: 2,
+            added_tokens: 90,
+            rounds: 2,
+            executions: vec![ExecutionNote {
+                id: "e".to_owned(),
+                call: CallId { round: 1, token: 0 },
+                skill: "default/ball".to_owned(),
+                status: "success",
+                start: "warm",
+                queued: None,
+                program: None,
+                duration: Duration::from_millis(4),
+            }],
+            notes: vec!["skill x: capped".to_owned()],
+            duration: Duration::from_millis(12),
+            ..RequestLog::default()
+        };
+        assert_eq!(
+            log.line(),
+            "200 chat gpt-x | skills: ball (always) + 2 listed | +90 tokens | 2 rounds | default/ball: success warm 4 ms | skill x: capped | 12 ms id"
+        );
+    }
+}
