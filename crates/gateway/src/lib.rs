@@ -8,7 +8,7 @@
 //!                                      └─▶ files, health, metrics
 //! ```
 //!
-//! The replicas of one gateway find each other's hidden turns and files by way of the hub ([`replicas`]).
+//! The replicas of one gateway find each other's hidden turns and files by way of the hub (`replicas`).
 //! It never talks to the Kubernetes API, and stores no credential.
 
 mod app;
@@ -19,10 +19,10 @@ pub mod files;
 pub mod http_server;
 pub mod model_calls;
 pub mod providers;
-pub mod replicas;
+mod replicas;
 pub mod runs;
 pub mod skills_api;
-pub mod state;
+mod state;
 pub mod telemetry;
 
 pub use state::{Gateway, HostPolicy};

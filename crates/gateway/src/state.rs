@@ -97,20 +97,20 @@ pub struct Gateway {
 
 impl Gateway {
     /// Whether there is any record of this caller, here or where other replicas keep theirs.
-    pub fn has_records(&self, caller: &KeyedHash) -> bool {
+    pub(crate) fn has_records(&self, caller: &KeyedHash) -> bool {
         let replicas = self.replicas.as_ref();
         self.records.has_caller(caller) || replicas.is_some_and(|replicas| replicas.knows_client(caller))
     }
 
     /// Keeps what another replica remembers here, too, unless that replica is about to replace it.
-    pub fn keep_found(&self, caller: KeyedHash, found: FoundRecord) {
+    pub(crate) fn keep_found(&self, caller: KeyedHash, found: FoundRecord) {
         if !found.record.is_provisional() {
             self.records.put(caller, found.opening, found.keys, found.record);
         }
     }
 
     /// Begins to drain.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 

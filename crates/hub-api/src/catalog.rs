@@ -261,7 +261,7 @@ pub struct InputLine {
     /// Shown name.
     pub label: String,
     /// Several lines; else one.
-    pub textarea: bool,
+    pub(crate) textarea: bool,
     /// Whether a value must be given.
     pub required: bool,
     /// Default value.

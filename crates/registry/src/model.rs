@@ -64,7 +64,7 @@ impl Owner {
 
     /// Whether this owner sees the objects of `other`: its own, and an account also those of its clients.
     #[must_use]
-    pub fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         let of_client = || other.0.strip_prefix(&self.0)?.strip_prefix(OF_ACCOUNT);
         self == other || of_client().is_some()
     }

@@ -47,7 +47,7 @@ pub struct Question {
 impl Beacon {
     /// Whether a connection is a probe's, from its first byte: no TLS record begins so.
     #[must_use]
-    pub fn is_probe(first: u8) -> bool {
+    pub(crate) fn is_probe(first: u8) -> bool {
         PROBE_GREETING.as_bytes().first() == Some(&first)
     }
 

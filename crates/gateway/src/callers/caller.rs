@@ -65,7 +65,7 @@ fn add(credential: &mut Vec<u8>, part: &[u8]) {
 
 /// The account of a client that was checked, in the extensions of its requests.
 #[derive(Debug, Clone)]
-pub struct CheckedAccount(pub String);
+pub(crate) struct CheckedAccount(pub String);
 
 /// Who the limits of a request count for: the account of a checked client, whatever keys it sends beside its token; else the caller.
 pub fn counted(secret: &HistorySecret, parts: &Parts) -> Caller {

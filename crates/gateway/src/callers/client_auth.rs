@@ -169,7 +169,7 @@ impl ClientAuth {
 }
 
 /// The layer: runs before any other part of a request is read.
-pub async fn check(State(door): State<ClientAccess>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(door): State<ClientAccess>, mut request: Request, next: Next) -> Response {
     // Kubelets and load balancers show no token; nothing of a client's is behind these.
     if matches!(request.uri().path(), "/healthz" | "/readyz") {
         return next.run(request).await;

@@ -86,16 +86,6 @@ impl Tenants {
         }
     }
 
-    /// How many namespaces are followed.
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
     async fn served(&self, namespace: &Arc<str>) -> ServedCatalog {
         let (served, mut first, until) = {
             let mut entries = self.lock();

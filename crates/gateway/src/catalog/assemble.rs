@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub reports: Vec<SourceReport>,
     /// Why there is no catalog at all: the hub has not answered yet, or not for too long a time. Requests are passed on,
     /// nothing is injected, and a request that names a skill is refused with this text.
-    pub absent: Option<String>,
+    pub(crate) absent: Option<String>,
 }
 
 impl Snapshot {

@@ -66,7 +66,7 @@ impl LiveCatalog {
     }
 
     /// Counts a change that is about to be read; requests wait for it, briefly.
-    pub fn change_seen(&self) {
+    pub(crate) fn change_seen(&self) {
         self.seen.fetch_add(1, Ordering::AcqRel);
     }
 

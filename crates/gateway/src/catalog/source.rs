@@ -54,7 +54,7 @@ pub struct ObjectIds {
     /// Becomes [`Skill::object_ids`].
     pub ids: Vec<String>,
     /// Becomes [`Skill::upload`].
-    pub upload: Option<Upload>,
+    pub(crate) upload: Option<Upload>,
 }
 
 impl SkillSource {

@@ -26,7 +26,7 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The container of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnswerContainer {
+pub(crate) struct AnswerContainer {
     /// As JSON.
     pub shown: String,
     /// Where files of the runs go, if they are carried on.
@@ -35,15 +35,15 @@ pub struct AnswerContainer {
 
 /// The input of the decision.
 #[derive(Debug, Clone, Copy)]
-pub struct ContainerContext<'a> {
+pub(crate) struct ContainerContext<'a> {
     /// The request.
-    pub view: &'a View,
+    pub(crate) view: &'a View,
     /// Its plan.
     pub plan: &'a Plan,
     /// The injected plan.
-    pub injection: &'a Injection,
+    pub(crate) injection: &'a Injection,
     /// Where it came in.
-    pub route: (Format, CallKind),
+    pub(crate) route: (Format, CallKind),
     /// The caller.
     pub caller: &'a Caller,
     /// Where it comes from, if nobody checked who it is.
@@ -54,7 +54,7 @@ pub struct ContainerContext<'a> {
 
 /// The container of an answer; `None`: it shows none of ours. `named`: the one that the request names. Errors (503, 507): none
 /// can be opened, and the files of the runs would be nowhere that the client looks.
-pub async fn of(
+pub(crate) async fn of(
     gateway: &Gateway,
     asked: &ContainerContext<'_>,
     named: Option<Container>,

@@ -10,7 +10,7 @@ use super::temporary::Temporary;
 
 /// A fresh temporary folder, removed with it.
 #[derive(Debug)]
-pub struct ContentFolder {
+pub(crate) struct ContentFolder {
     root: Temporary,
     next: AtomicU64,
 }
@@ -32,7 +32,7 @@ impl Drop for OnDisk {
 
 impl ContentFolder {
     /// Makes the folder.
-    pub fn open() -> std::io::Result<Self> {
+    pub(crate) fn open() -> std::io::Result<Self> {
         Ok(Self {
             root: Temporary::make()?,
             next: AtomicU64::new(0),
@@ -40,7 +40,7 @@ impl ContentFolder {
     }
 
     /// Writes one content. Blocks.
-    pub fn write(&self, bytes: &[u8]) -> std::io::Result<StoredContent> {
+    pub(crate) fn write(&self, bytes: &[u8]) -> std::io::Result<StoredContent> {
         let path = self
             .root
             .path()
@@ -51,7 +51,7 @@ impl ContentFolder {
 
     /// How many contents there are, beside the lock.
     #[cfg(test)]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         std::fs::read_dir(self.root.path()).map_or(0, |all| all.count() - 1)
     }
 }

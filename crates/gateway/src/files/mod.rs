@@ -2,11 +2,11 @@
 //!
 //! Beside it: what one request's runs see and make, where results are put, and the files and containers of callers (`user_files`).
 
-pub mod answer_container;
-pub mod contents;
+pub(crate) mod answer_container;
+pub(crate) mod contents;
 pub(crate) mod delivered;
 pub mod file_url;
-pub mod request_files;
+pub(crate) mod request_files;
 pub(crate) mod temporary;
 pub mod user_files;
 
@@ -25,7 +25,7 @@ use self::contents::{ContentFolder, StoredContent};
 use crate::model_calls::records::KeyedHash;
 
 /// How long a generated file is kept (docs/design/conversation.md#files).
-pub const FILES_KEPT: Duration = Duration::from_hours(1);
+pub(crate) const FILES_KEPT: Duration = Duration::from_hours(1);
 /// Disk quota of all kept files, bytes; the oldest response's files go first.
 pub const FILES_QUOTA_BYTES: u64 = 512 << 20;
 
@@ -88,7 +88,7 @@ pub struct MadeFile {
     /// The id of its response.
     pub response: String,
     /// When its response was made; it is kept for [`FILES_KEPT`] from then on.
-    pub made_at: Timestamp,
+    pub(crate) made_at: Timestamp,
     /// Where it is.
     pub stored: StoredContent,
 }
@@ -118,7 +118,7 @@ impl FileStore {
     }
 
     /// [`FileStore::put`] of files that were made some time ago, which they have behind them here too.
-    pub async fn put_aged(
+    pub(crate) async fn put_aged(
         self: &Arc<Self>,
         caller: KeyedHash,
         response: &str,
@@ -306,7 +306,7 @@ fn size(files: &[KeptFile]) -> u64 {
 }
 
 /// The id of a file in the Files API of the client's dialect: opaque, and the same whenever it is asked for.
-pub fn file_id(response: &str, name: &str) -> String {
+pub(crate) fn file_id(response: &str, name: &str) -> String {
     use sha2::Digest;
     let mut hash = sha2::Sha256::new();
     hash.update((response.len() as u64).to_be_bytes());
@@ -317,7 +317,11 @@ pub fn file_id(response: &str, name: &str) -> String {
 }
 
 /// Writes files for a person to find: `<folder>/<response id>/<name>`; a name that would leave the folder is refused.
-pub async fn write_folder(folder: &Path, response: &str, files: &[(FileEntry, Bytes)]) -> std::io::Result<PathBuf> {
+pub(crate) async fn write_folder(
+    folder: &Path,
+    response: &str,
+    files: &[(FileEntry, Bytes)],
+) -> std::io::Result<PathBuf> {
     let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let id: String = response.chars().filter(|c| safe(*c)).take(80).collect();
     let target = folder.join(if id.is_empty() { "response" } else { &id });

@@ -11,12 +11,12 @@ use crate::http_server::budget::{Holding, Requests};
 use crate::model_calls::records::KeyedHash;
 
 /// Files that the runs of one request may make: as many as one later run may be given.
-pub const MADE_MAX_FILES: usize = Limits::MAX_INPUT_FILES;
+pub(crate) const MADE_MAX_FILES: usize = Limits::MAX_INPUT_FILES;
 /// Bytes of all files that the runs of one request may make: eight runs with the most that one may return.
-pub const MADE_MAX_BYTES: usize = 32 << 20;
+pub(crate) const MADE_MAX_BYTES: usize = 32 << 20;
 /// Bytes of earlier turns' files that are put into the work directory again: as many as the runs of one request may
 /// make.
-pub const STAGED_MAX_BYTES: usize = MADE_MAX_BYTES;
+pub(crate) const STAGED_MAX_BYTES: usize = MADE_MAX_BYTES;
 
 /// The refusal of a run while attachments find no room.
 const NO_ROOM_FOR_ATTACHMENTS: &str =
@@ -24,7 +24,7 @@ const NO_ROOM_FOR_ATTACHMENTS: &str =
 
 /// The budget that the memory for files comes from, and the client that it counts for.
 #[derive(Debug, Clone, Copy)]
-pub struct Room<'a> {
+pub(crate) struct Room<'a> {
     /// The memory budget of requests.
     pub requests: &'a Requests,
     /// The caller.
@@ -33,7 +33,7 @@ pub struct Room<'a> {
 
 /// Files of one request.
 #[derive(Debug, Default)]
-pub struct RequestFiles {
+pub(crate) struct RequestFiles {
     /// Files of earlier runs and of the user, by path; a later one of the same path wins.
     staged: BTreeMap<String, Bytes>,
     /// The request whose attachments are not staged yet.
@@ -48,7 +48,7 @@ pub struct RequestFiles {
 
 impl RequestFiles {
     /// Files of earlier turns. False: there was no room for all of them.
-    pub fn stage(&mut self, files: Vec<(String, Bytes)>, room: Room<'_>) -> bool {
+    pub(crate) fn stage(&mut self, files: Vec<(String, Bytes)>, room: Room<'_>) -> bool {
         let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
         let fits = self.hold(bytes, room);
         if fits {
@@ -63,14 +63,14 @@ impl RequestFiles {
     }
 
     /// Remembers the request whose attachments the first run needs.
-    pub fn attach_later(&mut self, request: knack_wire::Request) {
+    pub(crate) fn attach_later(&mut self, request: knack_wire::Request) {
         self.request = Some(request);
     }
 
     /// Stages what the user attached as `inputs/<name>`, once; names are made safe and distinct.
     ///
     /// Errors: there is no room now; a later call tries again.
-    pub fn attach(&mut self, room: Room<'_>) -> Result<(), &'static str> {
+    pub(crate) fn attach(&mut self, room: Room<'_>) -> Result<(), &'static str> {
         let Some(request) = &self.request else { return Ok(()) };
         let attachments: Vec<Attachment> = request.attachments();
         let bytes: usize = attachments.iter().map(|attachment| attachment.bytes.len()).sum();
@@ -91,7 +91,7 @@ impl RequestFiles {
 
     /// Keeps the files of a run, for later runs and for the client. Files without room are returned as texts that name
     /// each.
-    pub fn keep<'f>(&mut self, files: &'f [OutputFile], room: Room<'_>) -> (Vec<&'f OutputFile>, Vec<String>) {
+    pub(crate) fn keep<'f>(&mut self, files: &'f [OutputFile], room: Room<'_>) -> (Vec<&'f OutputFile>, Vec<String>) {
         let (mut kept, mut refused) = (Vec::new(), Vec::new());
         for file in files {
             let length = file.bytes.len();
@@ -133,7 +133,7 @@ impl RequestFiles {
 
     /// The files of the conversation, where this run finds them. Names that begin with a dot stay behind, and files of
     /// the skill where the conversation has one; beside a program of the model's, what would be in the folder of the skills.
-    pub fn inputs(&self, spec: &RunSpec) -> Vec<InputFile> {
+    pub(crate) fn inputs(&self, spec: &RunSpec) -> Vec<InputFile> {
         let files = self
             .staged
             .iter()
@@ -163,7 +163,7 @@ const MAX_SAME_NAMES: usize = 200;
 const INPUT_NAME_MAX: usize = 120;
 
 /// The name of an input below `inputs/`: safe as a path, and another one than those that are taken.
-pub fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> bool) -> String {
+pub(crate) fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> bool) -> String {
     let given = attachment.name.as_deref().unwrap_or_default();
     let base = given.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut clean: String = base

@@ -57,7 +57,7 @@ impl Requests {
     }
 
     /// The bound on skill content, bytes.
-    pub fn content(&self) -> MemoryBudget {
+    pub(crate) fn content(&self) -> MemoryBudget {
         self.bulk.part(self.whole.total_bytes() / 4 * CONTENT_QUARTERS)
     }
 
@@ -73,7 +73,7 @@ impl Requests {
 
     /// Reads what a provider answers and this gateway changes, of at most so many bytes: it counts as a body of the caller
     /// that asked for it.
-    pub async fn read_answer(
+    pub(crate) async fn read_answer(
         &self,
         most: usize,
         caller: &KeyedHash,
@@ -84,7 +84,10 @@ impl Requests {
     }
 
     /// A body that is passed on as it comes: an error ends it when its sender is silent for too long.
-    pub fn passing(&self, body: Body) -> impl futures::Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
+    pub(crate) fn passing(
+        &self,
+        body: Body,
+    ) -> impl futures::Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
         self.bodies.passing(body)
     }
 
@@ -94,7 +97,7 @@ impl Requests {
     }
 
     /// Takes the bytes that a run in progress may need, waiting for others to end.
-    pub async fn hold_run(&self, bytes: usize) -> Result<MemoryShare, OverBudget> {
+    pub(crate) async fn hold_run(&self, bytes: usize) -> Result<MemoryShare, OverBudget> {
         let bytes = bytes.min(self.bulk.total_bytes());
         self.bulk.take(bytes, RUN_PATIENCE).await
     }

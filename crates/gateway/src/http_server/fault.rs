@@ -11,10 +11,10 @@ use crate::providers::provider::Api;
 use crate::telemetry::report::cut_copy;
 
 /// `Retry-After` of a refused request: long enough for a burst to pass, short enough for a person.
-pub const RETRY_AFTER_SECONDS: &str = "1";
+pub(crate) const RETRY_AFTER_SECONDS: &str = "1";
 
 /// The format in which one of our errors is written to the sender of this request.
-pub fn error_format(request: &Request) -> Format {
+pub(crate) fn error_format(request: &Request) -> Format {
     match route(request.method().as_str(), request.uri().path()) {
         Route::Model(found) => found.format,
         Route::Untouched => match Api::of_request(request.uri(), request.headers()) {
@@ -26,11 +26,11 @@ pub fn error_format(request: &Request) -> Format {
 }
 
 /// The header with the name of a request, of every answer; the log and the spans have it too.
-pub const HEADER_REQUEST_ID: HeaderName = HeaderName::from_static("x-knack-request-id");
+pub(crate) const HEADER_REQUEST_ID: HeaderName = HeaderName::from_static("x-knack-request-id");
 
 /// The header in which the SDKs of an API look for the name of a request, if they do. Only an answer of ours has our name in
 /// it: a provider's own stays.
-pub const fn sdk_header(format: Format) -> Option<HeaderName> {
+pub(crate) const fn sdk_header(format: Format) -> Option<HeaderName> {
     match format {
         Format::Chat | Format::Responses => Some(HeaderName::from_static("x-request-id")),
         Format::Messages => Some(HeaderName::from_static("request-id")),
@@ -39,7 +39,7 @@ pub const fn sdk_header(format: Format) -> Option<HeaderName> {
 }
 
 /// Names the request of an answer that has no name yet.
-pub fn named(mut response: Response) -> Response {
+pub(crate) fn named(mut response: Response) -> Response {
     if !response.headers().contains_key(HEADER_REQUEST_ID) {
         set_request_id(response.headers_mut(), &request_id());
     }
@@ -47,12 +47,12 @@ pub fn named(mut response: Response) -> Response {
 }
 
 /// Adds the name of a request to an answer, beside the name that the provider may have for it.
-pub fn set_request_id(headers: &mut HeaderMap, request_id: &str) {
+pub(crate) fn set_request_id(headers: &mut HeaderMap, request_id: &str) {
     insert(headers, HEADER_REQUEST_ID, request_id);
 }
 
 /// Adds the name of a request to an answer of ours.
-pub fn set_name(headers: &mut HeaderMap, format: Format, request_id: &str) {
+pub(crate) fn set_name(headers: &mut HeaderMap, format: Format, request_id: &str) {
     set_request_id(headers, request_id);
     if let Some(name) = sdk_header(format) {
         insert(headers, name, request_id);
@@ -66,19 +66,19 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
 }
 
 /// A name for a request that has none.
-pub fn request_id() -> String {
+pub(crate) fn request_id() -> String {
     format!("req_knack_{}", uuid::Uuid::now_v7().simple())
 }
 
 /// An error of ours in the client's API shape, of a request that is refused before it has a name: the log has its line here.
-pub fn fault(fault: &Fault, format: Format) -> Response {
+pub(crate) fn fault(fault: &Fault, format: Format) -> Response {
     let request_id = request_id();
     tracing::info!(%request_id, status = fault.status, reason = cut_copy(&fault.message), "request refused");
     fault_of(fault, format, &request_id)
 }
 
 /// As [`fault`], for a request with a name. SDKs read it in a header, Anthropic's in the body too.
-pub fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
+pub(crate) fn fault_of(fault: &Fault, format: Format, request_id: &str) -> Response {
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let named = Fault {
         request_id: Some(request_id.to_owned()),
@@ -136,7 +136,7 @@ pub const MCP_PATH: &str = "/mcp";
 const REFUSED: i32 = -32_000;
 
 /// Whether a path is that of MCP, as hosts write it.
-pub fn is_mcp(path: &str) -> bool {
+pub(crate) fn is_mcp(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == MCP_PATH
 }
 

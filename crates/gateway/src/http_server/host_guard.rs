@@ -6,7 +6,7 @@
 use http::{HeaderMap, Uri};
 
 /// Whether a request may pass: the reason if not.
-pub fn check(headers: &HeaderMap, uri: &Uri) -> Result<(), &'static str> {
+pub(crate) fn check(headers: &HeaderMap, uri: &Uri) -> Result<(), &'static str> {
     let host = match headers.get(http::header::HOST) {
         Some(value) => value.to_str().map_err(|_| "the Host header is not text")?,
         None => uri.authority().map_or("", http::uri::Authority::as_str),

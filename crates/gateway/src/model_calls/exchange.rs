@@ -22,9 +22,9 @@ use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::answer_headers::{coding, compressed, insert_stream_headers};
+pub(crate) use self::answer_headers::{coding, compressed, insert_stream_headers};
 use self::answer_headers::{content_type, retry_after};
-pub use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
+pub(crate) use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
 use super::hidden::{HiddenTurnLookup, StagedFile};
 use crate::files::FileEntry;
 use crate::files::delivered;
@@ -38,7 +38,7 @@ use crate::telemetry::recorder::Recording;
 use crate::telemetry::trace::RequestTrace;
 
 /// One model request in progress.
-pub struct Exchange {
+pub(crate) struct Exchange {
     gateway: Arc<Gateway>,
     drive: Drive,
     target: UpstreamTarget,
@@ -97,7 +97,7 @@ enum ExchangeEvent {
 impl Exchange {
     /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It has a place of
     /// its own, since the body of an answer hands it on with each piece.
-    pub async fn start(gateway: Arc<Gateway>, parts: ExchangeParts) -> Box<Self> {
+    pub(crate) async fn start(gateway: Arc<Gateway>, parts: ExchangeParts) -> Box<Self> {
         let ExchangeParts {
             drive,
             target,
@@ -164,7 +164,7 @@ impl Exchange {
 
     /// The provider's headers of an answer with this status, as they go to the client: those of round 1, or of the error that
     /// is passed on.
-    pub fn take_headers(&mut self, status: u16) -> HeaderMap {
+    pub(crate) fn take_headers(&mut self, status: u16) -> HeaderMap {
         let headers = match status {
             200..300 => &mut self.head_headers,
             _ => &mut self.error_headers,
@@ -173,12 +173,12 @@ impl Exchange {
     }
 
     /// The loop's part of the log so far; the rest is published at the end.
-    pub const fn log(&mut self) -> &mut RequestLog {
+    pub(crate) const fn log(&mut self) -> &mut RequestLog {
         &mut self.log
     }
 
     /// The next piece of the answer; `None` after the last.
-    pub async fn next(&mut self) -> Option<AnswerPiece> {
+    pub(crate) async fn next(&mut self) -> Option<AnswerPiece> {
         loop {
             while let Some(action) = self.actions.pop_front() {
                 if let Some(piece) = self.perform(action).await {

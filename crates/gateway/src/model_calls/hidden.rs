@@ -24,7 +24,7 @@ use crate::state::Gateway;
 
 /// The state for the look-ups of one request.
 #[derive(Debug)]
-pub struct HiddenTurnLookup {
+pub(crate) struct HiddenTurnLookup {
     /// The caller.
     pub caller: Caller,
     /// The snapshot that load results are rendered from.
@@ -32,25 +32,25 @@ pub struct HiddenTurnLookup {
     /// The request's plan: tool names in load results are this request's.
     pub plan: Arc<Plan>,
     /// Whether skills take part.
-    pub injecting: bool,
+    pub(crate) injecting: bool,
     /// Name of the tool that native blocks of ours become.
-    pub run_tool: Option<String>,
+    pub(crate) run_tool: Option<String>,
     /// The upstream has no tool that runs programs: runs in the history are ours.
-    pub runs_here: bool,
+    pub(crate) runs_here: bool,
     /// The chain of the history, if it was read.
-    pub chain: Option<Chain>,
+    pub(crate) chain: Option<Chain>,
     /// What the earlier answers hide of what the provider keeps.
-    pub earlier: StoredView,
+    pub(crate) earlier: StoredView,
     /// Runs that the client sent as items, which go upstream as calls and results.
     pub runs: Vec<SentRun>,
 }
 
 /// A file of an earlier turn, staged again.
-pub type StagedFile = (String, Bytes);
+pub(crate) type StagedFile = (String, Bytes);
 
 impl HiddenTurnLookup {
     /// The caller's identity in the stores.
-    pub fn bucket(&self) -> KeyedHash {
+    pub(crate) fn bucket(&self) -> KeyedHash {
         self.caller.bucket()
     }
 
@@ -105,7 +105,7 @@ impl HiddenTurnLookup {
     }
 
     /// The hidden turns for the loop, and the files that these turns made and that are still kept.
-    pub async fn expand(&mut self, gateway: &Gateway, request: &Request) -> (Expansion, Vec<StagedFile>) {
+    pub(crate) async fn expand(&mut self, gateway: &Gateway, request: &Request) -> (Expansion, Vec<StagedFile>) {
         if !self.concerns(gateway, request) {
             return (Expansion::default(), Vec::new());
         }
@@ -176,7 +176,7 @@ impl HiddenTurnLookup {
     }
 
     /// Stores a finished loop under its keys. `files` are those that its runs made.
-    pub fn remember(&self, gateway: &Gateway, request: &Request, mut answer: HiddenTurns, files: &[FileEntry]) {
+    pub(crate) fn remember(&self, gateway: &Gateway, request: &Request, mut answer: HiddenTurns, files: &[FileEntry]) {
         // Only Responses lists what earlier answers hide with what a later one was asked.
         if let Some(view) = answer.stored.as_mut().filter(|_| request.format() == Format::Responses) {
             view.go_on_from(&self.earlier);
@@ -218,7 +218,7 @@ impl HiddenTurnLookup {
 
     /// Notes a round of a loop that still runs. Other replicas are told once it is over: until then providers list it
     /// nowhere, and most answers have no further round.
-    pub fn note(&self, gateway: &Gateway, format: Format, mut note: RoundNote) {
+    pub(crate) fn note(&self, gateway: &Gateway, format: Format, mut note: RoundNote) {
         let is_over = note.is_over;
         if format == Format::Responses {
             note.view.go_on_from(&self.earlier);

@@ -17,7 +17,7 @@ const NO_ROOM: &str = "The gateway is short of memory for the skills of this req
 
 /// The plan for one request. Errors: a skill that the request names and that is not here (404), or not known to be
 /// here because there is no catalog (503), inputs that make its text too long (413), no `room` for the texts (503).
-pub fn make_plan(
+pub(crate) fn make_plan(
     request: &Request,
     view: &View,
     header: Option<&str>,
@@ -128,7 +128,7 @@ fn material(plan: &Plan) -> Material {
 }
 
 /// The plan in the terms of the wire. `code_tool`: our tool that replaces the client's.
-pub fn injection(plan: &Plan, view: &View, materials: &Materials, code_tool: Option<String>) -> Injection {
+pub(crate) fn injection(plan: &Plan, view: &View, materials: &Materials, code_tool: Option<String>) -> Injection {
     Injection {
         code_tool,
         material: materials.of(plan),

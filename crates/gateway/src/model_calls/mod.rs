@@ -1,8 +1,8 @@
 //! Model calls: what is injected, the loop with the provider, hidden turns, and answers that the provider keeps.
 
 pub(crate) mod client_timeout;
-pub mod exchange;
-pub mod hidden;
+pub(crate) mod exchange;
+pub(crate) mod hidden;
 pub mod inject;
 pub(crate) mod model;
 pub mod records;

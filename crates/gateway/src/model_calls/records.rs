@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub type KeyedHash = [u8; 32];
 
 /// A record that is not used for this time is dropped: a chat that pauses for longer continues without it.
-pub const RECORD_IDLE: Duration = Duration::from_hours(1);
+pub(crate) const RECORD_IDLE: Duration = Duration::from_hours(1);
 /// Bytes of all records in `knack dev`.
 pub const RECORDS_DEV_BYTES: usize = 64 << 20;
 
@@ -67,12 +67,12 @@ impl RecordStore {
     }
 
     /// Whether this caller has any record: without one, histories need not be hashed.
-    pub fn has_caller(&self, caller: &KeyedHash) -> bool {
+    pub(crate) fn has_caller(&self, caller: &KeyedHash) -> bool {
         self.lock().callers.contains_key(caller)
     }
 
     /// Whether this caller has any record of a conversation that begins so.
-    pub fn has_opening(&self, caller: &KeyedHash, opening: &KeyedHash) -> bool {
+    pub(crate) fn has_opening(&self, caller: &KeyedHash, opening: &KeyedHash) -> bool {
         self.lock().openings.contains_key(&(*caller, *opening))
     }
 
@@ -133,13 +133,8 @@ impl RecordStore {
         true
     }
 
-    /// Drops everything, as a restart would.
-    pub fn clear(&self) {
-        *self.lock() = Inner::default();
-    }
-
     /// Number of records and their bytes, for metrics.
-    pub fn usage(&self) -> (usize, usize) {
+    pub(crate) fn usage(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.entries.len(), inner.bytes)
     }

@@ -9,7 +9,7 @@ pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog
 const CREDENTIAL_PARAMETERS: [&str; 3] = ["key", "access_token", "oauth_token"];
 
 /// The credential in a pair of the query, as `key=abc`; `None` if it holds none.
-pub fn credential_parameter(pair: &str) -> Option<&str> {
+pub(crate) fn credential_parameter(pair: &str) -> Option<&str> {
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
     CREDENTIAL_PARAMETERS.contains(&name).then_some(value)
 }
@@ -31,7 +31,7 @@ const NOT_FORWARDED: [&str; 12] = [
 ];
 
 /// The client's headers as they go upstream. Bodies are requested uncompressed: the gateway reads them.
-pub fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
     let mut out = HeaderMap::with_capacity(headers.len() + 1);
     let listed = connection_options(headers);
     for (name, value) in headers {
@@ -47,7 +47,7 @@ pub fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// The provider's headers as they go to the client.
-pub fn forward_response_headers(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn forward_response_headers(headers: &HeaderMap) -> HeaderMap {
     let mut out = HeaderMap::with_capacity(headers.len() + 2);
     let listed = connection_options(headers);
     for (name, value) in headers {

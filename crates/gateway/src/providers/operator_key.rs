@@ -50,7 +50,7 @@ const FORWARDED: [&str; 18] = [
 const FORWARDED_PREFIX: &str = "x-stainless-";
 
 /// Removes headers that a client may not send beside the operator's key, which has replaced the client's.
-pub fn strip(headers: &mut HeaderMap) {
+pub(crate) fn strip(headers: &mut HeaderMap) {
     let is_forwarded = |name: &str| FORWARDED.contains(&name) || name.starts_with(FORWARDED_PREFIX);
     let others: Vec<HeaderName> = headers
         .keys()
@@ -63,7 +63,7 @@ pub fn strip(headers: &mut HeaderMap) {
 }
 
 /// The query without parameters that hold a credential of the client's.
-pub fn strip_query(path_and_query: &str) -> String {
+pub(crate) fn strip_query(path_and_query: &str) -> String {
     let Some((path, query)) = path_and_query.split_once('?') else {
         return path_and_query.to_owned();
     };
@@ -79,7 +79,7 @@ pub fn strip_query(path_and_query: &str) -> String {
 }
 
 /// Whether a request is one of those that callers may make with the operator's key. `path` is without its query.
-pub fn is_model_request(api: Api, method: &Method, path: &str) -> bool {
+pub(crate) fn is_model_request(api: Api, method: &Method, path: &str) -> bool {
     let path = path.strip_suffix('/').unwrap_or(path);
     match api {
         Api::OpenAi => {
@@ -130,7 +130,7 @@ fn is_gemini_call(model: &str) -> bool {
 
 /// Whether a path has a segment `.` or `..`, in any encoding: URL libraries resolve them, so that the request would
 /// leave the path that was checked, and the prefix that the operator configured.
-pub fn has_dot_segment(path: &str) -> bool {
+pub(crate) fn has_dot_segment(path: &str) -> bool {
     let has_dots = |path: &str| path.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."));
     if !path.contains('%') {
         return has_dots(path);

@@ -19,7 +19,7 @@ pub enum Api {
 
 impl Api {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::OpenAi, Self::Anthropic, Self::Gemini];
+    pub(crate) const ALL: [Self; 3] = [Self::OpenAi, Self::Anthropic, Self::Gemini];
 
     /// The name in flags, manifests and metrics.
     pub const fn as_str(self) -> &'static str {
@@ -40,7 +40,7 @@ impl Api {
     }
 
     /// The API of a wire format.
-    pub const fn of_format(format: Format) -> Self {
+    pub(crate) const fn of_format(format: Format) -> Self {
         match format {
             Format::Chat | Format::Responses => Self::OpenAi,
             Format::Messages => Self::Anthropic,
@@ -50,7 +50,7 @@ impl Api {
 
     /// The API of a request that is proxied untouched: decided by the headers its SDK always sends, then by the path and the
     /// query. A credential of one provider is never sent to another.
-    pub fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
+    pub(crate) fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
         if headers.contains_key("anthropic-version") || has_key_of_anthropic(uri, headers) {
             Self::Anthropic
         } else if headers.keys().any(is_of_google)

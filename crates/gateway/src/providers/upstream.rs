@@ -143,7 +143,7 @@ impl Upstreams {
 
     /// As it is, and sends nothing for these APIs, whose configured address cannot be read.
     #[must_use]
-    pub fn without(self, unreadable: BTreeSet<Api>) -> Self {
+    pub(crate) fn without(self, unreadable: BTreeSet<Api>) -> Self {
         Self {
             unreadable: Arc::new(unreadable),
             ..self
@@ -156,7 +156,7 @@ impl Upstreams {
     }
 
     /// Whether a request may go to this API. Errors (400, 403, 502): the text names what is refused.
-    pub fn admit(&self, api: Api, method: &Method, path: &str) -> Result<(), Fault> {
+    pub(crate) fn admit(&self, api: Api, method: &Method, path: &str) -> Result<(), Fault> {
         let refused = |status, message| Fault {
             retry: false,
             ..Fault::new(status, message)
@@ -189,7 +189,7 @@ impl Upstreams {
 
     /// Uses the addresses that a runtime names, for APIs that have none configured. A key is never sent to such an
     /// address: a user who may set it need not be allowed to read the key. Returns what is not used, and why.
-    pub fn follow(&self, named: &BTreeMap<String, String>) -> Vec<String> {
+    pub(crate) fn follow(&self, named: &BTreeMap<String, String>) -> Vec<String> {
         let mut refused = Vec::new();
         let mut followed = BTreeMap::new();
         for api in Api::ALL.into_iter().filter(|api| !self.fixed.contains(api)) {
@@ -215,7 +215,7 @@ impl Upstreams {
 
     /// Replaces changed keys of APIs that have one. An API without a key gets none: whether it may have one is decided
     /// at start, together with who may reach this gateway. Returns the APIs whose key changed.
-    pub fn rekey(&self, keys: &BTreeMap<Api, HeaderValue>) -> Vec<Api> {
+    pub(crate) fn rekey(&self, keys: &BTreeMap<Api, HeaderValue>) -> Vec<Api> {
         let changed: Vec<Api> = self
             .bases
             .load()
@@ -275,7 +275,7 @@ impl Upstreams {
 
 /// The message to a caller about a provider whose certificate is not accepted; `None`: the error is about something else. The
 /// address is left out: it may be the operator's own.
-pub fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
+pub(crate) fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
     let refusal = CertificateRefusal::of(error)?;
     Some(Fault {
         retry: false,

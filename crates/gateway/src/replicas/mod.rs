@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use index::ReplicaIndex;
-pub use read::{FoundRecord, STAGED_TIMEOUT};
+pub(crate) use read::{FoundRecord, STAGED_TIMEOUT};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -77,7 +77,7 @@ enum LinkState {
 
 /// The tasks of a link.
 #[derive(Debug)]
-pub struct LinkTasks {
+pub(crate) struct LinkTasks {
     following: JoinHandle<()>,
     writing: Vec<JoinHandle<()>>,
     closing: CancellationToken,
@@ -87,7 +87,7 @@ pub struct LinkTasks {
 impl Replicas {
     /// Links this process to the other replicas of its gateway by way of a hub. `secret` becomes the one that the hub gives all
     /// of them. Must be called within a tokio runtime.
-    pub fn link(
+    pub(crate) fn link(
         hub: HubClient,
         runtime: RuntimeName,
         secret: Arc<CallerSecret>,
@@ -124,18 +124,18 @@ impl Replicas {
     }
 
     /// Whether other replicas may have a record of this client.
-    pub fn knows_client(&self, client: &KeyedHash) -> bool {
+    pub(crate) fn knows_client(&self, client: &KeyedHash) -> bool {
         self.is_linked() && self.index().knows_client(&KeptKey(*client))
     }
 
     /// Whether other replicas may have a record of a conversation that begins so.
-    pub fn knows_opening(&self, client: &KeyedHash, opening: &KeyedHash) -> bool {
+    pub(crate) fn knows_opening(&self, client: &KeyedHash, opening: &KeyedHash) -> bool {
         self.is_linked() && self.index().knows_opening(&KeptKey(*client), &KeptKey(*opening))
     }
 
     /// Whether the hub has sent the secret of callers' identities: until then this gateway knows each client by another name than
     /// all other replicas do.
-    pub fn has_secret(&self) -> bool {
+    pub(crate) fn has_secret(&self) -> bool {
         *self.state() != LinkState::Never
     }
 
@@ -193,13 +193,13 @@ impl Replicas {
 
 impl LinkTasks {
     /// Resolves when the hub has sent the secret that all replicas share.
-    pub async fn first(&mut self) {
+    pub(crate) async fn first(&mut self) {
         // An error means that the task is gone, and nothing comes any more.
         let _ = self.first.wait_for(|first| *first).await;
     }
 
     /// Ends the link once the queue is written, or its time is over.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         self.closing.cancel();
         let written = futures::future::join_all(self.writing);
         if tokio::time::timeout(write::CLOSE_TIMEOUT, written).await.is_err() {

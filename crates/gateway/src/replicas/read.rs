@@ -27,7 +27,7 @@ const RECORDS_MAX: usize = 64;
 /// Most bytes of them.
 const RECORDS_MAX_BYTES: u64 = 4 << 20;
 /// How long a request waits for the files of its earlier turns, all together.
-pub const STAGED_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const STAGED_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a client that asks for a file waits for the hub.
 const FILE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest list of a response's files, sealed: 200 of them with long names.
@@ -39,11 +39,11 @@ pub struct FoundRecord {
     /// [`Lookup::turn`].
     pub turn: usize,
     /// The beginning of its conversation.
-    pub opening: KeyedHash,
+    pub(crate) opening: KeyedHash,
     /// All of its keys.
     pub keys: Vec<KeyedHash>,
     /// The record.
-    pub record: Arc<TurnRecord>,
+    pub(crate) record: Arc<TurnRecord>,
 }
 
 impl Replicas {
@@ -99,7 +99,7 @@ impl Replicas {
     }
 
     /// A file of an earlier turn, for a run of this request: from what was read before, or from the hub if it is known there.
-    pub async fn staged(&self, caller: &Caller, note: &FileNote, until: Instant) -> Option<(FileEntry, Bytes)> {
+    pub(crate) async fn staged(&self, caller: &Caller, note: &FileNote, until: Instant) -> Option<(FileEntry, Bytes)> {
         let client = caller.bucket();
         if let Some(found) = self.borrowed.read(&client, &note.response_id, &note.name).await {
             return Some(found);
@@ -118,7 +118,7 @@ impl Replicas {
     }
 
     /// A file by its id, with the time at which it was made.
-    pub async fn file(&self, caller: &Caller, id: &str) -> Option<(FileEntry, Timestamp, Bytes)> {
+    pub(crate) async fn file(&self, caller: &Caller, id: &str) -> Option<(FileEntry, Timestamp, Bytes)> {
         let (about, bytes) = self.asked_for(caller, &sealed::file_key(caller, id)).await?;
         let made = i64::try_from(about.made)
             .ok()
@@ -127,7 +127,7 @@ impl Replicas {
     }
 
     /// A file of a response by its name.
-    pub async fn named_file(&self, caller: &Caller, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
+    pub(crate) async fn named_file(&self, caller: &Caller, response: &str, name: &str) -> Option<(FileEntry, Bytes)> {
         let (about, bytes) = self
             .asked_for(caller, &sealed::named_key(caller, response, name))
             .await?;

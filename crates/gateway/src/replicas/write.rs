@@ -63,7 +63,7 @@ impl Plain {
 
 impl Replicas {
     /// Lets other replicas find a record of hidden turns.
-    pub fn keep_record(&self, caller: &Caller, opening: KeyedHash, keys: &[KeyedHash], record: &TurnRecord) {
+    pub(crate) fn keep_record(&self, caller: &Caller, opening: KeyedHash, keys: &[KeyedHash], record: &TurnRecord) {
         // Plain data: writing it cannot fail.
         let json = Bytes::from(serde_json::to_vec(record).unwrap_or_default());
         // An answer that the provider stores may have more rounds than a value has keys.
@@ -73,7 +73,7 @@ impl Replicas {
     }
 
     /// Lets other replicas find the files of a response; of several with one name the last.
-    pub fn keep_files(&self, caller: &Caller, response: &str, files: &[(FileEntry, Bytes)]) {
+    pub(crate) fn keep_files(&self, caller: &Caller, response: &str, files: &[(FileEntry, Bytes)]) {
         let made = self.hub.now().as_secs();
         let mut names = BTreeSet::new();
         let mut list = Vec::with_capacity(files.len());

@@ -27,7 +27,7 @@ pub enum CodeTools {
 pub type SandboxCodeTools = BTreeSet<CodeTools>;
 
 /// Whether the programs that clients of a format ask their provider to run are run here.
-pub fn runs_here(apis: &SandboxCodeTools, format: Format) -> bool {
+pub(crate) fn runs_here(apis: &SandboxCodeTools, format: Format) -> bool {
     let api = match format {
         Format::Responses => CodeTools::OpenAi,
         Format::Messages => CodeTools::Anthropic,
@@ -38,19 +38,19 @@ pub fn runs_here(apis: &SandboxCodeTools, format: Format) -> bool {
 }
 
 /// Whether the code tool of a request is to be run here, though its upstream may have one: it names what no provider knows.
-pub fn is_own(view: &View, names_files: bool) -> bool {
+pub(crate) fn is_own(view: &View, names_files: bool) -> bool {
     view.code_tool.as_ref().is_some_and(|tool| tool.own || names_files)
 }
 
 /// Takes the code tool out of what keeps skills from a request, where it does not go upstream. `is_missing`: as in [`run_code`].
-pub fn unblock(view: &mut View, is_missing: bool) {
+pub(crate) fn unblock(view: &mut View, is_missing: bool) {
     if is_missing && view.code_tool.as_ref().is_some_and(|tool| tool.closes) {
         view.closed = None;
     }
 }
 
 /// When the plan of a request has `run_code`. `is_missing`: its upstream has no tool that runs programs ([`runs_here`]).
-pub fn run_code(view: &View, format: Format, is_missing: bool) -> RunCode {
+pub(crate) fn run_code(view: &View, format: Format, is_missing: bool) -> RunCode {
     match &view.code_tool {
         Some(_) if is_missing => RunCode::Always,
         Some(_) if format == Format::Responses => RunCode::WithAttached,
@@ -60,7 +60,7 @@ pub fn run_code(view: &View, format: Format, is_missing: bool) -> RunCode {
 
 /// Our tool that replaces the client's code tool; `None`: that is left to the provider, or there is none.
 /// Errors: only we could serve it, and cannot (400, 503).
-pub fn replacement(
+pub(crate) fn replacement(
     view: &View,
     plan: &Plan,
     has_catalog: bool,

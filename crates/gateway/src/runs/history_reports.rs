@@ -247,7 +247,7 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
 
 impl ReportSender {
     /// Sends what waits, within a bound.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         self.stop.cancel();
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.task).await;
         let lost = self.reports.lock().lines.len();

@@ -10,4 +10,4 @@ pub mod run_history;
 pub mod run_lines;
 pub(crate) mod run_route;
 pub mod skill_runs;
-pub mod tools;
+pub(crate) mod tools;

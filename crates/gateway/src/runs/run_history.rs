@@ -46,7 +46,7 @@ pub struct RunNote {
     /// Its state.
     pub status: ExecutionStatus,
     /// From its beginning to its end.
-    pub duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// When it was called.
     pub begun: jiff::Timestamp,
 }

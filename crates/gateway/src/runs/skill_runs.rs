@@ -15,7 +15,7 @@ const PACE: Pace = Pace {
     refill: Duration::from_secs(6),
 };
 /// Error text for a caller that exceeds this pace.
-pub const TOO_MANY_RUNS: &str = "Too many runs by this caller: the limit is 10 at once and 10 a minute";
+pub(crate) const TOO_MANY_RUNS: &str = "Too many runs by this caller: the limit is 10 at once and 10 a minute";
 
 /// Runs of skills: their model where a skill names none, and their pace.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl SkillRuns {
 
     /// The right of a caller to one more run. `address`: where it comes from, if nobody checked who it is. Error: the seconds until
     /// there is one.
-    pub fn admit(&self, caller: &str, address: Option<IpAddr>) -> Result<Turn, u64> {
+    pub(crate) fn admit(&self, caller: &str, address: Option<IpAddr>) -> Result<Turn, u64> {
         // A key costs its sender nothing, an address does.
         let group = address.map_or_else(|| caller.to_owned(), |address| address.to_string());
         let turn = self.limit.take_of_group(&group, caller, Instant::now());
@@ -50,7 +50,7 @@ impl SkillRuns {
 
 /// In the extensions of a request to a model: the run that it is.
 #[derive(Debug, Clone)]
-pub struct RunOf {
+pub(crate) struct RunOf {
     /// The skill.
     pub skill: SkillRef,
     /// The id of the run's own answer: logs, spans and `knack trace` name the request to the model by it.

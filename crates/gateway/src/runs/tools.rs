@@ -38,11 +38,11 @@ use crate::telemetry::trace::CallTrace;
 
 /// Everything the calls of one request share.
 #[derive(Debug)]
-pub struct ToolRunner {
+pub(crate) struct ToolRunner {
     /// The snapshot that the request began with.
     pub snapshot: Arc<Snapshot>,
     /// Most memory that the request allows a run, where that is less than the runtime does.
-    pub max_memory_bytes: Option<u64>,
+    pub(crate) max_memory_bytes: Option<u64>,
     /// The request's plan.
     pub plan: Arc<Plan>,
     /// Runs programs.
@@ -50,11 +50,11 @@ pub struct ToolRunner {
     /// Environment grants.
     pub grants: Arc<Grants>,
     /// The caller's identity, for execution records, and as a key of stores and budgets.
-    pub caller_key: KeyedHash,
+    pub(crate) caller_key: KeyedHash,
     /// The gateway request's own id.
     pub request_id: String,
     /// When the request began, since the Unix epoch.
-    pub request_start: Duration,
+    pub(crate) request_start: Duration,
     /// Base of file URLs written into tool texts, if the gateway's public URL is known.
     pub public_url: Option<String>,
     /// The memory budget of files and runs.
@@ -67,7 +67,7 @@ pub struct ToolRunner {
 
 /// The state that grows while the loop runs.
 #[derive(Debug, Default)]
-pub struct LoopState {
+pub(crate) struct LoopState {
     /// Skills loaded so far, by earlier rounds and expanded turns.
     pub loaded: Vec<LoadRecord>,
     /// Files of the conversation.
@@ -80,7 +80,7 @@ pub struct LoopState {
 
 impl ToolRunner {
     /// Answers one call. Never fails: an error becomes a text that the model can act on.
-    pub async fn run(
+    pub(crate) async fn run(
         self: Arc<Self>,
         call: ToolCall,
         response_id: String,
@@ -418,18 +418,18 @@ impl ToolRunner {
     }
 
     /// Files of earlier turns, put into the work directory again. False: there was no room for all of them.
-    pub fn stage_files(&self, files: Vec<(String, bytes::Bytes)>) -> bool {
+    pub(crate) fn stage_files(&self, files: Vec<(String, bytes::Bytes)>) -> bool {
         self.lock().files.stage(files, self.room())
     }
 
     /// The executions and the uses of skills so far, handed over to the log.
-    pub fn take_notes(&self) -> (Vec<ExecutionNote>, Vec<SkillUse>) {
+    pub(crate) fn take_notes(&self) -> (Vec<ExecutionNote>, Vec<SkillUse>) {
         let mut state = self.lock();
         (std::mem::take(&mut state.executions), std::mem::take(&mut state.uses))
     }
 
     /// Attachments are decoded only if something runs: most requests with images run nothing.
-    pub fn stage_attachments_later(&self, request: knack_wire::Request) {
+    pub(crate) fn stage_attachments_later(&self, request: knack_wire::Request) {
         self.lock().files.attach_later(request);
     }
 

@@ -26,11 +26,11 @@ const RUNS: Pace = Pace {
 #[derive(Debug, Clone, Copy)]
 pub struct SkillPaces {
     /// Lists, records, contents, executions.
-    pub reads: Pace,
+    pub(crate) reads: Pace,
     /// All that changes a skill.
     pub changes: Pace,
     /// What a catalog is asked for: searches, and installs from it, which are changes too.
-    pub fetches: Pace,
+    pub(crate) fetches: Pace,
 }
 
 impl SkillPaces {
@@ -56,7 +56,7 @@ impl SkillPaces {
 
     /// Of a gateway, of which the registry of the cluster takes 4 changes at once, 30 in a row and one a second, as many fetches,
     /// and 64 reads at once and 100 a second: at most half of that, so that no caller uses up what all of them have.
-    pub const RELAYED: Self = Self {
+    pub(crate) const RELAYED: Self = Self {
         reads: Pace {
             at_once: 16,
             burst: 300,

@@ -37,7 +37,7 @@ pub struct RequestLog {
     /// Uses of skills, for metrics.
     pub uses: Vec<SkillUse>,
     /// Rounds and calls with their times.
-    pub timeline: Timeline,
+    pub(crate) timeline: Timeline,
     /// Files that were delivered, and where they were written.
     pub files: Vec<String>,
     /// Why something was not as a person might expect.
@@ -45,7 +45,7 @@ pub struct RequestLog {
     /// How it ended, if not with an answer.
     pub end: Option<String>,
     /// From the request's head to the answer's end.
-    pub duration: Duration,
+    pub(crate) duration: Duration,
 }
 
 impl RequestLog {

@@ -127,7 +127,7 @@ impl ReplicaMetrics {
     }
 
     /// Counts a value that other replicas should find.
-    pub fn wrote(&self, outcome: WriteOutcome) {
+    pub(crate) fn wrote(&self, outcome: WriteOutcome) {
         let outcome = match outcome {
             WriteOutcome::Written => "written",
             WriteOutcome::Away => "away",
@@ -154,12 +154,12 @@ impl ReplicaMetrics {
     }
 
     /// Sets whether the hub reports what other replicas keep.
-    pub fn linked(&self, linked: bool) {
+    pub(crate) fn linked(&self, linked: bool) {
         self.linked.set(i64::from(linked));
     }
 
     /// Sets how many values are known.
-    pub fn set_known_values(&self, values: usize) {
+    pub(crate) fn set_known_values(&self, values: usize) {
         self.known.set(i64::try_from(values).unwrap_or(i64::MAX));
     }
 }
@@ -168,9 +168,9 @@ impl ReplicaMetrics {
 #[derive(Debug, Clone, Default)]
 pub struct CatalogMetrics {
     /// Seconds since the last message of the hub about the catalog; 0 where the catalog is not a hub's.
-    pub age: Gauge,
+    pub(crate) age: Gauge,
     /// 1 while the catalog was read from the disk.
-    pub saved: Gauge,
+    pub(crate) saved: Gauge,
 }
 
 impl CatalogMetrics {
@@ -208,17 +208,17 @@ pub struct Metrics {
     /// Sources that are broken in the current snapshot.
     pub broken_sources: Gauge,
     /// Bytes of remembered hidden turns.
-    pub record_bytes: Gauge,
+    pub(crate) record_bytes: Gauge,
     /// Bytes held of the memory budget.
-    pub memory_bytes: Gauge,
+    pub(crate) memory_bytes: Gauge,
     /// Execution records that are missing in the history.
-    pub history_dropped: Counter,
+    pub(crate) history_dropped: Counter,
     /// Connections of the listener.
     pub connections: ConnectionMetrics,
     /// Counters of the exchange between the replicas of this gateway.
     pub replicas: ReplicaMetrics,
     /// Uses of skills.
-    pub skill_uses: Arc<SkillMetrics>,
+    pub(crate) skill_uses: Arc<SkillMetrics>,
 }
 
 impl Default for Metrics {

@@ -2,12 +2,12 @@
 
 pub mod log;
 pub mod metrics;
-pub mod note;
+pub(crate) mod note;
 pub mod observe;
-pub mod recent;
+pub(crate) mod recent;
 pub mod recorder;
 pub mod report;
-pub mod skill_metrics;
+pub(crate) mod skill_metrics;
 pub mod timeline;
-pub mod trace;
+pub(crate) mod trace;
 pub(crate) mod use_reports;

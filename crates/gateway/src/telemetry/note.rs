@@ -37,9 +37,9 @@ pub struct ExecutionNote {
     /// `warm`, `cold`, or empty if nothing started.
     pub start: &'static str,
     /// Time until there was a free place; `None`: nothing ran.
-    pub queued: Option<Duration>,
+    pub(crate) queued: Option<Duration>,
     /// Time of the program alone; `None`: nothing ran.
     pub program: Option<Duration>,
     /// From the request to the result.
-    pub duration: Duration,
+    pub(crate) duration: Duration,
 }

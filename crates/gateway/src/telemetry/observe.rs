@@ -12,7 +12,7 @@ pub trait Console: Send + Sync + std::fmt::Debug {
 
 /// A console without output.
 #[derive(Debug, Clone, Copy)]
-pub struct SilentConsole;
+pub(crate) struct SilentConsole;
 
 impl Console for SilentConsole {
     fn show(&self, _: &RequestLog) {}
@@ -20,7 +20,7 @@ impl Console for SilentConsole {
 
 impl RequestLog {
     /// Sends it to all outputs.
-    pub fn publish(self, console: &dyn Console, metrics: &Metrics, recent: &RecentRequests) {
+    pub(crate) fn publish(self, console: &dyn Console, metrics: &Metrics, recent: &RecentRequests) {
         metrics.request(&self);
         console.show(&self);
         tracing::info!(

@@ -73,7 +73,7 @@ impl RecentRequests {
 }
 
 /// Their endpoints; who serves them decides who may ask.
-pub fn router(recent: Arc<RecentRequests>) -> Router {
+pub(crate) fn router(recent: Arc<RecentRequests>) -> Router {
     Router::new()
         .route("/knack/v1/requests", get(list))
         .route("/knack/v1/requests/{id}", get(one))
@@ -81,7 +81,7 @@ pub fn router(recent: Arc<RecentRequests>) -> Router {
 }
 
 /// As above, for a port that the network reaches: connections from within the pod are answered, others are not.
-pub fn local_router(recent: Arc<RecentRequests>) -> Router {
+pub(crate) fn local_router(recent: Arc<RecentRequests>) -> Router {
     router(recent).layer(from_fn(local_only))
 }
 

@@ -50,7 +50,7 @@ pub struct SkillUse {
     /// The use.
     pub what: Use,
     /// Estimated tokens (bytes / 4) that its text added.
-    pub tokens: usize,
+    pub(crate) tokens: usize,
     /// The call that did it, if one did.
     pub call: Option<CallId>,
 }
@@ -74,7 +74,7 @@ struct RequestLabel {
 
 /// The counters.
 #[derive(Debug, Default)]
-pub struct SkillMetrics {
+pub(crate) struct SkillMetrics {
     uses: Family<UseLabels, CounterWithExemplar<RequestLabel>>,
     tokens: Family<SkillLabel, Counter>,
     /// The skills with series of their own, with what is not reported to the hub yet.

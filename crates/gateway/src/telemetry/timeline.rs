@@ -88,7 +88,7 @@ pub struct Run {
 
 /// The steps so far.
 #[derive(Debug, Clone, Default)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     steps: Vec<Step>,
     /// For each step: its call, if it is one.
     calls: Vec<Option<CallId>>,
@@ -99,7 +99,7 @@ pub struct Timeline {
 
 impl Timeline {
     /// A round is sent at `at`. The one before is over.
-    pub fn sent(&mut self, round: u32, at: Duration) {
+    pub(crate) fn sent(&mut self, round: u32, at: Duration) {
         self.over(None, at);
         let step = Step::Round {
             round,
@@ -114,14 +114,14 @@ impl Timeline {
     }
 
     /// The head of the provider's answer.
-    pub fn head(&mut self, answered: u16, at: Duration) {
+    pub(crate) fn head(&mut self, answered: u16, at: Duration) {
         if let Some(Step::Round { status, .. }) = self.last_heard(at) {
             *status = Some(answered);
         }
     }
 
     /// Bytes of the provider's answer.
-    pub fn bytes(&mut self, at: Duration) {
+    pub(crate) fn bytes(&mut self, at: Duration) {
         if let Some(Step::Round {
             begun_ms,
             first_byte_ms,
@@ -133,7 +133,7 @@ impl Timeline {
     }
 
     /// The open round is over: with its last byte, or now if it failed.
-    pub fn over(&mut self, reason: Option<&'static str>, at: Duration) {
+    pub(crate) fn over(&mut self, reason: Option<&'static str>, at: Duration) {
         let Some((index, last_heard)) = self.open.take() else {
             return;
         };
@@ -153,7 +153,7 @@ impl Timeline {
     }
 
     /// A call begins.
-    pub fn called(&mut self, call: &ToolCall, at: Duration) {
+    pub(crate) fn called(&mut self, call: &ToolCall, at: Duration) {
         let step = Step::Call {
             round: call.round,
             tool: call.name.clone(),
@@ -167,7 +167,7 @@ impl Timeline {
     }
 
     /// A call of the round that was answered last has its result.
-    pub fn answered(&mut self, token: u32, is_error: bool, at: Duration) {
+    pub(crate) fn answered(&mut self, token: u32, is_error: bool, at: Duration) {
         let latest = self
             .calls
             .iter()
@@ -188,7 +188,7 @@ impl Timeline {
     }
 
     /// The request is over: all steps, and how many were left out.
-    pub fn finish(mut self, uses: &[SkillUse], runs: &[ExecutionNote], at: Duration) -> (Vec<Step>, usize) {
+    pub(crate) fn finish(mut self, uses: &[SkillUse], runs: &[ExecutionNote], at: Duration) -> (Vec<Step>, usize) {
         for used in uses.iter().filter(|used| used.what == Use::Loaded) {
             if let Some(Step::Call { skill, .. }) = used.call.and_then(|call| self.of(call)) {
                 *skill = Some(used.skill.clone());

@@ -21,7 +21,7 @@ use super::report::cut_copy;
 
 /// The trace of one request, if there is one.
 #[derive(Debug, Default)]
-pub struct RequestTrace(Option<Box<Active>>);
+pub(crate) struct RequestTrace(Option<Box<Active>>);
 
 #[derive(Debug)]
 struct Active {
@@ -50,7 +50,7 @@ struct Round {
 
 /// The call of a tool while it runs, if there is a trace. Dropped without an end, it was cancelled.
 #[derive(Debug, Default)]
-pub struct CallTrace(Option<Box<OpenCall>>);
+pub(crate) struct CallTrace(Option<Box<OpenCall>>);
 
 #[derive(Debug)]
 struct OpenCall {
@@ -62,7 +62,7 @@ struct OpenCall {
 
 impl RequestTrace {
     /// Begins with the request's head; the trace is the client's if it has one.
-    pub fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
+    pub(crate) fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
         let route_text = genai::route(route.format, route.kind);
         let name = || format!("POST {route_text}");
         let Some((scope, place)) = Scope::open(tracer, &head.headers, name, SpanRole::Server, begun) else {
@@ -84,14 +84,14 @@ impl RequestTrace {
     }
 
     /// The catalog's revision that serves it.
-    pub fn catalog(&mut self, revision: &str) {
+    pub(crate) fn catalog(&mut self, revision: &str) {
         if let Some(active) = &mut self.0 {
             revision.clone_into(&mut active.served.revision);
         }
     }
 
     /// A round goes out, after `delay`: its headers carry the round's span from here on. A round that is still open was left for it.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         headers: &mut HeaderMap,
         (round, body, delay): (u32, &Bytes, Duration),
@@ -130,7 +130,7 @@ impl RequestTrace {
     }
 
     /// The head of the answer.
-    pub fn head(&mut self, status: u16, stream: bool) {
+    pub(crate) fn head(&mut self, status: u16, stream: bool) {
         let Some(round) = self.round() else { return };
         round.answered.status = Some(status);
         round.last_read = Instant::now();
@@ -141,7 +141,7 @@ impl RequestTrace {
     }
 
     /// Bytes of the answer.
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let Some(round) = self.round() else { return };
         round.last_read = Instant::now();
         if round.streams && round.answered.first_chunk.is_none() {
@@ -153,7 +153,7 @@ impl RequestTrace {
     }
 
     /// The round is over, well or not.
-    pub fn over(&mut self, failure: Option<Failure>) {
+    pub(crate) fn over(&mut self, failure: Option<Failure>) {
         if let Some(active) = &mut self.0 {
             active.close(failure);
         }
@@ -161,7 +161,7 @@ impl RequestTrace {
 
     /// The loop is over; `late` if a timeout ended it. A round that is still open here succeeded, unless the loop
     /// rejected its answer.
-    pub fn end(&mut self, end: &EndKind, late: bool) {
+    pub(crate) fn end(&mut self, end: &EndKind, late: bool) {
         let failure = match end {
             EndKind::Fault(_) if late => Some(Failure::Timeout),
             EndKind::Fault(_) => Some(Failure::Unreadable),
@@ -171,7 +171,7 @@ impl RequestTrace {
     }
 
     /// A call of a tool begins.
-    pub fn call(&self, call: &ToolCall) -> CallTrace {
+    pub(crate) fn call(&self, call: &ToolCall) -> CallTrace {
         let Some(active) = &self.0 else {
             return CallTrace(None);
         };
@@ -191,7 +191,7 @@ impl RequestTrace {
     }
 
     /// The request is over; `left` if its client did not wait for it.
-    pub fn finish(&mut self, log: &RequestLog, left: bool) {
+    pub(crate) fn finish(&mut self, log: &RequestLog, left: bool) {
         let Some(mut active) = self.0.take() else { return };
         active.close(left.then_some(Failure::Cancelled));
         let mut served = active.served;
@@ -231,7 +231,7 @@ impl Active {
 
 impl CallTrace {
     /// A call that no model's answer asked for: its span is below the sender's, if the request names one.
-    pub fn begin(tracer: &Tracer, headers: &HeaderMap, call: &ToolCall) -> Self {
+    pub(crate) fn begin(tracer: &Tracer, headers: &HeaderMap, call: &ToolCall) -> Self {
         let begun = Instant::now();
         let called = InjectedCall {
             name: cut_copy(&call.name),
@@ -250,12 +250,12 @@ impl CallTrace {
     }
 
     /// The span context of the call, for the executor.
-    pub fn context(&self) -> Option<TraceContext> {
+    pub(crate) fn context(&self) -> Option<TraceContext> {
         self.0.as_ref().map(|open| open.place.context)
     }
 
     /// The call has its result.
-    pub fn end(mut self, ran: &Ran) {
+    pub(crate) fn end(mut self, ran: &Ran) {
         self.close(ran);
     }
 

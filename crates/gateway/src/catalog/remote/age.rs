@@ -39,7 +39,7 @@ impl CatalogAge {
     }
 
     /// Whether the catalog was read from the disk, and no hub has sent one since.
-    pub fn is_saved(&self) -> bool {
+    pub(crate) fn is_saved(&self) -> bool {
         self.lock().is_saved
     }
 

@@ -48,19 +48,19 @@ pub struct CatalogTasks {
 
 impl CatalogTasks {
     /// Resolves once a saved catalog is served, or there is none: within seconds, without the hub.
-    pub async fn restored(&mut self) {
+    pub(crate) async fn restored(&mut self) {
         // An error means that the task is gone.
         let _ = self.restored.wait_for(|restored| *restored).await;
     }
 
     /// Resolves with the first snapshot of the hub.
-    pub async fn first_snapshot(&mut self) {
+    pub(crate) async fn first_snapshot(&mut self) {
         // An error means that the task is gone, and no snapshot follows.
         let _ = self.first.wait_for(|first| *first).await;
     }
 
     /// The age of what is served.
-    pub fn age(&self) -> CatalogAge {
+    pub(crate) fn age(&self) -> CatalogAge {
         self.age.clone()
     }
 

@@ -15,7 +15,7 @@ const GONE_MAX: usize = 10_000;
 
 /// The state of one runtime's catalog.
 #[derive(Debug, Default)]
-pub struct Mirror {
+pub(crate) struct Mirror {
     runtime: Option<RuntimeLine>,
     skills: BTreeMap<SkillRef, SkillLine>,
     /// uids of removed skills and the resourceVersion at which they went, oldest first.
@@ -60,7 +60,7 @@ pub(super) struct MirrorState {
 
 /// The effect of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LineEffect {
+pub(crate) enum LineEffect {
     /// Nothing to act on yet.
     Noted,
     /// Everything up to here belongs together: make a snapshot.
@@ -71,7 +71,7 @@ pub enum LineEffect {
 
 impl Mirror {
     /// A mirror of what a client's namespace sees; of what the asker sees without one.
-    pub fn for_namespace(client_namespace: Option<&str>) -> Self {
+    pub(crate) fn for_namespace(client_namespace: Option<&str>) -> Self {
         Self {
             client_namespace: client_namespace.map(str::to_owned),
             ..Self::default()
@@ -109,7 +109,7 @@ impl Mirror {
     }
 
     /// Takes one line.
-    pub fn take(&mut self, line: CatalogLine) -> LineEffect {
+    pub(crate) fn take(&mut self, line: CatalogLine) -> LineEffect {
         match line {
             CatalogLine::Hello(hello) => return self.hello(hello),
             CatalogLine::Runtime(runtime) => self.runtime(*runtime),
@@ -130,7 +130,7 @@ impl Mirror {
     }
 
     /// The settings, once known.
-    pub fn settings(&self) -> Option<&RuntimeLine> {
+    pub(crate) fn settings(&self) -> Option<&RuntimeLine> {
         self.runtime.as_ref()
     }
 
@@ -140,7 +140,7 @@ impl Mirror {
     }
 
     /// The served lines, by identity. Empty while the runtime is suspended.
-    pub fn served(&self) -> impl Iterator<Item = (&SkillRef, &SkillLine)> + Clone {
+    pub(crate) fn served(&self) -> impl Iterator<Item = (&SkillRef, &SkillLine)> + Clone {
         let suspended = self.is_suspended();
         self.skills.iter().filter(move |_| !suspended)
     }

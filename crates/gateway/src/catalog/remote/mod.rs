@@ -14,7 +14,7 @@ mod blobs;
 mod content;
 mod follow;
 mod known;
-pub mod mirror;
+pub(crate) mod mirror;
 mod names;
 mod objects;
 mod one;

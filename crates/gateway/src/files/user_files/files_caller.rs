@@ -14,7 +14,7 @@ pub struct FilesCaller {
     /// Whose files they are.
     pub caller: Caller,
     /// Who the memory of contents and the calls count for.
-    pub counted: KeyedHash,
+    pub(crate) counted: KeyedHash,
     /// Where the request comes from, if nobody checked who sent it.
     pub address: Option<IpAddr>,
     /// Until when it waits for its turn at the registry; `None`: not at all.
@@ -34,7 +34,7 @@ impl FilesCaller {
 
     /// The same for a model request: one that makes many calls is slowed down, not refused in the middle.
     #[must_use]
-    pub fn waiting(self, patience: Duration) -> Self {
+    pub(crate) fn waiting(self, patience: Duration) -> Self {
         Self {
             until: Some(Instant::now() + patience),
             ..self

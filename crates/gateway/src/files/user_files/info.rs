@@ -12,9 +12,9 @@ const MADE_BY_RUNS: &str = "assistants_output";
 
 /// A file, and where its content is.
 #[derive(Debug)]
-pub struct FoundFile {
+pub(crate) struct FoundFile {
     /// The part that clients see.
-    pub info: FileInfo,
+    pub(crate) info: FileInfo,
     pub(super) content: Content,
 }
 

@@ -15,7 +15,7 @@ mod files_caller;
 mod form;
 mod info;
 mod local;
-pub mod named;
+pub(crate) mod named;
 mod objects;
 mod op;
 mod page;
@@ -33,15 +33,16 @@ mod vault;
 
 pub use bounds::Bounds;
 pub use files_caller::FilesCaller;
-pub use info::FoundFile;
 pub use local::LocalFiles;
 pub use objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, Source};
 pub use op::{Answer, FILES_PATH, Op, Reply, answered, read_asked};
 pub use refusal::Refusal;
-pub use remote::{MADE_TIMEOUT, RemoteFiles};
+pub(crate) use remote::MADE_TIMEOUT;
+pub use remote::RemoteFiles;
 pub use route::{FilesCall, route};
 pub use serve::serve;
-pub use shapes::{content, text_time};
+pub use shapes::content;
+pub(crate) use shapes::text_time;
 pub use store::{Clock, UploadStore, UserFiles};
 pub use table::StoreUsage;
 

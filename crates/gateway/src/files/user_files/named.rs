@@ -24,18 +24,18 @@ use crate::state::Gateway;
 
 /// The files and the container of this gateway that a request names.
 #[derive(Debug, Default)]
-pub struct NamedFiles {
+pub(crate) struct NamedFiles {
     /// The files of its container, and those that its messages name, for its runs.
     pub files: Vec<StagedFile>,
     /// The container that it names and that is there.
-    pub container: Option<Container>,
+    pub(crate) container: Option<Container>,
     /// Whether only programs here can read what it names, so that its code tool runs here.
-    pub runs_here: bool,
+    pub(crate) runs_here: bool,
     /// Who the memory of its files counts for.
     counted: KeyedHash,
     bytes: usize,
     /// Its share of the memory, until the files are staged, which take theirs.
-    pub holding: Option<Holding>,
+    pub(crate) holding: Option<Holding>,
 }
 
 impl NamedFiles {
@@ -73,7 +73,7 @@ const NO_MEMORY: &str = "The gateway is short of memory for the files of this re
 /// Looks up what a request names; its body becomes the one that the provider may see. Errors (400, 404): what is not there, and what only a provider could read.
 ///
 /// The files are those of the caller, and their memory counts for who comes beside it.
-pub async fn resolve(
+pub(crate) async fn resolve(
     gateway: &Gateway,
     caller: (&Caller, KeyedHash, Option<IpAddr>),
     route: &ModelRoute,
@@ -233,7 +233,7 @@ fn for_model(format: Format, part: &OwnPart, kind: &str) -> Fault {
 }
 
 /// A refusal that names the parameter of a model request.
-pub fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
+pub(crate) fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
     Fault {
         param: Some(param.to_owned()),
         ..shapes::fault_of(refusal)
@@ -241,7 +241,7 @@ pub fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
 }
 
 /// Bytes of memory that a container allows its runs.
-pub fn memory_bytes(container: &Container) -> Option<u64> {
+pub(crate) fn memory_bytes(container: &Container) -> Option<u64> {
     let limit = container.memory_limit.as_deref()?;
     limit.strip_suffix('g')?.parse::<u64>().ok()?.checked_mul(1 << 30)
 }

@@ -16,7 +16,7 @@ pub struct FileOwner {
 
 impl FileOwner {
     /// A client of this process.
-    pub const fn here(caller: KeyedHash) -> Self {
+    pub(crate) const fn here(caller: KeyedHash) -> Self {
         Self {
             account: [0; 32],
             caller,
@@ -32,13 +32,13 @@ pub struct FileInfo {
     /// Its name; of a file that a run made, its path.
     pub name: String,
     /// Its media type.
-    pub mime: String,
+    pub(crate) mime: String,
     /// Its length, bytes.
     pub size: u64,
     /// Its purpose, in OpenAI's words.
     pub purpose: String,
     /// When it came.
-    pub created: Timestamp,
+    pub(crate) created: Timestamp,
     /// When it goes.
     pub expires: Timestamp,
 }
@@ -61,13 +61,13 @@ pub struct ContainerFile {
     /// Relative to the working directory of runs.
     pub path: String,
     /// Its media type.
-    pub mime: String,
+    pub(crate) mime: String,
     /// Its length, bytes.
     pub size: u64,
     /// Its source.
     pub source: Source,
     /// When it came.
-    pub created: Timestamp,
+    pub(crate) created: Timestamp,
 }
 
 /// A container: files that requests which name it have in common.
@@ -78,20 +78,20 @@ pub struct Container {
     /// Its name; empty for one that an answer opened.
     pub name: String,
     /// When it was made.
-    pub created: Timestamp,
+    pub(crate) created: Timestamp,
     /// When it was used last.
-    pub active: Timestamp,
+    pub(crate) active: Timestamp,
     /// How long it lives without use.
-    pub idle: SignedDuration,
+    pub(crate) idle: SignedDuration,
     /// Memory of its runs at most, as the API spells it.
-    pub memory_limit: Option<String>,
+    pub(crate) memory_limit: Option<String>,
     /// Its files, one of each path. Empty in lists of containers.
     pub files: Vec<ContainerFile>,
 }
 
 impl Container {
     /// When it goes, if it is not used again.
-    pub fn expires(&self) -> Timestamp {
+    pub(crate) fn expires(&self) -> Timestamp {
         self.active.saturating_add(self.idle).unwrap_or(Timestamp::MAX)
     }
 
@@ -109,9 +109,9 @@ pub struct NewContainer {
     /// Its name.
     pub name: String,
     /// `None`: as long as the bound allows.
-    pub idle: Option<SignedDuration>,
+    pub(crate) idle: Option<SignedDuration>,
     /// As the API spells it.
-    pub memory_limit: Option<String>,
+    pub(crate) memory_limit: Option<String>,
 }
 
 /// An upload that comes.
@@ -120,11 +120,11 @@ pub struct NewFile {
     /// Its name.
     pub name: String,
     /// Its media type.
-    pub mime: String,
+    pub(crate) mime: String,
     /// Its purpose.
     pub purpose: String,
     /// How long it is to be kept; `None`: as long as the bound allows.
-    pub lasts: Option<SignedDuration>,
+    pub(crate) lasts: Option<SignedDuration>,
 }
 
 /// A file on its way into a container.
@@ -133,7 +133,7 @@ pub struct NewContainerFile {
     /// Relative to the working directory of runs.
     pub path: String,
     /// Its media type.
-    pub mime: String,
+    pub(crate) mime: String,
     /// Its source.
     pub source: Source,
 }

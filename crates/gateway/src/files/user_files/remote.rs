@@ -23,7 +23,7 @@ use crate::replicas::Replicas;
 /// Time for one answer with its content, of 30 MiB at most.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until files of a run are kept: the answer that has them waits.
-pub const MADE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const MADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of contents that are sent at once: one of the largest size. Of a sidecar's memory limit of 128 MiB.
 const SENDING_MAX_BYTES: usize = 32 << 20;
 /// How long a content waits for others to be sent.

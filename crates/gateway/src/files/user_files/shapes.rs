@@ -18,7 +18,7 @@ use crate::http_server::budget::Holding;
 use crate::http_server::fault::{fault, request_id, set_name};
 
 /// A time as Anthropic writes it.
-pub fn text_time(at: Timestamp) -> String {
+pub(crate) fn text_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

@@ -53,7 +53,7 @@ impl UserFiles {
     }
 
     /// How long a container that asks for nothing else lives without use.
-    pub fn idle(&self) -> SignedDuration {
+    pub(crate) fn idle(&self) -> SignedDuration {
         self.0.idle()
     }
 
@@ -110,7 +110,7 @@ impl UserFiles {
     }
 
     /// A new container for the runs of an answer, as OpenAI's API shows it.
-    pub async fn open_container(&self, caller: &FilesCaller) -> Result<Container, Refusal> {
+    pub(crate) async fn open_container(&self, caller: &FilesCaller) -> Result<Container, Refusal> {
         self.add_container(caller, new_container()).await
     }
 
@@ -125,7 +125,7 @@ impl UserFiles {
     }
 
     /// A container for a request that names it; counts as a use.
-    pub async fn use_container(&self, caller: &FilesCaller, id: &str) -> Result<Container, Refusal> {
+    pub(crate) async fn use_container(&self, caller: &FilesCaller, id: &str) -> Result<Container, Refusal> {
         let answer = self.ask(caller, Op::UseContainer(id.to_owned())).await?;
         container_of(answer).map(|(one, _)| one)
     }
@@ -232,7 +232,7 @@ impl UserFiles {
     }
 
     /// Files that runs of a request made, into its container. That of an answer is made with its first file. Returns how many could not be kept.
-    pub async fn add_made(&self, caller: &FilesCaller, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
+    pub(crate) async fn add_made(&self, caller: &FilesCaller, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
         let mut refused = 0;
         for (index, (entry, content)) in files.iter().enumerate() {
             let file = NewContainerFile {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Of a stream of ours: neither a cache nor the buffer of a proxy may hold it back.
-pub fn insert_stream_headers(headers: &mut HeaderMap) {
+pub(crate) fn insert_stream_headers(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
         (header::CACHE_CONTROL, "no-cache"),
@@ -16,7 +16,7 @@ pub fn insert_stream_headers(headers: &mut HeaderMap) {
 }
 
 /// The coding of a compressed body; `None` if it is as it is.
-pub fn coding(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn coding(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(http::header::CONTENT_ENCODING)?.to_str().ok()?.trim();
     (!value.is_empty() && !value.eq_ignore_ascii_case("identity")).then(|| value.chars().take(CODING_SHOWN).collect())
 }
@@ -25,7 +25,7 @@ pub fn coding(headers: &HeaderMap) -> Option<String> {
 const CODING_SHOWN: usize = 20;
 
 /// The error for a compressed answer.
-pub fn compressed(coding: &str) -> String {
+pub(crate) fn compressed(coding: &str) -> String {
     format!(
         "The upstream compressed its answer (content-encoding: {coding}) although no compression was requested, so skills cannot be \
          served; switch compression off between the gateway and the provider."

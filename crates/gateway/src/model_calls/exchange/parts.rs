@@ -18,7 +18,7 @@ use crate::telemetry::trace::RequestTrace;
 
 /// One piece of the answer to the client.
 #[derive(Debug)]
-pub enum AnswerPiece {
+pub(crate) enum AnswerPiece {
     /// Status and headers; comes first, once.
     Head(ClientHead),
     /// Body bytes.
@@ -29,32 +29,32 @@ pub enum AnswerPiece {
 
 /// The target of a request and the parts of its head that are sent along, for every round.
 #[derive(Debug, Clone)]
-pub struct UpstreamTarget {
+pub(crate) struct UpstreamTarget {
     /// The API of the provider.
     pub api: Api,
     /// As the client sent it.
-    pub path_and_query: String,
+    pub(crate) path_and_query: String,
     /// As they go upstream.
     pub headers: HeaderMap,
 }
 
 /// The parts of an exchange.
 #[derive(Debug)]
-pub struct ExchangeParts {
+pub(crate) struct ExchangeParts {
     /// The loop.
-    pub drive: Drive,
+    pub(crate) drive: Drive,
     /// Where it goes.
-    pub target: UpstreamTarget,
+    pub(crate) target: UpstreamTarget,
     /// Calls; `None` when nothing is injected.
     pub tools: Option<Arc<ToolRunner>>,
     /// Hidden turns.
     pub hidden: HiddenTurnLookup,
     /// Recording.
-    pub recording: Option<Recording>,
+    pub(crate) recording: Option<Recording>,
     /// Log so far.
     pub log: RequestLog,
     /// Trace so far.
-    pub trace: RequestTrace,
+    pub(crate) trace: RequestTrace,
     /// When the request's head came in.
     pub begun: Instant,
     /// The request's body and its share of the budget: held as long as rounds may need it.
@@ -64,5 +64,5 @@ pub struct ExchangeParts {
     /// Files of ours that the request names, for its runs.
     pub given: Vec<StagedFile>,
     /// The container that files of its runs go into.
-    pub container: Option<String>,
+    pub(crate) container: Option<String>,
 }
