@@ -262,7 +262,8 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         return None;
     };
     let shown = shortened(&name);
-    let description = text_of(members, "description").unwrap_or_else(|| {
+    // The model reads it, line by line as the author wrote it.
+    let description = text_cleaned_by(clean_lines, members, "description").unwrap_or_else(|| {
         let message = format!("tool \"{shown}\" needs a `description`");
         refuse(".description", message, "tell the model what it does and returns");
         name.clone()
@@ -306,8 +307,12 @@ fn functions_of(python: &str, members: &Map<String, Value>) -> ToolDeclaration {
     }
 }
 
-/// A member that is a text which is not blank.
+/// A member that is a text of one line which is not blank.
 fn text_of(members: &Map<String, Value>, key: &str) -> Option<String> {
+    text_cleaned_by(clean, members, key)
+}
+
+fn text_cleaned_by(clean: fn(&str) -> String, members: &Map<String, Value>, key: &str) -> Option<String> {
     let text = members.get(key).and_then(Value::as_str).map(clean);
     text.filter(|text| !text.is_empty())
 }
@@ -349,11 +354,8 @@ fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Fin
     };
     let mut parameters: Vec<Parameter> = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let name = item
-            .get("name")
-            .and_then(scalar_text)
-            .map(|text| clean(&text))
-            .unwrap_or_default();
+        // A number may not be the name that was written: 1.50 reads as 1.5.
+        let name = item.get("name").and_then(Value::as_str).map(clean).unwrap_or_default();
         let problem = if name.is_empty() {
             "needs a `name`"
         } else if parameters.iter().any(|other| other.name == name) {

@@ -13,6 +13,27 @@ fn parameters_are_required_by_default() {
     assert_eq!(tool.input_schema, expected);
 }
 
+/// Words at line ends must not become one.
+#[test]
+fn a_description_keeps_its_lines() {
+    let list = json!([{"name": " t ", "command": ["x"],
+        "description": "Checks a website.\r\nReturns JSON\u{7} with url and\n\tstatus.\n"}]);
+    let (tools, findings) = read(&list);
+    assert_eq!(findings, []);
+    let expected = "Checks a website.\nReturns JSON with url and\n\tstatus.";
+    assert_eq!((&*tools[0].name, &*tools[0].description), ("t", expected));
+}
+
+#[test]
+fn a_name_of_a_parameter_is_a_text_as_that_of_a_tool() {
+    for name in [json!(1.5), json!(5), json!(true), json!(null), json!(" ")] {
+        let (tools, findings) =
+            read(&json!([{"name": "t", "description": "d", "command": ["x"], "parameters": [{"name": name}]}]));
+        assert_eq!(tools[0].parameters, [], "{name}");
+        assert_eq!(findings[0].field, "tools[0].parameters[0].name", "{name}");
+    }
+}
+
 #[test]
 fn tools_that_cannot_run_are_left_out_and_reported() {
     let (tools, findings) = read(&json!([
