@@ -123,8 +123,13 @@ async fn find(store: &dyn Store, owner: &Owner, name: &str) -> Result<Option<Rec
     store.find(owner, name).await.map_err(|error| Refusal::of(error, name))
 }
 
+/// The skill of a path. Names that are not legal here are looked for too: other APIs may have stored them.
 async fn named(store: &dyn Store, owner: &Owner, name: &str) -> Result<Record, Refusal> {
-    find(store, owner, name).await?.ok_or_else(|| missing(name))
+    if let Some(record) = find(store, owner, name).await? {
+        return Ok(record);
+    }
+    agent_flow::check_name(name)?;
+    Err(missing(name))
 }
 
 fn missing(name: &str) -> Refusal {

@@ -324,6 +324,40 @@ fn a_provider_that_only_the_form_of_a_create_names_is_refused() {
     });
 }
 
+/// As where a skill is created or updated; what another API has stored under such a name is there nevertheless.
+#[test]
+fn a_name_that_is_not_legal_in_agent_flow_is_refused_by_its_field_in_every_call() {
+    wait(async {
+        let asked = Asked::new();
+        let inputs = json!({"inputs": {}});
+        for (name, message) in [
+            ("BAD", "Skill name must be lowercase"),
+            ("a--b", "Skill name cannot contain consecutive hyphens"),
+            ("-a", "Skill name cannot start or end with a hyphen"),
+        ] {
+            let path = format!("/api/v1/skills/{name}");
+            for (method, path, body) in [
+                ("GET", path.clone(), &Value::Null),
+                ("DELETE", path.clone(), &Value::Null),
+                ("PUT", path.clone(), &json!({"content": document("word", "d")})),
+                ("POST", format!("{path}/run"), &inputs),
+            ] {
+                let (status, told) = asked.json(method, &path, body).await;
+                assert_eq!(
+                    (status, &told["detail"]["field"], &told["detail"]["message"]),
+                    (400, &json!("name"), &json!(message)),
+                    "{method} {path}: {told}"
+                );
+            }
+        }
+        assert_eq!(asked.json("GET", "/api/v1/skills/word", &Value::Null).await.0, 404);
+        let stored = knack_registry::fixture::draft("a--b", Files::new());
+        asked.store.folder.create(&owner(), None, stored).await.unwrap();
+        let answer = asked.send("DELETE", "/api/v1/skills/a--b", &[], "").await;
+        assert_eq!(answer.status(), 204);
+    });
+}
+
 /// Agent Flow's skills have no versions, so the oldest one makes room: with the new one, not before it.
 #[test]
 fn an_update_without_room_for_its_version_loses_none() {

@@ -78,21 +78,15 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
         findings.push(Finding::warned(InputInvalid, path, message, "write `- name: ..`"));
         return None;
     };
-    let name = members
-        .get("name")
-        .filter(|name| !is_falsy(name))
-        .and_then(scalar_text)
-        .unwrap_or_default()
-        .trim()
-        .to_owned();
+    let written = members.get("name").filter(|name| !is_falsy(name));
+    let name = written.and_then(scalar_text).unwrap_or_default().trim().to_owned();
     if name.is_empty() {
         let message = "an input needs a name; this one is left out";
-        findings.push(Finding::warned(
-            InputInvalid,
-            format!("{path}.name"),
-            message,
-            "give it a name",
-        ));
+        // A blank text is a name that breaks the rules for names; without one, Agent Flow passes the entry over.
+        let is_blank = written.is_some_and(Value::is_string);
+        let found = if is_blank { Finding::refused } else { Finding::warned };
+        let field = format!("{path}.name");
+        findings.push(found(InputInvalid, field, message, "give it a name"));
         return None;
     }
     if !is_input_name(&name) {
@@ -111,14 +105,12 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
         members,
         findings,
     };
-    let label = fields
-        .members
-        .get("label")
-        .filter(|label| !is_falsy(label))
-        .and_then(scalar_text)
-        .unwrap_or_default()
-        .trim()
-        .to_owned();
+    let written = fields.members.get("label").filter(|label| !is_falsy(label));
+    let label = written.and_then(scalar_text).unwrap_or_default().trim().to_owned();
+    if label.is_empty() && written.is_some_and(Value::is_string) {
+        let message = "label is blank; the name is used".to_owned();
+        fields.refuse("label", message, "give it a text, or remove it");
+    }
     Some(Input {
         label: if label.is_empty() {
             name.clone()
@@ -223,6 +215,16 @@ pub fn boolean(value: &Value) -> Option<bool> {
     }
 }
 
+/// A whole number, written with or without a fraction of zero.
+pub(crate) fn whole(value: &Value) -> Option<u64> {
+    if let Some(number) = value.as_u64() {
+        return Some(number);
+    }
+    let number = value.as_f64().filter(|number| number.fract() == 0.0)?;
+    // Through text: a cast would hide sign and size.
+    format!("{number:.0}").parse().ok()
+}
+
 /// Text of a string, number or boolean.
 pub fn scalar_text(value: &Value) -> Option<String> {
     match value {
@@ -285,6 +287,24 @@ mod tests {
             "inputs[1].name",
         ];
         assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn a_blank_name_or_label_is_refused_and_one_that_is_not_there_is_not() {
+        for (entry, left, refused) in [
+            (json!({"name": "  "}), 0, Some("inputs[0].name")),
+            (json!({"name": "a", "label": " \t"}), 1, Some("inputs[0].label")),
+            (json!({"name": ""}), 0, None),
+            (json!({"name": null}), 0, None),
+            (json!({"label": "L"}), 0, None),
+            (json!({"name": "a", "label": ""}), 1, None),
+        ] {
+            let (inputs, findings) = read(&json!([entry]));
+            let actual = findings.iter().find(|finding| finding.is_refused());
+            assert_eq!(actual.map(|finding| finding.field.as_str()), refused, "{entry}");
+            assert_eq!(inputs.len(), left, "{entry}");
+            assert!(inputs.iter().all(|input| input.label == "a"), "{entry}");
+        }
     }
 
     #[test]

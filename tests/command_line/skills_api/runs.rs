@@ -220,6 +220,7 @@ async fn a_run_that_cannot_begin_is_refused_in_the_shape_of_the_api() {
     let inputs = json!({"inputs": {"article": "a"}});
     for (name, body, key, status, field) in [
         ("nobody", &inputs, "one", 404, "name"),
+        ("Nobody", &inputs, "one", 400, "name"),
         ("article-summary", &inputs, "one", 400, "model"),
         ("article-summary", &inputs, "", 401, "authorization"),
         ("adder", &json!({"inputs": {"first": 5}}), "one", 400, "inputs.first"),

@@ -15,7 +15,7 @@ use knack_registry::{AgentFlow, ApiCall, Denial, deny, read_json, refuse};
 use knack_serving::aside;
 use knack_serving::sources::Turn;
 use knack_skill::agent_flow::{
-    ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, end_run, not_found, parse_run_body,
+    ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, check_name, end_run, not_found, parse_run_body,
     run_token,
 };
 use knack_skill::catalog::CatalogEntry;
@@ -132,7 +132,7 @@ async fn accept(
         let text = format!("Skill '{name}' cannot run at this moment: this gateway serves no skills");
         return Err(Box::new(deny(call, Denial::Unavailable, text, Some(5)).map(Body::from)));
     }
-    let entry = snapshot.catalog.find(name).ok_or_else(|| refused(not_found(name)))?;
+    let entry = snapshot.catalog.find(name).ok_or_else(|| refused(missing(name)))?;
     let settings = RunSettings::of(&entry.skill.document);
     let model = settings.model.as_deref().or_else(|| gateway.skill_runs.model());
     let model = model.ok_or_else(|| refused(no_model(name)))?;
@@ -182,6 +182,11 @@ fn too_long(name: &str, error: FilledTooLarge) -> ApiError {
 
 fn invalid(field: &str, message: String) -> ApiError {
     ApiError::new(Status::Invalid, field, message)
+}
+
+/// The refusal of a name that no skill has: what is wrong with it, if it is no legal one.
+fn missing(name: &str) -> ApiError {
+    check_name(name).err().unwrap_or_else(|| not_found(name))
 }
 
 fn no_model(name: &str) -> ApiError {

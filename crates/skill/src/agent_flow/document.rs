@@ -7,7 +7,7 @@ use crate::frontmatter::{self, Delimiters, Split};
 use crate::inputs::{self, is_falsy};
 use crate::model::Input;
 use crate::problem::ProblemKind;
-use crate::yaml::{self, Content};
+use crate::yaml::{self, Content, Node};
 
 /// Largest content in bytes of UTF-8 that create and update take.
 pub const MAX_CONTENT_BYTES: usize = 51_200;
@@ -102,7 +102,8 @@ pub fn parse(content: &str) -> Result<Frontmatter, Finding> {
             body: content.trim().to_owned(),
         });
     };
-    let node = yaml::parse(yaml).map_err(|error| {
+    let yaml = yaml.trim_end();
+    let mut node = yaml::parse(yaml).map_err(|error| {
         let message = format!("Invalid YAML frontmatter: {}", error.message);
         Finding::refused(
             ProblemKind::YamlInvalid,
@@ -111,6 +112,7 @@ pub fn parse(content: &str) -> Result<Frontmatter, Finding> {
             "put texts with colons in quotes",
         )
     })?;
+    strip_last_line_end(&mut node, yaml);
     let members = match (&node.content, node.to_json()) {
         (Content::Mapping(_), Value::Object(members)) => members,
         (_, Value::Null) => Map::new(),
@@ -124,6 +126,30 @@ pub fn parse(content: &str) -> Result<Frontmatter, Finding> {
         members,
         body: body.to_owned(),
     })
+}
+
+/// Agent Flow strips the text between the lines before it reads it, so a block text at its end has no line end.
+fn strip_last_line_end(node: &mut Node, yaml: &str) {
+    match &mut node.content {
+        Content::Mapping(members) => {
+            if let Some((_, last)) = members.last_mut() {
+                strip_last_line_end(last, yaml);
+            }
+        }
+        Content::Sequence(items) => {
+            if let Some(last) = items.last_mut() {
+                strip_last_line_end(last, yaml);
+            }
+        }
+        Content::Scalar(Value::String(text)) => {
+            let written = node.span.and_then(|(from, to)| yaml.get(from..to)).unwrap_or_default();
+            // Text in quotes, and what an alias stands for, ends where it says.
+            if !written.starts_with(['"', '\'', '*']) {
+                text.truncate(text.trim_end_matches('\n').len());
+            }
+        }
+        Content::Scalar(_) => {}
+    }
 }
 
 /// Reads the fields. Findings that are refused mean that the dialect does not take the file.
@@ -261,21 +287,11 @@ pub(super) fn max_tokens(value: &Value) -> Result<Option<u64>, String> {
     let number = match value {
         Value::Null => return Ok(None),
         Value::String(text) => text.trim().parse().ok(),
-        other => whole(other),
+        other => inputs::whole(other),
     };
     match number {
         Some(number) if (1..=MAX_TOKENS).contains(&number) => Ok(Some(number)),
         Some(_) => Err("max_tokens is out of range".to_owned()),
         None => Err("max_tokens must be a whole number".to_owned()),
     }
-}
-
-/// A whole number, written with or without a fraction of zero.
-fn whole(value: &Value) -> Option<u64> {
-    if let Some(number) = value.as_u64() {
-        return Some(number);
-    }
-    let number = value.as_f64().filter(|number| number.fract() == 0.0)?;
-    // Through text: a cast would hide sign and size.
-    format!("{number:.0}").parse().ok()
 }

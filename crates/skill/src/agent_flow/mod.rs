@@ -6,5 +6,7 @@ mod operations;
 mod run;
 
 pub use document::{AgentFlowSkill, Frontmatter, MAX_CONTENT_BYTES, ModelConfig, check_size, parse, read};
-pub use operations::{ApiError, Status, check_placeholders, create, get, not_found, parse_create_body, update};
+pub use operations::{
+    ApiError, Status, check_name, check_placeholders, create, get, not_found, parse_create_body, update,
+};
 pub use run::{RUN_SYSTEM, RunEnd, RunEvent, RunSettings, begin_run, end_run, parse_run_body, run_token};

@@ -132,7 +132,8 @@ pub fn parse_create_body(body: &Value) -> Result<(&str, &str), ApiError> {
     Ok((name, content))
 }
 
-fn check_name(name: &str) -> Result<(), ApiError> {
+/// Whether a name is legal in this API.
+pub fn check_name(name: &str) -> Result<(), ApiError> {
     names::check(name).map_err(|kind| ApiError::new(Status::Invalid, "name", names::rule(kind)))
 }
 
@@ -141,8 +142,10 @@ pub fn not_found(name: &str) -> ApiError {
     ApiError::new(Status::NotFound, "name", format!("Skill '{name}' not found"))
 }
 
+/// The name that is written, if one is. A list or mapping is no name of any skill, so its JSON stands for it.
 fn frontmatter_name(frontmatter: &Frontmatter) -> Option<String> {
-    crate::inputs::scalar_text(frontmatter.members.get("name").filter(|name| !is_falsy(name))?)
+    let written = frontmatter.members.get("name").filter(|name| !is_falsy(name))?;
+    Some(template::text_of(written))
 }
 
 /// What create and update demand of a content.
@@ -234,6 +237,39 @@ mod tests {
         ] {
             let error = error.unwrap_err();
             assert_eq!((error.status, &*error.field), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_not_the_name_that_was_asked_for() {
+        for written in ["[a]", "[other]", "{a: a}"] {
+            let content = format!("---\nname: {written}\n---\nB");
+            for refused in [
+                create("a", &content, None, None),
+                update("a", true, &content),
+                get("a", Some(&content)),
+            ] {
+                let error = refused.unwrap_err();
+                assert_eq!((error.status, &*error.field), (Status::Invalid, "name"), "{written}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_text_at_the_end_of_the_frontmatter_has_no_line_end() {
+        for (yaml, expected) in [
+            ("name: a\ndescription: |\n  x\n  y", "x\ny"),
+            ("name: a\ndescription: |+\n  x\n  y\n\n", "x\ny"),
+            ("name: a\ndescription: >\n  x\n  y", "x y"),
+            ("description: |\n  x\n  y\nname: a", "x\ny\n"),
+            ("name: a\ndescription: \"x\\n\"", "x\n"),
+        ] {
+            let content = format!("---\n{yaml}\n---\nB");
+            assert_eq!(
+                create("a", &content, None, None).unwrap().description,
+                expected,
+                "{yaml}"
+            );
         }
     }
 
