@@ -5,19 +5,21 @@ use serde_json::{Map, Value};
 use super::reader::Reader;
 use crate::finding::Finding;
 use crate::frontmatter::{self, Delimiters, Split};
+use crate::inputs::shortened;
 use crate::names;
 use crate::problem::ProblemKind;
-use crate::tools::{self, ToolDeclaration, words};
+use crate::tools::{self, ToolDeclaration, clean, words};
 use crate::yaml;
 
 /// Keys with a meaning in HUSK.
-pub const KNOWN_KEYS: [&str; 22] = [
+pub const KNOWN_KEYS: [&str; 23] = [
     "name",
     "description",
     "mode",
     "run",
     "serve",
     "proxy",
+    "proxy_url",
     "proxy_method",
     "headers",
     "forward_headers",
@@ -36,9 +38,13 @@ pub const KNOWN_KEYS: [&str; 22] = [
     "tool_env",
 ];
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
-const DEFAULT_TIMEOUT_MS: u64 = 60_000;
+/// Keys of the address of mode proxy; the first that is written counts.
+const PROXY_KEYS: [&str; 2] = ["proxy", "proxy_url"];
+const DEFAULT_TIMEOUT_MS: f64 = 60_000.0;
 /// Largest timer of Node.js, on which HUSK runs.
-const MAX_TIMEOUT_MS: u64 = 2_147_483_647;
+const MAX_TIMEOUT_MS: f64 = 2_147_483_647.0;
+const TIMEOUT_NOT_POSITIVE: &str = "`timeout_ms` must be a positive number";
+const TIMEOUT_TOO_LONG: &str = "`timeout_ms` must not exceed 2147483647 (~24.8 days)";
 const DEFAULT_MAX_TOKENS: u64 = 4_096;
 const DEFAULT_MAX_TOOL_ROUNDS: u64 = 10;
 const DEFAULT_PROVIDER: &str = "anthropic";
@@ -95,7 +101,7 @@ pub struct Manifest {
     /// MIME type of the answer.
     pub output_mime: Option<String>,
     /// Wall-clock limit, milliseconds.
-    pub timeout_ms: u64,
+    pub timeout_ms: f64,
     /// HTTP method in upper case.
     pub method: String,
     /// HTTP path.
@@ -185,14 +191,17 @@ pub fn read(members: &Map<String, Value>, folder_slug: &str) -> (Manifest, Vec<F
     };
     let input_mime = reader.text("input_mime");
     let output_mime = reader.text("output_mime");
-    let slug = match names::husk_slug(&name) {
-        slug if slug.is_empty() => folder_slug.to_owned(),
-        slug => slug,
+    let slug = slug_of(&name, folder_slug);
+    let input = match input_mime.as_deref() {
+        _ if mode == Mode::StaticFile => "none",
+        None | Some("none") => "text",
+        Some(mime) => kind_of(mime),
     };
+    let output = output_mime.as_deref().map_or("text", kind_of);
     let manifest = Manifest {
         argv,
-        input: reader.choice("input", &["text", "file", "none"], kind_of(input_mime.as_deref())),
-        output: reader.choice("output", &["text", "file", "json"], kind_of(output_mime.as_deref())),
+        input: reader.choice("input", &["text", "file", "none"], input),
+        output: reader.choice("output", &["text", "file", "json"], output),
         timeout_ms: timeout_ms(&mut reader),
         method: reader.choice("method", &METHODS, "POST"),
         route: route(&mut reader, &slug),
@@ -213,36 +222,45 @@ pub fn read(members: &Map<String, Value>, folder_slug: &str) -> (Manifest, Vec<F
     (manifest, reader.findings)
 }
 
-/// An explicit mode never falls back; else the first of proxy, tools, run, serve decides.
+/// The slug of a skill by its name, else by its folder.
+pub fn slug_of(name: &str, folder_slug: &str) -> String {
+    match names::husk_slug(name) {
+        slug if slug.is_empty() => folder_slug.to_owned(),
+        slug => slug,
+    }
+}
+
+/// The word of `mode`, else the first of proxy, tools, run, serve decides. As in HUSK, a key of these counts even without a value, and
+/// beside `run` an unknown word is a program; a load reports the word.
 fn mode(reader: &mut Reader<'_>) -> Mode {
-    let present = |key: &str| reader.members.get(key).is_some_and(|value| !value.is_null());
-    let given = reader.members.get("mode").filter(|value| !value.is_null());
-    let Some(given) = given else {
-        let inferred = [
-            ("proxy", Mode::Proxy),
-            ("tools", Mode::Llm),
-            ("run", Mode::Script),
-            ("serve", Mode::StaticFile),
-        ];
-        return inferred
-            .into_iter()
-            .find(|(key, _)| present(key))
-            .map_or(Mode::Llm, |(_, mode)| mode);
+    let members = reader.members;
+    let is_written = |key: &str| members.contains_key(key);
+    let proxy = PROXY_KEYS.into_iter().find(|key| reader.has(key));
+    let Some(word) = members.get("mode").and_then(Value::as_str) else {
+        return if proxy.is_some() {
+            Mode::Proxy
+        } else if is_written("tools") {
+            Mode::Llm
+        } else if is_written("run") {
+            Mode::Script
+        } else if is_written("serve") {
+            Mode::StaticFile
+        } else {
+            Mode::Llm
+        };
     };
-    let Some(mode) = given.as_str().and_then(Mode::from_word) else {
-        reader.refuse(
-            "mode",
-            "`mode` must be one of script, llm, static-file, proxy".to_owned(),
-        );
+    let unknown = is_written("run").then_some(Mode::Script);
+    let Some(mode) = Mode::from_word(word).or(unknown) else {
+        let message = "`mode` must be one of script, llm, static-file, proxy";
+        reader.refuse("mode", message.to_owned());
         return Mode::Llm;
     };
-    for (key, owner) in [("tools", Mode::Llm), ("proxy", Mode::Proxy)] {
-        if mode != owner && reader.members.get(key).is_some_and(|value| !value.is_null()) {
-            let (owner, mode) = (owner.as_str(), mode.as_str());
-            reader.refuse(
-                key,
-                format!("`{key}` only applies to `mode: {owner}`, but `mode: {mode}` was set"),
-            );
+    let tools = is_written("tools").then_some("tools");
+    for (key, owner) in [(tools, Mode::Llm), (proxy, Mode::Proxy)] {
+        if let Some(key) = key.filter(|_| mode != owner) {
+            let (owner, word) = (owner.as_str(), shortened(word));
+            let message = format!("`{key}` only applies to `mode: {owner}`, but `mode: {word}` was set");
+            reader.refuse(key, message);
         }
     }
     mode
@@ -258,27 +276,40 @@ fn argv(reader: &mut Reader<'_>) -> Vec<String> {
     }
 }
 
-fn timeout_ms(reader: &mut Reader<'_>) -> u64 {
-    let timeout = reader.positive("timeout_ms").unwrap_or(DEFAULT_TIMEOUT_MS);
-    if timeout > MAX_TIMEOUT_MS {
-        reader.refuse(
-            "timeout_ms",
-            format!("`timeout_ms` must not exceed {MAX_TIMEOUT_MS} (~24.8 days)"),
-        );
+/// As in HUSK, what is no number is passed over; a load reports it.
+fn timeout_ms(reader: &mut Reader<'_>) -> f64 {
+    let (timeout, problem) = match reader.members.get("timeout_ms") {
+        Some(Value::Number(number)) => match number.as_f64() {
+            Some(number) if number > MAX_TIMEOUT_MS => (MAX_TIMEOUT_MS, Some(TIMEOUT_TOO_LONG)),
+            Some(number) if number > 0.0 => (number, None),
+            _ => (DEFAULT_TIMEOUT_MS, Some(TIMEOUT_NOT_POSITIVE)),
+        },
+        // Infinity and no number, which have no form in JSON.
+        Some(Value::String(word)) if is_not_finite(word) => (DEFAULT_TIMEOUT_MS, Some(TIMEOUT_NOT_POSITIVE)),
+        _ => (DEFAULT_TIMEOUT_MS, None),
+    };
+    if let Some(problem) = problem {
+        reader.refuse("timeout_ms", problem.to_owned());
     }
-    timeout.min(MAX_TIMEOUT_MS)
+    timeout
+}
+
+fn is_not_finite(word: &str) -> bool {
+    let word = word.trim_start_matches(['+', '-']).to_ascii_lowercase();
+    word == ".inf" || word == ".nan"
 }
 
 fn route(reader: &mut Reader<'_>, slug: &str) -> String {
-    match reader.text("route") {
-        None => format!("/skills/{slug}"),
-        Some(route) => {
-            if !route.starts_with('/') {
-                reader.refuse("route", "`route` must start with /".to_owned());
-            }
-            route
-        }
-    }
+    let route = reader.text("route");
+    normalized_route(&route.unwrap_or_else(|| format!("/skills/{slug}")))
+}
+
+/// A route as HUSK serves it: without control characters, with a slash before it and none behind it.
+pub fn normalized_route(route: &str) -> String {
+    let route = clean(route);
+    let route = route.trim_end_matches('/');
+    let slash = if route.starts_with('/') { "" } else { "/" };
+    format!("{slash}{route}")
 }
 
 fn serve(reader: &mut Reader<'_>) -> Option<String> {
@@ -290,12 +321,13 @@ fn serve(reader: &mut Reader<'_>) -> Option<String> {
 }
 
 fn proxy(reader: &mut Reader<'_>) -> Option<ProxySettings> {
-    let Some(url) = reader.text("proxy") else {
-        reader.refuse("proxy", "`proxy` is required for `mode: proxy`".to_owned());
+    let key = PROXY_KEYS.into_iter().find(|key| reader.has(key)).unwrap_or("proxy");
+    let Some(url) = reader.text(key) else {
+        reader.refuse(key, format!("`{key}` is required for `mode: proxy`"));
         return None;
     };
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        reader.refuse("proxy", "`proxy` URL must start with http:// or https://".to_owned());
+        reader.refuse(key, format!("`{key}` URL must start with http:// or https://"));
     }
     let method = reader.text("proxy_method").map(|method| method.to_ascii_uppercase());
     if method.as_deref().is_some_and(|method| !METHODS.contains(&method)) {
@@ -341,16 +373,126 @@ fn llm(reader: &mut Reader<'_>) -> LlmSettings {
     }
 }
 
-/// Subtypes of `application/` that are text.
-const TEXT_SUBTYPES: [&str; 6] = ["json", "xml", "javascript", "yaml", "x-yaml", "x-www-form-urlencoded"];
+/// What a body of a MIME type is handled as, in HUSK's own reading: only `text/...` and exactly `application/json` are text.
+fn kind_of(mime: &str) -> &'static str {
+    let is_text = mime.starts_with("text/") || mime == "application/json";
+    if is_text { "text" } else { "file" }
+}
 
-/// What a body of a MIME type is handled as: text, unless the type is binary.
-fn kind_of(mime: Option<&str>) -> &'static str {
-    let Some(mime) = mime else { return "text" };
-    let essence = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let textual = essence.starts_with("text/")
-        || essence.strip_prefix("application/").is_some_and(|subtype| {
-            TEXT_SUBTYPES.contains(&subtype) || subtype.ends_with("+json") || subtype.ends_with("+xml")
-        });
-    if textual { "text" } else { "file" }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The manifest of a skill `S` with these lines, or the field that is refused first.
+    fn of(lines: &str) -> Result<Manifest, String> {
+        let yaml = yaml::parse(&format!("name: S\ndescription: d\n{lines}"))
+            .unwrap()
+            .to_json();
+        let (manifest, findings) = read(yaml.as_object().unwrap(), "s");
+        match findings.into_iter().find(Finding::is_refused) {
+            Some(finding) => Err(finding.field),
+            None => Ok(manifest),
+        }
+    }
+
+    #[test]
+    fn the_mode_is_the_word_else_what_is_written() {
+        for (lines, expected) in [
+            ("", Ok(Mode::Llm)),
+            ("proxy_url: https://u", Ok(Mode::Proxy)),
+            ("mode: proxy\nproxy_url: https://u", Ok(Mode::Proxy)),
+            ("mode: llm\nproxy_url: https://u", Err("proxy_url")),
+            ("mode: proxy\nproxy: ftp://u\nproxy_url: https://u", Err("proxy")),
+            ("mode: proxy", Err("proxy")),
+            ("run:", Err("run")),
+            ("run: ./x", Ok(Mode::Script)),
+            ("serve:", Err("serve")),
+            ("mode: script\nrun: ./x\ntools:", Err("tools")),
+            ("mode: banana\nrun: ./x", Ok(Mode::Script)),
+            ("mode: banana", Err("mode")),
+            ("mode: 5", Ok(Mode::Llm)),
+        ] {
+            let actual = of(lines).map(|manifest| manifest.mode);
+            assert_eq!(actual, expected.map_err(str::to_owned), "{lines}");
+        }
+        let manifest = of("proxy_url: https://u").unwrap();
+        assert_eq!(
+            (manifest.proxy.unwrap().url.as_str(), manifest.extra.len()),
+            ("https://u", 0)
+        );
+    }
+
+    #[test]
+    fn bodies_are_text_or_files_by_their_types() {
+        for (lines, input, output) in [
+            ("serve: a.html", "none", "text"),
+            ("serve: a.html\ninput_mime: image/png", "none", "text"),
+            ("serve: a.html\ninput: text", "text", "text"),
+            ("run: ./x\ninput_mime: none", "text", "text"),
+            (
+                "run: ./x\ninput_mime: application/json\noutput_mime: text/html",
+                "text",
+                "text",
+            ),
+            (
+                "run: ./x\ninput_mime: application/xml\noutput_mime: image/svg+xml",
+                "file",
+                "file",
+            ),
+        ] {
+            let manifest = of(lines).unwrap();
+            assert_eq!((&*manifest.input, &*manifest.output), (input, output), "{lines}");
+        }
+        assert_eq!(
+            of("output_mime: \"a\\r\\nb\"").unwrap().output_mime.as_deref(),
+            Some("ab")
+        );
+    }
+
+    #[test]
+    fn routes_are_as_they_are_served() {
+        for (written, route) in [
+            ("custom", "/custom"),
+            ("/custom/", "/custom"),
+            ("/custom//", "/custom"),
+            ("//", "/"),
+            ("\"/a\\u0007b\"", "/ab"),
+            ("' '", "/skills/s"),
+        ] {
+            assert_eq!(of(&format!("route: {written}")).unwrap().route, route, "{written}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_husk_reads_them() {
+        for (written, expected) in [
+            ("1500.5", Some(1_500.5)),
+            ("1e3", Some(1_000.0)),
+            ("'5000'", Some(DEFAULT_TIMEOUT_MS)),
+            ("abc", Some(DEFAULT_TIMEOUT_MS)),
+            ("2147483647", Some(MAX_TIMEOUT_MS)),
+            ("2147483648", None),
+            ("0", None),
+            ("-1", None),
+            ("-.inf", None),
+            (".nan", None),
+        ] {
+            let timeout = of(&format!("timeout_ms: {written}"))
+                .ok()
+                .map(|manifest| manifest.timeout_ms);
+            assert_eq!(timeout, expected, "{written}");
+        }
+        for (written, expected) in [
+            ("1.0", Some(1)),
+            ("1e3", Some(1_000)),
+            ("1.5", None),
+            ("'3'", None),
+            ("0", None),
+        ] {
+            let llm = of(&format!("max_tokens: {written}"))
+                .ok()
+                .and_then(|manifest| manifest.llm);
+            assert_eq!(llm.map(|llm| llm.max_tokens), expected, "{written}");
+        }
+    }
 }

@@ -3,4 +3,6 @@
 mod manifest;
 mod reader;
 
-pub use manifest::{KNOWN_KEYS, LlmSettings, Manifest, Mode, ProxySettings, frontmatter, read};
+pub use manifest::{
+    KNOWN_KEYS, LlmSettings, Manifest, Mode, ProxySettings, frontmatter, normalized_route, read, slug_of,
+};

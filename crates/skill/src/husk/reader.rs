@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::finding::Finding;
+use crate::inputs::whole;
 use crate::problem::ProblemKind;
 use crate::tools::{clean, clean_lines};
 
@@ -30,6 +31,11 @@ impl<'a> Reader<'a> {
             .push(Finding::refused(kind, field, message, format!("correct `{field}`")));
     }
 
+    /// Whether a member has a value.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.member(key).is_some()
+    }
+
     fn member(&self, key: &str) -> Option<&'a Value> {
         self.members.get(key).filter(|value| !value.is_null())
     }
@@ -44,12 +50,13 @@ impl<'a> Reader<'a> {
         text
     }
 
+    /// Text of one line that is not blank: routes, addresses and MIME types have no control characters.
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
         let Value::String(text) = self.member(key)? else {
             self.refuse(key, format!("`{key}` must be a string"));
             return None;
         };
-        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        Some(clean(text)).filter(|text| !text.is_empty())
     }
 
     pub(super) fn choice(&mut self, key: &str, words: &[&str], default: &str) -> String {
@@ -65,7 +72,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn positive(&mut self, key: &str) -> Option<u64> {
         let number = self.member(key)?;
-        let whole = number.as_u64().filter(|number| *number > 0);
+        let whole = whole(number).filter(|number| *number > 0);
         if whole.is_none() {
             self.refuse(key, format!("`{key}` must be a positive integer"));
         }

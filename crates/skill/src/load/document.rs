@@ -156,13 +156,14 @@ pub(super) fn read(
 }
 
 /// Keys that HUSK alone has.
-const HUSK_KEYS: [&str; 8] = [
+const HUSK_KEYS: [&str; 9] = [
     "tool_env",
     "max_tool_rounds",
     "provider",
     "run",
     "serve",
     "proxy",
+    "proxy_url",
     "proxy_method",
     "forward_headers",
 ];

@@ -29,10 +29,11 @@ pub(super) const PACKAGES_KEY: &str = "packages";
 const REMOVE: &str = "remove it, or move it under metadata";
 
 /// Top-level keys. `model` and `mode` depend on their values.
-const INERT: [InertKey; 18] = [
+const INERT: [InertKey; 19] = [
     inert("run", NO_SERVER, "declare the program under tools"),
     inert("serve", NO_SERVER, "name the file in the body; load_skill returns it"),
     inert("proxy", NO_SERVER, REMOVE),
+    inert("proxy_url", NO_SERVER, REMOVE),
     inert("proxy_method", NO_SERVER, REMOVE),
     inert("headers", NO_SERVER, REMOVE),
     inert("forward_headers", NO_SERVER, REMOVE),

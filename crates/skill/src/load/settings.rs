@@ -1,5 +1,7 @@
 //! Activation, version and sandbox settings of a skill.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::reader::list_of;
@@ -12,7 +14,7 @@ use crate::problem::ProblemKind;
 use crate::semver::Version;
 
 /// Largest sandbox time that a frontmatter can ask for, seconds. Runtimes cap it far lower.
-const MAX_TIMEOUT_SECONDS: u64 = 86_400;
+const MAX_TIMEOUT_SECONDS: f64 = 86_400.0;
 
 impl Fields<'_> {
     /// Mode and tags: `activation` (word or mapping), else `mode` with a value of OmniRoute, else `enabled: false`.
@@ -95,25 +97,27 @@ impl Fields<'_> {
         None
     }
 
-    pub(super) fn positive(&mut self, field: &str, value: Option<Value>) -> Option<u64> {
-        let value = value.filter(|value| !value.is_null())?;
-        let number = value.as_u64().filter(|number| *number > 0);
-        if number.is_none() {
-            let message = format!("{field} must be a positive whole number; it is left out");
+    /// Whole seconds of `timeout_ms`, which HUSK takes with a fraction too.
+    fn timeout_seconds(&mut self) -> Option<u64> {
+        let value = self.member("timeout_ms").filter(|value| !value.is_null())?;
+        let millis = value.as_f64().filter(|millis| *millis > 0.0);
+        let time =
+            millis.and_then(|millis| Duration::try_from_secs_f64((millis / 1_000.0).min(MAX_TIMEOUT_SECONDS)).ok());
+        if time.is_none() {
+            let message = "timeout_ms must be a positive number; it is left out";
             self.report(Finding::refused(
                 ProblemKind::FieldInvalid,
-                field,
+                "timeout_ms",
                 message,
-                "correct it",
+                "write milliseconds, such as 60000",
             ));
         }
-        number
+        time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0))
     }
 
     /// The manifest's requests, and the frontmatter's `timeout_ms` where the manifest sets none.
     pub(super) fn sandbox(&mut self, wanted: SandboxRequest) -> SandboxRequest {
-        let timeout = self.positive("timeout_ms", self.member("timeout_ms").cloned());
-        let seconds = timeout.map(|millis| millis.div_ceil(1000).min(MAX_TIMEOUT_SECONDS));
+        let seconds = self.timeout_seconds();
         SandboxRequest {
             timeout_seconds: wanted.timeout_seconds.or(seconds),
             ..wanted

@@ -209,7 +209,13 @@ fn dialects_are_recognised_by_their_own_keys() {
 fn a_husk_manifest_is_read_by_its_own_rules() {
     for (lines, errors) in [
         ("name: Route Skill\nroute: /x", vec![]),
-        ("name: Route Skill\nroute: x", vec!["route"]),
+        ("name: Route Skill\nroute: x", vec![]),
+        ("name: Route Skill\nroute: 5", vec!["route"]),
+        ("name: Mode\nmode: banana\nrun: ./x", vec!["mode"]),
+        ("name: Address\nproxy_url: https://u", vec![]),
+        ("name: Address\nmode: llm\nproxy_url: https://u", vec!["proxy_url"]),
+        ("name: Time\ntimeout_ms: 1500.5", vec![]),
+        ("name: Time\ntimeout_ms: '5000'", vec!["timeout_ms"]),
         ("name: Static\nmode: static-file\nserve: page.html", vec![]),
         ("name: Static\nmode: static-file", vec!["serve"]),
         ("name: Cheap\nmode: llm\nmodel: gpt-5-mini\nmax_tokens: 512", vec![]),
@@ -560,5 +566,28 @@ proptest! {
         let loaded = load_text(&text, profile);
         let refused = loaded.problems.iter().any(|problem| problem.severity == Severity::Error);
         prop_assert_eq!(loaded.skill.is_none(), refused, "{:?}", loaded.problems);
+    }
+}
+
+#[test]
+fn a_time_limit_is_any_positive_number_of_milliseconds() {
+    for (written, seconds) in [
+        ("9000", Some(9)),
+        ("1500.5", Some(2)),
+        ("1e3", Some(1)),
+        ("0.5", Some(1)),
+        ("1e300", Some(86_400)),
+        ("'5000'", None),
+        ("0", None),
+        ("-1.5", None),
+        (".inf", None),
+    ] {
+        let loaded = load_text(
+            &format!("---\nname: demo\ndescription: d\ntimeout_ms: {written}\n---\nB"),
+            Profile::Load,
+        );
+        let told = loaded.problems.iter().any(|problem| problem.field == "timeout_ms");
+        assert_eq!(told, seconds.is_none(), "{written}: {:?}", loaded.problems);
+        assert_eq!(loaded.skill.unwrap().sandbox.timeout_seconds, seconds, "{written}");
     }
 }

@@ -67,7 +67,7 @@ fn manifest_json(manifest: Manifest) -> Value {
     json
 }
 
-/// Builds the folder that a layout describes in words: `ok` is any valid SKILL.md, `name: x` one with that name.
+/// Builds the folder that a layout describes in words: `ok` is any valid SKILL.md, `key: x` one with this frontmatter.
 fn load_dir(input: &Value) -> Outcome {
     let mut entries: BTreeMap<String, FolderEntry> = BTreeMap::new();
     let mut root = None;
@@ -101,9 +101,24 @@ fn load_dir(input: &Value) -> Outcome {
 fn document(content: &str, folder: &str) -> String {
     match content {
         "ok" => format!("---\nname: {folder}\ndescription: d\n---\nB"),
-        named if named.starts_with("name:") => format!("---\n{named}\ndescription: d\n---\nB"),
+        lines if is_member(lines) => {
+            let has = |key: &str| lines.lines().any(|line| line.starts_with(key));
+            let name = if has("name:") {
+                String::new()
+            } else {
+                format!("name: {folder}\n")
+            };
+            let description = if has("description:") { "" } else { "description: d\n" };
+            format!("---\n{name}{description}{lines}\n---\nB")
+        }
         other => other.to_owned(),
     }
+}
+
+/// Whether a text begins with `key:`.
+fn is_member(text: &str) -> bool {
+    let key = text.split_once(':').map(|(key, _)| key).filter(|key| !key.is_empty());
+    key.is_some_and(|key| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
 }
 
 /// A list is compared whole, a number is the length; kinds of errors are words that the message must hold.

@@ -1,6 +1,6 @@
 //! Which folders of a skills directory HUSK serves, and under which routes. Skills of the product have no routes of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use knack_skill::finding::Finding;
 use knack_skill::problem::ProblemKind;
@@ -45,17 +45,9 @@ pub(crate) fn load_folder(
             .collect(),
     };
     let (mut skills, mut findings): (Vec<FolderSkill>, Vec<Finding>) = (Vec::new(), Vec::new());
+    let mut taken = Taken::default();
     for (folder, document) in documents {
-        match load_one(folder, document) {
-            Ok(skill) if skills.iter().any(|other| other.route == skill.route) => {
-                let message = format!("{folder}/{DOCUMENT}: duplicate skill slug, {} is taken", skill.route);
-                findings.push(Finding::refused(
-                    ProblemKind::KeyRepeated,
-                    "name",
-                    message,
-                    "rename one of the two",
-                ));
-            }
+        match load_one(folder, document).and_then(|skill| taken.take(skill)) {
             Ok(skill) => skills.push(skill),
             Err(finding) => findings.push(finding),
         }
@@ -63,9 +55,47 @@ pub(crate) fn load_folder(
     (skills, findings)
 }
 
+/// What skills before this one have.
+#[derive(Debug, Default)]
+struct Taken {
+    slugs: BTreeSet<String>,
+    /// Each skill answers at its route, and at the address of its card, `/skills/<slug>`.
+    paths: BTreeSet<String>,
+}
+
+impl Taken {
+    /// Notes what a skill has. Error: another has some of it.
+    fn take(&mut self, Loaded { skill, slug }: Loaded) -> Result<FolderSkill, Finding> {
+        if self.slugs.contains(&slug) {
+            return Err(repeated(
+                &skill.folder,
+                "name",
+                &format!("duplicate skill slug {slug:?}"),
+            ));
+        }
+        let paths = [skill.route.clone(), format!("/skills/{slug}")];
+        if let Some(path) = paths.iter().find(|path| self.paths.contains(*path)) {
+            return Err(repeated(
+                &skill.folder,
+                "route",
+                &format!("duplicate skill route {path:?}"),
+            ));
+        }
+        self.slugs.insert(slug);
+        self.paths.extend(paths);
+        Ok(skill)
+    }
+}
+
+fn repeated(folder: &str, field: &str, what: &str) -> Finding {
+    let message = format!("{folder}/{DOCUMENT}: {what}, which a skill before it has");
+    Finding::refused(ProblemKind::KeyRepeated, field, message, "change one of the two")
+}
+
 /// Whether a route is free for a skill.
 pub(crate) fn check_route(route: &str) -> Result<(), Finding> {
-    if !RESERVED.contains(&route) {
+    let route = husk::normalized_route(route);
+    if !RESERVED.contains(&route.as_str()) {
         return Ok(());
     }
     let message = format!("route {route} collides with a built-in endpoint");
@@ -77,17 +107,26 @@ pub(crate) fn check_route(route: &str) -> Result<(), Finding> {
     ))
 }
 
-fn load_one(folder: &str, document: &str) -> Result<FolderSkill, Finding> {
+/// A skill by itself.
+struct Loaded {
+    skill: FolderSkill,
+    slug: String,
+}
+
+fn load_one(folder: &str, document: &str) -> Result<Loaded, Finding> {
     let (members, _) = husk::frontmatter(document)?;
-    let (manifest, findings) = husk::read(&members, &names::husk_slug(folder));
+    let folder_slug = names::husk_slug(folder);
+    let (manifest, findings) = husk::read(&members, &folder_slug);
     if let Some(finding) = findings.into_iter().find(Finding::is_refused) {
         return Err(finding);
     }
     check_route(&manifest.route)?;
-    Ok(FolderSkill {
+    let skill = FolderSkill {
         folder: folder.to_owned(),
         route: manifest.route,
-    })
+    };
+    let slug = husk::slug_of(&manifest.name, &folder_slug);
+    Ok(Loaded { skill, slug })
 }
 
 #[cfg(test)]
@@ -111,8 +150,64 @@ mod tests {
     }
 
     #[test]
-    fn reserved_routes_are_refused() {
-        assert!(check_route("/skills").is_err());
+    fn a_skill_whose_slug_or_path_another_has_is_refused() {
+        let document = |members: &str| FolderEntry::Folder(Some(format!("---\n{members}\ndescription: d\n---\nb")));
+        for (first, second, expected) in [
+            (
+                "name: Same\nroute: /x",
+                "name: same\nroute: /y",
+                Some("duplicate skill slug"),
+            ),
+            (
+                "name: A\nroute: /x",
+                "name: B\nroute: x/",
+                Some("duplicate skill route"),
+            ),
+            ("name: A", "name: B\nroute: /skills/a", Some("duplicate skill route")),
+            (
+                "name: A\nroute: /skills/b",
+                "name: B\nroute: /z",
+                Some("duplicate skill route"),
+            ),
+            (
+                "name: A\nroute: /healthz/",
+                "name: B",
+                Some("collides with a built-in endpoint"),
+            ),
+            (
+                "name: A\nroute: openapi.json",
+                "name: B",
+                Some("collides with a built-in endpoint"),
+            ),
+            ("name: A\nroute: /x", "name: B\nroute: /y", None),
+        ] {
+            let entries = BTreeMap::from([("a".to_owned(), document(first)), ("b".to_owned(), document(second))]);
+            let (skills, findings) = load_folder(None, &entries);
+            assert_eq!(skills.len(), if expected.is_some() { 1 } else { 2 }, "{second}");
+            let told = findings.first().map(|finding| finding.message.as_str());
+            assert_eq!(told.is_some(), expected.is_some(), "{second}");
+            assert!(
+                told.unwrap_or_default().contains(expected.unwrap_or_default()),
+                "{told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn reserved_routes_are_refused_however_they_are_written() {
+        for route in [
+            "/",
+            "//",
+            "",
+            "/skills",
+            "/skills/",
+            "skills//",
+            "/healthz/",
+            "healthz",
+            "/openapi.json/",
+        ] {
+            assert!(check_route(route).is_err(), "{route}");
+        }
         assert!(check_route("/skills/x").is_ok());
     }
 }
