@@ -82,6 +82,11 @@ pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
     if let Some((key, line)) = node.repeated_key() {
         return Some(format!("key '{key}' appears twice (line {line} of the frontmatter)"));
     }
+    if let Some(line) = yaml::merge_key(yaml) {
+        return Some(format!(
+            "a merge key << is not allowed (line {line} of the frontmatter)"
+        ));
+    }
     node.unusual_form(yaml)
         .map(|(form, line)| format!("{form} is not allowed (line {line} of the frontmatter)"))
 }
@@ -114,12 +119,16 @@ pub fn validate(metadata: &Map<String, Value>, directory: &str) -> Vec<Finding> 
         ProblemKind::DescriptionMissing,
         ProblemKind::DescriptionEmpty,
     ) {
-        Ok(text) => findings.extend(too_long(
-            "description",
-            text,
-            MAX_DESCRIPTION_CHARS,
-            ProblemKind::DescriptionTooLong,
-        )),
+        Ok(text) => {
+            // The validator counts what is written, with blanks and line ends at both ends.
+            let written = metadata.get("description").and_then(Value::as_str).unwrap_or(text);
+            findings.extend(too_long(
+                "description",
+                written,
+                MAX_DESCRIPTION_CHARS,
+                ProblemKind::DescriptionTooLong,
+            ));
+        }
         Err(finding) => findings.push(finding),
     }
     match metadata.get("compatibility") {
@@ -247,4 +256,41 @@ fn invalid_yaml(reason: &str) -> Finding {
         &message,
         "put texts with colons or special characters in quotes",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_measured_with_its_line_end() {
+        for (chars, end, kinds) in [
+            (1_024, "", vec![]),
+            (1_023, "\n", vec![]),
+            (1_024, "\n", vec![ProblemKind::DescriptionTooLong]),
+        ] {
+            let description = format!("{}{end}", "x".repeat(chars));
+            let metadata = serde_json::json!({"name": "a", "description": description});
+            let found: Vec<_> = validate(metadata.as_object().unwrap(), "a")
+                .into_iter()
+                .map(|finding| finding.kind)
+                .collect();
+            assert_eq!(found, kinds, "{chars} {end:?}");
+        }
+    }
+
+    #[test]
+    fn blank_metadata_is_not_set_and_merge_keys_are_refused() {
+        let text = |member: &str| format!("---\nname: a\ndescription: d\n{member}\n---\nB");
+        let document = parse(&text("metadata:\nlicense:")).unwrap();
+        let expected = serde_json::json!({"name": "a", "description": "d", "license": ""});
+        assert_eq!(Value::Object(properties(&document).unwrap()), expected);
+        for member in ["<<: {a: b}", "<<:\n  a: b"] {
+            assert_eq!(
+                parse(&text(member)).unwrap_err().kind,
+                ProblemKind::YamlInvalid,
+                "{member}"
+            );
+        }
+    }
 }

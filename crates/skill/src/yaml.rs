@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Options, Spanned, Tagged};
 
 /// Deepest nesting that is read. Real frontmatter has at most 6 levels; every consumer recurses, so this is also a stack bound.
@@ -171,11 +171,9 @@ impl Node {
 ///
 /// An empty text is a null node. Errors: not YAML, more than one document, or over one of this module's bounds.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
-    let options = bounded_options();
+    let options = bounded_options(MergeKeyPolicy::Merge);
     serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| {
-        let line = error
-            .location()
-            .map(|location| u32::try_from(location.line()).unwrap_or(u32::MAX));
+        let line = line_of(&error);
         let text = error.without_snippet().to_string();
         let first = text.lines().next().unwrap_or("unreadable");
         let is_bound = BOUND_MESSAGES.iter().any(|start| first.starts_with(start));
@@ -193,8 +191,24 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
     })
 }
 
-fn bounded_options() -> Options {
+/// The line of a merge key (`<<`) in a text that [`parse`] reads, where what it merges stands like any other member.
+pub fn merge_key(text: &str) -> Option<u32> {
+    if !text.contains("<<") {
+        return None;
+    }
+    let options = bounded_options(MergeKeyPolicy::Error);
+    let refused = serde_saphyr::from_str_with_options::<Node>(text, options).err()?;
+    Some(line_of(&refused).unwrap_or_default())
+}
+
+fn line_of(error: &serde_saphyr::Error) -> Option<u32> {
+    let location = error.location()?;
+    Some(u32::try_from(location.line()).unwrap_or(u32::MAX))
+}
+
+fn bounded_options(merge_keys: MergeKeyPolicy) -> Options {
     serde_saphyr::options! {
+        merge_keys: merge_keys,
         budget: serde_saphyr::budget! {
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
@@ -378,6 +392,20 @@ mod tests {
         );
         assert_eq!(node.get("é").unwrap().plain_text(text).as_deref(), Some("1.50"));
         assert_eq!(node.get("é").unwrap().unusual_form(text), None);
+    }
+
+    #[test]
+    fn a_merge_key_is_read_and_can_be_found() {
+        for (text, line) in [
+            ("a: 1\n<<: {b: 2}\n", Some(2)),
+            ("a: 1\n<<:\n  b: 2\n", Some(2)),
+            ("a: 1\nc:\n  d: 1\n  <<: {b: 2}\n", Some(4)),
+            ("a: x << y\nb: <<\n", None),
+            ("a: 1\n", None),
+        ] {
+            assert_eq!(merge_key(text), line, "{text}");
+        }
+        assert_eq!(parse("a: 1\n<<: {b: 2}\n").unwrap().to_json(), json!({"a": 1, "b": 2}));
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub(crate) fn properties(document: &Document) -> Result<Map<String, Value>, Find
         let Some(value) = document.metadata.get(key) else {
             continue;
         };
-        let is_nothing = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+        let is_blank = key == "metadata" && value.as_str().is_some_and(|text| text.trim().is_empty());
+        let is_nothing = value.is_null() || is_blank || value.as_object().is_some_and(Map::is_empty);
         if ["name", "description"].contains(&key) {
             properties.insert(key.to_owned(), value.as_str().unwrap_or_default().trim().into());
         } else if !is_nothing {
