@@ -280,11 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn blank_metadata_is_not_set_and_merge_keys_are_refused() {
+    fn merge_keys_are_refused() {
         let text = |member: &str| format!("---\nname: a\ndescription: d\n{member}\n---\nB");
-        let document = parse(&text("metadata:\nlicense:")).unwrap();
-        let expected = serde_json::json!({"name": "a", "description": "d", "license": ""});
-        assert_eq!(Value::Object(properties(&document).unwrap()), expected);
         for member in ["<<: {a: b}", "<<:\n  a: b"] {
             assert_eq!(
                 parse(&text(member)).unwrap_err().kind,

@@ -54,3 +54,16 @@ fn escape(text: &str) -> String {
         .replace('"', "&quot;")
         .replace('\'', "&#x27;")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_metadata_is_not_set() {
+        let text = "---\nname: a\ndescription: d\nmetadata:\nlicense:\n---\nB";
+        let document = knack_skill::agentskills::parse(text).unwrap();
+        let expected = serde_json::json!({"name": "a", "description": "d", "license": ""});
+        assert_eq!(Value::Object(properties(&document).unwrap()), expected);
+    }
+}

@@ -35,30 +35,45 @@ pub(crate) fn shown(value: &Value) -> ShownResult {
     let object = value.as_object().or_else(|| parsed.as_ref().and_then(Value::as_object));
     let marked = |marker: &str| object.filter(|members| members.get(marker).is_some_and(is_truthy));
     if let Some(members) = marked(ARTIFACT) {
-        let text = format!("[Artifact: {}]", text_member(members, "title"));
-        return ShownResult::Artifact {
-            members: without(members, ARTIFACT),
-            text,
-        };
+        let members = filled(members, ARTIFACT, &artifact_defaults());
+        let text = format!("[Artifact: {}]", member_text(&members, "title"));
+        return ShownResult::Artifact { members, text };
     }
     if let Some(members) = marked(ARTIFACT_UPDATE) {
-        let text = format!("[Updated artifact: {}]", text_member(members, "id"));
-        return ShownResult::Update {
-            members: without(members, ARTIFACT_UPDATE),
-            text,
-        };
+        let members = filled(members, ARTIFACT_UPDATE, &[("id", Value::from(""))]);
+        let text = format!("[Updated artifact: {}]", member_text(&members, "id"));
+        return ShownResult::Update { members, text };
     }
     ShownResult::Text(value.as_str().map_or_else(|| spaced_json(value), ToOwned::to_owned))
 }
 
-fn without(members: &Map<String, Value>, marker: &str) -> Map<String, Value> {
-    let mut rest = members.clone();
-    rest.shift_remove(marker);
-    rest
+/// What `CachiBot` shows where an artifact does not say it.
+fn artifact_defaults() -> [(&'static str, Value); 4] {
+    [
+        ("type", "code".into()),
+        ("title", "Untitled".into()),
+        ("content", "".into()),
+        ("version", 1.into()),
+    ]
 }
 
-fn text_member<'v>(members: &'v Map<String, Value>, name: &str) -> &'v str {
-    members.get(name).and_then(Value::as_str).unwrap_or_default()
+/// The members without the marker, and the defaults of those that are not there.
+fn filled(members: &Map<String, Value>, marker: &str, defaults: &[(&str, Value)]) -> Map<String, Value> {
+    let mut members = members.clone();
+    members.shift_remove(marker);
+    for (name, default) in defaults {
+        members.entry(*name).or_insert_with(|| default.clone());
+    }
+    members
+}
+
+/// A member as text: what is no text as JSON.
+fn member_text(members: &Map<String, Value>, name: &str) -> String {
+    match members.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => spaced_json(other),
+        None => String::new(),
+    }
 }
 
 /// Truth as Python has it: empty and zero are false.
@@ -88,5 +103,44 @@ fn spaced_json(value: &Value) -> String {
             format!("{{{}}}", inner.join(", "))
         }
         plain => plain.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_panel_has_the_members_that_its_function_left_out() {
+        for (value, expected, shown_as) in [
+            (
+                json!({"__artifact__": true}),
+                json!({"type": "code", "title": "Untitled", "content": "", "version": 1}),
+                "[Artifact: Untitled]",
+            ),
+            (
+                json!({"__artifact__": true, "title": "T", "type": "html", "id": "x"}),
+                json!({"type": "html", "title": "T", "content": "", "version": 1, "id": "x"}),
+                "[Artifact: T]",
+            ),
+            (
+                json!({"__artifact__": true, "title": 5, "version": 2}),
+                json!({"type": "code", "title": 5, "content": "", "version": 2}),
+                "[Artifact: 5]",
+            ),
+        ] {
+            let expected = ShownResult::Artifact {
+                members: expected.as_object().unwrap().clone(),
+                text: shown_as.to_owned(),
+            };
+            assert_eq!(shown(&value), expected, "{value}");
+        }
+        let expected = ShownResult::Update {
+            members: Map::from_iter([("id".to_owned(), "".into())]),
+            text: "[Updated artifact: ]".to_owned(),
+        };
+        assert_eq!(shown(&json!({"__artifact_update__": true})), expected);
     }
 }

@@ -38,8 +38,14 @@ pub(crate) fn map(node: &WorkflowNode<'_>, inputs: &[Input]) -> BTreeMap<String,
         if direct.contains("{{") {
             return fill(direct, &variables, node.step_outputs);
         }
-        let known = value_of(direct.trim(), &variables, node.step_outputs);
-        known.map_or_else(|| direct.clone(), text)
+        let name = direct.trim();
+        // The output of a finished node may be null, which is no text; its name is not one either.
+        let is_null = variables.contains_key(name.strip_suffix(".output").unwrap_or(name));
+        match value_of(name, &variables, node.step_outputs) {
+            Some(value) => text(value),
+            None if is_null => String::new(),
+            None => direct.clone(),
+        }
     };
     node.mappings
         .iter()
@@ -104,5 +110,21 @@ mod tests {
             filled("{{cfg.a.b}} {{x}} {{node-1}} {{n2.output}} {{no}}"),
             "7 1 {{node-1}} {\"k\":[1]} {{no}}"
         );
+    }
+
+    #[test]
+    fn an_output_that_is_null_is_empty_text_and_an_unknown_name_is_a_direct_value() {
+        let (mappings, outputs) = (
+            json!({"a": "n1", "b": "n1.output", "c": "input", "d": "n2", "e": " n1 "}),
+            json!({"n1": null}),
+        );
+        let node = WorkflowNode {
+            mappings: mappings.as_object().unwrap(),
+            step_outputs: outputs.as_object().unwrap(),
+            workflow_input: &Value::Null,
+            upstream: &Value::Null,
+        };
+        let mapped = map(&node, &[]);
+        assert_eq!(json!(mapped), json!({"a": "", "b": "", "c": "", "d": "n2", "e": ""}));
     }
 }
