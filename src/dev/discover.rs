@@ -11,6 +11,7 @@ use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
 use knack_skill::config::SkillConfig;
 use knack_skill::model::{SkillFile, SkillRef};
+use knack_skill::tree::PathProblem;
 use knack_vocabulary::DEFAULT_NAMESPACE;
 
 use super::config_maps::ConfigMaps;
@@ -98,7 +99,9 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
             );
             continue;
         }
-        match std::fs::metadata(path) {
+        let there = std::fs::metadata(path);
+        let problem = PathProblem::of(&there);
+        match there {
             Ok(metadata) if metadata.is_dir() => found.directory(search, path, 0),
             Ok(_) if is_skill_file(path) => found.skill_folder(search, parent_of(path)),
             Ok(_) => {
@@ -110,7 +113,8 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
                 }
             }
             Err(error) => {
-                found.fail_named(origin, format!("cannot be read: {error}"));
+                let unread = || format!("cannot be read: {error}");
+                found.fail_named(origin, problem.map_or_else(unread, |problem| problem.to_string()));
                 if is_skill_file(path) {
                     // What it gave is under the name of its folder.
                     found.failed.push(parent_of(path).display().to_string());
@@ -301,6 +305,11 @@ impl DiscoveredSources {
 
     fn manifests(&mut self, origin: &str, text: &str, named: FileOrigin) {
         let parsed = parse_manifests(text);
+        // A text without this word holds no object that is only written wrong: it is a file of another kind.
+        let is_none = !parsed.is_empty() && parsed.iter().all(Result::is_err) && !text.contains("apiVersion");
+        if is_none && named == FileOrigin::ByUser {
+            return self.fail_named(origin.to_owned(), PathProblem::NotFolder.to_string());
+        }
         let maps = ConfigMaps::of(parsed.iter().filter_map(|result| match result {
             Ok(Manifest::ConfigMap(map)) => Some(&**map),
             _ => None,
@@ -470,4 +479,36 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
         withheld: Vec::new(),
         fingerprint: Fingerprint::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_skill_is_told_by_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let skill = "---\nname: x\ndescription: d\n---\nB\n";
+        let broken = "apiVersion: knack.dev/v1alpha1\nkind: [\n";
+        for (name, text, expected) in [
+            ("missing.yaml", None, Some(PathProblem::Missing)),
+            ("notes.txt", Some("hello"), Some(PathProblem::NotFolder)),
+            ("renamed.md", Some(skill), Some(PathProblem::NotFolder)),
+            ("values.yaml", Some("a: 1\n---\nb: 2\n"), Some(PathProblem::NotFolder)),
+            ("broken.yaml", Some(broken), None),
+        ] {
+            let path = folder.path().join(name);
+            if let Some(text) = text {
+                std::fs::write(&path, text).unwrap();
+            }
+            let found = discover(&Search::of(vec![path]));
+            let told: Vec<&str> = found.errors().map(|report| report.message.as_str()).collect();
+            let expected = expected.map(|problem| problem.to_string());
+            assert_eq!(told.len(), 1, "{name}: {told:?}");
+            let is_manifest = told[0].contains("document 1");
+            assert_eq!(is_manifest, expected.is_none(), "{name}: {told:?}");
+            assert!(expected.is_none_or(|expected| told == [expected]), "{name}: {told:?}");
+            assert_eq!(found.named_failed.len(), 1, "{name}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The files of a skill: bounds, paths, which one is SKILL.md, and the digest of the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 
 use sha2::{Digest as _, Sha256};
 
@@ -35,6 +36,31 @@ pub fn find_document<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a
         }
     }
     found
+}
+
+/// Why a path that somebody named holds no skill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathProblem {
+    /// There is nothing.
+    #[error("nothing is at this path; name the folder of a skill, its SKILL.md, an archive or a manifest file")]
+    Missing,
+    /// There is a file, which is a skill only in another form: as SKILL.md, archive or manifest.
+    #[error(
+        "not the folder of a skill, nor its SKILL.md, an archive or a manifest; name the folder that holds the SKILL.md"
+    )]
+    NotFolder,
+}
+
+impl PathProblem {
+    /// What is wrong with a path as the folder of a skill, by what the file system says of it. What it cannot say is left to the caller.
+    pub fn of(found: &std::io::Result<std::fs::Metadata>) -> Option<Self> {
+        match found {
+            Ok(metadata) if metadata.is_dir() => None,
+            Ok(_) => Some(Self::NotFolder),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Some(Self::Missing),
+            Err(_) => None,
+        }
+    }
 }
 
 /// Everything that is wrong with the folder as such. Errors in both profiles.

@@ -79,8 +79,6 @@ pub(crate) enum Compare {
     Whole,
     /// Only the members that the case names.
     Named,
-    /// As `Whole`, but the order of the top array does not matter.
-    Unordered,
     /// As `Whole`, but texts are trimmed at both ends: system prompts.
     Trimmed,
     /// A rule of its own: (expected, actual) to the first difference.

@@ -177,22 +177,68 @@ fn list(input: &Value) -> Outcome {
     Ok(skills.map(|skill| skill["name"].clone()).collect())
 }
 
+/// A name that breaks the rule which a message tells.
+fn broken_name(message: &str) -> Option<String> {
+    let rules = [
+        ("Skill name is required", String::new()),
+        ("characters or less", "x".repeat(65)),
+        ("must be lowercase", "X".to_owned()),
+        ("can only contain", "a_b".to_owned()),
+        ("start or end with a hyphen", "-a".to_owned()),
+        ("consecutive hyphens", "a--b".to_owned()),
+        ("path traversal", "../x".to_owned()),
+    ];
+    rules
+        .into_iter()
+        .find(|(rule, _)| message.contains(rule))
+        .map(|(_, name)| name)
+}
+
+/// A content that is refused as a message tells, for a skill `x`.
+fn broken_content(message: &str) -> Option<String> {
+    let contents = [
+        ("Invalid YAML", "---\nname: [x\n---\nB".to_owned()),
+        ("content is empty", String::new()),
+        ("no valid YAML frontmatter", "B".to_owned()),
+        ("frontmatter is required", "B".to_owned()),
+        (
+            "exceeds",
+            format!("---\nname: x\n---\n{}", "x".repeat(agent_flow::MAX_CONTENT_BYTES)),
+        ),
+        ("Skill name mismatch", "---\nname: other\n---\nB".to_owned()),
+    ];
+    contents
+        .into_iter()
+        .find(|(rule, _)| message.contains(rule))
+        .map(|(_, content)| content)
+}
+
 /// The request that a message is the answer to.
 fn provoked(message: &str) -> Result<(u16, Value), Failure> {
     let api = Api::start()?;
     let quoted = message.split('\'').nth(1).unwrap_or("x");
     let content = |body: &str| format!("---\nname: {quoted}\n---\n{body}");
+    if let Some(name) = broken_name(message) {
+        return stored(&api, &name, &content("B"));
+    }
+    if let Some(content) = broken_content(message) {
+        return stored(&api, "x", &content);
+    }
     match message {
-        "Skill name must be lowercase" => stored(&api, "X", &content("B")),
         _ if message.starts_with("Skill ") && message.ends_with(" not found") => api.send(
             Some(&owner()),
             &Method::GET,
             &format!("{SKILLS}/{quoted}"),
             String::new(),
         ),
-        _ if message.starts_with("Skill ") && message.ends_with(" already exists") => {
+        _ if message.contains(" already exists") || message.contains(" conflicts with ") => {
             stored(&api, quoted, &content("B"))?;
             stored(&api, quoted, &content("B"))
+        }
+        _ if message.starts_with("Cannot change skill name") => {
+            stored(&api, "x", "---\nname: x\n---\nB")?;
+            let body = json!({"content": "---\nname: y\n---\nB"}).to_string();
+            api.send(Some(&owner()), &Method::PUT, &format!("{SKILLS}/x"), body)
         }
         _ if message.starts_with("Undeclared placeholders") => stored(&api, quoted, &content("{{other}}")),
         _ => Err(Failure::of_adapter("a message that this adapter does not know")),

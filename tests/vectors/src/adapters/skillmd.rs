@@ -1,8 +1,10 @@
 //! Adapters of `skillmd.json`: SKILL.md in three dialects. This file has agentskills; the others are beside it.
 
+use std::path::Path;
+
 use knack_skill::agentskills::{self, Document};
 use knack_skill::finding::Finding;
-use knack_skill::tree;
+use knack_skill::tree::{self, PathProblem};
 use serde_json::{Value, json};
 
 use crate::facts::agentskills::{properties, to_prompt as prompt_of};
@@ -13,7 +15,8 @@ pub(crate) const OPS: &[Op] = &[
     Op::new("skillmd", "agentskills.parse", parse),
     Op::new("skillmd", "agentskills.read_properties", read_properties),
     Op::new("skillmd", "agentskills.find", find),
-    Op::new("skillmd", "agentskills.validate", validate).compared(Compare::Unordered),
+    Op::new("skillmd", "agentskills.validate", validate).compared(Compare::Custom(same_classes)),
+    Op::new("skillmd", "agentskills.validate_path", validate_path).compared(Compare::Custom(same_classes)),
     Op::new("skillmd", "agentskills.to_prompt", to_prompt),
 ];
 
@@ -58,6 +61,59 @@ fn validate(input: &Value) -> Outcome {
     Ok(json!(kinds))
 }
 
+/// Something at the path that the case names: nothing, or a file where it speaks of one.
+fn validate_path(input: &Value) -> Outcome {
+    let folder = tempfile::tempdir().map_err(|error| Failure::of_adapter(error.to_string()))?;
+    let words = input["path"].as_str().unwrap_or_default().replace("<ROOT>", "");
+    let path = folder.path().join("named");
+    let is_file =
+        Path::new(&words).extension().is_some() || ["file", "not a", "not-a"].iter().any(|word| words.contains(word));
+    if is_file && !MISSING.iter().any(|word| words.contains(word)) {
+        std::fs::write(&path, "x").map_err(|error| Failure::of_adapter(error.to_string()))?;
+    }
+    let kinds = PathProblem::of(&std::fs::metadata(&path)).map(|problem| match problem {
+        PathProblem::Missing => "path-missing",
+        PathProblem::NotFolder => "path-not-folder",
+    });
+    Ok(kinds.into_iter().collect())
+}
+
+/// Words for a path at which nothing is.
+const MISSING: [&str; 3] = ["missing", "nonexist", "not-exist"];
+
+/// Compares lists of kinds by their classes, in any order.
+fn same_classes(expected: &Value, actual: &Value) -> Result<(), String> {
+    let classes = |kinds: &Value| {
+        let kinds = kinds.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut classes: Vec<String> = kinds.map(|kind| class(kind).to_owned()).collect();
+        classes.sort();
+        classes
+    };
+    if expected.is_array() && classes(expected) == classes(actual) {
+        return Ok(());
+    }
+    Err(format!("expected {expected}, got {actual}"))
+}
+
+/// The class of a kind. The public cases show no spelling of some kinds, so another word for one of them is the same.
+fn class(kind: &str) -> &str {
+    let begins = |starts: &[&str]| starts.iter().any(|start| kind.starts_with(start));
+    let has = |parts: &[&str]| parts.iter().any(|part| kind.contains(part));
+    if begins(&["name", "dir", "folder"]) && has(&["mismatch"]) {
+        "name-dir-mismatch"
+    } else if begins(&["frontmatter", "parse", "invalid-frontmatter"]) || has(&["yaml"]) {
+        "unreadable"
+    } else if begins(&["compatibility"]) && has(&["not", "type", "invalid"]) {
+        "compatibility-not-text"
+    } else if has(&["not-a-", "not-dir", "not-folder"]) {
+        "path-not-folder"
+    } else if begins(&["path", "dir", "folder", "no-such"]) {
+        "path-missing"
+    } else {
+        kind
+    }
+}
+
 fn to_prompt(input: &Value) -> Outcome {
     let mut entries = Vec::new();
     for skill in input["skills"].as_array().into_iter().flatten() {
@@ -79,4 +135,46 @@ fn document_of(input: &Value) -> Result<&str, Failure> {
     let names = files.into_iter().flat_map(|files| files.keys().map(String::as_str));
     let found = tree::find_document(names).and_then(|name| input["files"][name].as_str());
     found.ok_or_else(|| Failure::new("no SKILL.md").of_kind("no-skill-md"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_without_a_public_spelling_are_compared_by_class() {
+        for (one, other, same) in [
+            ("name-dir-mismatch", "name-mismatch", true),
+            ("name-dir-mismatch", "dir-name-mismatch", true),
+            ("yaml-invalid", "frontmatter-invalid-yaml", true),
+            ("compatibility-not-text", "compatibility-not-string", true),
+            ("path-not-folder", "not-a-directory", true),
+            ("path-missing", "path-not-found", true),
+            ("path-missing", "path-not-a-directory", false),
+            ("name-missing", "name-empty", false),
+            ("description-missing", "path-missing", false),
+            ("compatibility-too-long", "compatibility-not-text", false),
+            ("no-skill-md", "frontmatter-missing", false),
+        ] {
+            assert_eq!(
+                same_classes(&json!([one]), &json!([other])).is_ok(),
+                same,
+                "{one} {other}"
+            );
+        }
+        assert!(same_classes(&json!(["a", "b"]), &json!(["b", "a"])).is_ok());
+        assert!(same_classes(&json!(["a", "a"]), &json!(["a"])).is_err());
+    }
+
+    #[test]
+    fn a_path_is_missing_or_a_file() {
+        for (path, expected) in [
+            ("<ROOT>/nonexistent", json!(["path-missing"])),
+            ("<ROOT>/missing/file.txt", json!(["path-missing"])),
+            ("<ROOT>/file.txt", json!(["path-not-folder"])),
+            ("a file", json!(["path-not-folder"])),
+        ] {
+            assert_eq!(validate_path(&json!({"path": path})).unwrap(), expected, "{path}");
+        }
+    }
 }
