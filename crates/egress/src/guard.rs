@@ -56,6 +56,11 @@ impl Guard {
         }
     }
 
+    /// Whether an administrator allows it, wherever it is.
+    fn allows(&self, host: &str, address: IpAddr) -> bool {
+        self.names(host) || self.allowed.iter().any(|network| network.contains(address))
+    }
+
     fn names(&self, host: &str) -> bool {
         !self.hosts.is_empty() && self.hosts.contains(&host::bare(host))
     }
@@ -72,7 +77,7 @@ impl Guard {
         let name = url.host_str().ok_or(Refusal::NoHost)?;
         // Every way to write an IPv4 address is one form by now.
         let public = match host::address(name) {
-            Some(address) => self.admits(name, address),
+            Some(address) => self.admits(name, address) && (!is_mapped(address) || self.allows(name, address)),
             None => !is_cloud_metadata(name) && (!self.allowed.is_empty() || self.names(name) || !is_inside_name(name)),
         };
         if public { Ok(()) } else { Err(Refusal::NotPublic) }
@@ -80,9 +85,14 @@ impl Guard {
 
     /// Whether an address of a host may be connected to. Metadata services of clouds are not, whatever is allowed.
     pub fn admits(&self, host: &str, address: IpAddr) -> bool {
-        !is_metadata_address(address)
-            && (is_public(address) || self.names(host) || self.allowed.iter().any(|network| network.contains(address)))
+        !is_metadata_address(address) && (is_public(address) || self.allows(host, address))
     }
+}
+
+/// Whether an address is an IPv4 address in the form of an IPv6 one (`::ffff:8.8.8.8`). A URL has no reason to be written with it
+/// but to pass for another address, so that it is refused there; resolvers give it for names of hosts that have IPv4 only.
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
 #[cfg(test)]
@@ -116,6 +126,16 @@ mod tests {
             ),
             ("http://0x7f.1/", Err(Refusal::NotPublic), Err(Refusal::NotPublic)),
             (
+                "http://[::ffff:8.8.8.8]/",
+                Err(Refusal::NotPublic),
+                Err(Refusal::NotPublic),
+            ),
+            (
+                "http://[::ffff:0a01:0203]/",
+                Err(Refusal::NotPublic),
+                Err(Refusal::NotPublic),
+            ),
+            (
                 "https://me:key@example.com/",
                 Err(Refusal::Credentials),
                 Err(Refusal::Credentials),
@@ -140,6 +160,7 @@ mod tests {
             "http://Mirror.tools.svc:8080/api",
             "http://[fd00::7]:1/",
             "http://metadata/",
+            "http://[::ffff:8.8.8.8]/",
         ];
         let named = named.map(|url| Url::parse(url).unwrap());
         let guard = Guard::new(Vec::new()).with_hosts_of(&named);
@@ -149,6 +170,8 @@ mod tests {
             ("http://[fd00::7]/", Ok(())),
             ("http://[fd00::8]/", Err(Refusal::NotPublic)),
             ("http://hub.tools.svc/", Err(Refusal::NotPublic)),
+            ("http://[::ffff:8.8.8.8]/", Ok(())),
+            ("http://[::ffff:8.8.4.4]/", Err(Refusal::NotPublic)),
             ("http://metadata/", Err(Refusal::NotPublic)),
         ] {
             assert_eq!(guard.check(&Url::parse(url).unwrap()), expected, "{url}");
@@ -158,6 +181,7 @@ mod tests {
             ("mirror.tools.svc", inside, true),
             ("mirror.tools.svc", metadata, false),
             ("mirror.example", inside, false),
+            ("mirror.example", "::ffff:8.8.8.8".parse().unwrap(), true),
         ] {
             assert_eq!(guard.admits(host, address), admitted, "{host} {address}");
         }
