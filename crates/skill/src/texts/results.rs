@@ -343,18 +343,11 @@ pub fn declared_result(outcome: &Outcome) -> String {
     cut(text.trim_start_matches('\n'))
 }
 
-/// Reports the outcome of `litellm_code_execution`, in LiteLLM's form (docs/design/dialects.md#litellm).
+/// Reports the outcome of `litellm_code_execution`, in LiteLLM's form (docs/design/dialects.md#litellm): a blank line is before
+/// each part that follows standard output, also where that is empty.
 pub fn litellm_result(outcome: &Outcome) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    if !outcome.stdout.is_empty() {
-        parts.push(outcome.stdout.clone());
-    }
-    parts.extend(
-        outcome
-            .files
-            .iter()
-            .map(|file| format!("Generated file: {}", file.path)),
-    );
+    let files = outcome.files.iter();
+    let mut parts: Vec<String> = files.map(|file| format!("Generated file: {}", file.path)).collect();
     parts.extend(outcome.file_errors.iter().map(|error| format!("Error: {error}")));
     match &outcome.end {
         End::Exit(0) => {}
@@ -365,10 +358,14 @@ pub fn litellm_result(outcome: &Outcome) -> String {
         End::OutOfMemory => parts.push("Error: out of memory".to_owned()),
         End::NotStarted(why) => parts.push(format!("Error: {why}")),
     }
-    if parts.is_empty() {
+    let mut text = outcome.stdout.clone();
+    for part in parts {
+        let _ = write!(text, "\n\n{part}");
+    }
+    if text.is_empty() {
         return "Code executed successfully".to_owned();
     }
-    cut(&parts.join("\n\n"))
+    cut(&text)
 }
 
 /// Follows the result of a run that lacked a module of Python or a package of Node; `None` for every other run.

@@ -199,6 +199,17 @@ fn results_of_litellm_code_are_litellms() {
         ..outcome(End::Exit(0))
     };
     assert_eq!(litellm_result(&files), "ok\n\nGenerated file: ball.gif");
+    // A blank line is before each part, as LiteLLM writes it.
+    let silent = Outcome {
+        stdout: String::new(),
+        ..files
+    };
+    assert_eq!(litellm_result(&silent), "\n\nGenerated file: ball.gif");
+    let failed = Outcome {
+        stdout: String::new(),
+        ..failed
+    };
+    assert_eq!(litellm_result(&failed), "\n\nError: Traceback");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::splice;
-use crate::json::{self, Edits, Span};
+use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files::is_own_container;
 use crate::request::{ContainerSkill, Request};
 
@@ -48,11 +48,16 @@ pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) ->
         .unwrap_or_default();
     let is_own =
         |skill: &Span| json::get_text(src, *skill, "skill_id").is_some_and(|id| own.iter().any(|own| *own == id));
-    let gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
+    let mut gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
     let id = json::get_text(src, span, "id");
     let own_id = id.as_deref().is_some_and(ours);
     if gone.is_empty() && !own_id {
         return false;
+    }
+    // LiteLLM skips an entry that is not an object; a list of these alone names no skill that is left to the vendor.
+    let is_object = |skill: &Span| json::kind(src, *skill) == Some(ValueKind::Object);
+    if !skills.iter().any(|skill| is_object(skill) && !is_own(skill)) {
+        gone = (0..skills.len()).collect();
     }
     let foreign_id = id.is_some() && !own_id;
     if gone.len() == skills.len() && !foreign_id {
@@ -114,6 +119,11 @@ mod tests {
             let (_, left) = taken(path, &body(ours));
             assert_eq!(left, r#"{"model":"m","max_tokens":9,"messages":[]}"#);
             assert_eq!(taken(path, &body(native)).1, body(native));
+            // Entries that are no objects name no skill, and are left alone where nothing of ours is.
+            let (skills, left) = taken(path, &body(&format!(r#""demo",{ours},5,null"#)));
+            assert_eq!(skills, ["litellm:a"]);
+            assert_eq!(left, r#"{"model":"m","max_tokens":9,"messages":[]}"#);
+            assert_eq!(taken(path, &body(r#""demo""#)).1, body(r#""demo""#));
         }
     }
 }

@@ -103,15 +103,10 @@ fn google(src: &[u8], root: Span) -> Vec<ExtractedCall> {
     if !listed.is_empty() {
         return listed;
     }
-    let candidate = elements(src, json::get(src, root, "candidates")).into_iter().next();
-    list(
-        src,
-        candidate.and_then(|candidate| json::path(src, candidate, &["content", "parts"])),
-        |part| {
-            let inner = json::get(src, part, "functionCall")?;
-            Some(call(src, inner, &["id"], &[inner], "args"))
-        },
-    )
+    let candidates = elements(src, json::get(src, root, "candidates")).into_iter();
+    let parts = candidates.flat_map(|candidate| elements(src, json::path(src, candidate, &["content", "parts"])));
+    let calls = parts.filter_map(|part| json::get(src, part, "functionCall"));
+    named(calls.map(|inner| call(src, inner, &["id"], &[inner], "args")).collect())
 }
 
 fn elements(src: &[u8], span: Option<Span>) -> Vec<Span> {
@@ -171,6 +166,12 @@ mod tests {
             call("b")
         );
         let found = calls(Family::OpenAi, response.as_bytes());
+        let found: Vec<(&str, &str)> = found.iter().map(|call| (&*call.name, &*call.id)).collect();
+        assert_eq!(found, [("a", "call_1"), ("b", "call_2")]);
+        let candidate =
+            |name: &str| format!(r#"{{"content": {{"parts": [{{"functionCall": {{"name": "{name}"}}}}]}}}}"#);
+        let response = format!(r#"{{"candidates": [{}, {{}}, {}]}}"#, candidate("a"), candidate("b"));
+        let found = calls(Family::Google, response.as_bytes());
         let found: Vec<(&str, &str)> = found.iter().map(|call| (&*call.name, &*call.id)).collect();
         assert_eq!(found, [("a", "call_1"), ("b", "call_2")]);
     }
