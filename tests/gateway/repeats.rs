@@ -169,11 +169,12 @@ async fn what_is_not_run_is_not_kept_and_what_takes_too_long_is_not_run_again() 
     // As in knack dev: one that declares no tool is kept as an error.
     let body = json!({"skillName": "text"});
     assert_eq!(run(first, ("one", "k"), &body).await.status, 400);
-    let again = run(second, ("one", "k"), &body).await.json();
+    let again = run(second, ("one", "k"), &body).await;
     assert_eq!(
-        (&again["replayed"], &again["execution"]["status"]),
-        (&json!(true), &json!("error")),
-        "{again}"
+        (again.status, &again.json()["code"]),
+        (500, &json!("TOOL_EXECUTION_ERROR")),
+        "{}",
+        again.text
     );
     let late = run(first, ("one", "k"), &tell(30.0)).await.json();
     assert_eq!(late["execution"]["status"], "timeout", "{late}");
@@ -218,14 +219,15 @@ async fn a_registry_that_is_killed_lets_nothing_run_twice() {
         (&json!(true), &done["execution"])
     );
     // Of a run that was under way the outcome is unknown; it is not run again, and its end is known once it is reported.
-    let lost = run(&cluster.second, ("one", "under-way"), &body).await.json();
+    let lost = run(&cluster.second, ("one", "under-way"), &body).await;
     assert_eq!(
-        (&lost["replayed"], &lost["execution"]["status"]),
-        (&json!(true), &json!("error")),
-        "{lost}"
+        (lost.status, &lost.json()["code"]),
+        (500, &json!("TOOL_STATE_UNKNOWN")),
+        "{}",
+        lost.text
     );
-    let text = lost["execution"]["errorMessage"].as_str().unwrap();
-    assert!(text.contains("whether the program did its work is not known"), "{text}");
+    let is_told = lost.text.contains("whether the program did its work is not known");
+    assert!(is_told, "{}", lost.text);
     let ran: Value = serde_json::from_str(&running.await.unwrap().unwrap().text().await.unwrap()).unwrap();
     assert_eq!(ran["execution"]["status"], "success", "{ran}");
     let again = run(&cluster.second, ("one", "under-way"), &body).await.json();
@@ -261,9 +263,13 @@ async fn a_client_that_leaves_ends_its_run_and_a_repeat_gets_that_answer() {
         }
     };
     let again = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
-    assert_eq!(again.status, 200, "{}", again.text);
-    let text = &again.json()["execution"]["errorMessage"];
-    assert!(text.as_str().unwrap().contains("its client disconnected"), "{text}");
+    assert_eq!(
+        (again.status, &again.json()["code"]),
+        (500, &json!("TOOL_EXECUTION_ERROR")),
+        "{}",
+        again.text
+    );
+    assert!(again.text.contains("its client disconnected"), "{}", again.text);
 }
 
 #[tokio::test]

@@ -51,6 +51,10 @@ pub(crate) enum RefusalKind {
     Full,
     /// 500.
     Failed,
+    /// 500: it was asked before, and its program failed.
+    RunFailed,
+    /// 500: it was asked before, and how it ended is not known.
+    RunLost,
     /// 502.
     BadGateway,
 }
@@ -70,7 +74,7 @@ impl RefusalKind {
             Self::Unavailable => 503,
             Self::TimedOut => 504,
             Self::Full => 507,
-            Self::Failed => 500,
+            Self::Failed | Self::RunFailed | Self::RunLost => 500,
             Self::BadGateway => 502,
         }
     }
@@ -80,6 +84,8 @@ impl RefusalKind {
         match self {
             Self::InProgress => Some("TOOL_IN_PROGRESS"),
             Self::TimedOut => Some("TOOL_EXECUTION_TIMEOUT"),
+            Self::RunFailed => Some("TOOL_EXECUTION_ERROR"),
+            Self::RunLost => Some("TOOL_STATE_UNKNOWN"),
             _ => None,
         }
     }

@@ -148,7 +148,12 @@ pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
         RefusalKind::NotFound => "not_found_error",
         RefusalKind::TooLarge => "request_too_large",
         RefusalKind::TimedOut => "timeout_error",
-        RefusalKind::Full | RefusalKind::Failed | RefusalKind::BadGateway | RefusalKind::Unavailable => "api_error",
+        RefusalKind::Full
+        | RefusalKind::Failed
+        | RefusalKind::RunFailed
+        | RefusalKind::RunLost
+        | RefusalKind::BadGateway
+        | RefusalKind::Unavailable => "api_error",
     };
     json!({"type": "error", "error": {"type": kind, "message": refusal.message}, "request_id": request_id})
 }

@@ -241,9 +241,12 @@ fn refused(error: StoreError, id: &str) -> Refusal {
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let kind = match refusal.kind {
         RefusalKind::NoCredential => "auth_error",
-        RefusalKind::Full | RefusalKind::Failed | RefusalKind::Unavailable | RefusalKind::TimedOut => {
-            "internal_server_error"
-        }
+        RefusalKind::Full
+        | RefusalKind::Failed
+        | RefusalKind::RunFailed
+        | RefusalKind::RunLost
+        | RefusalKind::Unavailable
+        | RefusalKind::TimedOut => "internal_server_error",
         RefusalKind::Throttled => "throttling_error",
         _ => "invalid_request_error",
     };

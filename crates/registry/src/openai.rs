@@ -137,7 +137,11 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         RefusalKind::Conflict | RefusalKind::InProgress => ("invalid_request_error", Some("conflict")),
         RefusalKind::TooLarge => ("invalid_request_error", Some("request_too_large")),
         RefusalKind::Full => ("server_error", Some("storage_full")),
-        RefusalKind::Failed | RefusalKind::BadGateway | RefusalKind::TimedOut => ("server_error", None),
+        RefusalKind::Failed
+        | RefusalKind::RunFailed
+        | RefusalKind::RunLost
+        | RefusalKind::BadGateway
+        | RefusalKind::TimedOut => ("server_error", None),
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());
     json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})

@@ -196,6 +196,8 @@ mod tests {
             RefusalKind::Throttled,
             RefusalKind::Unavailable,
             RefusalKind::Failed,
+            RefusalKind::RunFailed,
+            RefusalKind::RunLost,
             RefusalKind::Full,
             RefusalKind::InProgress,
             RefusalKind::Conflict,

@@ -16,7 +16,8 @@ turns:
         reply: {text: reversed}
 "#;
 
-const CODE: &str = "import time\n\ndef handler(text):\n    if text == 'fail':\n        raise ValueError('it failed')\n    \
+const CODE: &str = "import time\n\ndef handler(text):\n    if text == 'fail':\n        print('noise')\n        \
+    raise ValueError('it failed')\n    \
     if text == 'wait':\n        time.sleep(60)\n    return {'reversed': text[::-1]}\n";
 
 /// A skill that nobody may run, and what its runs would be given.
@@ -148,11 +149,10 @@ async fn runs_of_models_mcp_clients_and_programs_are_in_the_history_of_their_cal
         (200, &json!("error")),
         "{failed}"
     );
-    assert!(
-        failed["execution"]["errorMessage"]
-            .as_str()
-            .unwrap()
-            .contains("it failed"),
+    // The message alone: no traceback, nothing that the function printed, and no output.
+    assert_eq!(
+        (&failed["execution"]["errorMessage"], &failed["execution"]["output"]),
+        (&json!("it failed"), &Value::Null),
         "{failed}"
     );
 
@@ -214,22 +214,39 @@ async fn a_run_that_a_program_asks_for_is_refused_by_what_is_wrong_and_repeated_
         assert!(refused["error"].as_str().unwrap().contains(says), "{refused}");
     }
     assert_eq!(list(&served, "", "one").await["total"], 0, "nothing was run");
-    let repeat = async || {
+    let repeat = async |key: &str, text: &str| {
         let request = served
             .client
             .post(format!("{}/api/skills/executions", served.program.url))
-            .header("idempotency-key", "call-1")
+            .header("idempotency-key", key)
             .header("content-type", "application/json")
-            .body(upside("again").to_string());
+            .body(upside(text).to_string());
         served.send(request, "one").await
     };
-    let ((status, first), (_, second)) = (repeat().await, repeat().await);
+    let ((status, first), (_, second)) = (repeat("call-1", "again").await, repeat("call-1", "again").await);
     assert_eq!(
         (status, &first["replayed"], &second["replayed"]),
         (200, &json!(false), &json!(true))
     );
     assert_eq!(first["execution"], second["execution"]);
     assert_eq!(list(&served, "", "one").await["total"], 1, "it ran once");
+    let ((status, first), (again, refused)) = (repeat("call-2", "fail").await, repeat("call-2", "fail").await);
+    assert_eq!(
+        (status, &first["execution"]["status"]),
+        (200, &json!("error")),
+        "{first}"
+    );
+    assert_eq!(
+        (again, &refused["code"]),
+        (500, &json!("TOOL_EXECUTION_ERROR")),
+        "{refused}"
+    );
+    let says = refused["error"].as_str().unwrap();
+    assert!(
+        says.contains("it failed;") && says.contains(first["execution"]["id"].as_str().unwrap()),
+        "{says}"
+    );
+    assert_eq!(list(&served, "", "one").await["total"], 2, "it ran once");
 }
 
 /// Models know what shares its name as `namespace/name`: versions that are not the default, and uploads beside a file.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit,
 };
+use knack_skill::call::Render;
 use knack_skill::model::Skill;
+use knack_skill::texts::function_error;
 use tokio_util::sync::CancellationToken;
 
 use crate::model_calls::records::KeyedHash;
@@ -68,19 +70,21 @@ const LOOKS: [Duration; 3] = [
 pub(crate) struct Noted {
     history: Arc<dyn RunHistory>,
     run: RunNote,
+    is_function: bool,
     granted: Vec<String>,
     begun: tokio::time::Instant,
     has_ended: bool,
 }
 
 impl Noted {
-    /// Notes that a run waits. `granted`: values that are never noted.
-    pub(crate) fn begin(history: Arc<dyn RunHistory>, mut run: RunNote, granted: Vec<String>) -> Self {
+    /// Notes that a run waits. `render`: what its program writes where. `granted`: values that are never noted.
+    pub(crate) fn begin(history: Arc<dyn RunHistory>, mut run: RunNote, render: Render, granted: Vec<String>) -> Self {
         run.input = hidden(&run.input, &granted);
         history.note(&run);
         Self {
             history,
             run,
+            is_function: matches!(render, Render::Function { .. }),
             granted,
             begun: tokio::time::Instant::now(),
             has_ended: false,
@@ -95,10 +99,7 @@ impl Noted {
     /// Notes how it ended.
     pub(crate) fn end(mut self, result: &Result<Arc<ExecutionResult>, ExecutionError>) {
         let (status, output, error) = match result {
-            Ok(result) => {
-                let output = result.stdout.text().into_owned();
-                (result.status(), Some(output), why(result))
-            }
+            Ok(result) => ended(result, self.is_function),
             Err(error) => (ExecutionStatus::Error, None, Some(error.to_string())),
         };
         self.finish(status, output, error);
@@ -151,11 +152,33 @@ pub(crate) async fn execute(
     run.await
 }
 
+/// Status, output and error of a run. A function that did not return has no output: its program writes the text of an error to
+/// standard output, and what the function printed, with the traceback, to standard error.
+fn ended(result: &ExecutionResult, is_function: bool) -> (ExecutionStatus, Option<String>, Option<String>) {
+    let (status, stdout) = (result.status(), result.stdout.text());
+    if !is_function || status == ExecutionStatus::Success {
+        return (status, Some(stdout.into_owned()), why(result));
+    }
+    let code = match result.exit {
+        Exit::Code(code) => Some(code),
+        _ => None,
+    };
+    let error = match function_error(code, &stdout) {
+        Some(error) => Some(error.to_owned()),
+        None if status == ExecutionStatus::Timeout => Some(TIMED_OUT.to_owned()),
+        None => why(result),
+    };
+    (status, None, error)
+}
+
+/// Why a run failed that was ended by its time limit and says nothing else.
+const TIMED_OUT: &str = "it reached its time limit";
+
 fn why(result: &ExecutionResult) -> Option<String> {
     let text = stderr_text(result);
     match result.status() {
         ExecutionStatus::Success => None,
-        ExecutionStatus::Timeout if text.is_empty() => Some("it reached its time limit".to_owned()),
+        ExecutionStatus::Timeout if text.is_empty() => Some(TIMED_OUT.to_owned()),
         _ if text.is_empty() => Some(format!("exit code {}", result.exit.code())),
         _ => Some(text),
     }

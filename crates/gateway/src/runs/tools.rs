@@ -256,7 +256,7 @@ impl ToolRunner {
             begun: jiff::Timestamp::now(),
         };
         let granted = request.map(|request| request.env.values().cloned().collect());
-        Some(Noted::begin(history, run, granted.unwrap_or_default()))
+        Some(Noted::begin(history, run, spec.render, granted.unwrap_or_default()))
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {

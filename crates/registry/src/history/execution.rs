@@ -211,6 +211,11 @@ impl Execution {
         }
     }
 
+    /// Whether it is the record of an execution whose end was never reported.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.error.as_deref() == Some(LOST)
+    }
+
     /// As the API shows it.
     #[must_use]
     pub fn shown(&self) -> Value {

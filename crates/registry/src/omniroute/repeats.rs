@@ -144,14 +144,23 @@ impl<'a> Repeats<'a> {
 }
 
 fn known<'a>(execution: Execution) -> Result<RepeatDecision<'a>, Refusal> {
-    if execution.status == Status::Timeout {
-        let text = "This run has reached its time limit; it is not run again.";
-        return Err(Refusal::new(RefusalKind::TimedOut, REPEAT_HEADER, text));
-    }
-    if execution.status.has_ended() {
-        return Ok(RepeatDecision::Done(Box::new(execution)));
-    }
-    Err(in_progress())
+    let kind = match execution.status {
+        Status::Success => return Ok(RepeatDecision::Done(Box::new(execution))),
+        Status::Pending | Status::Running => return Err(in_progress()),
+        Status::Timeout => RefusalKind::TimedOut,
+        Status::Error if execution.is_lost() => RefusalKind::RunLost,
+        Status::Error => RefusalKind::RunFailed,
+    };
+    let why = execution.error.as_deref().unwrap_or("no cause is recorded");
+    let id = execution.id;
+    let text = match kind {
+        RefusalKind::TimedOut => "This run has reached its time limit; it is not run again.".to_owned(),
+        _ => format!(
+            "This run has failed: {why}; it is not run again. GET /api/skills/executions/{id} has its record; send another \
+             {REPEAT_HEADER} to run it anew."
+        ),
+    };
+    Err(Refusal::new(kind, REPEAT_HEADER, text))
 }
 
 fn in_progress() -> Refusal {

@@ -6,12 +6,21 @@ use crate::call::{End, Outcome};
 /// Follows the error of a function that says of itself that it is idempotent.
 const REPEATABLE: &str = "Calling it again with the same arguments is safe.";
 
+/// The text of the error that a function raised, which its program writes to standard output; `None`: the program returned a
+/// value, or ended in another way. `code`: its exit code, if it has one.
+pub fn function_error(code: Option<i32>, stdout: &str) -> Option<&str> {
+    let error = stdout.trim();
+    (code.is_some_and(|code| code != 0) && !error.is_empty()).then_some(error)
+}
+
 /// Reports the outcome of a function of a Python file: what it returned, or the text of its error. What it printed is
 /// for its author, and is shown only if the program ended by something else than an error of the function.
 pub fn function_result(outcome: &Outcome, retryable: bool) -> String {
-    let error = outcome.stdout.trim();
-    let raised = matches!(outcome.end, End::Exit(code) if code != 0) && !error.is_empty();
-    if raised {
+    let code = match outcome.end {
+        End::Exit(code) => Some(code),
+        _ => None,
+    };
+    if let Some(error) = function_error(code, &outcome.stdout) {
         let repeat = if retryable {
             format!("\n{REPEATABLE}")
         } else {

@@ -16,7 +16,7 @@ pub use declared::{
     load_with_inputs, more_files, run_code_description, run_code_schema, run_skill_tool_description,
     run_skill_tool_schema,
 };
-pub use functions::function_result;
+pub use functions::{function_error, function_result};
 pub use results::{
     CALL_UNRESOLVED, LAST_CALL, MAX_RESULT_BYTES, MODEL_CODE_DENIED, NO_LONGER_AVAILABLE, SKILL_CHANGED,
     above_max_risk, argument_refused, arguments_mismatch, arguments_not_json, code_result, cut, declared_result,
