@@ -31,7 +31,7 @@ pub(crate) struct Exceptions {
 
 impl Exceptions {
     /// Reads the list and refuses entries that could hide something: without a reason, twice, for an id that no copy has,
-    /// or for an op that has an adapter.
+    /// or for an op that has an adapter, alone or with its whole file.
     pub(crate) fn load(path: &Path, copies: &[VectorFile], registry: &Registry) -> Result<Self, String> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
@@ -76,10 +76,16 @@ impl Exceptions {
                         "{file} {op:?}: the reason of an op must begin with \"{NOT_OURS}\""
                     ));
                 }
-                if let Some(op) = &op
-                    && registry.get(&file, op).is_some()
-                {
-                    return Err(format!("{file}/{op}: has an adapter, so its cases are listed by id"));
+                match &op {
+                    Some(op) if registry.get(&file, op).is_some() => {
+                        return Err(format!("{file}/{op}: has an adapter, so its cases are listed by id"));
+                    }
+                    None if registry.has_file(&file) => {
+                        return Err(format!(
+                            "{file}: some of its ops have adapters, so the others are listed one by one"
+                        ));
+                    }
+                    _ => {}
                 }
                 match self.ops.insert((file.clone(), op.clone()), reason) {
                     Some(_) => Err(format!("{file} {op:?}: listed twice")),
@@ -143,6 +149,7 @@ mod tests {
             r#"[{"id": "c-1", "file": "template", "reason": "both"}]"#,
             r#"[{"file": "template", "op": "o", "reason": "we do not like it"}]"#,
             r#"[{"file": "template", "op": "substitute", "reason": "op not ours: it has an adapter"}]"#,
+            r#"[{"file": "template", "reason": "op not ours: some of its ops have adapters"}]"#,
             r#"[{"id": "c-1", "reason": "a", "until": "later"}]"#,
         ] {
             assert!(parse(text).is_err(), "{text}");

@@ -135,6 +135,11 @@ impl Registry {
         Ok(registry)
     }
 
+    /// Whether an op of a file has an adapter.
+    pub(crate) fn has_file(&self, file: &str) -> bool {
+        self.ops.iter().any(|row| row.file == file)
+    }
+
     /// The adapter of an op, if there is one.
     pub(crate) fn get(&self, file: &str, op: &str) -> Option<&Op> {
         self.ops.iter().find(|row| row.file == file && row.name == op)

@@ -1,10 +1,11 @@
 //! Adapters of `autoscore.json`: AUTO scoring and selection.
 
 use knack_skill::autoscore::{self, ScoreIndex, ScoredSkill, Scorer};
-use knack_skill::model::{ActivationMode, Skill};
+use knack_skill::model::Skill;
 use serde_json::{Value, json};
 
-use super::omniroute::{self, items, text};
+use super::injection::tools::{identity, planned};
+use super::omniroute::{self, text};
 use crate::facts;
 use crate::registry::{Op, Outcome};
 
@@ -53,26 +54,6 @@ fn score(input: &Value) -> Outcome {
 }
 
 fn select(input: &Value) -> Outcome {
-    let key = text(&input["request"], "apiKeyId");
-    let visible = items(input, "skills")
-        .iter()
-        .filter(|skill| skill["apiKeyId"].as_str().is_none_or(|owner| owner == key));
-    let (mut always, mut auto) = (Vec::new(), Vec::new());
-    for skill in visible.map(omniroute::skill) {
-        match skill.activation {
-            ActivationMode::Always => always.push(skill),
-            ActivationMode::Auto => auto.push(skill),
-            _ => {}
-        }
-    }
-    let selected = index(&auto).select(
-        text(&input["request"], "provider"),
-        &omniroute::context(&input["request"]),
-    );
-    let winners = selected.into_iter().filter_map(|place| auto.get(place));
-    let names = always
-        .iter()
-        .chain(winners)
-        .map(|skill| format!("{}@{}", skill.id.name, skill.version.as_deref().unwrap_or_default()));
-    Ok(names.collect())
+    let plan = planned(&omniroute::catalog(input), &input["request"], &[])?;
+    Ok(plan.tools.iter().filter_map(|tool| identity(tool)).collect())
 }

@@ -3,18 +3,26 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use knack_wire::drive::{AnswerHead, CallOutcome, Drive, DriveAction, DriveSettings, DriveSummary, GeneratedFile};
+use bytes::Bytes;
+use knack_wire::drive::{
+    AnswerHead, CallOutcome, Drive, DriveAction, DriveSettings, DriveSummary, GeneratedFile, UpstreamFailure,
+};
 use knack_wire::json::Edits;
 use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool, ToolCall};
 use serde_json::Value;
 
 use crate::registry::Failure;
 
+/// Instead of a status: there is no connection.
+pub(crate) const NO_CONNECTION: u16 = 0;
+
 /// What an exchange came to.
 #[derive(Debug, Default)]
 pub(crate) struct Played {
     /// Waits before each upstream request.
     pub(crate) delays: Vec<Duration>,
+    /// Bodies of the upstream requests.
+    pub(crate) sent: Vec<Bytes>,
     /// Calls that ran here.
     pub(crate) calls: Vec<ToolCall>,
     /// Status of the client's answer.
@@ -39,6 +47,23 @@ pub(crate) fn play(
     answers: &[(u16, Value)],
     files: &[GeneratedFile],
 ) -> Result<Played, Failure> {
+    let done = |_: &ToolCall| -> Result<CallOutcome, Failure> {
+        Ok(CallOutcome {
+            text: "done".to_owned(),
+            files: files.to_vec(),
+            ..CallOutcome::default()
+        })
+    };
+    play_calls(format, tools, answers, &done)
+}
+
+/// The same, and each call is answered by a function.
+pub(crate) fn play_calls(
+    format: Format,
+    tools: &[String],
+    answers: &[(u16, Value)],
+    run: &dyn Fn(&ToolCall) -> Result<CallOutcome, Failure>,
+) -> Result<Played, Failure> {
     let route = ModelRoute::new(format, CallKind::Generate);
     let body = br#"{"model":"m","max_tokens":1024,"messages":[{"role":"user","content":"x"}]}"#;
     let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
@@ -61,8 +86,9 @@ pub(crate) fn play(
     while !drive.finished() {
         for one in std::mem::take(&mut out) {
             match one {
-                DriveAction::Send { delay, .. } => {
+                DriveAction::Send { delay, body, .. } => {
                     played.delays.push(delay);
+                    played.sent.push(body);
                     let answer = if answers.len() > 1 {
                         answers.pop_front()
                     } else {
@@ -71,6 +97,10 @@ pub(crate) fn play(
                     let Some((status, body)) = answer else {
                         return Err(Failure::of_adapter("no answer is scripted"));
                     };
+                    if *status == NO_CONNECTION {
+                        drive.feed(DriveInput::Failed(UpstreamFailure::Connect), now, &mut out);
+                        continue;
+                    }
                     drive.feed(
                         DriveInput::Head(AnswerHead {
                             status: *status,
@@ -86,9 +116,7 @@ pub(crate) fn play(
                 DriveAction::Run(call) => {
                     let outcome = CallOutcome {
                         token: call.token,
-                        text: "done".to_owned(),
-                        files: files.to_vec(),
-                        ..CallOutcome::default()
+                        ..run(&call)?
                     };
                     played.calls.push(call);
                     drive.feed(DriveInput::Result(outcome), now, &mut out);

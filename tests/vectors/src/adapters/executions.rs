@@ -11,12 +11,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use knack_registry::{
-    AdHocRun, ApiRequest, FolderHistory, FolderStore, HistorySettings, OnProgress, Owner, Progress, Reader, Registry,
-    RunRefusal, Runs, Status, route,
+    AdHocRun, ApiRequest, FolderHistory, FolderStore, HistorySettings, OnProgress, Owner, Progress, REPEAT_HEADER,
+    Reader, Registry, RunRefusal, Runs, Status, route,
 };
+use knack_skill::texts::function_error;
 use serde_json::{Value, json};
 
-use super::omniroute::text;
+use super::omniroute::{items, text};
 use super::skills_api::UNPACK;
 use crate::registry::{Compare, Failure, Op, Outcome};
 
@@ -77,22 +78,42 @@ impl Runs for Scripted {
 struct Api {
     runtime: tokio::runtime::Runtime,
     registry: Registry,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+impl Scripted {
+    /// The function raises an error: what its program says then, as the gateway reads it.
+    fn fails(&mut self, error: &str) {
+        self.status = Some(Status::Error);
+        self.error = function_error(Some(1), &format!("{error}\n")).map(str::to_owned);
+    }
 }
 
 impl Api {
-    /// With a skill of a name.
-    fn with(name: &str, code: &str) -> Result<Self, Failure> {
+    /// Over a folder.
+    fn open(folder: tempfile::TempDir) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::of_adapter(error.to_string());
-        let folder = tempfile::tempdir().map_err(failed)?;
         let store = FolderStore::open(folder.path()).map_err(failed)?.store;
         let history = FolderHistory::open(folder.path(), HistorySettings::of_days(1), |_| ()).map_err(failed)?;
-        let api = Self {
+        Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().map_err(failed)?,
             registry: Registry::new(Arc::new(store), &Arc::new(Reader::new(UNPACK)))
                 .with_history(Arc::new(history.history)),
-            _folder: folder,
-        };
+            folder,
+        })
+    }
+
+    /// After the process has ended and begun again.
+    fn restarted(self) -> Result<Self, Failure> {
+        // Whoever writes the history ends first.
+        drop(self.registry);
+        Self::open(self.folder)
+    }
+
+    /// With a skill of a name.
+    fn with(name: &str, code: &str) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir().map_err(|error| Failure::of_adapter(error.to_string()))?;
+        let api = Self::open(folder)?;
         let body = json!({
             "name": name, "version": "1.0.0", "schema": {"input": {}, "output": {}}, "handlerCode": code,
         });
@@ -106,7 +127,7 @@ impl Api {
 
     fn asked(method: &Method, path: &str, body: &Value) -> Result<ApiRequest, Failure> {
         let mut headers = HeaderMap::new();
-        headers.insert("idempotency-key", HeaderValue::from_static("call-1"));
+        headers.insert(REPEAT_HEADER, HeaderValue::from_static("call-1"));
         let call = route(method, path, None, &headers);
         Ok(ApiRequest {
             call: call.ok_or_else(|| Failure::of_adapter(format!("{path} goes to a provider")))?,
@@ -117,13 +138,21 @@ impl Api {
     }
 
     fn send(&self, method: &Method, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
+        self.send_as(&owner(), (method, path), body)
+    }
+
+    fn send_as(&self, owner: &Owner, (method, path): (&Method, &str), body: &Value) -> Result<(u16, Value), Failure> {
         let asked = Self::asked(method, path, body)?;
-        let answer = self.runtime.block_on(self.registry.answer(Some(&owner()), asked, &[]));
+        let answer = self.runtime.block_on(self.registry.answer(Some(owner), asked, &[]));
         Ok(read(&answer))
     }
 
     fn run(&self, name: &str, runs: &Scripted) -> Result<(u16, Value), Failure> {
-        let asked = Self::asked(&Method::POST, EXECUTIONS, &json!({"skillName": name}))?;
+        self.run_with(&json!({"skillName": name}), runs)
+    }
+
+    fn run_with(&self, body: &Value, runs: &Scripted) -> Result<(u16, Value), Failure> {
+        let asked = Self::asked(&Method::POST, EXECUTIONS, body)?;
         let answer = self
             .runtime
             .block_on(self.registry.execute(Some(&owner()), asked, &[], runs));
@@ -149,6 +178,9 @@ fn owner() -> Owner {
 /// A case in words.
 fn execution_record(input: &Value) -> Outcome {
     let case = text(input, "case");
+    if input.get("limit_default").is_some() || case.contains("list") || case.contains("history") {
+        return listed();
+    }
     let quoted = case.split('"').nth(1);
     let mut runs = Scripted::default();
     let (name, code) = if case.contains("not registered") {
@@ -159,10 +191,16 @@ fn execution_record(input: &Value) -> Outcome {
     let api = Api::with(name, code)?;
     let mut asked = name;
     if let Some(thrown) = quoted.filter(|_| case.contains("throws")) {
-        (runs.status, runs.error) = (Some(Status::Error), Some(thrown.to_owned()));
+        runs.fails(thrown);
+    } else if case.contains("maxRetries") {
+        runs.fails("handler exploded");
+    } else if let Some((_, value)) = case.split_once("returns ") {
+        runs.output = Some(value.to_owned());
+    } else if case.contains("succe") {
+        runs.output = Some("{}".to_owned());
     } else if case.contains("time") {
         (runs.status, runs.error) = (Some(Status::Timeout), Some("it reached its time limit".to_owned()));
-    } else if case.contains("disabled") && case.contains("skill ") {
+    } else if (case.contains("disabled") && case.contains("skill ")) || case.contains("mode off") {
         let (_, list) = api.send(&Method::GET, "/api/skills", &Value::Null)?;
         let row = format!("/api/skills/{}", text(&list["data"][0], "id"));
         api.send(&Method::PUT, &row, &json!({"mode": "off"}))?;
@@ -188,7 +226,39 @@ fn execution_record(input: &Value) -> Outcome {
     }
     let mut returned = execution.clone();
     returned["returned"] = true.into();
+    returned["attempts"] = runs.runs.load(Ordering::SeqCst).into();
     Ok(returned)
+}
+
+/// A list that says no limit, of more runs than one page has.
+fn listed() -> Outcome {
+    const RUNS: usize = 60;
+    let api = Api::with("echo", TOOL)?;
+    for number in 0..RUNS {
+        let runs = Scripted {
+            output: Some(number.to_string()),
+            ..Scripted::default()
+        };
+        let (status, answer) = api.run_with(&json!({"skillName": "echo", "input": {"number": number}}), &runs)?;
+        if status != 200 {
+            return Err(Failure::of_adapter(answer.to_string()));
+        }
+    }
+    let (_, list) = api.send(&Method::GET, EXECUTIONS, &Value::Null)?;
+    let shown: Vec<u64> = items(&list, "data")
+        .iter()
+        .filter_map(|row| row["output"].as_u64())
+        .collect();
+    if list["total"] != RUNS || list["limit"] != shown.len() {
+        return Err(Failure::of_adapter(format!("the list is {list}")));
+    }
+    let newest_first = shown.first() == Some(&(RUNS as u64 - 1)) && shown.is_sorted_by(|a, b| a > b);
+    let another = Owner::from([2; 32]);
+    let (_, others) = api.send_as(&another, (&Method::GET, EXECUTIONS), &Value::Null)?;
+    Ok(json!({
+        "limit": list["limit"], "limit_default": list["limit"], "returned": shown.len(),
+        "order": if newest_first { "newest first" } else { "another" }, "of_another_key": others["total"],
+    }))
 }
 
 /// Named members only; what is thrown begins as expected.
@@ -211,9 +281,25 @@ fn begins(expected: &Value, actual: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Does something while a first run of the skill hangs, which ends then without a word.
+fn while_running<T>(api: &Api, runs: &Scripted, then: impl FnOnce() -> T) -> Result<T, Failure> {
+    let owner = owner();
+    let asked = Api::asked(&Method::POST, EXECUTIONS, &json!({"skillName": "echo"}))?;
+    let mut first = pin!(api.registry.execute(Some(&owner), asked, &[], runs));
+    api.runtime.block_on(poll_fn(|context| {
+        let _ = first.as_mut().poll(context);
+        if runs.is_running.load(Ordering::SeqCst) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }));
+    Ok(then())
+}
+
 fn execution_fence(input: &Value) -> Outcome {
     let outcome = &input["outcome"];
-    let api = Api::with("echo", TOOL)?;
+    let mut api = Api::with("echo", TOOL)?;
     let mut runs = Scripted {
         status: outcome["status"].as_str().and_then(Status::of_word),
         output: outcome.get("value").map(Value::to_string),
@@ -231,17 +317,20 @@ fn execution_fence(input: &Value) -> Outcome {
         }
         "in_progress" => {
             runs.hangs = true;
-            let owner = owner();
-            let asked = Api::asked(&Method::POST, EXECUTIONS, &json!({"skillName": "echo"}))?;
-            let mut first = pin!(api.registry.execute(Some(&owner), asked, &[], &runs));
-            api.runtime.block_on(poll_fn(|context| {
-                let _ = first.as_mut().poll(context);
-                if runs.is_running.load(Ordering::SeqCst) {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            }));
+            while_running(&api, &runs, || api.run("echo", &runs))??
+        }
+        "unknown" => {
+            // The process ends while it runs.
+            runs.hangs = true;
+            while_running(&api, &runs, || ())?;
+            runs.hangs = false;
+            api = api.restarted()?;
+            api.run("echo", &runs)?
+        }
+        "identity_conflict" => {
+            // The same key with other arguments is another request.
+            api.run_with(&json!({"skillName": "echo", "input": {"other": 1}}), &runs)?;
+            runs.runs.store(0, Ordering::SeqCst);
             api.run("echo", &runs)?
         }
         other => {

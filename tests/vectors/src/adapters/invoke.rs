@@ -1,7 +1,7 @@
 //! Calls of Python functions: the command of the declared tool, with `python3` of this machine and without a sandbox.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use knack_python_schema::read_functions;
@@ -17,7 +17,7 @@ pub(crate) const OPS: &[Op] = &[Op::new("pyschema", "invoke", invoke)];
 
 const DOCUMENT: &str = "---\nname: f\ndescription: d\ntools: [{python: tools.py}]\n---\nB";
 /// What the functions of the cases take for granted.
-const IMPORT: &str = "from tukuy.skills import skill\n";
+pub(super) const IMPORT: &str = "from tukuy.skills import skill\n";
 
 /// One function and its arguments: what a model is told of the call.
 fn invoke(input: &Value) -> Outcome {
@@ -27,13 +27,7 @@ fn invoke(input: &Value) -> Outcome {
         return Err(Failure::of_adapter("not one function"));
     };
     let command = argv::build(tool, &input["arguments"]).map_err(|error| Failure::new(error.to_string()))?;
-    let folder = Folder::with(&source).map_err(|error| Failure::of_adapter(error.to_string()))?;
-    let ended = Command::new(&command[0])
-        .args(&command[1..])
-        .current_dir(&folder.0)
-        .env("KNACK_WORK_DIR", &folder.0)
-        .output()
-        .map_err(|error| Failure::of_adapter(format!("{} does not start: {error}", command[0])))?;
+    let ended = run(&source, &command)?;
     let text = String::from_utf8_lossy(&ended.stdout).trim().to_owned();
     if ended.status.success() {
         let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
@@ -43,7 +37,21 @@ fn invoke(input: &Value) -> Outcome {
     Ok(json!({"success": false, "value": null, "error": text, "retryable": retryable}))
 }
 
-fn loaded(source: &str) -> Result<Skill, Failure> {
+/// Runs the command of a call beside the file.
+pub(super) fn run(source: &str, command: &[String]) -> Result<Output, Failure> {
+    let folder = Folder::with(source).map_err(|error| Failure::of_adapter(error.to_string()))?;
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| Failure::of_adapter("an empty command"))?;
+    Command::new(program)
+        .args(arguments)
+        .current_dir(&folder.0)
+        .env("KNACK_WORK_DIR", &folder.0)
+        .output()
+        .map_err(|error| Failure::of_adapter(format!("{program} does not start: {error}")))
+}
+
+pub(super) fn loaded(source: &str) -> Result<Skill, Failure> {
     let file = |text: &str| SkillFile {
         bytes: text.as_bytes().into(),
         executable: false,

@@ -9,6 +9,8 @@ mod agent_flow;
 mod args;
 mod at_skill;
 mod autoscore;
+#[cfg(feature = "pyschema")]
+mod dispatch;
 mod egress;
 mod exchange;
 mod executions;
@@ -34,6 +36,8 @@ pub(crate) const TABLES: &[&[Op]] = &[
     args::OPS,
     at_skill::OPS,
     autoscore::OPS,
+    #[cfg(feature = "pyschema")]
+    dispatch::OPS,
     egress::OPS,
     executions::OPS,
     husk::OPS,

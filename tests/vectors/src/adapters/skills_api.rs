@@ -1,5 +1,6 @@
 //! Adapters of `injection.json`: the APIs that keep skills, asked as a program asks them, and who sees what is kept.
 
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -22,8 +23,8 @@ pub(crate) const OPS: &[Op] = &[
     Op::new("injection", "install", install).compared(Compare::Named),
     Op::new("injection", "visible_skills", visible_skills),
     Op::new("injection", "resolve", resolve_visible),
-    Op::new("injection", "litellm_record", litellm_record),
-    Op::new("injection", "marketplace_install", marketplace_install),
+    Op::new("injection", "litellm_record", litellm_record).compared(Compare::Named),
+    Op::new("injection", "marketplace_install", marketplace_install).compared(Compare::Named),
     Op::new("injection", "skillssh_url", skillssh_url),
     Op::new("injection", "skillssh_limit", skillssh_limit),
     Op::new("injection", "active_provider", active_provider),
@@ -141,7 +142,12 @@ pub(crate) fn owner() -> Owner {
 
 fn update(input: &Value) -> Outcome {
     let api = Api::start()?;
-    let row = api.echo()?;
+    let row = if input["before"].is_null() && input["patch"] != json!({}) {
+        // Nothing is stored.
+        "/api/skills/missing".to_owned()
+    } else {
+        api.echo()?
+    };
     if let Some(mode) = input["before"]["mode"].as_str() {
         api.ask(&Method::PUT, &row, &json!({"mode": mode}))?;
     }
@@ -164,12 +170,29 @@ fn delete(input: &Value) -> Outcome {
 
 fn install(input: &Value) -> Outcome {
     let api = Api::start()?;
-    let done = api.ask(&Method::POST, "/api/skills/install", &input["body"])?;
+    let mut body = input["body"].clone();
+    if let Some(program) = body["handlerCode"].as_str().and_then(program_for) {
+        body["handlerCode"] = program.into();
+    }
+    let done = api.ask(&Method::POST, "/api/skills/install", &body)?;
     if done.get("http").is_some() {
         return Ok(done);
     }
     api.ask(&Method::GET, &path(&done), &Value::Null)
 }
+
+/// A program of the same length for the name of a handler, or for nothing that can act: here those are refused
+/// (docs/design/dialects.md#registry-records-and-versions), and the cases are about the other members and about lengths.
+fn program_for(code: &str) -> Option<String> {
+    const PROGRAM: &str = "def handler(**values):\n    return values\n#";
+    let length = code.chars().count();
+    let acts = code.starts_with("---") || code.contains("def handler(");
+    (!acts && (1..=HANDLER_MAX).contains(&length))
+        .then(|| format!("{PROGRAM}{}", "x".repeat(length.saturating_sub(PROGRAM.len()))))
+}
+
+/// Characters of a `handlerCode` that OmniRoute takes.
+const HANDLER_MAX: usize = 50_000;
 
 /// The caller of a key.
 fn owner_of(key: &str) -> Owner {
@@ -347,35 +370,121 @@ fn active_provider(input: &Value) -> Outcome {
     }
 }
 
-/// The behaviour of records, which cases tell in words.
+/// The behaviour of records, which cases tell in words: who stored them, who asks, for what.
 fn litellm_record(input: &Value) -> Outcome {
     let api = Api::start()?;
-    let form = format!(
-        "--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"display_title\"\r\n\r\necho\r\n\
-         --{BOUNDARY}\r\ncontent-disposition: form-data; name=\"instructions\"\r\n\r\nEcho.\r\n--{BOUNDARY}--\r\n"
-    );
-    if input.get("create").is_some() {
-        let owner = Some(owner()).filter(|_| input.get("caller").is_none());
-        return api.ask_as(owner.as_ref(), &Method::POST, RECORDS, form);
+    let caller = match input["caller"].as_str() {
+        Some(words) if words.contains("no identity") => None,
+        Some(name) => Some(owner_of(name)),
+        None => Some(owner()),
+    };
+    if let Some(fields) = input.get("create") {
+        return api.ask_as(caller.as_ref(), &Method::POST, RECORDS, form(fields, "echo"));
     }
-    let created = api.ask_as(Some(&owner()), &Method::POST, RECORDS, form)?;
+    if input.get("list").is_some() {
+        return records_listed(&api, input);
+    }
+    let stored_by = input["stored"]["created_by"].as_str().map_or_else(owner, owner_of);
+    let created = api.ask_as(Some(&stored_by), &Method::POST, RECORDS, form(&input["stored"], "echo"))?;
     let id = text(&created, "id");
-    if let Some(missing) = input["get"].as_str() {
-        return api.ask(
-            &Method::GET,
-            &format!("/v1/skills/litellm_skill_{missing}"),
-            &Value::Null,
-        );
+    let asked = |method: &Method, word: &str| {
+        let id = if word == "missing" { "litellm_skill_missing" } else { id };
+        api.ask_as(
+            caller.as_ref(),
+            method,
+            &format!("/v1/skills/{id}"),
+            Value::Null.to_string(),
+        )
+    };
+    if let Some(word) = input["get"].as_str() {
+        // Without a stored record every id is one that is missing.
+        let word = if input.get("stored").is_some() { word } else { "missing" };
+        return asked(&Method::GET, word);
     }
-    if input.get("delete").is_some() {
-        let mut gone = api.ask(&Method::DELETE, &format!("/v1/skills/{id}"), &Value::Null)?;
+    if let Some(word) = input["delete"].as_str() {
+        let mut gone = asked(&Method::DELETE, word)?;
         if gone["id"] == id {
             // As cases write it.
-            gone["id"] = "<id>".into();
+            gone["id"] = word_of_id(word).into();
         }
         return Ok(gone);
+    }
+    if input.get("cache").is_some() {
+        // Nothing is cached: what is deleted is gone for the next read.
+        asked(&Method::GET, "id")?;
+        asked(&Method::DELETE, "id")?;
+        let after = asked(&Method::GET, "id")?;
+        return Ok(json!({"cached": after["http"] != 404, "http": after["http"]}));
     }
     Err(Failure::of_adapter(
         "a behaviour of records that this adapter does not know",
     ))
+}
+
+/// The id of a record as cases write it in answers.
+fn word_of_id(word: &str) -> &str {
+    if word == "id" { "<id>" } else { word }
+}
+
+/// The form that creates a record with these fields.
+fn form(fields: &Value, title: &str) -> String {
+    let title = fields["display_title"].as_str().unwrap_or(title);
+    let instructions = fields["instructions"].as_str().unwrap_or("Echo.");
+    let mut parts = vec![
+        ("display_title", title.to_owned()),
+        ("instructions", instructions.to_owned()),
+    ];
+    parts.extend(
+        fields["description"]
+            .as_str()
+            .map(|text| ("description", text.to_owned())),
+    );
+    parts.extend(
+        fields["metadata"]
+            .as_object()
+            .map(|_| ("metadata", fields["metadata"].to_string())),
+    );
+    let mut form = String::new();
+    for (name, value) in parts {
+        let _ = write!(
+            form,
+            "--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+        );
+    }
+    form + "--" + BOUNDARY + "--\r\n"
+}
+
+/// A list of the records that are stored, or of more than a page has: how many it shows, in which order.
+fn records_listed(api: &Api, input: &Value) -> Outcome {
+    const MORE_THAN_A_PAGE: u64 = 25;
+    for number in 0..input["stored"].as_u64().unwrap_or(MORE_THAN_A_PAGE) {
+        let made = api.ask_as(
+            Some(&owner()),
+            &Method::POST,
+            RECORDS,
+            form(&Value::Null, &format!("echo {number}")),
+        )?;
+        if made.get("http").is_some() {
+            return Err(Failure::of_adapter(made.to_string()));
+        }
+    }
+    let mut address = RECORDS.to_owned();
+    for name in ["limit", "offset"] {
+        if let Some(value) = input["list"][name].as_u64() {
+            let _ = write!(address, "&{name}={value}");
+        }
+    }
+    let list = api.ask(&Method::GET, &address, &Value::Null)?;
+    let number = |row: &Value| {
+        text(row, "display_title")
+            .trim_start_matches("echo ")
+            .parse::<u64>()
+            .ok()
+    };
+    let newest_first = items(&list, "data").is_sorted_by(|a, b| number(a) > number(b));
+    let shown = items(&list, "data").len();
+    Ok(json!({
+        "default_limit": shown, "count": shown, "has_more": list["has_more"],
+        "order": if newest_first { "newest first" } else { "another" }, "data": list["data"],
+    }))
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::HeaderMap;
+use knack_gateway::exchange::insert_stream_headers;
 use knack_skill::agent_flow::{RUN_SYSTEM, RunEnd, RunEvent, RunSettings, begin_run, end_run, run_token};
 use knack_skill::template::{substitute, validate_inputs};
 use knack_wire::drive::{AnswerHead, Drive, DriveAction, DriveSettings};
@@ -12,13 +14,15 @@ use serde_json::{Value, json};
 
 use super::omniroute::text;
 use super::template;
+use crate::matching;
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
 pub(crate) const OPS: &[Op] = &[
     Op::new("sse", "format", format).compared(Compare::Custom(same_event)),
     Op::new("sse", "heartbeat", heartbeat).compared(Compare::Custom(same_comment)),
-    Op::new("sse", "execute", execute),
+    Op::new("sse", "execute", execute).compared(Compare::Custom(same_run)),
+    Op::new("sse", "headers", headers).compared(Compare::Custom(same_headers)),
 ];
 
 fn format(input: &Value) -> Outcome {
@@ -100,6 +104,44 @@ fn execute(input: &Value) -> Outcome {
         run["max_tokens"] = max_tokens.into();
     }
     Ok(run)
+}
+
+/// Whole where the case lists the events, else the members that it names.
+fn same_run(expected: &Value, actual: &Value) -> Result<(), String> {
+    let compare = if expected.get("events").is_some() {
+        Compare::Whole
+    } else {
+        Compare::Named
+    };
+    matching::check(compare, expected, &Ok(actual.clone()))
+}
+
+/// The headers of a run's stream. HTTP/1.1 keeps connections alive without a header that says so.
+fn headers(_: &Value) -> Outcome {
+    let mut headers = HeaderMap::new();
+    insert_stream_headers(&mut headers);
+    let mut shown = json!({"connection": "keep-alive"});
+    for (name, value) in &headers {
+        shown[name.as_str()] = value.to_str().unwrap_or_default().into();
+    }
+    Ok(shown)
+}
+
+/// Names in any case; a media type with or without its charset.
+fn same_headers(expected: &Value, actual: &Value) -> Result<(), String> {
+    let named = expected.get("headers").unwrap_or(expected);
+    for (name, expected) in named.as_object().into_iter().flatten() {
+        let name = name.to_ascii_lowercase();
+        let (wanted, found) = (
+            expected.as_str().unwrap_or_default(),
+            actual[&name].as_str().unwrap_or_default(),
+        );
+        let essence = found.split(';').next().unwrap_or_default();
+        if wanted != found && !(name == "content-type" && wanted == essence) {
+            return Err(format!("{name}: expected {wanted:?}, got {found:?}"));
+        }
+    }
+    Ok(())
 }
 
 fn shown(events: &[RunEvent]) -> Vec<Value> {

@@ -1,14 +1,15 @@
 //! Adapters of `toolcalls.json`: extraction, ownership, results and loops.
 
 use base64::Engine as _;
-use knack_skill::call::{End, Outcome as RunOutcome, OutputFile};
+use knack_skill::call::{End, LITELLM_TIMEOUT_SECONDS, Outcome as RunOutcome, OutputFile};
 use knack_skill::texts;
 use knack_wire::Format;
 use knack_wire::drive::{EndKind, GeneratedFile};
 use serde_json::{Map, Value, json};
 
-use super::exchange::{Played, play};
-use super::omniroute::text;
+use super::exchange::{NO_CONNECTION, Played, play};
+use super::injection::litellm::pre_call;
+use super::omniroute::{items, text};
 use crate::facts::extract::{self, Family};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
@@ -29,7 +30,9 @@ fn extract_calls(input: &Value) -> Outcome {
 }
 
 fn litellm_extract(input: &Value) -> Outcome {
-    let family = if input["response"].get("content").is_some() {
+    // LiteLLM reads blocks first, and choices where no block is a call.
+    let blocks = items(&input["response"], "content").iter();
+    let family = if blocks.map(|block| text(block, "type")).any(|kind| kind == "tool_use") {
         Family::Anthropic
     } else {
         Family::OpenAi
@@ -118,8 +121,11 @@ fn provider_retry(input: &Value) -> Outcome {
     let first = (200, chat_turn(&[json!({"name": "t"})], "tool_calls"));
     let mut seen = None;
     for status in input["statuses"].as_array().into_iter().flatten() {
-        let status = u16::try_from(status.as_u64().unwrap_or_default())
-            .map_err(|error| Failure::of_adapter(error.to_string()))?;
+        let status = match status.as_u64() {
+            Some(status) => u16::try_from(status).map_err(|error| Failure::of_adapter(error.to_string()))?,
+            // In words: a network error.
+            None => NO_CONNECTION,
+        };
         let played = play(
             Format::Chat,
             &tools,
@@ -215,6 +221,12 @@ fn litellm_loop(input: &Value) -> Outcome {
         )?;
         return Ok(json!({"executed": played.calls.len() == 1}));
     }
+    if input.get("sandbox_timeout_seconds").is_some() {
+        return Ok(json!({"sandbox_timeout_seconds": LITELLM_TIMEOUT_SECONDS}));
+    }
+    if let Some(looped) = loops(input, &own)? {
+        return Ok(json!({"loop": looped}));
+    }
     if input.get("iterations").is_some() {
         let again = (200, chat_turn(&[json!({"name": own[0]})], "tool_calls"));
         let played = play(Format::Chat, &own, &[again], &[file(1)])?;
@@ -262,13 +274,48 @@ fn litellm_loop(input: &Value) -> Outcome {
             &[first, (400, json!({"error": {"message": "no"}}))],
             &[],
         )?;
-        // The client gets an error where LiteLLM raises one.
+        // LiteLLM's loop for Messages catches the error and returns the first response, whose calls the client cannot answer; its
+        // loop for Chat raises it. Here the error of a later round is the client's in every format.
         return match played.status {
             200..400 => Ok(json!({"status": played.status})),
             status => Err(Failure::new(format!("status {status}"))),
         };
     }
     Err(Failure::of_adapter("a fact that the loop does not decide"))
+}
+
+/// Whether the loop begins, where a case asks for that: only a call of a tool that this request got from here begins it.
+fn loops(input: &Value, own: &[String]) -> Result<Option<bool>, Failure> {
+    let is = |fact: &str| input[fact] == json!(true);
+    let (tools, called) = if let Some(called) = input["only_tool"].as_str() {
+        (own.to_vec(), called)
+    } else if is("metadata_flag_missing") {
+        // Upstream marks the requests that it gave the code tool to.
+        (Vec::new(), own[0].as_str())
+    } else if is("skill_files_empty") {
+        (tools_without_files()?, own[0].as_str())
+    } else {
+        return Ok(None);
+    };
+    let turn = (200, chat_turn(&[json!({"name": called})], "tool_calls"));
+    let played = play(Format::Chat, &tools, &[turn, final_turn()], &[])?;
+    Ok(Some(!played.calls.is_empty()))
+}
+
+/// The tools of a request that names a stored skill without files.
+fn tools_without_files() -> Result<Vec<String>, Failure> {
+    let id = "litellm_skill_1";
+    let request = json!({
+        "call_type": "completion", "stored_skills": {id: {"display_title": "T", "instructions": "I"}},
+        "request": {
+            "model": "m", "messages": [{"role": "user", "content": "x"}], "container": {"skills": [{"skill_id": id}]},
+        },
+    });
+    let body = pre_call(&request)?;
+    let names = items(&body, "tools")
+        .iter()
+        .map(|tool| text(&tool["function"], "name").to_owned());
+    Ok(names.collect())
 }
 
 /// The list in the case's notation: one row, texts as `..`, numbers as 0.

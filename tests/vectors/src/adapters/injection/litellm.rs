@@ -167,7 +167,7 @@ fn skill(id: &str, case: &Value) -> Skill {
     skill
 }
 
-pub(super) fn pre_call(input: &Value) -> Outcome {
+pub(crate) fn pre_call(input: &Value) -> Outcome {
     let request = &input["request"];
     let call_type = text(input, "call_type");
     if !["completion", "acompletion", "anthropic_messages"].contains(&call_type) {
@@ -233,11 +233,11 @@ fn metadata(body: &mut Value, plan: &Plan) {
     body["litellm_metadata"] = json!({"_skill_files": files, "_litellm_code_execution_enabled": true});
 }
 
-/// Compares whole, apart from the remark that a case may carry.
+/// Compares as `litellm_inject_prompt`, apart from the remark that a case may carry.
 pub(super) fn compare_request(expected: &Value, actual: &Value) -> Result<(), String> {
     let mut expected = expected.clone();
     if let Value::Object(members) = &mut expected {
         members.remove("$and");
     }
-    super::whole(&expected, actual)
+    super::same_request(&expected, actual)
 }

@@ -18,7 +18,7 @@ use super::litellm::apply;
 use crate::registry::{Failure, Outcome};
 
 /// Plans a request that names no skill.
-pub(super) fn planned(catalog: &Catalog, request: &Value, tool_names: &[&str]) -> Result<Plan, Failure> {
+pub(crate) fn planned(catalog: &Catalog, request: &Value, tool_names: &[&str]) -> Result<Plan, Failure> {
     let auto = || -> AutoContext { omniroute::context(request) };
     let request = PlanRequest {
         provider: text(request, "provider"),
@@ -37,7 +37,7 @@ pub(super) fn planned(catalog: &Catalog, request: &Value, tool_names: &[&str]) -
 }
 
 /// The identity of a planned tool: `name@version`.
-fn identity(tool: &PlannedTool) -> Option<String> {
+pub(crate) fn identity(tool: &PlannedTool) -> Option<String> {
     match &tool.action {
         Action::Declared { skill, .. } => Some(format!(
             "{}@{}",
@@ -113,12 +113,14 @@ fn spelled_identity(name: &str) -> Option<String> {
 
 /// Earlier cases expect the list of tools alone. Injected names mean identities in any spelling.
 pub(super) fn compare_tools(expected: &Value, actual: &Value) -> Result<(), String> {
-    let mut expected = expected.clone();
+    let (mut expected, mut actual) = (expected.clone(), actual.clone());
+    // A tool of the client may be spelled so as well.
     respell(&mut expected);
+    respell(&mut actual);
     if expected.is_array() {
         super::whole(&expected, &actual["tools"])
     } else {
-        super::whole(&expected, actual)
+        super::whole(&expected, &actual)
     }
 }
 
