@@ -16,8 +16,18 @@ const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
 ];
 
-/// Zones that no public resolver knows: RFC 6761, RFC 6762, RFC 8375, what ICANN keeps for inside use, and Kubernetes'.
-const INSIDE_ZONES: [&str; 6] = ["localhost", "local", "localdomain", "internal", "home.arpa", "svc"];
+/// Zones that no public resolver knows: RFC 6761, RFC 6762, RFC 8375, what ICANN keeps for inside use, and Kubernetes': `svc`, and
+/// the namespaces that every cluster has, in which the API server and the resolver are (`kubernetes.default`).
+const INSIDE_ZONES: [&str; 8] = [
+    "localhost",
+    "local",
+    "localdomain",
+    "internal",
+    "home.arpa",
+    "svc",
+    "default",
+    "kube-system",
+];
 
 /// Whether a host, a name or an address, is the metadata service of a cloud, which gives credentials to whoever asks.
 /// All of IPv4's link-local addresses count: clouds add to them, and nothing that is fetched from lives there.
@@ -91,6 +101,9 @@ mod tests {
             ("kubernetes", true),
             ("localhost.", true),
             ("hub.knack.svc", true),
+            ("kubernetes.default", true),
+            ("kube-dns.kube-system", true),
+            ("default.example.com", false),
             ("hub.knack.svc.cluster.local", true),
             ("mirror.corp.internal", true),
             ("fd.io", false),
