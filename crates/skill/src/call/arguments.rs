@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::types::{Decision, Validate};
 use crate::model::Tool;
+use crate::plan::PlannedTool;
 use crate::{argv, texts};
 
 /// Reads and checks arguments. The error is the result for the model, which repeats the schema; nothing runs then.
@@ -33,6 +34,18 @@ pub(super) fn read(
         None => members,
     };
     checked(tool, members, schema, validate).map_err(error)
+}
+
+/// The refusal of arguments that are not JSON, as a lone surrogate in a string is not.
+pub(super) fn unreadable(tool: &PlannedTool, arguments: &str) -> Option<Decision> {
+    let why = serde_json::from_str::<Value>(arguments)
+        .err()
+        .filter(|_| !arguments.trim().is_empty())?;
+    Some(error(texts::arguments_not_json(
+        &tool.name,
+        &why.to_string(),
+        &tool.schema_json,
+    )))
 }
 
 /// Checks arguments that are an object already. A null for what is not required and is no null counts as not given, as models

@@ -16,6 +16,7 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
         _ => None,
     };
     let read_as = (&tool.schema, declared.map(|(_, tool)| tool));
+    let written = arguments;
     let arguments = match arguments::read(&tool.name, arguments, read_as, context.validate) {
         Ok(arguments) => arguments,
         Err(refusal) => return Some(refusal),
@@ -23,6 +24,13 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
     Some(match &tool.action {
         Action::LoadSkill => load::load(context, &arguments),
         Action::RunSkillTool => run::skill_tool(context, &arguments),
+        // Its schema requires nothing, and it does nothing without arguments: those that cannot be read are named.
+        Action::RunCode
+            if arguments.is_empty()
+                && let Some(refusal) = arguments::unreadable(tool, written) =>
+        {
+            refusal
+        }
         Action::RunCode => run::code(context, &tool.name, &arguments),
         Action::Declared { .. } => run::declared(context, declared, arguments),
         Action::LitellmSkill { skill } => match context.catalog.get(&skill.id) {

@@ -416,6 +416,13 @@ fn run_code_takes_code_or_a_command() {
             "{arguments}"
         );
     }
+    // What is not JSON is named as such: a model may write half of a surrogate pair.
+    let catalog = catalog();
+    let plan = planned(&catalog, &[], &[], &[]);
+    let why = refusal(call(&catalog, &plan, &[], "run_code", r#"{"code": "print('\ud83d')"}"#));
+    assert!(why.contains("not a JSON object") && why.contains("surrogate"), "{why}");
+    let nothing = refusal(call(&catalog, &plan, &[], "run_code", ""));
+    assert!(nothing.contains("either code or command"), "{nothing}");
     assert!(refusal(plain("run_code", &json!({"command": "a | b"}))).contains("no shell"));
     assert!(refusal(plain("run_code", &json!({"code": "1", "language": "node"}))).contains("no node"));
 }
