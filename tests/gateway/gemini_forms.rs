@@ -188,7 +188,7 @@ turns:
 }
 
 #[tokio::test]
-async fn the_words_of_a_calling_mode_have_any_case() {
+async fn the_words_of_a_calling_mode_have_any_case_and_may_be_numbers() {
     let script = r#"
 turns:
   - rounds:
@@ -199,12 +199,12 @@ turns:
     let knack = with_script(script).await;
     let body = |mode: &str| {
         format!(
-            r#"{{"tool_config": {{"function_calling_config": {{"mode": "{mode}"}}}}, "contents": [{{"parts": [{{"text": "hi"}}]}}]}}"#
+            r#"{{"tool_config": {{"function_calling_config": {{"mode": {mode}}}}}, "contents": [{{"parts": [{{"text": "hi"}}]}}]}}"#
         )
     };
     for path in PATHS {
         // A client without tools of its own: the choice is free once ours was called.
-        for mode in ["ANY", "any"] {
+        for mode in ["\"ANY\"", "\"any\"", "2"] {
             assert_eq!(
                 said(&ask(&knack, path, &body(mode), None).await),
                 "Loaded.",
@@ -214,7 +214,7 @@ turns:
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
     let knack = with_script("turns: [{rounds: [{reply: {text: ok}}]}]").await;
-    for mode in ["NONE", "none"] {
+    for mode in ["\"NONE\"", "\"none\"", "3"] {
         assert_eq!(said(&ask(&knack, PATHS[0], &body(mode), None).await), "ok");
         let sent: Value = knack.upstream();
         assert_eq!(
@@ -227,7 +227,7 @@ turns:
 
 /// Clients keep the empty texts that a model, or a frame whose parts were hidden, showed them. Vertex AI refuses them.
 #[tokio::test]
-async fn empty_texts_of_the_history_do_not_go_to_vertex() {
+async fn empty_parts_of_the_history_go_nowhere_and_empty_texts_not_to_vertex() {
     let knack = with_script(SCRIPT).await;
     let path = format!(
         "/v1/projects/p/locations/l/publishers/google{}",
@@ -246,11 +246,64 @@ async fn empty_texts_of_the_history_do_not_go_to_vertex() {
         assert_eq!(said(&answer), "You said: Tell.");
         assert_eq!(knack.upstream()["contents"][1]["parts"], kept);
     }
-    // Elsewhere they are taken, and stay.
-    let parts = json!([{"text": ""}, text]);
-    assert_eq!(
-        said(&ask(&knack, PATHS[0], &model(&parts), None).await),
-        "You said: Tell."
-    );
-    assert_eq!(knack.upstream()["contents"][1]["parts"], parts);
+    // Elsewhere empty texts are taken, and stay. Parts without anything, as an SDK makes of what it does not know, are
+    // refused everywhere.
+    for (parts, kept) in [
+        (json!([{"text": ""}, text]), json!([{"text": ""}, text])),
+        (json!([{}, {"text": ""}, text, {}]), json!([{"text": ""}, text])),
+    ] {
+        assert_eq!(
+            said(&ask(&knack, PATHS[0], &model(&parts), None).await),
+            "You said: Tell."
+        );
+        assert_eq!(knack.upstream()["contents"][1]["parts"], kept);
+    }
+}
+
+/// Models that speak or draw take neither a system text nor functions.
+#[tokio::test]
+async fn requests_for_speech_or_images_get_nothing_unless_their_client_has_functions() {
+    let knack = with_script(SCRIPT).await;
+    for path in PATHS {
+        for (config, tools, is_injected) in [
+            (
+                json!({"responseModalities": ["AUDIO"], "speechConfig": {}}),
+                false,
+                false,
+            ),
+            (json!({"responseModalities": ["TEXT", "IMAGE"]}), false, false),
+            (json!({"response_modalities": ["text", 2]}), false, false),
+            (json!({"responseModalities": ["AUDIO"]}), true, true),
+            (json!({"responseModalities": ["text"]}), false, true),
+            (json!({"responseModalities": [1]}), false, true),
+            (json!({"responseModalities": []}), false, true),
+        ] {
+            let mut body = json!({"contents": [{"parts": [{"text": "Tell."}]}], "generationConfig": config});
+            if tools {
+                body["tools"] = json!([{"functionDeclarations": [{"name": "get_weather"}]}]);
+            }
+            let body = body.to_string();
+            assert_eq!(said(&ask(&knack, path, &body, None).await), "You said: Tell.");
+            let sent = knack.mock.handle.requests().pop().unwrap().body;
+            assert_eq!(sent == body.as_bytes(), !is_injected, "{path} {body}");
+        }
+    }
+}
+
+/// A form of the answer that is no JSON is one too: what the model writes before it calls is no part of the answer.
+#[tokio::test]
+async fn the_text_of_an_answer_of_another_form_waits_for_the_turns_end() {
+    let script = r#"
+turns:
+  - rounds:
+      - reply: {text: "I look.", calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {text: "yes"}
+"#;
+    let knack = with_script(script).await;
+    for path in PATHS {
+        let path = path.replace("gemini-x", "gemini-3");
+        let body = r#"{"contents": [{"parts": [{"text": "Is it?"}]}],
+            "generationConfig": {"responseMimeType": "text/x.enum", "responseSchema": {"type": "STRING", "enum": ["yes", "no"]}}}"#;
+        assert_eq!(said(&ask(&knack, &path, body, None).await), "yes", "{path}");
+    }
 }

@@ -269,9 +269,13 @@ fn calling<'a>(subject: &Subject<'a>) -> &'a Value {
     field(field(subject.body, "toolConfig"), "functionCallingConfig")
 }
 
-/// The API reads its words in any case: its own examples have `auto`.
+/// The API reads its words in any case, as its own examples have `auto`, and their numbers.
 fn is_mode(mode: &Value, word: &str) -> bool {
+    let number = MODES.iter().position(|known| *known == word);
     mode.as_str().is_some_and(|mode| mode.eq_ignore_ascii_case(word))
+        || mode
+            .as_u64()
+            .is_some_and(|mode| Some(mode) == number.map(|at| at as u64))
 }
 
 fn calling_mode(subject: &Subject<'_>) -> Result<(), Refusal> {

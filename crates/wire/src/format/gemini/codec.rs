@@ -5,7 +5,9 @@
 //! goes out once, in the last frame.
 
 use bytes::Bytes;
+use serde_json::{Map, Value};
 
+use super::citations::{self, Places};
 use super::partial::Assembler;
 use super::run::ShownRuns;
 use super::unit::{GeminiCall, GeminiUnit};
@@ -17,6 +19,7 @@ use crate::usage::UsageSum;
 
 /// See the module.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one answer")]
 pub(crate) struct GeminiCodec {
     streaming: bool,
     /// Members `responseId` and `modelVersion` of round 1, as JSON.
@@ -42,7 +45,22 @@ pub(crate) struct GeminiCodec {
     /// Shown parts of that frame, which go out with it: a client takes a frame without parts for a broken answer.
     ending: Vec<Vec<u8>>,
     runs: ShownRuns,
+    /// What the rounds before say of their sources, for the one answer of a body.
+    sources: Map<String, Value>,
+    /// Bytes of text that are shown.
+    text_bytes: u64,
+    /// Those before the round's own text, with what parts them from it.
+    before_bytes: u64,
+    /// Parts that are shown of the rounds before.
+    before_parts: usize,
+    /// The part of the round that begins with [`GLUE`].
+    glued: Option<usize>,
+    /// The client has what the frame that ended the turn says of its sources.
+    said_sources: bool,
 }
+
+/// What parts the texts of two rounds.
+const GLUE: &str = "\n\n";
 
 /// The content of a frame whose parts are all hidden: a client drops an answer from its history if a frame has none.
 const NOTHING: &[u8] = br#"{"text":""}"#;
@@ -84,6 +102,10 @@ impl GeminiCodec {
             .and_then(|span| json::elements(&raw, span).ok())
             .and_then(|list| list.first().copied());
         let has_parts = self.read_parts(&raw, candidate, &mut parts);
+        if has_parts && candidate.is_some_and(|candidate| citations::has_any(&raw, candidate)) {
+            // Its parts may be hidden.
+            parts.push(FramePart::Other);
+        }
         if let Some(usage) = json::get(&raw, document, "usageMetadata") {
             self.usage.report(usage.of(&raw));
             parts.push(FramePart::Usage);
@@ -95,7 +117,8 @@ impl GeminiCodec {
             self.finish_reason = Some(reason.of(&raw).to_vec());
             self.end = raw.clone();
             parts.push(FramePart::Stop {
-                runnable: reason.of(&raw) == b"\"STOP\"",
+                // 1: with `enum-encoding=int`, which some clients ask for, enums are numbers.
+                runnable: matches!(reason.of(&raw), b"\"STOP\"" | b"1"),
             });
         } else if blocked {
             self.end = raw.clone();
@@ -144,8 +167,11 @@ impl GeminiCodec {
         {
             if self.text_round.is_some_and(|round| round != self.round) {
                 edits.insert(text.start + 1, "\\n\\n");
+                self.glued = Some(place);
+                self.text_bytes += GLUE.len() as u64;
             }
             self.text_round = Some(self.round);
+            self.text_bytes += json::text(src, text).map_or(0, |text| text.len()) as u64;
         }
         let has_signature = json::get(src, span, "thoughtSignature").is_some();
         if !has_signature && let Some(signature) = self.signature_before(place) {
@@ -179,9 +205,7 @@ impl GeminiCodec {
     fn rewritten(&self, raw: &[u8], parts: &[Vec<u8>], reason: Option<&[u8]>, is_end: bool) -> Vec<u8> {
         let mut edits = Edits::new();
         let document = Span::new(json::space(raw, 0), raw.len());
-        let candidate = json::get(raw, document, "candidates")
-            .and_then(|span| json::elements(raw, span).ok())
-            .and_then(|list| list.first().copied());
+        let candidate = candidate(raw);
         let list = [b"[", parts.join(&b',').as_slice(), b"]"].concat();
         let content = [br#"{"role":"model","parts":"#, list.as_slice(), b"}"].concat();
         if let Some(candidate) = candidate {
@@ -196,6 +220,23 @@ impl GeminiCodec {
             }
             if let (Some(reason), Some(own)) = (reason, json::get(raw, candidate, "finishReason")) {
                 edits.replace(own, reason.to_vec());
+            }
+            if is_end && self.said_sources {
+                citations::remove(raw, candidate, &mut edits);
+            }
+            let said = self.cited(raw, candidate);
+            for (key, value) in said.into_iter().filter(|_| !(is_end && self.said_sources)) {
+                match json::get(raw, candidate, &key) {
+                    Some(own) => edits.replace(own, value.to_string()),
+                    None if separator(raw, candidate).is_empty() => {}
+                    None => {
+                        let member = format!(r#""{key}":{value}"#).into_bytes();
+                        edits.insert(
+                            candidate.start + 1,
+                            [member.as_slice(), separator(raw, candidate)].concat(),
+                        );
+                    }
+                }
             }
         }
         let usage = self.usage.total();
@@ -230,11 +271,57 @@ impl GeminiCodec {
         edits.apply(raw)
     }
 
-    /// A frame of nothing but these parts: the frame that ends a turn is held, its parts may not be.
-    fn plain(&self, parts: &[Vec<u8>]) -> Vec<u8> {
+    /// What a candidate says of its sources where it differs in the answer: places, and in a body what earlier rounds say.
+    fn cited(&self, raw: &[u8], candidate: Span) -> Map<String, Value> {
+        // Of an answer without anything hidden all is as it came.
+        if self.before_parts == 0 && self.sources.is_empty() && self.hidden_calls().next().is_none() {
+            return Map::new();
+        }
+        let part: &dyn Fn(Option<u64>) -> (u64, u64) = &|number| self.part_place(number);
+        let places = Places {
+            text_bytes: self.before_bytes,
+            part: (!self.streaming).then_some(part),
+        };
+        let mut said = self.sources.clone();
+        citations::merge(&mut said, citations::read(raw, candidate, &places));
+        said
+    }
+
+    /// Where a part of the round is in the answer, and the bytes that were put before its text.
+    fn part_place(&self, number: Option<u64>) -> (u64, u64) {
+        let of_text = || self.units.iter().position(|unit| unit.kind() == UnitKind::Text);
+        let number = number.and_then(|number| usize::try_from(number).ok());
+        let place = number.or_else(of_text).unwrap_or_default();
+        let shown = self.units.iter().take(place).filter(|unit| unit.shown).count();
+        let glue = if self.glued == Some(place) { GLUE.len() } else { 0 };
+        ((self.before_parts + shown) as u64, glue as u64)
+    }
+
+    /// Keeps what the running round says of its sources, if its text is shown.
+    fn keep_sources(&mut self) {
+        let candidate = candidate(&self.end);
+        let is_shown = self
+            .units
+            .iter()
+            .any(|unit| unit.shown && unit.kind() == UnitKind::Text);
+        if let Some(candidate) = candidate.filter(|_| is_shown && !self.streaming) {
+            self.sources = self.cited(&self.end, candidate);
+        }
+    }
+
+    /// A frame of nothing but these parts, and of what `raw` says of its sources: the frame that ends a turn is held, its
+    /// parts may not be.
+    fn plain(&self, parts: &[Vec<u8>], raw: &[u8]) -> Vec<u8> {
         let mut frame = br#"{"candidates":[{"content":{"role":"model","parts":["#.to_vec();
         frame.extend_from_slice(&parts.join(&b','));
-        frame.extend_from_slice(br#"]},"index":0}]"#);
+        frame.extend_from_slice(br#"]},"index":0"#);
+        for (key, value) in candidate(raw)
+            .map(|candidate| self.cited(raw, candidate))
+            .unwrap_or_default()
+        {
+            frame.extend_from_slice(format!(r#","{key}":{value}"#).as_bytes());
+        }
+        frame.extend_from_slice(b"}]");
         let usage = self.usage.total();
         let members = [
             ("usageMetadata", &usage),
@@ -265,7 +352,7 @@ impl GeminiCodec {
     fn show_own(&mut self, parts: Vec<Vec<u8>>, out: &mut Vec<u8>) {
         if self.streaming && !parts.is_empty() {
             self.send_ending(out);
-            push_data_crlf(out, &self.plain(&parts));
+            push_data_crlf(out, &self.plain(&parts, b""));
         }
         self.visible.extend(parts);
     }
@@ -274,7 +361,7 @@ impl GeminiCodec {
     fn send_ending(&mut self, out: &mut Vec<u8>) {
         if !self.ending.is_empty() {
             let parts = std::mem::take(&mut self.ending);
-            push_data_crlf(out, &self.plain(&parts));
+            push_data_crlf(out, &self.plain(&parts, b""));
         }
     }
 }
@@ -283,6 +370,13 @@ impl GeminiCodec {
 fn separator(raw: &[u8], object: Span) -> &'static [u8] {
     let is_empty = json::members(raw, object).is_ok_and(|members| members.is_empty());
     if is_empty { b"" } else { b"," }
+}
+
+/// The first candidate of a frame or body.
+fn candidate(raw: &[u8]) -> Option<Span> {
+    let document = Span::new(json::space(raw, 0), raw.len());
+    let list = json::get(raw, document, "candidates")?;
+    json::first_element(raw, list)
 }
 
 /// The parts of a candidate.
@@ -295,6 +389,14 @@ fn content_parts(raw: &[u8], candidate: Option<Span>) -> Vec<Span> {
 
 impl Codec for GeminiCodec {
     fn begin_round(&mut self) {
+        self.keep_sources();
+        self.before_parts = self.visible.len();
+        self.before_bytes = match self.text_bytes {
+            0 => 0,
+            bytes => bytes + GLUE.len() as u64,
+        };
+        self.glued = None;
+        self.said_sources = false;
         self.usage.close_round();
         self.started = false;
         self.round += 1;
@@ -352,7 +454,9 @@ impl Codec for GeminiCodec {
                 _ => {}
             }
         }
-        if parts.is_empty() && !other {
+        // Beside text that is held, the rest of its frame waits too.
+        let is_held = |part: &FramePart| matches!(part, FramePart::Unit { kind, .. } if *kind != UnitKind::Call);
+        if parts.is_empty() && (!other || frame.parts.iter().any(is_held)) {
             return;
         }
         self.visible.extend(parts.iter().cloned());
@@ -360,12 +464,16 @@ impl Codec for GeminiCodec {
             return;
         }
         self.send_ending(out);
+        if parts.is_empty() && frame.parts.iter().any(|part| matches!(part, FramePart::Unit { .. })) {
+            parts.push(NOTHING.to_vec());
+        }
         let ends = frame.parts.iter().any(|part| matches!(part, FramePart::Stop { .. }));
         if !ends {
             push_data_crlf(out, &self.rewritten(&frame.raw, &parts, None, false));
         } else if self.hidden_calls().next().is_some() {
             // The answer may go on after this frame.
-            push_data_crlf(out, &self.plain(&parts));
+            push_data_crlf(out, &self.plain(&parts, &frame.raw));
+            self.said_sources = true;
         } else {
             self.ending = parts;
         }

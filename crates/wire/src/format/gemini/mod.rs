@@ -1,5 +1,6 @@
 //! Gemini generateContent (docs/design/wire-formats.md#gemini).
 
+mod citations;
 mod codec;
 mod partial;
 mod request;

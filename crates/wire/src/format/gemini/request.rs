@@ -24,7 +24,6 @@ impl RequestDialect for super::Gemini {
         }
         let config = present(request, "generationConfig", "generation_config");
         let setting = |camel, snake| config.and_then(|span| get(src, span, camel, snake));
-        let media_type = setting("responseMimeType", "response_mime_type").and_then(|span| json::text(src, span));
         Ok(View {
             model: request.route().model.clone().unwrap_or_default(),
             stream: request.route().stream,
@@ -32,7 +31,7 @@ impl RequestDialect for super::Gemini {
             candidates: setting("candidateCount", "candidate_count")
                 .and_then(|span| json::uint(src, span))
                 .unwrap_or(1),
-            structured: media_type.is_some_and(|kind| kind == "application/json"),
+            structured: demands_form(request),
             client_tools: client_tools(request),
             tool_choice: tool_choice(request),
             closed: closed(request, &|_| true),
@@ -103,8 +102,8 @@ impl RequestDialect for super::Gemini {
         } else {
             splice::add_tools(request, edits, "contents", entry.into());
         }
-        if request.route().vertex && !injection.is_empty() {
-            drop_empty_texts(request, edits);
+        if !injection.is_empty() {
+            drop_empty_parts(request, edits);
         }
         // Later rounds and hidden turns put contents beside it.
         if let Some(span) = request.present("contents")
@@ -167,16 +166,25 @@ fn add_system(request: &Request, text: &Bytes, edits: &mut Edits) {
     }
 }
 
-/// Takes empty parts out of what the model said, which Vertex AI refuses: clients send back the empty texts that they were
-/// shown. A content of nothing else stays as it is, since one without parts is refused everywhere.
-fn drop_empty_texts(request: &Request, edits: &mut Edits) {
+/// Takes empty parts out of what the model said: those without any member, which clients make of parts that they do not
+/// keep, and on paths of Vertex AI, which refuses them, empty texts that clients were shown. A content of nothing else stays
+/// as it is, since one without parts is refused everywhere.
+fn drop_empty_parts(request: &Request, edits: &mut Edits) {
     let src = request.raw();
+    let is_gone = |part: Span| {
+        let is_bare = || json::members(src, part).is_ok_and(|members| members.is_empty());
+        if request.route().vertex {
+            is_empty(src, part)
+        } else {
+            is_bare()
+        }
+    };
     for content in request.conversation() {
         if json::get_text(src, content, "role").as_deref() != Some("model") {
             continue;
         }
         let parts = run::parts(src, content);
-        let gone: Vec<usize> = (0..parts.len()).filter(|at| is_empty(src, parts[*at])).collect();
+        let gone: Vec<usize> = (0..parts.len()).filter(|at| is_gone(parts[*at])).collect();
         if gone.len() < parts.len() {
             edits.remove_items(&parts, &gone);
         }
@@ -199,6 +207,9 @@ fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&
         return Some("JSON mode");
     }
     let src = request.raw();
+    if !functions && demands_media(request) {
+        return Some("speech or images");
+    }
     let tools = request.present("tools").map(|span| json::one_or_more(src, span));
     let is_function = |member: &json::Member| {
         json::key_is(src, member, "functionDeclarations") || json::key_is(src, member, "function_declarations")
@@ -230,6 +241,21 @@ fn demands_form(request: &Request) -> bool {
         .and_then(|span| get(src, span, "responseMimeType", "response_mime_type"));
     kind.and_then(|span| json::text(src, span))
         .is_some_and(|kind| !kind.is_empty() && !kind.eq_ignore_ascii_case("text/plain"))
+}
+
+/// Whether the answer is to have speech or images: the models that make them take neither a system text nor functions.
+fn demands_media(request: &Request) -> bool {
+    let src = request.raw();
+    let kinds = present(request, "generationConfig", "generation_config")
+        .and_then(|span| get(src, span, "responseModalities", "response_modalities"));
+    let kinds = kinds.map(|span| match json::kind(src, span) {
+        Some(ValueKind::Array) => json::elements(src, span).unwrap_or_default(),
+        _ => vec![span],
+    });
+    kinds
+        .unwrap_or_default()
+        .into_iter()
+        .any(|kind| !is_enum(src, kind, MODALITY_TEXT))
 }
 
 /// Whether the model takes functions beside such a demand: those from the third generation on do, earlier ones answer 400.
@@ -275,19 +301,29 @@ fn tool_choice(request: &Request) -> ToolChoice {
     else {
         return ToolChoice::Auto;
     };
-    let mode = json::get_text(src, config, "mode").unwrap_or_default();
-    if mode.eq_ignore_ascii_case("NONE") {
+    let mode = json::get(src, config, "mode");
+    if mode.is_some_and(|mode| is_enum(src, mode, MODE_NONE)) {
         return ToolChoice::None;
     }
     let allowed = get(src, config, "allowedFunctionNames", "allowed_function_names");
     if allowed.is_some_and(|span| json::elements(src, span).is_ok_and(|list| !list.is_empty())) {
         return ToolChoice::Allowed;
     }
-    if mode.eq_ignore_ascii_case("ANY") {
+    if mode.is_some_and(|mode| is_enum(src, mode, MODE_ANY)) {
         ToolChoice::Required
     } else {
         ToolChoice::Auto
     }
+}
+
+/// Words of enums with their numbers, by which the JSON of a protocol buffer may name them too.
+const MODE_ANY: (&str, u64) = ("ANY", 2);
+const MODE_NONE: (&str, u64) = ("NONE", 3);
+const MODALITY_TEXT: (&str, u64) = ("TEXT", 1);
+
+/// Whether a value is this word of an enum, in any case, or its number.
+fn is_enum(src: &[u8], value: Span, (word, number): (&str, u64)) -> bool {
+    json::text(src, value).is_some_and(|text| text.eq_ignore_ascii_case(word)) || json::uint(src, value) == Some(number)
 }
 
 /// Texts of one content's parts, thinking left out.
