@@ -273,3 +273,42 @@ async fn images_documents_and_audio_go_round_untouched() {
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
+
+/// An agent marks the answers of its history too: what takes the place of one ends in its marker.
+#[tokio::test]
+async fn a_cache_marker_on_an_answer_with_a_hidden_round_is_kept() {
+    let marker = json!({"type": "ephemeral", "ttl": "1h"});
+    for (format, stream) in ROWS {
+        if !matches!(format, Format::Messages | Format::Chat) {
+            continue;
+        }
+        let knack = with_script(SCRIPT).await;
+        let mut talk = Talk::plain((format, stream), "look at these");
+        talk.ask(&knack).await;
+        let content = &mut talk.history.last_mut().unwrap()["content"];
+        if format == Format::Chat {
+            *content = json!([{"type": "text", "text": content.take()}]);
+        }
+        content.as_array_mut().unwrap().last_mut().unwrap()["cache_control"] = marker.clone();
+        talk.say("look at these again");
+        talk.ask(&knack).await;
+        let sent = knack.mock.handle.requests()[2].json();
+        assert_eq!(sent.to_string().matches("cache_control").count(), 1, "{sent}");
+        let messages = sent["messages"].as_array().unwrap();
+        let answer = &messages[messages.len() - 2];
+        assert_eq!(answer["role"], "assistant", "{sent}");
+        let last = answer["content"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&last["text"], &last["cache_control"]),
+            (&json!("Seen."), &marker),
+            "{sent}"
+        );
+        assert!(
+            messages
+                .iter()
+                .any(|message| message.to_string().contains("load_skill")),
+            "{sent}"
+        );
+        assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+    }
+}

@@ -5,7 +5,7 @@ use super::record::{FileNote, RecordedMessage, Segment, TurnRecord};
 use super::result_texts::ResultTexts;
 use super::scan::Scan;
 use super::turn::{Speaker, Turn};
-use super::{merge_key, read, repair, responses, runs, sent_runs, shown};
+use super::{markers, merge_key, read, repair, responses, runs, sent_runs, shown};
 use crate::drive::OpenCall;
 use crate::format::responses::shell;
 use crate::json::{self, Edits, Span, ValueKind};
@@ -44,7 +44,8 @@ pub struct Expansion {
 ///
 /// `runs_here`: the upstream of a Gemini request has no code execution, so every run in the history is one of ours.
 ///
-/// `words` gives the texts. Of turns that have a record the result is byte-equal to the earlier upstream request.
+/// `words` gives the texts. Of turns that have a record the result is byte-equal to the earlier upstream request, but for a
+/// cache marker that the client has set on the answer since.
 pub fn expand(
     request: &Request,
     scan: &Scan,
@@ -188,11 +189,12 @@ impl HistoryWriter<'_> {
             // They ran after all.
             self.open.clear();
         }
-        let messages = write_all(&record.messages, words);
+        let mut messages = write_all(&record.messages, words);
+        let answer = &self.elements[turn.elements.clone()];
+        markers::keep(self.request.format(), self.request.raw(), answer, &mut messages);
         if self.request.format() == Format::Responses {
-            let elements = &self.elements[turn.elements.clone()];
             self.runs.begin_turn();
-            sent_runs::restored(self.request.raw(), elements, &messages, &mut self.runs);
+            sent_runs::restored(self.request.raw(), answer, &messages, &mut self.runs);
         }
         self.settle(turn.elements.start);
         self.replace(turn.elements.start, turn.elements.end, &messages);

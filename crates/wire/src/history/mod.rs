@@ -22,6 +22,7 @@ mod expand;
 mod gemini;
 mod hit;
 mod keys;
+mod markers;
 mod messages;
 mod read;
 mod record;
