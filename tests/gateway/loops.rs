@@ -60,6 +60,23 @@ turns:
     repeat_last: true
     rounds:
       - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
+  - user: silent
+    rounds:
+      - reply: {text: I look it up., calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {blocks: []}
+  - user: pensive
+    rounds:
+      - reply: {text: I look it up., calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {thinking: Is that all?}
+  - user: go on
+    rounds:
+      - expect: {history: {contains: Run python3}}
+        reply: {text: Here I am.}
+  - user: one by one
+    rounds:
+      - reply: {calls: [{tool: run_code, arguments: {code: "open('t', 'w').write('alpha')"}}, {tool: run_code, arguments: {code: "print(open('t').read() + 'bet')"}}]}
+      - expect: {results: 2, result: [alphabet]}
+        reply: {text: Both ran.}
   - user: breaks
     rounds:
       - reply: {text: I begin., calls: [{tool: load_skill, arguments: {skill: listed}}]}
@@ -102,6 +119,41 @@ async fn a_skill_is_loaded_and_run_and_comes_back_in_the_next_request() {
     assert!(!metrics.contains("use=\"failed\""), "{metrics}");
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
     knack.told("3 rounds").await;
+}
+
+/// Providers refuse a message of the model that says nothing, or thinks only: it is no part of what is remembered.
+#[tokio::test]
+async fn after_a_last_round_that_says_nothing_the_conversation_goes_on() {
+    let knack = with_script(ADD).await;
+    for row in ROWS {
+        for text in ["silent", "pensive"] {
+            let mut talk = Talk::saying(row, text);
+            assert_eq!(talk.ask(&knack).await.text, "I look it up.", "{row:?} {text}");
+            talk.say("go on");
+            assert_eq!(talk.ask(&knack).await.text, "Here I am.", "{row:?} {text}");
+        }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// A model may make two calls although its client forbids it; the second one may need what the first one makes.
+#[tokio::test]
+async fn calls_of_a_turn_run_one_after_the_other_where_the_client_forbids_parallel_ones() {
+    let knack = with_sandbox(ADD).await;
+    for row in ROWS {
+        let talk = Talk::plain(row, "one by one");
+        let mut body = talk.body();
+        match row.0 {
+            Format::Chat | Format::Responses => body["parallel_tool_calls"] = json!(false),
+            Format::Messages => body["tool_choice"] = json!({"type": "auto", "disable_parallel_tool_use": true}),
+            // This API has no such setting.
+            Format::Gemini => continue,
+        }
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        assert_eq!(answer.status, 200, "{row:?}: {}", answer.text);
+        assert!(answer.text.contains("Both"), "{row:?}: {}", answer.text);
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
 #[tokio::test]

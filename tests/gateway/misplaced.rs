@@ -424,3 +424,164 @@ async fn citations_behind_a_hidden_call_come_through_as_they_came() {
         );
     }
 }
+
+/// Azure begins a stream with a frame about the prompt, whose id and model are empty and whose time is 0.
+#[tokio::test]
+async fn a_frame_about_the_prompt_does_not_name_the_answer() {
+    let prompt = json!({"choices": [], "created": 0, "id": "", "model": "", "object": "",
+        "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": {}}]});
+    let put = prompt.clone();
+    let (knack, _asked) = edited(Arc::new(move |events| [vec![put.clone()], events].concat())).await;
+    let answer = Talk::saying((Format::Chat, true), "alone").send(&knack).await;
+    assert!(answer.text.contains("I know."), "{}", answer.text);
+    let chunks = events(&answer.text);
+    assert_eq!(chunks[0], prompt);
+    for chunk in &chunks[1..] {
+        assert_eq!(
+            (&chunk["id"], &chunk["model"]),
+            (&chunks[1]["id"], &json!("gpt-x")),
+            "{chunk}"
+        );
+        assert!(chunk["created"].as_u64() > Some(0) && chunk["id"] != "", "{chunk}");
+    }
+}
+
+/// Some servers end no item by an event of its own, or announce none: the finished response has them.
+#[tokio::test]
+async fn items_that_only_the_end_of_a_response_has_are_shown_and_run() {
+    let kept = |event: &Value, gone: &[&str]| {
+        !gone
+            .iter()
+            .any(|kind| event["type"].as_str().unwrap().starts_with(kind))
+    };
+    for gone in [
+        &["response.output_item.done"][..],
+        &[
+            "response.output_item",
+            "response.content_part",
+            "response.output_text",
+            "response.function_call",
+        ],
+    ] {
+        let edit: Edit = Arc::new(move |events| events.into_iter().filter(|event| kept(event, gone)).collect());
+        let (knack, _asked) = edited(edit).await;
+        let mut talk = Talk::saying((Format::Responses, true), "alone");
+        let answer = talk.send(&knack).await;
+        assert!(
+            is_legal(&mut talk, &format!("without {gone:?}"), &answer),
+            "{}",
+            answer.text
+        );
+        let events = events(&answer.text);
+        let output = events.last().unwrap()["response"]["output"].as_array().unwrap();
+        let texts: Vec<&Value> = output.iter().map(|item| &item["content"][0]["text"]).collect();
+        assert_eq!(texts, ["I look.", "I know."], "{gone:?}");
+        for kind in ["response.output_item.added", "response.output_item.done"] {
+            let places: Vec<u64> = events
+                .iter()
+                .filter(|event| event["type"] == kind)
+                .map(|event| event["output_index"].as_u64().unwrap())
+                .collect();
+            assert_eq!(places, [0, 1], "{gone:?} {kind}: {}", answer.text);
+        }
+        for (number, event) in events.iter().enumerate() {
+            assert_eq!(event["sequence_number"], number, "{event}");
+        }
+    }
+    // A call of ours that is whole nowhere is no answer.
+    let edit: Edit = Arc::new(move |mut events| {
+        events.retain(|event| kept(event, &["response.output_item.done"]));
+        if let Some(response) = events.last_mut().and_then(|event| event.get_mut("response")) {
+            response["output"] = json!([]);
+        }
+        events
+    });
+    let (knack, _asked) = edited(edit).await;
+    let mut talk = Talk::saying((Format::Responses, true), "alone");
+    let answer = talk.send(&knack).await;
+    assert!(
+        !is_legal(&mut talk, "a call without an end", &answer),
+        "{}",
+        answer.text
+    );
+    assert!(answer.text.contains("a call is not complete"), "{}", answer.text);
+}
+
+/// With `$alt=json;enum-encoding=int`, as Google's REST clients ask, enums are numbers.
+#[tokio::test]
+async fn a_call_runs_where_the_reason_of_its_end_is_a_number() {
+    let edit = || {
+        each(|frame| {
+            if let Some(reason) = frame.pointer_mut("/candidates/0/finishReason") {
+                *reason = json!(1);
+            }
+        })
+    };
+    for stream in [false, true] {
+        let (knack, _asked) = edited(edit()).await;
+        let mut talk = Talk::saying((Format::Gemini, stream), "alone");
+        assert_eq!(talk.ask(&knack).await.text, "I look.\n\nI know.");
+    }
+}
+
+/// Gemini names places by part and bytes, or by bytes of the whole text; sources of a round with a hidden call are kept.
+#[tokio::test]
+async fn sources_of_all_rounds_of_gemini_name_their_places_in_the_answer() {
+    let edit = || {
+        each(|frame| {
+            let Some(candidate) = frame.pointer_mut("/candidates/0") else {
+                return;
+            };
+            let parts = candidate["content"]["parts"].to_string();
+            for (text, uri) in [
+                ("I look.", "https://example.com/a"),
+                ("I know.", "https://example.com/b"),
+            ] {
+                if parts.contains(text) {
+                    candidate["groundingMetadata"] = json!({"webSearchQueries": [uri], "groundingChunks": [{"web": {"uri": uri}}],
+                        "groundingSupports": [{"segment": {"endIndex": 7, "text": text}, "groundingChunkIndices": [0]}]});
+                    candidate["citationMetadata"] = json!({"citationSources": [{"endIndex": 7, "uri": uri}]});
+                }
+            }
+        })
+    };
+    for stream in [false, true] {
+        let (knack, _asked) = edited(edit()).await;
+        let mut talk = Talk::saying((Format::Gemini, stream), "alone");
+        let answer = talk.send(&knack).await;
+        assert!(is_legal(&mut talk, "sources", &answer), "{}", answer.text);
+        let values = talk.values(&answer);
+        let of = |name: &str, list: &str| -> Vec<Value> {
+            let lists = values.iter().map(|value| value["candidates"][0][name][list].clone());
+            lists
+                .flat_map(|list| list.as_array().cloned().unwrap_or_default())
+                .collect()
+        };
+        let queries = of("groundingMetadata", "webSearchQueries");
+        assert_eq!(
+            queries,
+            ["https://example.com/a", "https://example.com/b"],
+            "{}",
+            answer.text
+        );
+        let supports = of("groundingMetadata", "groundingSupports");
+        let places: Vec<Value> = supports.iter().map(|support| support["segment"].clone()).collect();
+        assert_eq!(places[0], json!({"endIndex": 7, "text": "I look."}));
+        // In a body the text of the second round is a part of its own, behind an empty line.
+        let expected = if stream {
+            json!({"startIndex": 9, "endIndex": 16, "text": "I know."})
+        } else {
+            json!({"partIndex": 1, "startIndex": 2, "endIndex": 9, "text": "I know."})
+        };
+        assert_eq!(places[1], expected, "{}", answer.text);
+        let chunk = json!([if stream { 0 } else { 1 }]);
+        assert_eq!((places.len(), &supports[1]["groundingChunkIndices"]), (2, &chunk));
+        assert_eq!(
+            of("citationMetadata", "citationSources"),
+            [
+                json!({"endIndex": 7, "uri": "https://example.com/a"}),
+                json!({"startIndex": 9, "endIndex": 16, "uri": "https://example.com/b"}),
+            ]
+        );
+    }
+}

@@ -225,6 +225,8 @@ pub struct View {
     pub client_tools: Vec<String>,
     /// The client's choice of tool use.
     pub tool_choice: ToolChoice,
+    /// True if the client forbids more than one call in a turn (`parallel_tool_calls`, `disable_parallel_tool_use`).
+    pub one_call: bool,
     /// True if nothing may be injected for a reason of the format: legacy `functions`, Gemini `cachedContent`,
     /// Responses `background` and compaction.
     pub closed: Option<&'static str>,

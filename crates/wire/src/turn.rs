@@ -25,8 +25,8 @@ impl Default for DeltaValue {
     }
 }
 
-/// Members that providers repeat in full instead of continuing them.
-const ONCE: [&[u8]; 5] = [b"id", b"type", b"role", b"call_id", b"object"];
+/// Members that providers repeat in full instead of continuing them; `channel` is Groq's.
+const ONCE: [&[u8]; 6] = [b"id", b"type", b"role", b"call_id", b"object", b"channel"];
 
 impl DeltaValue {
     /// The value at `span`.
@@ -58,7 +58,7 @@ impl DeltaValue {
                 }
             }
             (Self::List(own), Some(ValueKind::Array)) => match list(src, span) {
-                Some(_) => merge_list(own, src, span),
+                Some(_) => merge_list(own, src, span, DeltaValue::merge),
                 None => *self = Self::new(src, span),
             },
             _ => *self = Self::new(src, span),
@@ -151,6 +151,11 @@ impl DeltaValue {
 /// The member in which LiteLLM hands on an Anthropic model's thinking: a list in every delta, without `index`.
 const THINKING: &[u8] = b"thinking_blocks";
 
+/// The member in which OpenRouter hands on thinking: a list whose elements go on by `index`.
+const DETAILS: &[u8] = b"reasoning_details";
+/// Strings that go on in an element of it. Any other one (`type`, `format`, `id`) is repeated in each piece.
+const GROWING: [&[u8]; 4] = [b"text", b"summary", b"data", b"signature"];
+
 fn merge_member(own: &mut Vec<(Vec<u8>, DeltaValue)>, src: &[u8], key: &[u8], value: Span) {
     if key == THINKING && json::kind(src, value) == Some(ValueKind::Array) {
         return merge_thinking(own, src, value);
@@ -163,7 +168,22 @@ fn merge_member(own: &mut Vec<(Vec<u8>, DeltaValue)>, src: &[u8], key: &[u8], va
         DeltaValue::Text(text) if !text.is_empty() && ONCE.contains(&key) => {}
         // A name may come in pieces, or again in full.
         DeltaValue::Text(text) if key == b"name" && json::raw_text(src, value) == Some(text) => {}
+        DeltaValue::List(own) if key == DETAILS && list(src, value).is_some() => {
+            merge_list(own, src, value, merge_detail);
+        }
         _ => old.merge(src, value),
+    }
+}
+
+/// Takes in a piece of an element of [`DETAILS`].
+fn merge_detail(old: &mut DeltaValue, src: &[u8], piece: Span) {
+    for member in json::members(src, piece).unwrap_or_default() {
+        let key = member.key.of(src);
+        let is_said = |own: &(Vec<u8>, DeltaValue)| own.0 == key && !own.1.text().is_empty();
+        let repeats = matches!(old, DeltaValue::Object(own) if own.iter().any(is_said));
+        if GROWING.contains(&key) || !repeats {
+            old.merge_member(src, key, member.value);
+        }
     }
 }
 
@@ -208,13 +228,14 @@ fn list(src: &[u8], span: Span) -> Option<Vec<(u64, DeltaValue)>> {
     Some(found)
 }
 
-fn merge_list(own: &mut Vec<(u64, DeltaValue)>, src: &[u8], span: Span) {
+/// Takes in elements by their `index`; `go_on` takes in a piece of one that is known.
+fn merge_list(own: &mut Vec<(u64, DeltaValue)>, src: &[u8], span: Span, go_on: fn(&mut DeltaValue, &[u8], Span)) {
     for element in json::elements(src, span).unwrap_or_default() {
         let Some(index) = json::get(src, element, "index").and_then(|span| json::uint(src, span)) else {
             continue;
         };
         match own.iter_mut().find(|(at, _)| *at == index) {
-            Some((_, old)) => old.merge(src, element),
+            Some((_, old)) => go_on(old, src, element),
             None => own.push((index, DeltaValue::new(src, element))),
         }
     }
@@ -253,6 +274,22 @@ mod tests {
         assert_eq!(
             joined(&[r#"{"a":[{"b":1}]}"#, r#"{"a":[{"b":2}]}"#]),
             r#"{"a":[{"b":2}]}"#
+        );
+    }
+
+    /// OpenRouter repeats the format of a thought in each piece of it, and Groq the channel of a text: a provider refuses
+    /// them joined.
+    #[test]
+    fn words_that_are_repeated_in_each_piece_are_not_joined() {
+        let deltas = [
+            r#"{"channel":"analysis","reasoning_details":[{"type":"reasoning.text","text":"One ","format":"anthropic-claude-v1","index":0}]}"#,
+            r#"{"channel":"analysis","reasoning_details":[{"type":"reasoning.text","text":"tool.","format":"anthropic-claude-v1","index":0,"id":null}]}"#,
+            r#"{"reasoning_details":[{"type":"reasoning.text","signature":"s1","format":"anthropic-claude-v1","index":0,"id":"t"}]}"#,
+            r#"{"reasoning_details":[{"type":"reasoning.encrypted","data":"d","format":"anthropic-claude-v1","index":1}]}"#,
+        ];
+        assert_eq!(
+            joined(&deltas),
+            r#"{"channel":"analysis","reasoning_details":[{"type":"reasoning.text","text":"One tool.","format":"anthropic-claude-v1","index":0,"id":"t","signature":"s1"},{"type":"reasoning.encrypted","data":"d","format":"anthropic-claude-v1","index":1}]}"#
         );
     }
 }

@@ -103,6 +103,8 @@ pub struct Drive {
     /// A refusal may name a call of ours whose record is lost: nothing was put back into this request, and it was not
     /// answered before.
     may_answer_lost: bool,
+    /// A refusal may name a member that was added for the loop's own sake: it was not left out before.
+    may_leave_out: bool,
     /// Since when the client sees nothing although something happens, and how many signs of life it got.
     quiet: Option<(Duration, u32)>,
 }
@@ -169,6 +171,7 @@ impl Drive {
             noted: 0,
             last_input: Duration::ZERO,
             may_answer_lost: false,
+            may_leave_out: false,
             quiet: None,
         })
     }
@@ -203,6 +206,8 @@ impl Drive {
         if self.must_read() && !(self.injection.is_empty() && edits.is_empty()) {
             self.transparent = false;
         }
+        self.may_leave_out =
+            !self.transparent && dialect(self.request.format()).adds_member(&self.request, &self.injection);
         self.body = self.request.apply(&self.injection, edits);
         if !self.transparent {
             self.codec.sent(&self.request, &self.body);

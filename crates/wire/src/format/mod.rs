@@ -52,6 +52,14 @@ pub(crate) trait RequestDialect {
     fn conversation_key(&self) -> &'static str;
     /// Adds the edits of an injection.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits);
+    /// Whether an injection adds a member for the loop's own sake, beside system text and tools: an upstream may not know it.
+    fn adds_member(&self, _request: &Request, _injection: &Injection) -> bool {
+        false
+    }
+    /// A body of round 1 without that member; `None` if the refusal does not name it.
+    fn without_added(&self, _request: &Request, _body: &[u8], _refusal: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
     /// Replaces a forced tool choice of a body that goes upstream by the free one; `None` if there is no choice in it.
     fn relax(&self, body: &[u8]) -> Option<Vec<u8>>;
 }
@@ -233,7 +241,8 @@ pub(crate) trait Codec: Debug + Send {
     fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>);
     /// Shows our results in the native form (only if the settings ask for it).
     fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>);
-    /// The assistant's turn, whole, as conversation elements.
+    /// The assistant's turn, whole, as conversation elements; none for a turn that says nothing or thinks only, which a
+    /// provider refuses in a conversation.
     fn turn(&self) -> Vec<Bytes>;
     /// Bytes gathered of the turn so far.
     fn gathered(&self) -> usize;

@@ -132,6 +132,16 @@ pub(crate) fn add_parts<const N: usize>(request: &Request, edits: &mut Edits, an
     }
 }
 
+/// A body without this top-level member.
+pub(crate) fn without_member(body: &[u8], key: &str) -> Option<Vec<u8>> {
+    let top = json::object(body).ok()?;
+    let at = top.iter().position(|member| json::key_is(body, member, key))?;
+    let spans: Vec<Span> = top.iter().map(json::Member::whole).collect();
+    let mut edits = Edits::new();
+    edits.remove_item(&spans, at);
+    Some(edits.apply(body))
+}
+
 /// The value of a top-level member of a body.
 pub(crate) fn top_value(body: &[u8], key: &str) -> Option<Span> {
     let top = json::object(body).ok()?;
@@ -180,6 +190,12 @@ pub(crate) fn user_parts(request: &Request) -> impl Iterator<Item = Span> {
     let messages = request.conversation().into_iter().filter(of_user);
     let lists = messages.filter_map(|message| json::elements(src, json::get(src, message, "content")?).ok());
     lists.flatten()
+}
+
+/// True if `parallel_tool_calls` is false, as both formats of OpenAI have it.
+pub(crate) fn forbids_parallel_calls(request: &Request) -> bool {
+    let flag = request.value("parallel_tool_calls");
+    flag.is_some_and(|span| request.bytes(span) == b"false")
 }
 
 /// The choice of a tool by its name, which is at `path`; any tool if there is none.

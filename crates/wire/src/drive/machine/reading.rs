@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::{Drive, DriveState, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY};
 use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind};
 use crate::fault::Fault;
@@ -13,7 +15,8 @@ impl Drive {
         self.last_input = now;
         let good = (200..300).contains(&head.status);
         let lost = self.may_answer_lost && head.status == 400 && self.round == 1;
-        if self.round == 1 && (self.transparent || !good) && !lost {
+        let left_out = self.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
+        if self.round == 1 && (self.transparent || !good) && !lost && !left_out {
             self.state = DriveState::Passing {
                 status: head.status,
                 stream: head.stream && good,
@@ -203,7 +206,16 @@ impl Drive {
     /// An error answer is complete: it is passed on, unless it names a call that the state which the request goes on from
     /// left open. In a conversation, which cannot be left, the call is answered once; a response can be left, so the
     /// client gets an error that says what to send instead of its id.
+    ///
+    /// A refusal of round 1 that names what was added for the loop's own sake is answered by the same request without it,
+    /// once: nothing ran, and the client cannot take out what it did not send.
     pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<DriveAction>) {
+        if std::mem::take(&mut self.may_leave_out) && self.round == 1 {
+            let dialect = dialect(self.request.format());
+            if let Some(body) = dialect.without_added(&self.request, &self.body, &self.buffer) {
+                return self.send_first_again(body.into(), now, out);
+            }
+        }
         if std::mem::take(&mut self.may_answer_lost) && self.round == 1 {
             let dialect = dialect(self.request.format());
             if let Some(fault) = dialect.lost_state(&self.body, &self.buffer) {
@@ -211,12 +223,17 @@ impl Drive {
             }
             let answered = dialect.answer_open(&self.body, &self.buffer, self.settings.lost_text);
             if let Some(body) = answered {
-                self.body = body.into();
-                self.round = 0;
-                return self.send(Duration::ZERO, now, out);
+                return self.send_first_again(body.into(), now, out);
             }
         }
         self.pass_late_error(status, out);
+    }
+
+    /// Sends round 1 in another form, since the upstream refused the first one.
+    fn send_first_again(&mut self, body: Bytes, now: Duration, out: &mut Vec<DriveAction>) {
+        self.body = body;
+        self.round = 0;
+        self.send(Duration::ZERO, now, out);
     }
 
     pub(super) fn pass_late_error(&mut self, status: u16, out: &mut Vec<DriveAction>) {
@@ -231,7 +248,7 @@ impl Drive {
             self.head_sent = true;
             out.push(DriveAction::ClientHead(ClientHead {
                 status,
-                body: BodyKind::Json,
+                body: BodyKind::AsUpstream,
                 upstream_headers: true,
                 no_retry: self.calls_run > 0,
             }));

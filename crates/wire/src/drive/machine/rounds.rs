@@ -53,9 +53,12 @@ impl Drive {
         self.run_pending(now, out);
     }
 
-    /// Asks for the calls that are not refused.
+    /// Asks for the calls that are not refused: at once, or one after the other where the client forbids several in a turn,
+    /// since the model may have made them regardless, and not to be run side by side.
     fn run_pending(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
-        for pending in self.pending.iter().filter(|pending| pending.outcome.is_none()) {
+        let at_once = if self.view.one_call { 1 } else { usize::MAX };
+        let open = self.pending.iter().filter(|pending| pending.outcome.is_none());
+        for pending in open.take(at_once) {
             self.calls_run += 1;
             out.push(DriveAction::Run(pending.call.clone()));
         }
@@ -111,14 +114,14 @@ impl Drive {
     }
 
     pub(super) fn result(&mut self, outcome: CallOutcome, now: Duration, out: &mut Vec<DriveAction>) {
-        if let Some(pending) = self
-            .pending
-            .iter_mut()
-            .find(|pending| pending.call.token == outcome.token)
-        {
-            pending.outcome = Some(outcome);
-        }
-        if self.pending.iter().all(|pending| pending.outcome.is_some()) {
+        let is_asked = |pending: &&mut PendingCall| pending.outcome.is_none() && pending.call.token == outcome.token;
+        let Some(pending) = self.pending.iter_mut().find(is_asked) else {
+            return;
+        };
+        pending.outcome = Some(outcome);
+        if self.view.one_call {
+            self.run_pending(now, out);
+        } else if self.pending.iter().all(|pending| pending.outcome.is_some()) {
             self.results_in(now, out);
         }
     }
@@ -264,8 +267,14 @@ impl Drive {
 
     fn record(&mut self, ending: Ending) -> HiddenTurns {
         let mut entries = std::mem::take(&mut self.entries);
-        if ending == Ending::AsCame && !entries.is_empty() {
-            entries.push(HiddenEntry::Turn(self.codec.turn()));
+        let turn = if ending == Ending::AsCame {
+            self.codec.turn()
+        } else {
+            Vec::new()
+        };
+        // An answer may end in a round that says nothing, which no provider takes back.
+        if !entries.is_empty() && !turn.is_empty() {
+            entries.push(HiddenEntry::Turn(turn));
         }
         let client_calls = if self.mixed {
             self.codec.shown_calls().to_vec()

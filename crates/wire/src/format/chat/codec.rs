@@ -28,6 +28,8 @@ use crate::usage::UsageSum;
 const TEXT: u32 = 0;
 /// Members that later rounds take from round 1, so that the client sees one answer.
 const IDENTITY: [&str; 4] = ["id", "created", "model", "system_fingerprint"];
+/// Members of which a message of the model must have one.
+const SAID: [&str; 5] = ["content", "tool_calls", "function_call", "refusal", "audio"];
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -87,6 +89,8 @@ impl ChatCodec {
         }
     }
 
+    /// Takes the identity of the answer from the first frame that says it: Azure begins a stream with a frame about the
+    /// prompt, in which ids are empty and times 0.
     fn remember_identity(&mut self, raw: &[u8], layout: &ChatLayout) {
         if let Some(kept) = self.kept.as_mut().filter(|kept| kept.id.is_empty())
             && let Some(id) = layout.value(raw, "id").and_then(|span| json::text(raw, span))
@@ -96,7 +100,7 @@ impl ChatCodec {
         for key in IDENTITY {
             if !self.first.iter().any(|(name, _)| *name == key)
                 && let Some(span) = layout.value(raw, key)
-                && !json::is_null(raw, span)
+                && !matches!(span.of(raw), b"null" | b"\"\"" | b"0")
             {
                 self.first.push((key, span.of(raw).to_vec()));
                 if key == "id" {
@@ -378,26 +382,16 @@ impl Codec for ChatCodec {
     fn show_results(&mut self, _: &[CallResult], _: &mut Vec<u8>) {}
 
     fn turn(&self) -> Vec<Bytes> {
-        if let Some(DecodedFrame {
-            raw,
-            layout: format::Layout::Chat(layout),
-            ..
-        }) = &self.turn.body
-            && let Some(choice) = &layout.choice
-            && let Some(message) = choice.message
-        {
-            if !choice.at_root && self.turn.calls.iter().all(CallParts::is_standard) {
-                return vec![raw.slice(message.start..message.end)];
-            }
-            // At the root, everything but content and calls belongs to the answer, not to the message.
-            let gathered = if choice.at_root {
-                self.turn.message.clone()
-            } else {
-                DeltaValue::new(raw, message)
-            };
-            return vec![Bytes::from(self.message(&gathered, |_| true))];
+        let message = self.whole_turn();
+        let says = |key: &&str| {
+            let value = json::get(&message, Span::new(0, message.len()), key);
+            value.is_some_and(|value| !blank(&message, value))
+        };
+        if SAID.iter().any(says) {
+            vec![message]
+        } else {
+            Vec::new()
         }
-        vec![Bytes::from(self.message(&self.turn.message, |_| true))]
     }
 
     fn gathered(&self) -> usize {
@@ -453,6 +447,30 @@ impl Codec for ChatCodec {
 }
 
 impl ChatCodec {
+    /// The turn as one message, whole.
+    fn whole_turn(&self) -> Bytes {
+        if let Some(DecodedFrame {
+            raw,
+            layout: format::Layout::Chat(layout),
+            ..
+        }) = &self.turn.body
+            && let Some(choice) = &layout.choice
+            && let Some(message) = choice.message
+        {
+            if !choice.at_root && self.turn.calls.iter().all(CallParts::is_standard) {
+                return raw.slice(message.start..message.end);
+            }
+            // At the root, everything but content and calls belongs to the answer, not to the message.
+            let gathered = if choice.at_root {
+                self.turn.message.clone()
+            } else {
+                DeltaValue::new(raw, message)
+            };
+            return Bytes::from(self.message(&gathered, |_| true));
+        }
+        Bytes::from(self.message(&self.turn.message, |_| true))
+    }
+
     /// An assistant message with the calls that `keep` names.
     fn message(&self, gathered: &DeltaValue, keep: impl Fn(&CallParts) -> bool) -> Vec<u8> {
         let mut message = DeltaValue::default();

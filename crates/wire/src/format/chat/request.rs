@@ -38,6 +38,7 @@ impl RequestDialect for super::Chat {
             tool_choice: request
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+            one_call: splice::forbids_parallel_calls(request),
             closed: closed(request, structured),
             container_skills: container::skills(request),
             ..View::default()
@@ -76,12 +77,19 @@ impl RequestDialect for super::Chat {
             "messages",
             injection.material.rendered(Format::Chat, tool),
         );
-        let stream = request
-            .value("stream")
-            .is_some_and(|span| request.bytes(span) == b"true");
-        if stream && !injection.tools().is_empty() && !asks_for_usage(request) {
+        if wants_usage(request, injection) {
             ask_for_usage(request, edits);
         }
+    }
+
+    /// Usage of a stream, if the client has no options of its own.
+    fn adds_member(&self, request: &Request, injection: &Injection) -> bool {
+        wants_usage(request, injection) && request.present(OPTIONS).is_none()
+    }
+
+    fn without_added(&self, _: &Request, body: &[u8], refusal: &[u8]) -> Option<Vec<u8>> {
+        memchr::memmem::find(refusal, OPTIONS.as_bytes())?;
+        splice::without_member(body, OPTIONS)
     }
 
     fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
@@ -141,9 +149,19 @@ pub(super) fn is_stored(request: &Request) -> bool {
         .is_some_and(|span| request.bytes(span) == b"true")
 }
 
+/// The member that has what a client asks of a stream.
+const OPTIONS: &str = "stream_options";
+
+/// True if usage is asked for although the client does not: the loop counts its rounds.
+fn wants_usage(request: &Request, injection: &Injection) -> bool {
+    let stream = request.value("stream");
+    let stream = stream.is_some_and(|span| request.bytes(span) == b"true");
+    stream && !injection.tools().is_empty() && !asks_for_usage(request)
+}
+
 /// True if the client asked for usage in its stream.
 pub(super) fn asks_for_usage(request: &Request) -> bool {
-    let options = request.present("stream_options");
+    let options = request.present(OPTIONS);
     options
         .and_then(|span| json::get(request.raw(), span, "include_usage"))
         .is_some_and(|span| request.bytes(span) == b"true")
@@ -228,7 +246,7 @@ fn tool(tool: &Tool) -> Vec<u8> {
 
 fn ask_for_usage(request: &Request, edits: &mut Edits) {
     let src = request.raw();
-    match request.present("stream_options") {
+    match request.present(OPTIONS) {
         Some(span) if json::kind(src, span) == Some(ValueKind::Object) => {
             if let Some(value) = json::get(src, span, "include_usage") {
                 edits.replace(value, "true");
@@ -241,6 +259,6 @@ fn ask_for_usage(request: &Request, edits: &mut Edits) {
                 edits.insert(span.start + 1, format!("\"include_usage\":true{comma}"));
             }
         }
-        _ => splice::set_member(request, edits, "messages", "stream_options", "{\"include_usage\":true}"),
+        _ => splice::set_member(request, edits, "messages", OPTIONS, "{\"include_usage\":true}"),
     }
 }

@@ -142,6 +142,11 @@ impl ContentBlock {
         }
     }
 
+    /// True for thinking, sealed or not.
+    pub(super) fn is_thinking(&self) -> bool {
+        matches!(self.kind.as_str(), "thinking" | "redacted_thinking")
+    }
+
     /// True for a text block without text or of white space, which is refused as input.
     pub(super) fn is_blank(&self) -> bool {
         if self.kind != "text" {

@@ -367,15 +367,17 @@ impl Codec for MessagesCodec {
     }
 
     fn turn(&self) -> Vec<Bytes> {
-        let mut out = b"{\"role\":\"assistant\",\"content\":[".to_vec();
-        let mut first = true;
-        for block in self.turn.blocks.iter().filter(|block| !block.is_blank()) {
-            out.extend_from_slice(if first { b"" } else { b"," });
-            first = false;
-            out.extend_from_slice(&block.json());
+        let blocks: Vec<&ContentBlock> = self.turn.blocks.iter().filter(|block| !block.is_blank()).collect();
+        if blocks.iter().all(|block| block.is_thinking()) {
+            return Vec::new();
         }
-        out.extend_from_slice(b"]}");
-        vec![out.into()]
+        let blocks: Vec<Bytes> = blocks.into_iter().map(ContentBlock::json).collect();
+        let joined = blocks.join(&b',');
+        vec![
+            [b"{\"role\":\"assistant\",\"content\":[", joined.as_slice(), b"]}"]
+                .concat()
+                .into(),
+        ]
     }
 
     fn gathered(&self) -> usize {

@@ -40,6 +40,10 @@ impl RequestDialect for super::Messages {
             tool_choice: request
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+            one_call: request
+                .present("tool_choice")
+                .and_then(|span| json::get(src, span, "disable_parallel_tool_use"))
+                .is_some_and(|span| request.bytes(span) == b"true"),
             closed: None,
             container_skills: container::skills(request),
             code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),

@@ -135,6 +135,25 @@ impl ResponsesCodec {
         items.map(id).filter(|id| !id.is_empty())
     }
 
+    /// Shows items that came with the end of the response, by the events that were left out.
+    fn show_late(&mut self, frame: &DecodedFrame, shown: &[bool], out: &mut Vec<u8>) {
+        for (part, _) in frame.parts.iter().zip(shown).filter(|(_, shown)| **shown) {
+            let (kind, id) = match part {
+                FramePart::Unit { id, .. } => ("response.output_item.added", *id),
+                FramePart::UnitEnd { id } => ("response.output_item.done", *id),
+                _ => continue,
+            };
+            let Some(place) = self.place(id) else { continue };
+            if matches!(part, FramePart::UnitEnd { .. }) {
+                self.keep(id);
+            }
+            let hide = self.restore.hide_encrypted;
+            let item = self.item(id).map(|item| item.visible(hide)).unwrap_or_default();
+            let head = format!(r#"{{"type":"{kind}","sequence_number":0,"output_index":{place},"item":"#);
+            self.send(&[head.as_bytes(), &item, b"}"].concat(), Edits::new(), out);
+        }
+    }
+
     /// Shows an item of ours: its events in order, with its place in the client's view.
     fn show_own(&mut self, item: Vec<u8>, events: &[(&str, Vec<u8>)], out: &mut Vec<u8>) {
         let place = self.next_index;
@@ -188,7 +207,7 @@ impl ResponsesCodec {
 }
 
 /// Members of a snapshot that a loop has others of than its last round.
-const OF_ANSWER: [&str; 5] = ["created_at", "output", "usage", "status", "incomplete_details"];
+const OF_ANSWER: [&str; 6] = ["created_at", "model", "output", "usage", "status", "incomplete_details"];
 
 impl Codec for ResponsesCodec {
     fn begin_round(&mut self) {
@@ -233,7 +252,7 @@ impl Codec for ResponsesCodec {
             parts.push(FramePart::UnitEnd { id: index });
             self.items.push(item);
         }
-        self.end_of(&body, document, &mut parts);
+        self.end_of(&body, document, &mut parts)?;
         Ok(DecodedFrame {
             raw: body,
             parts,
@@ -265,6 +284,9 @@ impl Codec for ResponsesCodec {
     }
 
     fn show(&mut self, frame: &DecodedFrame, shown: &[bool], out: &mut Vec<u8>) {
+        if self.streaming && frame.parts.contains(&FramePart::End) {
+            return self.show_late(frame, shown, out);
+        }
         let src = &frame.raw;
         let document = Span::new(0, src.len());
         let mut edits = Edits::new();
@@ -373,11 +395,11 @@ impl Codec for ResponsesCodec {
     }
 
     fn turn(&self) -> Vec<Bytes> {
-        self.items
-            .iter()
-            .filter(|item| item.done)
-            .map(|item| Bytes::copy_from_slice(&item.raw))
-            .collect()
+        let items = || self.items.iter().filter(|item| item.done);
+        if items().all(|item| item.kind == UnitKind::Paired) {
+            return Vec::new();
+        }
+        items().map(|item| Bytes::copy_from_slice(&item.raw)).collect()
     }
 
     fn gathered(&self) -> usize {

@@ -1,5 +1,7 @@
 //! The output items of one round.
 
+use std::borrow::Cow;
+
 use crate::format::UnitKind;
 use crate::json::{self, Edits, Span};
 
@@ -62,8 +64,17 @@ impl OutputItem {
     }
 
     /// Its id; empty if it has none.
-    pub(super) fn id(&self) -> std::borrow::Cow<'_, str> {
-        json::get_text(&self.raw, Span::new(0, self.raw.len()), "id").unwrap_or_default()
+    pub(super) fn id(&self) -> Cow<'_, str> {
+        self.text("id")
+    }
+
+    /// Its type.
+    pub(super) fn type_name(&self) -> Cow<'_, str> {
+        self.text("type")
+    }
+
+    fn text(&self, key: &str) -> Cow<'_, str> {
+        json::get_text(&self.raw, Span::new(0, self.raw.len()), key).unwrap_or_default()
     }
 
     /// Takes the final form.
@@ -77,7 +88,7 @@ impl OutputItem {
 
     /// True for a call that is known by its name, as ours are.
     pub(super) fn is_named(&self) -> bool {
-        is_named(&json::get_text(&self.raw, Span::new(0, self.raw.len()), "type").unwrap_or_default())
+        is_named(&self.type_name())
     }
 
     /// True for a call that may run: `status` is absent or `completed`.

@@ -39,6 +39,7 @@ impl RequestDialect for super::Responses {
             tool_choice: request
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
+            one_call: splice::forbids_parallel_calls(request),
             closed: match request.kind() {
                 CallKind::Compact => Some("compaction"),
                 _ => is_true("background").then_some("background"),
@@ -132,19 +133,13 @@ impl RequestDialect for super::Responses {
         if injection.tools().is_empty() {
             return;
         }
-        if request.kind() == CallKind::Generate && is_stateless(request) && !includes_encrypted(request) {
+        if self.adds_member(request, injection) {
             let name = json::quoted(ENCRYPTED);
-            match request.present("include") {
+            match request.present(INCLUDE) {
                 Some(span) if json::kind(src, span) == Some(ValueKind::Array) => {
                     splice::push_elements(src, edits, span, &[name]);
                 }
-                _ => splice::set_member(
-                    request,
-                    edits,
-                    "input",
-                    "include",
-                    [b"[", name.as_slice(), b"]"].concat(),
-                ),
+                _ => splice::set_member(request, edits, "input", INCLUDE, [b"[", name.as_slice(), b"]"].concat()),
             }
         }
         // A follow-up round appends items, so a bare string is replaced by the equivalent message.
@@ -155,6 +150,30 @@ impl RequestDialect for super::Responses {
         }
     }
 
+    /// Encrypted reasoning, which the upstream does not keep: models that do not reason may refuse it.
+    fn adds_member(&self, request: &Request, injection: &Injection) -> bool {
+        let is_needed = request.kind() == CallKind::Generate && is_stateless(request);
+        is_needed && !injection.tools().is_empty() && !includes_encrypted(request)
+    }
+
+    fn without_added(&self, request: &Request, body: &[u8], refusal: &[u8]) -> Option<Vec<u8>> {
+        // As `param`, or in the message.
+        let is_named = ["\"include", ENCRYPTED]
+            .iter()
+            .any(|name| memchr::memmem::find(refusal, name.as_bytes()).is_some());
+        if !is_named {
+            return None;
+        }
+        if request.present(INCLUDE).is_none() {
+            return splice::without_member(body, INCLUDE);
+        }
+        // Behind the client's own values.
+        let list = json::elements(body, splice::top_value(body, INCLUDE)?).ok()?;
+        let mut edits = Edits::new();
+        edits.remove_item(&list, list.len().checked_sub(1)?);
+        Some(edits.apply(body))
+    }
+
     fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
         let mut edits = Edits::new();
         edits.replace(splice::top_value(body, "tool_choice")?, "\"auto\"");
@@ -162,6 +181,8 @@ impl RequestDialect for super::Responses {
     }
 }
 
+/// The member that names what an answer is to have beside the usual.
+const INCLUDE: &str = "include";
 /// The value of `include` by which a client gets reasoning that it can send back.
 pub(super) const ENCRYPTED: &str = "reasoning.encrypted_content";
 
@@ -203,7 +224,7 @@ fn tool_choice(src: &[u8], span: Span) -> ToolChoice {
 pub(super) fn includes_encrypted(request: &Request) -> bool {
     let src = request.raw();
     let list = request
-        .present("include")
+        .present(INCLUDE)
         .and_then(|span| json::elements(src, span).ok())
         .unwrap_or_default();
     list.iter()

@@ -26,6 +26,7 @@ pub(super) struct RequestEcho {
 pub(super) struct ResponseIdentity {
     pub(super) id: Vec<u8>,
     pub(super) created_at: Vec<u8>,
+    pub(super) model: Vec<u8>,
 }
 
 impl RequestEcho {
@@ -73,6 +74,7 @@ impl RequestEcho {
             ("previous_response_id", self.previous.as_deref()),
             ("id", some(&identity.id)),
             ("created_at", some(&identity.created_at)),
+            ("model", some(&identity.model)),
         ];
         for (key, value) in kept {
             if let (Some(value), Some(own)) = (value, json::get(src, snapshot, key)) {

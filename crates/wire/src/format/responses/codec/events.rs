@@ -1,5 +1,7 @@
 //! What the events of a Responses stream say of its items, and what its end says of the response.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use bytes::Bytes;
 
 use super::ResponsesCodec;
@@ -19,6 +21,7 @@ impl ResponsesCodec {
             self.identity = ResponseIdentity {
                 id: raw("id"),
                 created_at: raw("created_at"),
+                model: raw("model"),
             };
             self.id_text = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
         }
@@ -49,8 +52,67 @@ impl ResponsesCodec {
         }
     }
 
-    /// Takes in a finished response: its last items, its usage and its end.
-    pub(super) fn end_of(&mut self, src: &[u8], snapshot: Span, parts: &mut Vec<FramePart>) {
+    /// Takes items that only the finished response has whole: no event has ended them, or none announced them.
+    ///
+    /// An item of the response is one of the stream's by its id or the id of its call, or else by its place among those of
+    /// its type, since some servers make other ids for the end. Errors: a call ends as another one, or never.
+    fn end_items(&mut self, src: &[u8], snapshot: Span, parts: &mut Vec<FramePart>) -> Result<(), Garbage> {
+        let output = json::get(src, snapshot, "output").and_then(|span| json::elements(src, span).ok());
+        let output = output.unwrap_or_default();
+        if output.len() > self.items.len() || self.items.iter().any(|item| !item.done) {
+            for (at, whole) in self.owners(src, &output).into_iter().zip(output) {
+                match at.map(|at| (self.items[at].index, self.items[at].done)) {
+                    Some((_, true)) => {}
+                    Some((index, false)) => {
+                        self.take_whole(index, whole.of(src))?;
+                        parts.push(FramePart::UnitEnd { id: index });
+                    }
+                    None => {
+                        let last = self.items.iter().map(|item| item.index).max();
+                        let index = last.map_or(Some(0), |last| last.checked_add(1));
+                        let index = index.ok_or_else(|| Garbage("the response has too many items".to_owned()))?;
+                        parts.extend(self.take_whole(index, whole.of(src))?);
+                        parts.push(FramePart::UnitEnd { id: index });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Which items of the stream those of a finished response are.
+    fn owners(&self, src: &[u8], output: &[Span]) -> Vec<Option<usize>> {
+        let text = |span: Span, key| json::get_text(src, span, key).unwrap_or_default().into_owned();
+        let mut by_id = HashMap::new();
+        for (at, item) in self.items.iter().enumerate() {
+            by_id.insert(item.call_id.clone(), at);
+            by_id.insert(item.id().into_owned(), at);
+        }
+        by_id.remove("");
+        let mut owners: Vec<Option<usize>> = output
+            .iter()
+            .map(|span| {
+                by_id
+                    .remove(&text(*span, "id"))
+                    .or_else(|| by_id.remove(&text(*span, "call_id")))
+            })
+            .collect();
+        let mut by_type: HashMap<String, VecDeque<usize>> = HashMap::new();
+        let owned: HashSet<usize> = owners.iter().flatten().copied().collect();
+        for (at, item) in self.items.iter().enumerate().filter(|(at, _)| !owned.contains(at)) {
+            by_type.entry(item.type_name().into_owned()).or_default().push_back(at);
+        }
+        for (owner, span) in owners.iter_mut().zip(output).filter(|(owner, _)| owner.is_none()) {
+            *owner = by_type.get_mut(&text(*span, "type")).and_then(VecDeque::pop_front);
+        }
+        owners
+    }
+
+    /// Takes in a finished response: its last items, its usage and its end. Errors: see [`Self::end_items`].
+    pub(super) fn end_of(&mut self, src: &[u8], snapshot: Span, parts: &mut Vec<FramePart>) -> Result<(), Garbage> {
+        if self.streaming {
+            self.end_items(src, snapshot, parts)?;
+        }
         self.seal(src, snapshot);
         if let Some(usage) = json::get(src, snapshot, "usage").filter(|span| !json::is_null(src, *span)) {
             self.usage.report(usage.of(src));
@@ -59,11 +121,17 @@ impl ResponsesCodec {
         self.end = Bytes::copy_from_slice(snapshot.of(src));
         self.state_id = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
         let completed = json::get_text(src, snapshot, "status").is_none_or(|status| status == "completed");
-        let calls = self.items.iter().filter(|item| item.is_named());
+        let calls = || self.items.iter().filter(|item| item.is_named());
+        // A call of the client was shown when it began, and is its to judge.
+        let is_cut = |item: &OutputItem| item.shown_as.is_none() && !item.done;
+        if self.streaming && completed && calls().any(is_cut) {
+            return Err(Garbage("a call is not complete at the end of its response".to_owned()));
+        }
         parts.push(FramePart::Stop {
-            runnable: completed && calls.into_iter().all(OutputItem::is_complete),
+            runnable: completed && calls().all(OutputItem::is_complete),
         });
         parts.push(FramePart::End);
+        Ok(())
     }
 
     pub(super) fn event_parts(&mut self, src: &[u8], document: Span, kind: &str) -> Result<Vec<FramePart>, Garbage> {
@@ -79,7 +147,7 @@ impl ResponsesCodec {
             ("response.completed" | "response.incomplete" | "response.failed", _) => {
                 let snapshot = snapshot_of(src, document)?;
                 self.identify(src, snapshot);
-                self.end_of(src, snapshot, &mut parts);
+                self.end_of(src, snapshot, &mut parts)?;
             }
             ("error", _) => parts.push(FramePart::Error),
             ("response.output_item.added", Some(index)) => {
@@ -89,8 +157,8 @@ impl ResponsesCodec {
                 return Err(Garbage(format!("{kind} has no output_index")));
             }
             ("response.output_item.done", Some(index)) => {
-                parts.extend(self.finish_item(src, document, index)?);
-                self.drop_answered(index);
+                let whole = json::get(src, document, "item").unwrap_or_default();
+                parts.extend(self.take_whole(index, whole.of(src))?);
                 parts.push(FramePart::UnitEnd { id: index });
             }
             (_, index) if item::is_of_call(kind) => {
@@ -137,8 +205,7 @@ impl ResponsesCodec {
 
     /// Takes a whole item. Returns its beginning if no event announced it. Errors: a call ends as what began as another
     /// item, whose place in the client's view was decided.
-    fn finish_item(&mut self, src: &[u8], document: Span, index: u32) -> Result<Option<FramePart>, Garbage> {
-        let raw = json::get(src, document, "item").unwrap_or_default().of(src);
+    fn take_whole(&mut self, index: u32, raw: &[u8]) -> Result<Option<FramePart>, Garbage> {
         self.gathered += raw.len();
         let whole = OutputItem::new(index, raw, true);
         if let Some(item) = self.item_mut(index) {
@@ -148,10 +215,12 @@ impl ResponsesCodec {
                 )));
             }
             item.finish(raw);
+            self.drop_answered(index);
             return Ok(None);
         }
         let kind = whole.kind;
         self.items.push(whole);
+        self.drop_answered(index);
         Ok(Some(FramePart::Unit { id: index, kind }))
     }
 }
