@@ -44,6 +44,11 @@ async fn a_client_that_leaves_in_mid_loop_ends_its_run() {
             count + 1,
             "{row:?}: no second round"
         );
+        // The round that was asked for is counted.
+        assert!(
+            lines.lines().last().unwrap().contains("| 1 round |"),
+            "{row:?}: {lines}"
+        );
     }
 }
 

@@ -64,6 +64,8 @@ struct Fixed {
     headers: Vec<(&'static str, &'static str)>,
     body: Vec<u8>,
     received: Vec<u8>,
+    /// The content coding of what was received.
+    coding: Option<String>,
 }
 
 /// A gateway before a provider that answers with fixed bytes, which can be changed.
@@ -72,9 +74,12 @@ async fn provider() -> (Running, Arc<Mutex<Fixed>>) {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let fixed = Arc::new(Mutex::new(Fixed::default()));
     let shared = Arc::clone(&fixed);
-    let router = axum::Router::new().fallback(move |received: bytes::Bytes| {
+    let router = axum::Router::new().fallback(move |headers: http::HeaderMap, received: bytes::Bytes| {
         let mut fixed = shared.lock().unwrap();
         fixed.received = received.to_vec();
+        fixed.coding = headers
+            .get("content-encoding")
+            .map(|coding| coding.to_str().unwrap().to_owned());
         let mut answer = http::Response::new(axum::body::Body::from(fixed.body.clone()));
         for (name, value) in &fixed.headers {
             answer.headers_mut().insert(*name, value.parse().unwrap());
@@ -257,6 +262,124 @@ async fn streams_of_any_spelling_are_read() {
             );
         }
     }
+}
+
+/// The words of a content type have any case, and a body without one is what it begins as.
+#[tokio::test]
+async fn content_types_of_any_case_and_none_are_read() {
+    let upstream = provider().await;
+    for row in ROWS {
+        let body = good(&upstream.0, &Talk::plain(row, "hi")).await;
+        let spelled = if row.1 {
+            "Text/Event-Stream; Charset=UTF-8"
+        } else {
+            "Application/JSON"
+        };
+        for headers in [&[("content-type", spelled)][..], &[]] {
+            let mut talk = Talk::plain(row, "hi");
+            let answer = answered(&upstream, &talk, headers, &body).await;
+            assert_eq!(talk.take(&answer).text, "hi", "{row:?} {headers:?}: {}", answer.text);
+        }
+    }
+    // Nothing at all is no answer, as before.
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        is_error(&talk, "nothing", &answered(&upstream, &talk, &[], b"").await);
+    }
+}
+
+/// A brotli stream that stores its bytes: window of 16 bits, one block as it is, an empty last one.
+fn brotli(body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() - 1).unwrap();
+    assert!(length < 1 << 16);
+    let head = (length << 4 | 1 << 20).to_le_bytes();
+    [&head[..3], body, &[3]].concat()
+}
+
+/// A frame of zstd that stores its bytes: its size, and one last block as it is.
+fn zstd(body: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(body.len()).unwrap();
+    let head = [&[0x28, 0xb5, 0x2f, 0xfd, 0xa0][..], &size.to_le_bytes()].concat();
+    [&head[..], &(size << 3 | 1).to_le_bytes()[..3], body].concat()
+}
+
+fn gzip(body: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Codex compresses its requests. They are read, and go on as they came where nothing is added to them.
+#[tokio::test]
+async fn compressed_requests_are_read() {
+    let upstream = provider().await;
+    let (knack, fixed) = &upstream;
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        let answer = good(knack, &talk).await;
+        {
+            let mut fixed = fixed.lock().unwrap();
+            (fixed.headers, fixed.body) = (vec![own(row.1)], answer);
+        }
+        let body = talk.body().to_string().into_bytes();
+        for (coding, sent) in [
+            ("gzip", gzip(&body)),
+            ("GZip", gzip(&body)),
+            ("zstd", zstd(&body)),
+            ("zstd", [zstd(&body[..20]), zstd(&body[20..])].concat()),
+            ("br", brotli(&body)),
+            ("identity", body.clone()),
+        ] {
+            let request = || {
+                let request = talk
+                    .request(&knack.url, &Value::Null)
+                    .header("content-encoding", coding);
+                request.body(sent.clone())
+            };
+            let answer = knack.send(request()).await;
+            assert_eq!(answer.status, 200, "{row:?} {coding}: {}", answer.text);
+            {
+                let fixed = fixed.lock().unwrap();
+                let received = String::from_utf8_lossy(&fixed.received);
+                assert!(received.contains("plover"), "{row:?} {coding}: {received}");
+                assert_eq!(fixed.coding, None, "{row:?} {coding}");
+            }
+            let answer = knack.send(request().header("x-knack-skills", "none")).await;
+            assert_eq!(answer.status, 200, "{row:?} {coding}: {}", answer.text);
+            let fixed = fixed.lock().unwrap();
+            let received = (fixed.received == sent, fixed.coding.as_deref().unwrap_or("identity"));
+            assert_eq!(received, (true, coding), "{row:?}: as it came");
+        }
+    }
+    let large = gzip(&vec![b' '; 40 << 20]);
+    let before = fixed.lock().unwrap().received.clone();
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        let body = talk.body().to_string().into_bytes();
+        for (coding, sent, status, why) in [
+            ("deflate", body.clone(), 415, "deflate"),
+            ("gzip, br", body.clone(), 415, "gzip, br"),
+            ("gzip", body.clone(), 400, "content coding (gzip)"),
+            ("gzip", gzip(&body)[..20].to_vec(), 400, "content coding (gzip)"),
+            ("zstd", body.clone(), 400, "content coding (zstd)"),
+            ("zstd", zstd(&body)[..20].to_vec(), 400, "content coding (zstd)"),
+            ("br", brotli(&body)[..20].to_vec(), 400, "content coding (br)"),
+            ("gzip", large.clone(), 413, "32 MiB"),
+        ] {
+            let request = talk
+                .request(&knack.url, &Value::Null)
+                .header("content-encoding", coding);
+            let answer = knack.send(request.body(sent)).await;
+            assert_eq!(answer.status, status, "{row:?} {coding}: {}", answer.text);
+            assert!(
+                told(row.0, &answer.json()).contains(why),
+                "{row:?} {coding}: {}",
+                answer.text
+            );
+        }
+    }
+    assert_eq!(fixed.lock().unwrap().received, before, "nothing of it went upstream");
 }
 
 /// Events in another order, or twice: an error in the format's shape, or an answer that its reader can read.

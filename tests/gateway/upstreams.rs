@@ -2,6 +2,7 @@
 
 use knack_mock_provider::{Script, spawn};
 use knack_trust::Roots;
+use serde_json::{Value, json};
 
 use super::support::{Start, start, with_script};
 use super::talk::{Format, ROWS, Talk};
@@ -29,7 +30,23 @@ turns:
   - user: limited
     rounds:
       - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
-      - fail: {status: 429, retry_after: 3600, headers: {x-limit: second}}
+      - fail: {status: 429, retry_after: 3600, headers: {x-limit: second, content-type: application/problem+json}}
+        reply: {text: x}
+  - user: include
+    rounds:
+      - when: {body: {contains: reasoning.encrypted_content}}
+        fail: {status: 400, body: {error: {message: Encrypted content is not supported with this model., type: invalid_request_error, param: include, code: null}}}
+      - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {text: Without it.}
+  - user: options
+    rounds:
+      - when: {body: {contains: stream_options}}
+        fail: {status: 422, body: {detail: [{type: extra_forbidden, loc: [body, stream_options], msg: Extra inputs are not permitted}]}}
+      - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {text: Without it.}
+  - user: refused
+    rounds:
+      - fail: {status: 400, body: {error: {message: "Unsupported value, see include.", type: invalid_request_error, param: temperature, code: null}}}
         reply: {text: x}
   - user: recovers
     rounds:
@@ -83,11 +100,75 @@ async fn an_error_of_a_later_round_has_its_own_headers_and_an_answer_has_none_of
             (Some("3600"), Some("second")),
             "{row:?}"
         );
+        assert_eq!(header("content-type"), Some("application/problem+json"), "{row:?}");
         let answer = Talk::plain(row, "recovers").send(&knack).await;
         assert_eq!(answer.status, 200, "{row:?}: {}", answer.text);
         for name in ["retry-after", "x-limit"] {
             assert!(!answer.headers.contains_key(name), "{row:?}: {name}");
         }
+    }
+}
+
+/// What the gateway adds for its loop alone is left out where a provider refuses it by name, once; its client cannot leave
+/// out what it did not send.
+#[tokio::test]
+async fn a_member_that_only_the_gateway_added_is_left_out_where_the_provider_refuses_it() {
+    let knack = with_script(FAILING).await;
+    let asked = |text: &str, include: Option<Value>| {
+        let mut body = json!({"model": "gpt-x", "store": false, "input": [{"role": "user", "content": text}]});
+        if let Some(include) = include {
+            body["include"] = include;
+        }
+        body
+    };
+    let encrypted = "reasoning.encrypted_content";
+    let own = json!(["message.output_text.logprobs"]);
+    for (include, left) in [(None, Value::Null), (Some(own.clone()), own.clone())] {
+        for stream in [false, true] {
+            let before = knack.mock.handle.requests().len();
+            let mut body = asked("include", include.clone());
+            body["stream"] = json!(stream);
+            let talk = Talk::plain((Format::Responses, stream), "include");
+            let request = talk
+                .request(&knack.url, &body)
+                .header("idempotency-key", format!("{before}"));
+            let answer = knack.send(request).await;
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            assert!(answer.text.contains("Without it."), "{}", answer.text);
+            let requests = knack.mock.handle.requests().split_off(before);
+            assert_eq!(requests.len(), 3, "refused, sent again, and the round after the call");
+            assert!(String::from_utf8_lossy(&requests[0].body).contains(encrypted));
+            for request in &requests[1..] {
+                assert_eq!(request.json()["include"], left);
+                assert_eq!(request.header("idempotency-key"), None, "another body");
+            }
+        }
+    }
+    let mut talk = Talk::plain((Format::Chat, true), "options");
+    assert_eq!(talk.ask(&knack).await.text, "Without it.");
+    let sent = knack.mock.handle.requests_with("options");
+    let has_options: Vec<bool> = sent
+        .iter()
+        .map(|request| request.json().get("stream_options").is_some())
+        .collect();
+    assert_eq!(has_options, [true, false, false]);
+    knack.told_times("| 2 rounds |", 5).await;
+    let metrics = knack.gateway.metrics.text();
+    for line in ["{format=\"responses\"} 4", "{format=\"chat\"} 1"] {
+        let line = format!("knack_gateway_first_rounds_again_total{line}");
+        assert!(metrics.contains(&line), "{line} in\n{metrics}");
+    }
+    // What the client sent itself, and any other refusal, is the client's.
+    for (body, text) in [
+        (asked("include", Some(json!([encrypted]))), "Encrypted content"),
+        (asked("refused", None), "see include"),
+    ] {
+        let before = knack.mock.handle.requests().len();
+        let talk = Talk::plain((Format::Responses, false), "x");
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        assert!(answer.text.contains(text), "{}", answer.text);
+        assert_eq!(knack.mock.handle.requests().len(), before + 1);
     }
 }
 

@@ -22,8 +22,9 @@ use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::answer_headers::{coding, compressed, insert_stream_headers};
-use self::answer_headers::{content_type, retry_after};
+use self::answer_headers::{begins_event, content_type, is_event_stream, retry_after};
+pub use self::answer_headers::insert_stream_headers;
+pub(crate) use self::answer_headers::{coding, compressed};
 pub(crate) use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
 use super::hidden::{HiddenTurnLookup, StagedFile};
 use crate::files::FileEntry;
@@ -51,6 +52,8 @@ pub(crate) struct Exchange {
     actions: VecDeque<DriveAction>,
     scratch: Vec<DriveAction>,
     upstream: Upstream,
+    /// The head of an answer that does not say what its body is: its first bytes do.
+    untyped: Option<AnswerHead>,
     running: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
     cancel: CancellationToken,
     /// Headers of the provider's first answer that was none of an error.
@@ -126,6 +129,7 @@ impl Exchange {
             actions: VecDeque::with_capacity(4),
             scratch: Vec::with_capacity(4),
             upstream: Upstream::Idle,
+            untyped: None,
             running: FuturesUnordered::new(),
             cancel: CancellationToken::new(),
             head_headers: None,
@@ -266,10 +270,14 @@ impl Exchange {
             recording.write(&format!("upstream-{round}.json"), body.clone());
         }
         let mut headers = self.target.headers.clone();
-        if round > 1 {
+        if self.log.rounds > 0 {
             // A second, different body under the same key is a conflict (docs/design/wire-formats.md#headers).
             headers.remove("idempotency-key");
+            self.log.sent_first_again |= round == 1;
         }
+        // Not at the end only: a client may leave before it.
+        self.log.rounds = round;
+        let body = self.as_received(body, &mut headers);
         let server = || self.gateway.upstreams.server(self.target.api);
         self.trace.send(&mut headers, (round, &body, delay), &self.log, server);
         self.log.timeline.sent(round, self.begun.elapsed() + delay);
@@ -283,6 +291,18 @@ impl Exchange {
             }
             request.send().await
         }));
+    }
+
+    /// A body that was compressed and is not changed goes as it came; any other one is as it is.
+    fn as_received(&mut self, body: Bytes, headers: &mut HeaderMap) -> Bytes {
+        let is_same = body.as_ptr() == self.drive.request().raw().as_ptr();
+        match self.target.received.take() {
+            Some(received) if is_same => received,
+            _ => {
+                headers.remove(http::header::CONTENT_ENCODING);
+                body
+            }
+        }
     }
 
     fn run(&mut self, call: knack_wire::ToolCall) {
@@ -332,15 +352,18 @@ impl Exchange {
             ExchangeEvent::Head(Ok(response)) => self.feed_head(response, at),
             ExchangeEvent::Head(Err(error)) => self.feed_no_answer(error, at),
             ExchangeEvent::Chunk(Ok(Some(bytes))) => {
+                self.type_by(&bytes);
                 self.trace.bytes(&bytes);
                 self.log.timeline.bytes(at);
                 self.input(DriveInput::Body(bytes));
             }
             ExchangeEvent::Chunk(Ok(None)) => {
+                self.type_by(b"");
                 self.upstream = Upstream::Idle;
                 self.input(DriveInput::End);
             }
             ExchangeEvent::Chunk(Err(error)) => {
+                self.type_by(b"");
                 tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider closed the connection before the end of its answer");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
@@ -361,10 +384,10 @@ impl Exchange {
         let headers = response.headers();
         let head = AnswerHead {
             status: response.status().as_u16(),
-            stream: content_type(headers).is_some_and(|value| value.starts_with("text/event-stream")),
+            stream: content_type(headers).is_some_and(is_event_stream),
             retry_after: retry_after(headers),
         };
-        self.trace.head(head.status, head.stream);
+        let is_typed = headers.contains_key(http::header::CONTENT_TYPE);
         self.log.timeline.head(head.status, at);
         if !response.status().is_success() {
             self.error_headers = Some(forward_response_headers(headers));
@@ -373,13 +396,28 @@ impl Exchange {
         }
         if let Some(coding) = coding(headers).filter(|_| self.drive.reads() && response.status().is_success()) {
             let fault = Fault::new(502, compressed(&coding));
+            self.trace.head(head.status, head.stream);
             self.upstream = Upstream::Idle;
             self.trace.over(Some(genai::Failure::Broken));
             self.log.timeline.over(Some("broken"), at);
             return self.input(DriveInput::Refused(fault));
         }
         self.upstream = Upstream::Reading(Box::new(response));
-        self.input(DriveInput::Head(head));
+        if is_typed || !self.drive.reads() {
+            self.trace.head(head.status, head.stream);
+            self.input(DriveInput::Head(head));
+        } else {
+            self.untyped = Some(head);
+        }
+    }
+
+    /// Hands on a head that waited for the first bytes of its body.
+    fn type_by(&mut self, bytes: &[u8]) {
+        if let Some(mut head) = self.untyped.take() {
+            head.stream = begins_event(bytes);
+            self.trace.head(head.status, head.stream);
+            self.input(DriveInput::Head(head));
+        }
     }
 
     /// Takes the error of a request that no provider answered.

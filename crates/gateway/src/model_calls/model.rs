@@ -24,6 +24,7 @@ pub(crate) use self::describe::new_request_id;
 use self::describe::{describe, new_log};
 use self::prepare::{Prepared, read_request};
 use super::client_timeout;
+use super::compressed;
 use super::exchange::{Exchange, ExchangeParts, UpstreamTarget};
 use super::hidden::HiddenTurnLookup;
 use super::records::KeyedHash;
@@ -54,7 +55,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let counted = caller::counted_beside(&caller, &gateway.secret.current(), &parts).bucket();
     let asked = (&caller, counted);
-    let (held, recording, mut named) = match accept(&gateway, asked, &route, (&parts, body), &log.request_id).await {
+    let accepted = accept(&gateway, asked, &route, (&parts, body), &log.request_id).await;
+    let (held, received, recording, mut named) = match accepted {
         Ok(accepted) => accepted,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
@@ -74,7 +76,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     };
     let log = describe(log, &view, &plan, &snapshot);
     let hidden = hidden(caller, (&gateway, &snapshot), (&plan, injecting), format);
-    let mut target = target(&parts, format);
+    let mut target = target(&parts, (format, received));
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
     let memory = memory_of_runs(&view, named.container.as_ref());
     let (asked, own) = ((&view, &*plan, &injection), (&hidden, &log));
@@ -126,20 +128,25 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     first(exchange, knack_header, format).await
 }
 
-/// Takes a request in: its body within the budget, its recording, and the files and container of ours that it names.
+/// Takes a request in: its body within the budget, also as it was received if that was compressed, its recording, and the
+/// files and container of ours that it names.
 async fn accept(
     gateway: &Arc<Gateway>,
     (caller, counted): (&Caller, KeyedHash),
     route: &ModelRoute,
     (parts, body): (&http::request::Parts, Body),
     request_id: &str,
-) -> Result<(HeldBody, Option<Recording>, NamedFiles), Fault> {
+) -> Result<(HeldBody, Option<Bytes>, Option<Recording>, NamedFiles), Fault> {
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
-    let mut held = held.map_err(body_fault)?;
+    let held = held.map_err(body_fault)?;
+    let (mut held, received) = compressed::decode(held, &parts.headers).await?;
+    let decoded = held.bytes.as_ptr().addr();
     let recording = recording(gateway, request_id, &held.bytes);
     let from = (caller, counted, caller::unchecked_address(parts));
     let named = named::resolve(gateway, from, route, &mut held.bytes).await?;
-    Ok((held, recording, named))
+    // It stands for the body as long as that is the same.
+    let received = received.filter(|_| held.bytes.as_ptr().addr() == decoded);
+    Ok((held, received, recording, named))
 }
 
 /// The recording of a request, started with its body.
@@ -150,12 +157,13 @@ fn recording(gateway: &Gateway, request_id: &str, body: &Bytes) -> Option<Record
 }
 
 /// Where the request goes, with the headers of its client.
-fn target(parts: &http::request::Parts, format: Format) -> UpstreamTarget {
+fn target(parts: &http::request::Parts, (format, received): (Format, Option<Bytes>)) -> UpstreamTarget {
     let path_and_query = parts.uri.path_and_query();
     UpstreamTarget {
         api: Api::of_format(format),
         path_and_query: path_and_query.map_or("/", http::uri::PathAndQuery::as_str).to_owned(),
         headers: forward_request_headers(&parts.headers),
+        received,
     }
 }
 

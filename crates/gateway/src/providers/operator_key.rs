@@ -21,9 +21,10 @@ pub enum KeyScope {
 
 /// Headers that go to a provider beside the operator's key. What others mean there is not known: some choose an account or a
 /// project, and behind a proxy another method, another address or another key.
-const FORWARDED: [&str; 18] = [
+const FORWARDED: [&str; 19] = [
     // The body and its answer.
     "content-type",
+    "content-encoding",
     "content-length",
     "accept",
     "accept-encoding",

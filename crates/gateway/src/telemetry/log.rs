@@ -32,6 +32,8 @@ pub struct RequestLog {
     pub added_tokens: usize,
     /// Upstream rounds.
     pub rounds: u32,
+    /// Round 1 was sent again in another form, since the provider refused what the gateway had added.
+    pub sent_first_again: bool,
     /// Runs of skill code.
     pub executions: Vec<ExecutionNote>,
     /// Uses of skills, for metrics.

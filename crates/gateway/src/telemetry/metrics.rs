@@ -197,6 +197,7 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     duration: Histograms<FormatLabel>,
     rounds: Family<FormatLabel, Counter>,
+    first_again: Family<FormatLabel, Counter>,
     added_tokens: Family<FormatLabel, Counter>,
     runs: Family<RunLabels, Counter>,
     run_duration: Histograms<RunLabels>,
@@ -232,6 +233,7 @@ impl Default for Metrics {
             requests: Family::default(),
             duration: Family::new_with_constructor(seconds),
             rounds: Family::default(),
+            first_again: Family::default(),
             added_tokens: Family::default(),
             runs: Family::default(),
             run_duration: Family::new_with_constructor(run_seconds),
@@ -274,6 +276,11 @@ impl Metrics {
             "gateway_upstream_rounds",
             "Requests sent to providers",
             self.rounds.clone(),
+        );
+        registry.register(
+            "gateway_first_rounds_again",
+            "Requests that a provider refused because of what the gateway had added for its loop, and that were sent once more without it",
+            self.first_again.clone(),
         );
         registry.register(
             "gateway_added_tokens",
@@ -344,6 +351,9 @@ impl Metrics {
             .inc();
         self.duration.get_or_create(&format).observe(log.duration.as_secs_f64());
         self.rounds.get_or_create(&format).inc_by(u64::from(log.rounds));
+        self.first_again
+            .get_or_create(&format)
+            .inc_by(u64::from(log.sent_first_again));
         self.added_tokens.get_or_create(&format).inc_by(log.added_tokens as u64);
         self.skill_uses.count(&log.request_id, &log.uses);
         for run in &log.executions {

@@ -36,6 +36,8 @@ pub(crate) struct UpstreamTarget {
     pub(crate) path_and_query: String,
     /// As they go upstream.
     pub headers: HeaderMap,
+    /// The body as it was received, if that was compressed.
+    pub received: Option<Bytes>,
 }
 
 /// The parts of an exchange.
