@@ -58,7 +58,7 @@ impl DeltaValue {
                 }
             }
             (Self::List(own), Some(ValueKind::Array)) => match list(src, span) {
-                Some(_) => merge_list(own, src, span, DeltaValue::merge),
+                Some(_) => merge_list(own, src, span, Self::merge),
                 None => *self = Self::new(src, span),
             },
             _ => *self = Self::new(src, span),

@@ -420,7 +420,7 @@ fn run_code_takes_code_or_a_command() {
     let catalog = catalog();
     let plan = planned(&catalog, &[], &[], &[]);
     let why = refusal(call(&catalog, &plan, &[], "run_code", r#"{"code": "print('\ud83d')"}"#));
-    assert!(why.contains("not a JSON object") && why.contains("surrogate"), "{why}");
+    assert!(why.contains("not a JSON object") && why.contains("hex escape"), "{why}");
     let nothing = refusal(call(&catalog, &plan, &[], "run_code", ""));
     assert!(nothing.contains("either code or command"), "{nothing}");
     assert!(refusal(plain("run_code", &json!({"command": "a | b"}))).contains("no shell"));

@@ -34,7 +34,7 @@ fn hosted(id: &str) -> Value {
 
 fn snapshot(id: &str, status: &str, output: &[Value]) -> Value {
     value!({"id": id, "object": "response", "created_at": if id == "resp_1" { 1 } else { 2 }, "status": status, "error": null, "incomplete_details": null, "instructions": "Be brief.\n\n# Skills",
-        "model": "m", "output": output, "tools": [{"type": "function", "name": "skill_run"}], "tool_choice": "auto", "parallel_tool_calls": true, "metadata": {}, "previous_response_id": null,
+        "model": if id == "resp_2" { "m-2" } else { "m" }, "output": output, "tools": [{"type": "function", "name": "skill_run"}], "tool_choice": "auto", "parallel_tool_calls": true, "metadata": {}, "previous_response_id": null,
         "usage": if status == "in_progress" { Value::Null } else { value!({"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}) }})
 }
 
@@ -144,8 +144,8 @@ fn a_loop_is_one_response_and_its_second_round_keeps_every_field() {
             .collect();
         assert_eq!(kinds, ["msg_1", "ws_1", "rs_2", "msg_2"]);
         assert_eq!(
-            (&got["id"], &got["created_at"], &got["status"]),
-            (&value!("resp_1"), &value!(1), &value!("completed"))
+            (&got["id"], &got["created_at"], &got["model"], &got["status"]),
+            (&value!("resp_1"), &value!(1), &value!("m"), &value!("completed"))
         );
         assert_eq!(
             got["usage"],
