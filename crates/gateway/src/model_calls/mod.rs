@@ -8,3 +8,5 @@ pub mod inject;
 pub(crate) mod model;
 pub mod records;
 pub(crate) mod stored;
+
+pub use self::exchange::insert_stream_headers;

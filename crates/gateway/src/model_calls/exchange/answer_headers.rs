@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Of a stream of ours: neither a cache nor the buffer of a proxy may hold it back.
-pub(crate) fn insert_stream_headers(headers: &mut HeaderMap) {
+pub fn insert_stream_headers(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
         (header::CACHE_CONTROL, "no-cache"),
