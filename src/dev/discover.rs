@@ -502,7 +502,7 @@ mod tests {
                 std::fs::write(&path, text).unwrap();
             }
             let found = discover(&Search::of(vec![path]));
-            let told: Vec<&str> = found.errors().map(|report| report.message.as_str()).collect();
+            let told: Vec<&str> = found.errors().map(|report| report.text.as_str()).collect();
             let expected = expected.map(|problem| problem.to_string());
             assert_eq!(told.len(), 1, "{name}: {told:?}");
             let is_manifest = told[0].contains("document 1");

@@ -112,7 +112,7 @@ impl Fields<'_> {
                 "write milliseconds, such as 60000",
             ));
         }
-        time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0))
+        time.map(|time| (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1))
     }
 
     /// The manifest's requests, and the frontmatter's `timeout_ms` where the manifest sets none.

@@ -576,6 +576,7 @@ fn a_time_limit_is_any_positive_number_of_milliseconds() {
         ("1500.5", Some(2)),
         ("1e3", Some(1)),
         ("0.5", Some(1)),
+        ("1e-30", Some(1)),
         ("1e300", Some(86_400)),
         ("'5000'", None),
         ("0", None),
