@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use knack_gateway::exchange::insert_stream_headers;
+use knack_gateway::model_calls::insert_stream_headers;
 use knack_skill::agent_flow::{RUN_SYSTEM, RunEnd, RunEvent, RunSettings, begin_run, end_run, run_token};
 use knack_skill::template::{substitute, validate_inputs};
 use knack_wire::drive::{AnswerHead, Drive, DriveAction, DriveSettings};
