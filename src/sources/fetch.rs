@@ -156,6 +156,7 @@ impl Fetcher {
     fn check(&self, url: &Url) -> Result<(), SourceError> {
         self.guard.check(url).map_err(|refusal| match refusal {
             Refusal::NotPublic => denied(&shown(url)),
+            Refusal::OtherPort => SourceError::new(Cause::AddressDenied, format!("{} {refusal}", shown(url))),
             Refusal::Scheme => invalid(format!("{}: {refusal}", url.scheme())),
             Refusal::NoHost | Refusal::Credentials => invalid(refusal.to_string()),
         })

@@ -26,14 +26,24 @@ pub enum Refusal {
         "is not a public address; fetching from loopback, link-local, private and cluster addresses is not allowed"
     )]
     NotPublic,
+    /// Another port of a host that is let through wherever it is: other services of that host are not what an administrator named.
+    #[error(
+        "is another port of a configured host; only the configured port of it is connected to, and 443 where that is 80"
+    )]
+    OtherPort,
 }
+
+/// The port of `http`.
+const HTTP: u16 = 80;
+/// The port of `https`.
+const HTTPS: u16 = 443;
 
 /// Decides which addresses may be connected to. Clones share the list.
 #[derive(Debug, Clone)]
 pub struct Guard {
     allowed: Arc<[Network]>,
-    /// In lower case, addresses without brackets.
-    hosts: Arc<[String]>,
+    /// In lower case, addresses without brackets; each with the ports of it that may be connected to.
+    hosts: Arc<[(String, u16)]>,
 }
 
 impl Guard {
@@ -45,11 +55,17 @@ impl Guard {
         }
     }
 
-    /// The same that also lets through the hosts of these URLs, wherever they are: an administrator named them. What a redirect
-    /// of theirs names is judged like any other.
+    /// The same that also lets through the hosts and ports of these URLs, wherever they are: an administrator named them. A site on
+    /// port 80 may lead to 443. What a redirect of theirs names is judged like any other.
     #[must_use]
     pub fn with_hosts_of<'u>(self, urls: impl IntoIterator<Item = &'u Url>) -> Self {
-        let hosts = urls.into_iter().filter_map(Url::host_str).map(host::bare);
+        let named = urls
+            .into_iter()
+            .filter_map(|url| Some((host::bare(url.host_str()?), url.port_or_known_default()?)));
+        let hosts = named.flat_map(|(host, port)| {
+            let secure = (port == HTTP).then(|| (host.clone(), HTTPS));
+            [(host, port)].into_iter().chain(secure)
+        });
         Self {
             hosts: hosts.collect(),
             ..self
@@ -62,7 +78,13 @@ impl Guard {
     }
 
     fn names(&self, host: &str) -> bool {
-        !self.hosts.is_empty() && self.hosts.contains(&host::bare(host))
+        let host = host::bare(host);
+        self.hosts.iter().any(|(named, _)| *named == host)
+    }
+
+    fn names_port(&self, host: &str, port: Option<u16>) -> bool {
+        let host = host::bare(host);
+        self.hosts.iter().any(|named| named.0 == host && Some(named.1) == port)
     }
 
     /// Judges a URL by its text. A name of an inside network is refused before it is looked up, so that answers do not
@@ -75,6 +97,10 @@ impl Guard {
             return Err(Refusal::Credentials);
         }
         let name = url.host_str().ok_or(Refusal::NoHost)?;
+        // Before the address is known: [`Self::admits`] judges it without the port.
+        if self.names(name) && !self.names_port(name, url.port_or_known_default()) {
+            return Err(Refusal::OtherPort);
+        }
         // Every way to write an IPv4 address is one form by now.
         let public = match host::address(name) {
             Some(address) => self.admits(name, address) && (!is_mapped(address) || self.allows(name, address)),
@@ -83,7 +109,7 @@ impl Guard {
         if public { Ok(()) } else { Err(Refusal::NotPublic) }
     }
 
-    /// Whether an address of a host may be connected to. Metadata services of clouds are not, whatever is allowed.
+    /// Whether an address of a host may be connected to, at a port that [`Self::check`] lets through. Metadata services of clouds are not, whatever is allowed.
     pub fn admits(&self, host: &str, address: IpAddr) -> bool {
         !is_metadata_address(address) && (is_public(address) || self.allows(host, address))
     }
@@ -161,14 +187,25 @@ mod tests {
             "http://[fd00::7]:1/",
             "http://metadata/",
             "http://[::ffff:8.8.8.8]/",
+            "http://plain.corp.internal/api",
+            "https://secure.corp.internal/",
         ];
         let named = named.map(|url| Url::parse(url).unwrap());
         let guard = Guard::new(Vec::new()).with_hosts_of(&named);
         for (url, expected) in [
-            ("http://mirror.tools.svc/", Ok(())),
-            ("http://mirror.tools.svc:9/other", Ok(())),
-            ("http://[fd00::7]/", Ok(())),
-            ("http://[fd00::8]/", Err(Refusal::NotPublic)),
+            ("http://mirror.tools.svc:8080/other", Ok(())),
+            ("https://mirror.tools.svc:8080/", Ok(())),
+            ("http://mirror.tools.svc/", Err(Refusal::OtherPort)),
+            ("http://MIRROR.tools.svc:9/other", Err(Refusal::OtherPort)),
+            ("http://[fd00::7]:1/", Ok(())),
+            ("http://[fd00::7]/", Err(Refusal::OtherPort)),
+            ("http://[fd00::8]:1/", Err(Refusal::NotPublic)),
+            // A site on the port of http leads to https, and not the other way around.
+            ("http://plain.corp.internal/", Ok(())),
+            ("https://plain.corp.internal/", Ok(())),
+            ("http://plain.corp.internal:8080/", Err(Refusal::OtherPort)),
+            ("https://secure.corp.internal/x", Ok(())),
+            ("http://secure.corp.internal/", Err(Refusal::OtherPort)),
             ("http://hub.tools.svc/", Err(Refusal::NotPublic)),
             ("http://[::ffff:8.8.8.8]/", Ok(())),
             ("http://[::ffff:8.8.4.4]/", Err(Refusal::NotPublic)),

@@ -54,6 +54,23 @@ async fn fetch(url: String, expected: &str, allowed: &[&str]) -> Result<Vec<u8>,
     Ok(fetched.bytes.into())
 }
 
+/// The host of a mirror has other services, too, which a mirror must not lead to.
+#[tokio::test]
+async fn a_named_host_leads_to_no_other_port_of_it() {
+    let other = serve(vec![("/a", answer("secret"))]);
+    let mirror = serve(vec![
+        ("/a", answer("content")),
+        ("/same", moved("/a")),
+        ("/other", moved(&format!("{other}/a"))),
+    ]);
+    let guard = Guard::new(Vec::new()).with_hosts_of([&Url::parse(&mirror).unwrap()]);
+    let fetcher = Fetcher::guarded(guard, &Roots::default()).unwrap();
+    assert_eq!(fetcher.get(&format!("{mirror}/same")).await.unwrap().bytes, "content");
+    let error = fetcher.get(&format!("{mirror}/other")).await.unwrap_err();
+    assert_eq!(error.cause, Cause::AddressDenied, "{error}");
+    assert!(error.to_string().contains("another port"), "{error}");
+}
+
 #[tokio::test]
 async fn what_is_fetched_is_what_the_digest_says() {
     let base = serve(vec![

@@ -47,7 +47,7 @@ fn verdict(input: &Value) -> Result<&'static str, Failure> {
     let checked = Url::parse(text).map(|url| Guard::new(Vec::new()).check(&url));
     Ok(match checked {
         Ok(Ok(())) => "allowed",
-        Ok(Err(Refusal::Credentials | Refusal::NotPublic)) => "blocked",
+        Ok(Err(Refusal::Credentials | Refusal::NotPublic | Refusal::OtherPort)) => "blocked",
         Ok(Err(Refusal::Scheme | Refusal::NoHost)) | Err(_) => "invalid",
     })
 }
