@@ -24,7 +24,7 @@ const STREAM_MAX_BYTES: u64 = 128 << 20;
 const OWNER_EXECUTE: u32 = 0o100;
 
 /// The files of a .tar, .tar.gz or .zip, which are distinguished by their first bytes. Links, devices and paths that
-/// leave the folder are refused, never skipped: what is served must be what was reviewed. Errors name no field: an archive may be
+/// leave the folder are refused, never skipped: what is served must be what was reviewed. Left out is what macOS adds. Errors name no field: an archive may be
 /// named by a person or uploaded, too.
 pub fn unpack(bytes: &[u8]) -> Result<Files, SourceError> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -87,6 +87,9 @@ impl Collector {
     fn file(&mut self, path: &str, executable: bool, size: u64, content: impl Read) -> Result<(), SourceError> {
         let path = path.strip_prefix("./").unwrap_or(path);
         knack_skill::tree::check_path(path).map_err(|why| bad(format!("entry {path:?}: {why}")))?;
+        if is_of_macos(path) {
+            return Ok(());
+        }
         let room = UNPACKED_MAX_BYTES - self.bytes;
         // Room for all of it at once: growing by doubling would hold it twice.
         let mut bytes = Vec::with_capacity(usize::try_from(size.min(room)).unwrap_or_default());
@@ -110,6 +113,15 @@ impl Collector {
             return Err(bad(format!("entry {path:?} appears twice")));
         }
         Ok(())
+    }
+}
+
+/// Whether a file is what macOS adds beside the folder that is packed: settings of its file manager, and attributes of files. They
+/// are no part of any skill, and no other file is left out.
+fn is_of_macos(path: &str) -> bool {
+    match path.split_once('/') {
+        Some((top, _)) => top == "__MACOSX",
+        None => path == ".DS_Store" || path.starts_with("._"),
     }
 }
 

@@ -46,7 +46,8 @@ pub fn below(files: Files, path: Option<&str>) -> Result<Files, SourceError> {
 
 /// The name of the only folder that holds a SKILL.md; `None` if that is the root, or there are several or none.
 pub fn folder_name(files: &Files) -> Option<&str> {
-    let mut documents = files.keys().filter_map(|path| path.strip_suffix("SKILL.md"));
+    let folders = files.keys().filter_map(|path| path.strip_suffix("SKILL.md"));
+    let mut documents = folders.filter(|folder| folder.is_empty() || folder.ends_with('/'));
     let folder = documents.next().filter(|_| documents.next().is_none())?;
     folder.strip_suffix('/')?.rsplit('/').next()
 }
@@ -90,6 +91,7 @@ mod tests {
             (vec!["SKILL.md", "a"], None),
             (vec!["x/SKILL.md", "y/SKILL.md"], None),
             (vec!["x/MY-SKILL.md"], None),
+            (vec!["x/._SKILL.md", "x/SKILL.md"], Some("x")),
         ] {
             assert_eq!(folder_name(&files(&paths)), expected, "{paths:?}");
         }

@@ -196,7 +196,11 @@ pub(crate) fn top_folder(files: Files) -> Result<Folder, Refusal> {
     }
     match name {
         Some(name) if inside.contains_key(tree::DOCUMENT_NAMES[0]) => Ok(Folder { name, files: inside }),
-        _ => Err(Refusal::invalid("files", NO_DOCUMENT)),
+        Some(name) => {
+            let text = format!("{NO_DOCUMENT} The folder {name:?} has none.");
+            Err(Refusal::invalid("files", text))
+        }
+        None => Err(Refusal::invalid("files", NO_DOCUMENT)),
     }
 }
 
@@ -252,6 +256,7 @@ mod tests {
             (&["a/SKILL.md", "b/SKILL.md"], "\"b/SKILL.md\" is not"),
             (&["a/SKILL.md", "a/skill.md"], TWO_DOCUMENTS),
             (&["a/skill.txt"], NO_DOCUMENT),
+            (&["a/skill.txt"], "The folder \"a\" has none"),
             (&["a/SKILL.md", "a/../x"], ". or .."),
             (&["/a/SKILL.md"], "absolute"),
             (&["a/SKILL.md", "a/SKILL.md"], "was sent twice"),

@@ -63,6 +63,25 @@ fn files_come_out_with_their_modes() {
     }
 }
 
+/// What Finder and `tar` of macOS pack beside a folder; a file of such a name inside of it is the author's.
+#[test]
+fn what_macos_adds_is_left_out() {
+    let entries = [
+        ("skill/SKILL.md", "hello"),
+        ("skill/.DS_Store", "kept"),
+        ("__MACOSX/._skill", "x"),
+        ("__MACOSX/skill/._SKILL.md", "x"),
+        (".DS_Store", "x"),
+        ("._skill", "x"),
+    ];
+    let packed = zipped(&entries.map(|(path, text)| (path, 0o644, text.as_bytes())));
+    let plain = tar(&entries.map(|(path, text)| (path, Regular, 0o644, text.as_bytes())));
+    for bytes in [packed, gz(&plain), plain] {
+        let files = unpack(&bytes).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["skill/.DS_Store", "skill/SKILL.md"]);
+    }
+}
+
 #[test]
 fn what_leaves_the_folder_or_is_no_file_is_refused() {
     for (bytes, part) in [
