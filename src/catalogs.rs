@@ -29,11 +29,11 @@ pub(crate) struct CatalogArgs {
     /// --catalog-url [default: in knack dev --registry skillsmp, in knack registry none]
     #[arg(long, value_name = "NAME", value_parser = catalog)]
     catalog: Option<Catalog>,
-    /// Address of that catalog's API, such as a mirror's; of an index itself, or of the folder above its /.well-known, with a slash
-    /// at the end [default: the catalog's own]
+    /// Base URL of that catalog's API, such as a mirror's, to which /search is appended; of an index itself, or of the folder above its
+    /// /.well-known, with a slash at the end [default: skillssh https://skills.sh/api, skillsmp https://skillsmp.com/api/v1/skills]
     #[arg(long, value_name = "URL")]
     catalog_url: Option<Url>,
-    /// Base URL of the files of skills.sh's repositories [default: https://raw.githubusercontent.com]
+    /// Base URL of the files of skills.sh's repositories, to which /OWNER/NAME/main/skills/ID/SKILL.md is appended [default: https://raw.githubusercontent.com]
     #[arg(long, value_name = "URL")]
     catalog_files_url: Option<Url>,
     /// Environment variable with the key of the catalog's API [default: SKILLSMP_API_KEY for skillsmp, else none]
@@ -152,7 +152,7 @@ impl CatalogArgs {
     }
 }
 
-/// The public web, and the hosts that the command line names.
+/// The public web, and the hosts and ports that the command line names.
 #[derive(Debug)]
 struct GuardedWeb(Fetcher);
 

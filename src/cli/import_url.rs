@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use knack_api::SkillManifest;
 use knack_api::skill::ArchiveSource;
 use knack_gateway::catalog::SkillSource;
-use knack_registry::index::{INDEX_PATH, OfferedSkill, SkillFileKind, entries};
+use knack_registry::index::{INDEX_PATH, OfferedSkill, SkillFileKind, SkippedEntry, entries};
 use knack_trust::Roots;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -19,6 +19,8 @@ use crate::sources::has_digest;
 const SKILLS_MAX: usize = 50;
 /// Bytes of their files together, for the same reason.
 const FILES_MAX_BYTES: usize = 256 << 20;
+/// Entries that cannot be read and are told of: an author mends the first ones first.
+const SKIPPED_TOLD_MAX: usize = 10;
 
 /// A skill, with where a cluster can fetch it.
 pub(super) struct FetchedSkill {
@@ -94,7 +96,9 @@ async fn get(fetcher: &Fetcher, url: &Url) -> anyhow::Result<bytes::Bytes> {
 
 /// The skills of an index.
 async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String]) -> anyhow::Result<Vec<FetchedSkill>> {
-    let entries = entries(base, index).with_context(|| shown(base))?;
+    let index = entries(base, index).with_context(|| shown(base))?;
+    refuse_or_tell(&index.skipped, wanted).with_context(|| shown(base))?;
+    let entries = index.skills;
     let mut found = Vec::new();
     let mut total = 0;
     for (entry, kind) in chosen(&entries, wanted).with_context(|| shown(base))? {
@@ -128,6 +132,17 @@ async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String])
         found.push(one);
     }
     Ok(found)
+}
+
+/// Tells of the entries that cannot be read. Errors: one that is asked for.
+fn refuse_or_tell(skipped: &[SkippedEntry], wanted: &[String]) -> anyhow::Result<()> {
+    if let Some(entry) = skipped.iter().find(|entry| wanted.contains(&entry.name)) {
+        bail!("{entry}");
+    }
+    for entry in skipped.iter().take(SKIPPED_TOLD_MAX).filter(|_| wanted.is_empty()) {
+        terminal::note(&format!("skipped, since it cannot be read: {entry}"));
+    }
+    Ok(())
 }
 
 /// The entries that are wanted. Those of a type that is not known are skipped, unless they are asked for.

@@ -217,6 +217,11 @@ async fn what_a_site_must_not_do_is_refused_by_name_and_nothing_is_written() {
         ),
         ("/many.json".into(), index(&many)),
         (
+            "/torn.json".into(),
+            br#"{"$schema": "https://schemas.agentskills.io/discovery/0.2.0/schema.json", "skills": [{"name": "good"}]}"#
+                .to_vec(),
+        ),
+        (
             "/old.json".into(),
             br#"{"skills": [{"name": "good", "files": ["SKILL.md"]}]}"#.to_vec(),
         ),
@@ -235,7 +240,8 @@ async fn what_a_site_must_not_do_is_refused_by_name_and_nothing_is_written() {
         ),
         ("/many.json", &[], "at most 50 at a time"),
         ("/many.json", &["--skill", "s99"], "no skill \"s99\"; it has s0, s1"),
-        ("/old.json", &[], "no index of skills: missing field"),
+        ("/old.json", &[], "the index version \"\" is not supported"),
+        ("/torn.json", &["--skill", "good"], "skills[0] \"good\": missing field"),
         ("/page", &[], "neither .tar, .tar.gz nor .zip"),
         (
             "/good.tar.gz",

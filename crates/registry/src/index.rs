@@ -68,12 +68,32 @@ pub struct Offer {
     pub sha256: String,
 }
 
+/// An index that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// Its skills, in its order.
+    pub skills: Vec<OfferedSkill>,
+    /// The entries that cannot be read: one author's mistake takes no other skill away.
+    pub skipped: Vec<SkippedEntry>,
+}
+
+/// An entry of an index that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("skills[{place}] {name:?}: {why}")]
+pub struct SkippedEntry {
+    place: usize,
+    /// Its name, if it has one.
+    pub name: String,
+    /// What is wrong.
+    pub why: String,
+}
+
 #[derive(Deserialize)]
 struct IndexDocument {
     #[serde(rename = "$schema", default)]
     schema: String,
     #[serde(default)]
-    skills: Vec<IndexEntry>,
+    skills: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -81,8 +101,7 @@ struct IndexEntry {
     name: String,
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
-    description: String,
+    description: Option<String>,
     url: String,
     digest: String,
 }
@@ -91,8 +110,8 @@ struct IndexEntry {
 ///
 /// # Errors
 ///
-/// No JSON of this shape, another version, an address that is none, or more than 1,000 entries; what is wrong, and where.
-pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<OfferedSkill>, IndexError> {
+/// No JSON of this shape, another version, or more than 1,000 entries; what is wrong, and where.
+pub fn entries(base: &Url, bytes: &[u8]) -> Result<Index, IndexError> {
     let index: IndexDocument = serde_json::from_slice(bytes).map_err(|error| {
         invalid(format!(
             "neither an archive nor a SKILL.md, and no index of skills: {error}"
@@ -110,10 +129,24 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Vec<OfferedSkill>, IndexError
             index.skills.len()
         )));
     }
-    index.skills.into_iter().map(|written| entry(base, written)).collect()
+    let (mut skills, mut skipped) = (Vec::new(), Vec::new());
+    for (place, written) in index.skills.into_iter().enumerate() {
+        let name = written["name"].as_str().unwrap_or_default();
+        let name = name.chars().take(TOLD_MAX_CHARS).collect();
+        match entry(base, written) {
+            Ok(skill) => skills.push(skill),
+            Err(why) => skipped.push(SkippedEntry { place, name, why }),
+        }
+    }
+    Ok(Index { skills, skipped })
 }
 
-fn entry(base: &Url, written: IndexEntry) -> Result<OfferedSkill, IndexError> {
+/// Characters of a text of an entry that are shown.
+const TOLD_MAX_CHARS: usize = 200;
+
+fn entry(base: &Url, written: Value) -> Result<OfferedSkill, String> {
+    let told = |error: String| error.chars().take(TOLD_MAX_CHARS).collect::<String>();
+    let written: IndexEntry = serde_json::from_value(written).map_err(|error| told(error.to_string()))?;
     let IndexEntry {
         name,
         kind,
@@ -123,11 +156,11 @@ fn entry(base: &Url, written: IndexEntry) -> Result<OfferedSkill, IndexError> {
     } = written;
     let url = base
         .join(&url)
-        .map_err(|error| invalid(format!("skills: {name:?}: url {url:?} is not valid: {error}")))?;
+        .map_err(|error| told(format!("url is not valid: {error}: {url:?}")))?;
     let kinds = [SkillFileKind::SkillMd, SkillFileKind::Archive];
     Ok(OfferedSkill {
         name,
-        description,
+        description: description.unwrap_or_default(),
         kind: kinds.into_iter().find(|known| known.as_str() == kind),
         url,
         digest,
@@ -169,7 +202,7 @@ fn invalid(message: impl Into<String>) -> IndexError {
 mod tests {
     use super::*;
 
-    fn read(index: &Value) -> Result<Vec<OfferedSkill>, IndexError> {
+    fn read(index: &Value) -> Result<Index, IndexError> {
         let base = "https://example.com/team/.well-known/agent-skills/index.json";
         let base = Url::parse(base).map_err(|error| invalid(error.to_string()))?;
         entries(&base, index.to_string().as_bytes())
@@ -188,7 +221,7 @@ mod tests {
             let index = json!({"$schema": SCHEMA, "skills": [
                 {"name": "weather", "type": "archive", "description": "d", "url": written, "digest": "sha256:0"},
             ]});
-            let [found] = &read(&index).unwrap()[..] else {
+            let [found] = &read(&index).unwrap().skills[..] else {
                 panic!("one entry")
             };
             assert_eq!(
@@ -208,11 +241,6 @@ mod tests {
                 json!({"$schema": "https://schemas.agentskills.io/discovery/9/schema.json"}),
                 "is not supported",
             ),
-            (json!({"$schema": SCHEMA, "skills": [{"name": "w"}]}), "missing field"),
-            (
-                json!({"$schema": SCHEMA, "skills": [entry("archive", "https://[")]}),
-                "\"w\": url",
-            ),
             (
                 json!({"$schema": SCHEMA, "skills": vec![entry("archive", "w.zip"); 1_001]}),
                 "1001 entries",
@@ -222,7 +250,38 @@ mod tests {
             assert!(error.0.contains(part), "{error} should contain {part}");
         }
         let unknown = json!({"$schema": SCHEMA, "skills": [entry("bundle", "w.zip")]});
-        assert_eq!(read(&unknown).unwrap()[0].kind, None);
+        assert_eq!(read(&unknown).unwrap().skills[0].kind, None);
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_takes_no_other_one_away() {
+        let good = |name: &str, description: Value| json!({"name": name, "type": "archive", "description": description, "url": "w.zip", "digest": "sha256:0"});
+        let index = read(&json!({"$schema": SCHEMA, "skills": [
+            good("a", json!("d")),
+            {"name": "later", "type": "container"},
+            good("b", Value::Null),
+            {"name": "w", "type": "archive", "url": "w.zip"},
+            {"name": "far", "type": "archive", "url": "https://[", "digest": "sha256:0"},
+            7,
+            good("c", json!(["d"])),
+        ]}));
+        let index = index.unwrap();
+        let names: Vec<&str> = index.skills.iter().map(|skill| skill.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let skipped: Vec<String> = index.skipped.iter().map(ToString::to_string).collect();
+        for (at, part) in [
+            "skills[1] \"later\": missing field",
+            "skills[3] \"w\": missing field",
+            "skills[4] \"far\": url is not valid",
+            "skills[5] \"\": invalid type",
+            "skills[6] \"c\": invalid type",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert!(skipped[at].starts_with(part), "{}", skipped[at]);
+        }
+        assert_eq!(skipped.len(), 5);
     }
 
     #[test]
@@ -240,7 +299,7 @@ mod tests {
         ];
         let text = written(&offers);
         let value: Value = serde_json::from_str(&text).unwrap();
-        let read = read(&value).unwrap();
+        let read = read(&value).unwrap().skills;
         for (offer, entry) in offers.iter().zip(&read) {
             assert_eq!((&entry.name, entry.kind), (&offer.name, Some(offer.kind)));
             assert_eq!(entry.url.as_str(), format!("https://example.com{}", offer.url));

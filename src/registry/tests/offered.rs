@@ -86,7 +86,7 @@ impl Running {
         );
         let base = Url::parse(&format!("https://registry{index}")).unwrap();
         let mut found = Vec::new();
-        for entry in entries(&base, &answered.body).unwrap() {
+        for entry in entries(&base, &answered.body).unwrap().skills {
             let file = self.get(entry.url.path()).await;
             assert_eq!(file.status, StatusCode::OK, "{}", entry.url);
             assert_eq!(entry.digest, format!("sha256:{}", sha256(&file.body)));

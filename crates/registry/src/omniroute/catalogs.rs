@@ -86,10 +86,10 @@ pub(super) async fn search(
     }
     let address = catalogs.search(catalog, &text, search_limit(query));
     let found = catalogs.web.get(&address).await;
-    let found = found.map_err(|error| unreachable(catalog, &error))?;
+    let found = found.map_err(|error| unreachable(catalog, &address, &error))?;
     let skills = listed(catalog, &found).ok_or_else(|| {
         let error = WebError::Failed("its list of skills cannot be read".to_owned());
-        unreachable(catalog, &error)
+        unreachable(catalog, &address, &error)
     })?;
     Ok(json!({"skills": skills}))
 }
@@ -157,7 +157,7 @@ pub(super) async fn installation(
                     let text = format!("{source} has no skills/{skill_id}/SKILL.md on its branch main");
                     Refusal::new(RefusalKind::NotFound, "skillId", text)
                 }
-                error @ WebError::Failed(_) => unreachable(catalog, &error),
+                error @ WebError::Failed(_) => unreachable(catalog, &address, &error),
             })?;
             let document = String::from_utf8(found.to_vec());
             let document = document.map_err(|_| Refusal::invalid("skillId", "its SKILL.md is not UTF-8"))?;

@@ -16,7 +16,7 @@ use super::unreachable::unreachable;
 use crate::Files;
 use crate::answer::{Refusal, RefusalKind};
 use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
-use crate::index::{OfferedSkill, SkillFileKind, entries};
+use crate::index::{Index, OfferedSkill, SkillFileKind, entries};
 use crate::reader::Reader;
 use crate::upload::{Folder, Unpack, top_folder};
 
@@ -25,7 +25,7 @@ const CATALOG: Catalog = Catalog::Index;
 /// The entries whose name or description has a text; an empty one is in all.
 pub(super) async fn search(catalogs: &Catalogs, text: &str, limit: usize) -> Result<Vec<Value>, Refusal> {
     let text = text.to_lowercase();
-    let found = read(catalogs).await?.into_iter().filter(|entry| {
+    let found = read(catalogs).await?.skills.into_iter().filter(|entry| {
         let texts = [&entry.name, &entry.description];
         texts.iter().any(|found| found.to_lowercase().contains(&text))
     });
@@ -43,10 +43,14 @@ pub(super) async fn installation(
     (catalogs, reader): (&Catalogs, &Reader),
     (name, version, reviewed): (String, Option<String>, Option<String>),
 ) -> Result<Installation, Refusal> {
-    let entry = read(catalogs).await?.into_iter().find(|entry| entry.name == name);
-    let entry = entry.ok_or_else(|| {
-        let text = format!("the index has no skill {name}");
-        Refusal::new(RefusalKind::NotFound, "name", text)
+    let index = read(catalogs).await?;
+    let entry = index.skills.into_iter().find(|entry| entry.name == name);
+    let entry = entry.ok_or_else(|| match index.skipped.iter().find(|entry| entry.name == name) {
+        Some(entry) => {
+            let text = format!("the entry of {name} in the index cannot be read: {}", entry.why);
+            Refusal::new(RefusalKind::BadGateway, "", text)
+        }
+        None => Refusal::new(RefusalKind::NotFound, "name", format!("the index has no skill {name}")),
     })?;
     if reviewed.is_some_and(|reviewed| reviewed != entry.digest) {
         let text = format!(
@@ -105,21 +109,26 @@ fn folder(name: String, kind: SkillFileKind, bytes: &Bytes, unpack: Unpack) -> R
     Ok(folder)
 }
 
-/// The entries of the index as it is now.
-async fn read(catalogs: &Catalogs) -> Result<Vec<OfferedSkill>, Refusal> {
-    let failed = |why: String| unreachable(CATALOG, &WebError::Failed(why));
+/// The index as it is now. One line of the log is about all entries that cannot be read.
+async fn read(catalogs: &Catalogs) -> Result<Index, Refusal> {
     let address = catalogs.search(CATALOG, "", 0);
+    let failed = |why: String| unreachable(CATALOG, &address, &WebError::Failed(why));
     let base = Url::parse(&address).map_err(|error| failed(error.to_string()))?;
     let bytes = get(catalogs, &address).await?;
-    entries(&base, &bytes).map_err(|error| failed(error.to_string()))
+    let index = entries(&base, &bytes).map_err(|error| failed(error.to_string()))?;
+    if let Some(first) = index.skipped.first() {
+        let entries = index.skipped.len();
+        tracing::warn!(entries, %first, "entries of the index of skills cannot be read, and are skipped");
+    }
+    Ok(index)
 }
 
 async fn get(catalogs: &Catalogs, address: &str) -> Result<Bytes, Refusal> {
     let found = catalogs.web.get(address).await;
-    let found = found.map_err(|error| unreachable(CATALOG, &error))?;
+    let found = found.map_err(|error| unreachable(CATALOG, address, &error))?;
     if found.len() > CATALOG_FETCH_MAX_BYTES {
         let error = WebError::Failed(format!("more than {CATALOG_FETCH_MAX_BYTES} bytes"));
-        return Err(unreachable(CATALOG, &error));
+        return Err(unreachable(CATALOG, address, &error));
     }
     Ok(found)
 }
