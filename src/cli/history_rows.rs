@@ -7,6 +7,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use knack_registry::{Execution, Status};
+use knack_skill::names;
 use serde::Deserialize;
 
 use super::terminal;
@@ -66,7 +67,13 @@ impl Filter {
     pub(super) fn takes(&self, row: &Row) -> bool {
         let is_of = |wanted: &String| {
             let skill = row.skill.as_ref();
-            skill.is_some_and(|skill| skill.id == *wanted || skill.name == *wanted || skill.shown() == *wanted)
+            skill.is_some_and(|skill| {
+                skill.id == *wanted
+                    || skill.name == *wanted
+                    || skill.shown() == *wanted
+                    // As its install wrote it.
+                    || skill.name == names::normalize(wanted)
+            })
         };
         self.since.is_none_or(|since| row.created >= since)
             && self.status.is_none_or(|status| status == row.status)
@@ -222,6 +229,7 @@ mod tests {
             (Filter::default(), true),
             (skill("echo"), true),
             (skill("echo@1.0.0"), true),
+            (skill("Echo!"), true),
             (skill("skill_knack_1"), true),
             (skill("echo@2"), false),
             (

@@ -30,9 +30,10 @@ pub(crate) use repeats::{Repeats, RunsInProgress, repeat_key};
 
 use crate::answer::{Answer, Refusal, RefusalKind};
 use crate::catalogs::{Catalog, Catalogs};
+use crate::draft::Draft;
 use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
-use crate::model::{ID_PREFIX, Owner, Record};
+use crate::model::{ID_PREFIX, Owner, Record, Version};
 use crate::query::{from_one, parameters};
 use crate::reader::Reader;
 use crate::store::{Store, all};
@@ -198,7 +199,8 @@ async fn install(
     let name = new.draft.name.clone();
     let found = store.find(owner, &name).await.map_err(|error| refused(error, &name))?;
     if let Some(record) = &found {
-        demand_new_version(record, &new)?;
+        demand_same_name(record, &new)?;
+        demand_new_version(record, &new.draft)?;
     }
     if is_dry_run {
         return preview((store, reader), owner, found, new).await;
@@ -211,21 +213,30 @@ async fn install(
     Ok(json!({"success": true, "id": record.id}))
 }
 
-/// Refuses what is no new version of a skill: another name with the same slug, or a version that it has, which the store says
-/// again of what another request has installed meanwhile.
-fn demand_new_version(record: &Record, new: &Installation) -> Result<(), Refusal> {
+/// Refuses another name with the same slug: it means another skill.
+fn demand_same_name(record: &Record, new: &Installation) -> Result<(), Refusal> {
     let (name, id) = (&record.name, &record.id);
-    if let (Some(old), Some(new)) = (record.written(), new.title.as_deref())
-        && old != new
-    {
-        let text = format!(
-            "its name in requests is {name}, which the skill {old:?} ({id}) already has; choose another name, or delete that skill first"
-        );
-        return Err(Refusal::new(RefusalKind::Conflict, "name", text));
+    let old = record.written().unwrap_or(name);
+    if old == new.title.as_deref().unwrap_or(name) {
+        return Ok(());
     }
-    record
-        .demand_new_version(&new.draft)
-        .map_err(|error| refused(error, id))
+    let text = format!(
+        "its name in requests is {name}, which the skill {old:?} ({id}) already has; install it as {old:?} to add a version to that \
+         skill, choose another name, or delete that skill first"
+    );
+    Err(Refusal::new(RefusalKind::Conflict, "name", text))
+}
+
+/// Refuses a version that the skill has, which the store says again of what another request has installed meanwhile. What is no
+/// release is new by its files.
+fn demand_new_version(record: &Record, draft: &Draft) -> Result<(), Refusal> {
+    let mut there = record.versions.iter();
+    let is_same = |there: &Version| there.version == draft.version && there.digest == draft.digest;
+    if !draft.is_release && !there.any(is_same) {
+        return Ok(());
+    }
+    let is_new = record.demand_new_version(draft);
+    is_new.map_err(|error| refused(error, &record.id))
 }
 
 /// The parameters of a list.
@@ -287,9 +298,14 @@ impl ListQuery {
             && self
                 .enabled
                 .is_none_or(|enabled| enabled == (row.item.mode() != Mode::Off))
-            && [&row.name, row.item.description()]
-                .iter()
-                .any(|text| text.to_lowercase().contains(&self.text))
+            && [
+                Some(row.name.as_str()),
+                row.item.written(),
+                Some(row.item.description()),
+            ]
+            .into_iter()
+            .flatten()
+            .any(|text| text.to_lowercase().contains(&self.text))
     }
 }
 
@@ -349,7 +365,17 @@ async fn find(
     let records = all(store, owner).await.map_err(|error| refused(error, identifier))?;
     let versions = records.into_iter().flat_map(|record| {
         let record = Arc::new(record);
-        let numbers: Vec<u32> = record.versions.iter().map(|version| version.number).collect();
+        // Of two versions with one text, the one that was made last is meant.
+        let is_last = |version: &&Version| {
+            let last = record.versions.iter().rfind(|other| other.version == version.version);
+            last.is_some_and(|last| last.number == version.number)
+        };
+        let numbers: Vec<u32> = record
+            .versions
+            .iter()
+            .filter(is_last)
+            .map(|version| version.number)
+            .collect();
         numbers
             .into_iter()
             .filter_map(move |number| of_record(record.clone(), number))

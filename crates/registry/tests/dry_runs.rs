@@ -212,6 +212,44 @@ fn an_install_with_the_digest_of_its_dry_run_keeps_what_was_reviewed_or_nothing(
     });
 }
 
+/// Authors of a catalog change a file and leave its version as it is, which whoever installs it cannot change.
+#[test]
+fn a_file_that_changed_under_its_own_version_is_shown_and_installed() {
+    wait(async {
+        let asked = Asked::new();
+        let says = |text: &str| {
+            let document = format!("---\nname: word\ndescription: Says a word.\nversion: 1.0.0\n---\n{text}\n");
+            asked.site.serves("word", document);
+        };
+        let bare = json!({"name": "word", "description": "d", "source": "acme/skills", "skillId": "word"});
+        says("The word is plover.");
+        assert_eq!(asked.install(FROM_CATALOG, &bare).await.0, 200);
+        assert_eq!(asked.dry(FROM_CATALOG, &bare).await.0, 409, "the same files");
+        says("The word is dunlin.");
+        let (status, shown) = asked.dry(FROM_CATALOG, &bare).await;
+        assert_eq!(status, 200, "{shown}");
+        assert_eq!(shown["version"], json!({"from": "1.0.0", "to": "1.0.0"}));
+        assert!(
+            shown["diff"].as_str().unwrap().contains("+The word is dunlin."),
+            "{shown}"
+        );
+        let (status, done) = asked.install(FROM_CATALOG, &bare).await;
+        assert_eq!(status, 200, "{done}");
+        let (_, row) = asked.send(&Method::GET, "/api/skills/word", &Value::Null).await;
+        assert_eq!((&row["id"], &row["version"]), (&done["id"], &json!("1.0.0")), "{row}");
+        assert!(row["handler"].as_str().unwrap().contains("dunlin"), "{row}");
+        assert_eq!(asked.install(FROM_CATALOG, &bare).await.0, 409, "the same files");
+        assert_eq!(
+            asked.install(FROM_CATALOG, &word("1.0.1")).await.0,
+            400,
+            "its SKILL.md says 1.0.0"
+        );
+        // Where the request gives the version, it gives another one to other files.
+        asked.site.says("The word is avocet.");
+        assert_eq!(asked.dry(FROM_CATALOG, &bare).await.0, 409);
+    });
+}
+
 #[test]
 fn a_dry_run_of_code_shows_its_tool_and_the_files_that_come_and_go() {
     wait(async {

@@ -171,6 +171,11 @@ fn pages_and_filters_have_the_newest_first() {
                 ("3 2".to_owned(), 4)
             );
         }
+        // As an install wrote the name.
+        let skill = Some("Echo!".to_owned());
+        assert_eq!(find(ExecutionQuery { skill, ..ALL }).await.1, 4);
+        let skill = Some("日本".to_owned());
+        assert_eq!(find(ExecutionQuery { skill, ..ALL }).await.1, 0);
         let status = Some(Status::Error);
         assert_eq!(find(ExecutionQuery { status, ..ALL }).await, ("2".to_owned(), 1));
     });

@@ -321,6 +321,53 @@ async fn a_skill_is_found_by_the_name_that_it_was_installed_by() {
             .await;
         assert_eq!(status, 404, "{named}");
     }
+    for (text, total) in [
+        ("Reverse%20Text", 1),
+        ("reverse-text", 1),
+        ("reverse%20t", 1),
+        ("@home", 1),
+        ("other", 0),
+    ] {
+        let (_, list) = served
+            .call("GET", &format!("/api/skills?q={text}"), &Value::Null, "one")
+            .await;
+        assert_eq!(list["total"], total, "{text}: {list}");
+    }
+    let run = json!({"skillName": "Reverse Text", "input": {"text": "abc"}});
+    let (status, ran) = served.call("POST", "/api/skills/executions", &run, "one").await;
+    assert_eq!(status, 200, "{ran}");
+    for (skill, total) in [("Reverse%20Text", 1), ("reverse-text", 1), ("me@home", 0)] {
+        let (_, list) = served
+            .call(
+                "GET",
+                &format!("/api/skills/executions?skillId={skill}"),
+                &Value::Null,
+                "one",
+            )
+            .await;
+        assert_eq!(list["total"], total, "{skill}: {list}");
+    }
+}
+
+/// Two names that requests to models write alike are two skills, whichever of them is a legal name, and whichever API it came by.
+#[tokio::test]
+async fn another_name_of_the_same_slug_replaces_no_skill() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let install = async |name: &str, version: &str| {
+        let mut body = reverse();
+        body["name"] = name.into();
+        body["version"] = version.into();
+        served.call("POST", "/api/skills/install", &body, "one").await
+    };
+    for (first, second) in [("my-tool", "My Tool"), ("Other Tool", "other-tool")] {
+        let (status, one) = install(first, "1.0.0").await;
+        assert_eq!(status, 200, "{one}");
+        let (status, other) = install(second, "2.0.0").await;
+        let told = other["error"].as_str().unwrap_or_default();
+        assert_eq!(status, 409, "{other}");
+        assert!(told.contains(&format!("{first:?}")), "{told}");
+        assert_eq!(install(first, "2.0.0").await, (200, one));
+    }
 }
 
 #[tokio::test]

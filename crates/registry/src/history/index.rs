@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use knack_skill::names;
+
 use super::ExecutionQuery;
 use super::execution::{Execution, Status};
 use super::settings::HistorySettings;
@@ -265,11 +267,14 @@ impl Index {
 
     /// The number of matches, and the ids and locations of the wanted page, the newest first.
     pub(super) fn find(&self, caller: &Owner, sought: &ExecutionQuery) -> (usize, Vec<(String, Location)>) {
+        // A skill may be named as its install wrote it; executions have the name that is made of that.
+        let is_name = |text: &&str| text.bytes().any(|byte| byte.is_ascii_alphanumeric());
+        let slug = sought.skill.as_deref().filter(is_name).map(names::normalize);
         let meant = |head: &Head| {
             let skill = || {
                 sought.skill.as_ref().is_none_or(|wanted| {
                     let skill = head.skill.as_ref();
-                    skill.is_some_and(|(id, name)| id == wanted || name == wanted)
+                    skill.is_some_and(|(id, name)| id == wanted || name == wanted || Some(name) == slug.as_ref())
                 })
             };
             caller.covers(&head.caller) && sought.status.is_none_or(|status| status == head.status) && skill()

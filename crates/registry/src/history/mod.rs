@@ -29,7 +29,7 @@ use crate::model::Owner;
 /// Selects executions of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutionQuery {
-    /// Only those of the skill with this id or name.
+    /// Only those of the skill with this id, name, or name as its install wrote it.
     pub skill: Option<String>,
     /// Only those in this status.
     pub status: Option<Status>,

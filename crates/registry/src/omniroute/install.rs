@@ -85,7 +85,8 @@ impl Installation {
             Refusal::invalid(field, invalid.message)
         })?;
         let files = |name: &str| files(name, &record, &schema);
-        let mut new = Self::of(&record, version_given, CODE, files)?;
+        let mut new = Self::of(&record, CODE, files)?;
+        new.draft.version = Some(chosen(new.draft.version, &record.version, version_given)?);
         new.draft.mode = Some(Mode::On);
         Ok(new)
     }
@@ -120,7 +121,9 @@ impl Installation {
             enabled: true,
         };
         let files = |_: &str| Ok(Files::from([file(DOCUMENT_NAMES[0], record.handler.clone())]));
-        let mut new = Self::of(&record, version_given, DOCUMENT_NAMES[0], files)?;
+        let mut new = Self::of(&record, DOCUMENT_NAMES[0], files)?;
+        new.draft.is_release = new.draft.version.is_none();
+        new.draft.version = Some(chosen(new.draft.version, &record.version, version_given)?);
         new.draft.mode = Some(Mode::Auto);
         new.draft.catalog = Some(catalog);
         Ok(new)
@@ -128,8 +131,9 @@ impl Installation {
 
     /// A folder of a catalog, which was checked.
     pub(super) fn of_folder(mut draft: Draft, version: Option<&str>, catalog: Catalog) -> Result<Self, Refusal> {
+        // A version that its author states is the author's: whoever installs it can give no other one to files that changed under it.
+        draft.is_release = draft.version.is_none();
         draft.version = Some(chosen(draft.version, &version_of(version)?, version.is_some())?);
-        draft.is_release = true;
         draft.mode = Some(Mode::Auto);
         draft.catalog = Some(catalog);
         Ok(Self { title: None, draft })
@@ -137,7 +141,6 @@ impl Installation {
 
     fn of(
         record: &Registration,
-        version_given: bool,
         field: &str,
         files: impl FnOnce(&str) -> Result<Files, Refusal>,
     ) -> Result<Self, Refusal> {
@@ -152,7 +155,6 @@ impl Installation {
         let is_document = !files.contains_key(HANDLER);
         let mut draft = check(&name, files, Profile::Load)
             .map_err(|refusal| Refusal::invalid(field, format!("{}: {}", refusal.field, refusal.message)))?;
-        draft.version = Some(chosen(draft.version, &record.version, version_given)?);
         draft.is_release = true;
         // A missing description defaults to the name.
         if is_document && draft.description == draft.name && !record.description.is_empty() {
