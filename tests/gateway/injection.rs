@@ -237,6 +237,79 @@ async fn a_container_with_ours_and_native_skills_lists_both_in_the_answer() {
     }
 }
 
+/// Beside a name as beside an id, in `container.skills` and at a shell.
+#[tokio::test]
+async fn the_version_that_a_request_names_is_served_or_refused() {
+    let skills = vec![(
+        "quiet/SKILL.md",
+        "---\nname: quiet\ndescription: d\nversion: 1.4.0\nactivation: OnRequest\n---\nThe quiet word.\n",
+    )];
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
+    for (id, version, status, code) in [
+        ("quiet", json!("1.4.0"), 200, Value::Null),
+        ("quiet", json!("^1"), 200, Value::Null),
+        ("quiet", json!("latest"), 200, Value::Null),
+        ("quiet", Value::Null, 200, Value::Null),
+        ("quiet@^1", json!("^1"), 200, Value::Null),
+        ("quiet@^1", json!("latest"), 200, Value::Null),
+        ("quiet", json!("2.0.0"), 404, json!("skill_not_found")),
+        ("quiet@^1", json!("2.0.0"), 400, json!("skill_version_invalid")),
+        ("quiet", json!(["1.4.0"]), 400, json!("skill_version_invalid")),
+    ] {
+        for format in [Format::Chat, Format::Responses] {
+            let entry = json!({"type": "skill_reference", "skill_id": id, "version": version});
+            let mut body = Talk::plain((format, false), "hi").body();
+            if format == Format::Responses {
+                body["tools"] =
+                    json!([{"type": "shell", "environment": {"type": "container_auto", "skills": [entry]}}]);
+            } else {
+                body["container"] = json!({"skills": [entry]});
+            }
+            let answer = knack
+                .send(Talk::plain((format, false), "hi").request(&knack.url, &body))
+                .await;
+            let at = format!("{format:?} {id} {version}: {}", answer.text);
+            assert_eq!(answer.status, status, "{at}");
+            assert_eq!(answer.json()["error"]["code"], code, "{at}");
+        }
+        let mut body = messages("hi");
+        body["container"] = json!({"skills": [{"type": "custom", "skill_id": id, "version": version}]});
+        let answer = knack.send(knack.messages(&body)).await;
+        assert_eq!(answer.status, status, "{id} {version}: {}", answer.text);
+    }
+    // A whole number is a version of OpenAI's form alone.
+    let mut body = messages("hi");
+    body["container"] = json!({"skills": [{"type": "custom", "skill_id": "quiet", "version": 1}]});
+    assert_eq!(knack.send(knack.messages(&body)).await.status, 400);
+}
+
+/// What is too short for a skill gets none, and its answer names none.
+#[tokio::test]
+async fn an_answer_without_injection_has_no_container_of_ours() {
+    let skills = vec![(
+        "quiet/SKILL.md",
+        "---\nname: quiet\ndescription: d\nactivation: OnRequest\n---\nThe quiet word.\n",
+    )];
+    let knack = start(Start {
+        skills,
+        ..Start::default()
+    })
+    .await;
+    for (tokens, has_container) in [(9, false), (64, true)] {
+        let mut body = messages("hi");
+        body["max_tokens"] = json!(tokens);
+        body["container"] = json!({"skills": [{"type": "custom", "skill_id": "quiet"}]});
+        let answer = knack.send(knack.messages(&body)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert_eq!(knack.upstream()["container"], Value::Null);
+        assert_eq!(answer.json()["container"].is_object(), has_container, "{}", answer.text);
+    }
+}
+
 #[tokio::test]
 async fn several_answers_at_once_are_refused_while_skills_are_active() {
     let knack = with_script(ECHO).await;

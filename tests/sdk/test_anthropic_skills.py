@@ -112,6 +112,21 @@ def test_an_uploaded_skill_is_used_by_the_next_request_and_by_no_stranger():
     unknown = refused(anthropic.NotFoundError, lambda: ask(client, "word one", skill.id, version="skver_knack_none"))
     assert skill.id in str(unknown), unknown
     refused(anthropic.NotFoundError, lambda: ask(stranger, "word two", skill.id))
+
+    def told(answer):
+        return answer.to_dict()["container"]["skills"][0]["version"]
+
+    # Each API names the version that was served in its own form, also where the request names the skill.
+    equal(told(ask(client, "word two", skill.id, version="latest")), second.id)
+    equal(told(ask(client, "word two", word)), second.id)
+    asked = {"model": "claude-x", "max_tokens": 100, "messages": [{"role": "user", "content": "word two"}]}
+    container = {"skills": [{"type": "custom", "skill_id": skill.id, "version": "latest"}]}
+    beta = client.beta.messages.create(**asked, betas=["skills-2025-10-02"], extra_body={"container": container})
+    made = client.beta.skills.versions.retrieve("latest", skill_id=skill.id, betas=["skills-2025-10-02"])
+    equal(told(beta), made.version)
+    # What an answer says leads back to that version.
+    equal(ask(client, "word one", word, version=first).content[0].text, "It is plover-one.")
+    equal(ask(client, "word two", word, version=made.version).content[0].text, "It is plover-two.")
     client.skills.delete(skill.id)
     refused(anthropic.NotFoundError, lambda: ask(client, "word two", skill.id, version=second.id))
 

@@ -15,7 +15,7 @@ use crate::mode::Mode;
 pub use knack_skill::ids::UPLOADED as ID_PREFIX;
 
 /// How ids of versions begin.
-pub const VERSION_PREFIX: &str = "skver_knack_";
+pub use knack_skill::ids::UPLOADED_VERSION as VERSION_PREFIX;
 /// Versions of one skill: each of them is served as long as it exists.
 pub const VERSIONS_MAX: usize = 100;
 

@@ -68,7 +68,7 @@ pub enum ApiCall {
 }
 
 /// The word in `anthropic-beta` that asks for the older shapes.
-pub(crate) const BETA: &str = "skills-2025-10-02";
+pub const BETA: &str = "skills-2025-10-02";
 
 /// The segment of a path with which every API begins.
 const WORD: &str = "skills";

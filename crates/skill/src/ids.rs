@@ -17,6 +17,8 @@ pub const MAX_ID_BYTES: usize = 128;
 pub const PREFIX: &str = "litellm:";
 /// How the ids of uploaded skills begin. Ids of vendors begin otherwise, so that requests for theirs are distinguished.
 pub const UPLOADED: &str = "skill_knack_";
+/// How the ids of their versions begin.
+pub const UPLOADED_VERSION: &str = "skver_knack_";
 /// The frontmatter's field.
 const FIELD: &str = "metadata.skill_id";
 

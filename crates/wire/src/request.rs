@@ -281,7 +281,46 @@ pub struct ContainerSkill {
     /// `skill_id` as sent.
     pub id: String,
     /// `version` as sent.
-    pub version: Option<String>,
+    pub version: SkillVersion,
+}
+
+/// The `version` of an entry of `container.skills`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum SkillVersion {
+    /// Not there, or null.
+    #[default]
+    Absent,
+    /// A text; in OpenAI's form also a whole number, whose versions are numbers.
+    Text(String),
+    /// Any other value.
+    Unreadable,
+}
+
+impl SkillVersion {
+    /// Reads it from an entry.
+    pub(crate) fn read(src: &[u8], entry: Span, takes_numbers: bool) -> Self {
+        let Some(value) = json::get(src, entry, "version") else {
+            return Self::Absent;
+        };
+        let number = || {
+            let digits = std::str::from_utf8(value.of(src)).unwrap_or_default();
+            let is_whole = takes_numbers && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_whole.then(|| digits.to_owned())
+        };
+        match (json::kind(src, value), json::text(src, value)) {
+            (Some(json::ValueKind::Null), _) => Self::Absent,
+            (_, Some(text)) => Self::Text(text.into_owned()),
+            _ => number().map_or(Self::Unreadable, Self::Text),
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
 }
 
 /// The text of one message.

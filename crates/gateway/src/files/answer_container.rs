@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use knack_skill::plan::Plan;
+use knack_skill::plan::{Plan, ServedVersion};
 use knack_wire::history::Caller;
 use knack_wire::own_files::ANSWER_CONTAINER_PREFIX;
 use knack_wire::request::ContainerSkill;
@@ -50,6 +50,8 @@ pub(crate) struct ContainerContext<'a> {
     pub address: Option<IpAddr>,
     /// The gateway's id of the request.
     pub request_id: &'a str,
+    /// Whether the client speaks the older Skills API of Anthropic, whose versions are named by the time of their making.
+    pub beta: bool,
 }
 
 /// The container of an answer; `None`: it shows none of ours. `named`: the one that the request names. Errors (503, 507): none
@@ -61,7 +63,8 @@ pub(crate) async fn of(
 ) -> Result<Option<AnswerContainer>, Fault> {
     let (format, kind) = asked.route;
     let injects = !asked.plan.tools.is_empty();
-    if kind != CallKind::Generate || asked.plan.litellm {
+    // Where nothing is injected, no skill of ours was used.
+    if kind != CallKind::Generate || asked.plan.litellm || asked.plan.off {
         return Ok(None);
     }
     let is_replaced = asked.injection.code_tool.is_some() && injects;
@@ -100,7 +103,9 @@ fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Co
     let own = &asked.plan.container;
     let own = own.ours.iter().zip(&own.versions);
     let own = own.filter_map(|(&index, served)| Some((asked.view.container_skills.get(index)?, served)));
-    let skills: Vec<_> = own.map(|(asked, served)| skill(asked, served.as_deref())).collect();
+    let skills: Vec<_> = own
+        .map(|(skill, served)| shown(skill, served.as_ref(), asked.beta))
+        .collect();
     let store = gateway.user_files.as_ref();
     let now = store.map_or_else(Timestamp::now, |store| store.now());
     let idle = match (&named, store) {
@@ -120,7 +125,11 @@ fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Co
 }
 
 /// A skill with the version that was served, as a client stores it that asked for the latest.
-fn skill(skill: &ContainerSkill, served: Option<&str>) -> serde_json::Value {
-    let version = served.or(skill.version.as_deref()).unwrap_or("latest");
+fn shown(skill: &ContainerSkill, served: Option<&ServedVersion>, beta: bool) -> serde_json::Value {
+    let served = served.map(|served| match &served.id {
+        Some(id) if !beta => id,
+        _ => &served.word,
+    });
+    let version = served.map(String::as_str).or(skill.version.text()).unwrap_or("latest");
     json!({"type": skill.kind, "skill_id": skill.id, "version": version})
 }

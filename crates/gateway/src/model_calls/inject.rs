@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_skill::autoscore::{AutoContext, AutoMessage};
+use knack_skill::catalog::Catalog;
 use knack_skill::ids;
 use knack_skill::model::SkillRef;
 use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within};
-use knack_wire::request::{Material, ToolChoice as WireChoice};
+use knack_wire::request::{ContainerSkill as WireSkill, Material, SkillVersion, ToolChoice as WireChoice};
 use knack_wire::{Fault, Format, Injection, Request, Tool, View};
 
 use crate::catalog::Snapshot;
@@ -16,7 +17,7 @@ use crate::catalog::Snapshot;
 const NO_ROOM: &str = "The gateway is short of memory for the skills of this request; try again in a second.";
 
 /// The plan for one request. Errors: a skill that the request names and that is not here (404), or not known to be
-/// here because there is no catalog (503), inputs that make its text too long (413), no `room` for the texts (503).
+/// here because there is no catalog (503), a version of it that cannot be read (400), inputs that make its text too long (413), no `room` for the texts (503).
 pub(crate) fn make_plan(
     request: &Request,
     view: &View,
@@ -29,7 +30,8 @@ pub(crate) fn make_plan(
     let texts = mentioning_texts(request);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let client_tools: Vec<&str> = view.client_tools.iter().map(String::as_str).collect();
-    let ids: Vec<Cow<'_, str>> = view.container_skills.iter().map(reference).collect();
+    let references = view.container_skills.iter();
+    let ids: Vec<Cow<'_, str>> = references.map(|skill| reference(skill, &snapshot.catalog)).collect();
     let named = view.container_skills.iter().zip(&ids);
     let container: Vec<ContainerSkill<'_>> = named
         .map(|(skill, id)| ContainerSkill {
@@ -50,7 +52,7 @@ pub(crate) fn make_plan(
         max_tokens: view.max_tokens,
         run_of,
     };
-    plan_within(&values, &snapshot.catalog, room).map_err(|error| match &error {
+    let plan = plan_within(&values, &snapshot.catalog, room).map_err(|error| match &error {
         // It is unknown whether the skill exists, so this is not the client's mistake.
         PlanError::UnknownSkill { id } if snapshot.absent.is_some() => Fault::new(
             503,
@@ -69,7 +71,11 @@ pub(crate) fn make_plan(
         PlanError::AmbiguousSkill { .. } => refusal(400, "skill_ambiguous", error.to_string()),
         PlanError::InputsTooLong { .. } => refusal(413, "inputs_too_long", error.to_string()),
         PlanError::NoRoom { .. } => Fault::new(503, NO_ROOM),
-    })
+    })?;
+    let ours = plan.container.ours.iter();
+    ours.filter_map(|&place| view.container_skills.get(place))
+        .try_for_each(demand_version)?;
+    Ok(plan)
 }
 
 /// What is wrong with what a request asks for: asking again brings the same.
@@ -82,11 +88,31 @@ fn refusal(status: u16, code: &str, text: String) -> Fault {
 }
 
 /// The key of an entry of `container.skills` in a catalog: versions of uploaded skills have ids of their own.
-fn reference(skill: &knack_wire::request::ContainerSkill) -> Cow<'_, str> {
-    match &skill.version {
-        Some(version) if skill.id.starts_with(ids::UPLOADED) => Cow::Owned(ids::versioned(&skill.id, version)),
-        _ => Cow::Borrowed(&skill.id),
+fn reference<'s>(skill: &'s WireSkill, catalog: &Catalog) -> Cow<'s, str> {
+    let id = &skill.id;
+    match skill.version.text() {
+        Some(_) if ids::with_version(id).is_some() => Cow::Borrowed(id),
+        Some(version) if id.starts_with(ids::UPLOADED) => Cow::Owned(ids::versioned(id, version)),
+        Some(version) => catalog.versioned(id, version).map_or(Cow::Borrowed(id), Cow::Owned),
+        None => Cow::Borrowed(id),
     }
+}
+
+/// Refuses a version of a skill of ours that cannot be read, or that is not the one in its `skill_id`. `latest` is what requests
+/// say that ask for no version.
+fn demand_version(skill: &WireSkill) -> Result<(), Fault> {
+    let id = &skill.id;
+    let named = ids::with_version(id).map(|(_, word)| word);
+    let text = match (&skill.version, named) {
+        (SkillVersion::Unreadable, _) => {
+            format!("the version of skill \"{id}\" is not a string; write it as text, such as \"latest\" or \"1.2.0\"")
+        }
+        (SkillVersion::Text(version), Some(named)) if version != named && version != "latest" => {
+            format!("skill_id \"{id}\" names the version {named}, but version says \"{version}\"; name one of them")
+        }
+        _ => return Ok(()),
+    };
+    Err(refusal(400, "skill_version_invalid", text))
 }
 
 /// Catalogs whose text is kept in wire form: those of the namespaces that call at one time.

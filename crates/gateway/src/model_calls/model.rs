@@ -4,7 +4,6 @@ mod answer;
 mod describe;
 mod prepare;
 
-use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::body::Body;
@@ -12,6 +11,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use knack_execution::Executor;
+use knack_registry::{Dialect, SKILLS_BETA};
 use knack_serving::aside;
 
 use knack_skill::plan::{Action, Plan};
@@ -80,12 +80,11 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
     let memory = memory_of_runs(&view, named.container.as_ref());
     let (asked, own) = ((&view, &*plan, &injection), (&hidden, &log));
-    let address = caller::unchecked_address(&parts);
     let container = match container(
         &gateway,
         asked,
         (format, kind),
-        (&hidden, &log, address),
+        (&hidden, &log, &parts),
         named.container,
     )
     .await
@@ -245,7 +244,7 @@ async fn container(
     gateway: &Gateway,
     (view, plan, injection): (&View, &Plan, &Injection),
     route: (Format, CallKind),
-    (hidden, log, address): (&HiddenTurnLookup, &RequestLog, Option<IpAddr>),
+    (hidden, log, parts): (&HiddenTurnLookup, &RequestLog, &http::request::Parts),
     named: Option<Container>,
 ) -> Result<Option<AnswerContainer>, Fault> {
     let asked = ContainerContext {
@@ -254,8 +253,9 @@ async fn container(
         injection,
         route,
         caller: &hidden.caller,
-        address,
+        address: caller::unchecked_address(parts),
         request_id: &log.request_id,
+        beta: Dialect::of(&parts.headers, SKILLS_BETA) == Dialect::Anthropic { beta: true },
     };
     answer_container::of(gateway, &asked, named).await
 }

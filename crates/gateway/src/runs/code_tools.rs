@@ -130,7 +130,7 @@ mod tests {
     use std::sync::Arc;
 
     use knack_skill::plan::{ContainerPlan, PlannedTool};
-    use knack_wire::request::ContainerSkill;
+    use knack_wire::request::{ContainerSkill, SkillVersion};
     use serde_json::json;
 
     use super::*;
@@ -150,7 +150,7 @@ mod tests {
         let skill = |at| ContainerSkill {
             kind: "skill_reference".to_owned(),
             id: format!("skill_{at}"),
-            version: None,
+            version: SkillVersion::Absent,
         };
         let view = View {
             code_tool: Some(CodeTool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ids;
 use crate::model::{ActivationMode, Input, Skill, Tool};
-use crate::plan::PlannedTool;
+use crate::plan::{PlannedTool, ServedVersion};
 use crate::risk::Risk;
 use crate::template::{self, FilledTooLarge};
 use crate::texts;
@@ -46,23 +46,30 @@ pub struct CatalogEntry {
 
 impl CatalogEntry {
     /// The version that a reference comes to. `None`: the reference names it itself, or there is none.
-    pub(crate) fn version_served(&self, reference: &str) -> Option<String> {
+    pub(crate) fn version_served(&self, reference: &str) -> Option<ServedVersion> {
         let word = ids::with_version(reference).map(|(_, word)| word);
         let is_named = word.is_some_and(|word| word != LATEST) && self.skill.ids.iter().any(|id| id == reference);
         if is_named { None } else { self.version_word() }
     }
 
-    /// Its version in the word of an API: of an upload the time of its making, as the Skills API has it, else its number; of
-    /// another skill what it declares. `None`: it has none.
-    fn version_word(&self) -> Option<String> {
+    /// Its version in the words of an API: of an upload the id and the time of its making, as the Skills API has them, else its number;
+    /// of another skill what it declares. `None`: it has none.
+    fn version_word(&self) -> Option<ServedVersion> {
         let Some(upload) = &self.skill.upload else {
-            return self.skill.version.clone();
+            return self.skill.version.clone().map(|word| ServedVersion { word, id: None });
         };
         let number = upload.number.to_string();
         let references = self.skill.ids.iter().filter_map(|id| ids::with_version(id));
-        let own = references.filter(|(skill, _)| *skill == upload.id);
-        let mut times = own.map(|(_, word)| word).filter(|word| word.parse::<u64>().is_ok());
-        Some(times.find(|word| *word != number).map_or(number.clone(), str::to_owned))
+        let words = || {
+            let own = references.clone().filter(|(skill, _)| *skill == upload.id);
+            own.map(|(_, word)| word)
+        };
+        let mut times = words().filter(|word| word.parse::<u64>().is_ok());
+        let id = words().find(|word| word.starts_with(ids::UPLOADED_VERSION));
+        Some(ServedVersion {
+            word: times.find(|word| *word != number).map_or(number.clone(), str::to_owned),
+            id: id.map(str::to_owned),
+        })
     }
 
     /// Paths of its files, SKILL.md left out, sorted.

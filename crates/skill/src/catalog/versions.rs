@@ -2,7 +2,7 @@
 
 use super::{Catalog, CatalogEntry};
 use crate::ids;
-use crate::model::ActivationMode;
+use crate::model::{ActivationMode, Skill};
 use crate::semver::{self, NoVersion};
 
 /// Versions that a refusal names: the newest are the ones that are wanted.
@@ -29,6 +29,24 @@ impl Catalog {
             wanted: wanted.to_owned(),
             there: there(skill, &versions),
         })
+    }
+
+    /// The reference of a version that is named beside the name of a skill: of its id, where that has a version of this word, as
+    /// the Skills APIs name versions; else of its name. `None`: no skill has this name; what carries it as an id was made by another
+    /// system, which alone knows its versions.
+    pub fn versioned(&self, name: &str, version: &str) -> Option<String> {
+        let place = self.place_of_name(name)?;
+        let skill = &self.entries.get(place)?.skill;
+        let id_of = |skill: &Skill| skill.upload.as_ref().map(|upload| upload.id.clone());
+        // Others may carry an id of this form, and are no version of it.
+        let is_of = |at: usize| {
+            let other = self.entries.get(at).and_then(|entry| id_of(&entry.skill));
+            at == place || (other.is_some() && other == id_of(skill))
+        };
+        let ids = id_of(skill).into_iter().chain(skill.object_ids.iter().cloned());
+        let mut ids = ids.map(|id| ids::versioned(&id, version));
+        let by_id = ids.find(|id| self.place_of_id(id).is_some_and(is_of));
+        Some(by_id.unwrap_or_else(|| format!("{name}@{version}")))
     }
 
     /// The served versions of a skill with their numbers, in the order of their making.
@@ -82,7 +100,7 @@ fn there(skill: &str, versions: &[(u32, &CatalogEntry)]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixture::{mk_catalog, mk_ref, mk_skill};
-    use crate::model::{Skill, Upload};
+    use crate::model::Upload;
 
     /// A version of an uploaded skill; number 2 is the default.
     fn uploaded(name: &str, number: u32, version: Option<&str>) -> Skill {
@@ -164,6 +182,29 @@ mod tests {
                 .unwrap()
                 .map(|entry| &entry.skill.id.namespace[..]);
             assert_eq!(found, Some(expected), "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_version_beside_a_name_is_that_of_its_id_or_of_its_name() {
+        let catalog = catalog();
+        for (name, version, expected) in [
+            ("word", "3", Some("skill_knack_word:3")),
+            ("word", "1.0.0", Some("word@1.0.0")),
+            ("uploads/word", "^1", Some("uploads/word@^1")),
+            ("word", "latest", Some("word@latest")),
+            // Carried by a skill from a file.
+            ("word", "99", Some("word@99")),
+            ("applied", "1", Some("skill_knack_0a:1")),
+            ("file", "^1.3", Some("file@^1.3")),
+            ("other", "1", None),
+            ("skill_knack_word", "1", None),
+        ] {
+            assert_eq!(
+                catalog.versioned(name, version).as_deref(),
+                expected,
+                "{name} {version}"
+            );
         }
     }
 

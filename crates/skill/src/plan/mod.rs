@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub use types::{
     Action, ActivationCause, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool,
-    RunCode, ToolChoice,
+    RunCode, ServedVersion, ToolChoice,
 };
 
 use crate::catalog::{Catalog, Generic, ModelCode};

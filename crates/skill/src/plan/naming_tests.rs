@@ -339,7 +339,12 @@ fn header_and_container_name_versions_and_a_mention_does_not() {
         version(
             2,
             "2.0.0",
-            &["skill_knack_w:2", "skill_knack_w:latest", "skill_knack_w"],
+            &[
+                "skill_knack_w:2",
+                "skill_knack_w:skver_knack_b",
+                "skill_knack_w:latest",
+                "skill_knack_w",
+            ],
         ),
         version(3, "1.3.0", &["skill_knack_w:3", "skill_knack_w:1790000000000003"]),
     ]);
@@ -352,7 +357,13 @@ fn header_and_container_name_versions_and_a_mention_does_not() {
         ("skill_knack_w", "uploads-2/word", Some("2")),
     ] {
         let plan = asked(&catalog, &by_id(reference));
-        assert_eq!(plan.container.versions, [served.map(str::to_owned)], "{reference}");
+        let word = plan.container.versions[0].as_ref().map(|version| version.word.as_str());
+        assert_eq!(word, served, "{reference}");
+        let id = plan.container.versions[0]
+            .as_ref()
+            .and_then(|version| version.id.as_deref());
+        let is_second = handle == "uploads-2/word" && served.is_some();
+        assert_eq!(id, is_second.then_some("skver_knack_b"), "{reference}");
         assert_eq!(
             (active(&plan), &plan.container.ours[..]),
             (vec![handle], &[0][..]),

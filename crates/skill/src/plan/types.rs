@@ -197,13 +197,22 @@ pub struct Note {
     pub text: String,
 }
 
+/// A version that is served, in the words of the Skills APIs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedVersion {
+    /// Of an upload the microsecond of its creation, or its number; of another skill what it declares.
+    pub word: String,
+    /// The id of an uploaded version.
+    pub id: Option<String>,
+}
+
 /// What becomes of `container.skills`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerPlan {
     /// Places in `container.skills` of the entries that are ours: to be removed before the request goes upstream.
     pub ours: Vec<usize>,
     /// The versions of these that are served, in the same order; `None`: it has none, or the request names it.
-    pub versions: Vec<Option<String>>,
+    pub versions: Vec<Option<ServedVersion>>,
     /// Places of the entries that stay.
     pub native: Vec<usize>,
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::splice;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files::is_own_container;
-use crate::request::{ContainerSkill, Request};
+use crate::request::{ContainerSkill, Request, SkillVersion};
 
 /// The entries of `container.skills` in order; entries without an id are left out.
 pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
@@ -20,7 +20,7 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
         Some(ContainerSkill {
             kind: text("type").unwrap_or_default(),
             id: text("skill_id")?,
-            version: text("version"),
+            version: SkillVersion::read(src, *span, false),
         })
     };
     list.and_then(|span| json::elements(src, span).ok())
@@ -81,6 +81,8 @@ pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) ->
 mod tests {
     use bytes::Bytes;
 
+    use crate::json::Span;
+    use crate::request::SkillVersion;
     use crate::{Injection, Request, Route, route};
 
     fn taken(path: &str, body: &str) -> (Vec<String>, String) {
@@ -101,6 +103,33 @@ mod tests {
             .collect();
         let body = request.apply(&injection, crate::json::Edits::new());
         (skills, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_version_is_a_text_and_in_openais_form_a_whole_number() {
+        let read = |value: &str, takes_numbers| {
+            let entry = format!(r#"{{"skill_id":"a","version":{value}}}"#);
+            let span = Span::new(0, entry.len());
+            SkillVersion::read(entry.as_bytes(), span, takes_numbers)
+        };
+        let text = |text: &str| SkillVersion::Text(text.to_owned());
+        for (value, messages, openai) in [
+            (r#""1.2.0""#, text("1.2.0"), text("1.2.0")),
+            (r#""""#, text(""), text("")),
+            ("null", SkillVersion::Absent, SkillVersion::Absent),
+            ("2", SkillVersion::Unreadable, text("2")),
+            ("2.5", SkillVersion::Unreadable, SkillVersion::Unreadable),
+            ("-2", SkillVersion::Unreadable, SkillVersion::Unreadable),
+            ("[\"2\"]", SkillVersion::Unreadable, SkillVersion::Unreadable),
+            ("true", SkillVersion::Unreadable, SkillVersion::Unreadable),
+        ] {
+            assert_eq!((read(value, false), read(value, true)), (messages, openai), "{value}");
+        }
+        let none = br#"{"skill_id":"a"}"#;
+        assert_eq!(
+            SkillVersion::read(none, Span::new(0, none.len()), true),
+            SkillVersion::Absent
+        );
     }
 
     #[test]

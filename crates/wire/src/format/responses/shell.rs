@@ -10,7 +10,7 @@ use crate::drive::{CallResult, NativeRun};
 use crate::format::run_ids;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files;
-use crate::request::{CodeTool, ContainerSkill, Injection, Request};
+use crate::request::{CodeTool, ContainerSkill, Injection, Request, SkillVersion};
 use crate::seen::{OWN_CALL, SeenEnd, SeenRun};
 
 /// The tool's type, which is its name.
@@ -57,7 +57,7 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
         Some(ContainerSkill {
             kind: text("type")?,
             id: text("skill_id")?,
-            version: text("version"),
+            version: SkillVersion::read(src, span, true),
         })
     };
     attached.filter_map(reference).collect()
