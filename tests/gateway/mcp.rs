@@ -302,6 +302,97 @@ async fn web_pages_and_other_methods_are_refused() {
     assert_eq!(send(request(&knack, "tools/call", &large)).await.status, 413);
 }
 
+/// What the transport refuses is JSON-RPC, too, so that clients can read why.
+#[tokio::test]
+async fn what_is_no_request_is_refused_in_json_rpc() {
+    let knack = running().await;
+    let base = || request(&knack, "tools/list", &json!({}));
+    let large = json!({"name": "run_code", "arguments": {"code": "#".repeat(5 << 20)}});
+    for (what, request, status, code, id) in [
+        ("no JSON", base().body("{"), 400, -32700, Value::Null),
+        ("nothing", base().body(""), 400, -32700, Value::Null),
+        ("no message", base().body(r#"{"id": 3}"#), 400, -32600, json!(3)),
+        ("a batch", base().body("[]"), 400, -32600, Value::Null),
+        (
+            "too large",
+            request(&knack, "tools/call", &large),
+            413,
+            -32000,
+            Value::Null,
+        ),
+        (
+            "another type",
+            client()
+                .post(format!("{}/mcp", knack.url))
+                .header("accept", "application/json, text/event-stream")
+                .header("content-type", "text/plain")
+                .body("{}"),
+            415,
+            -32000,
+            Value::Null,
+        ),
+        (
+            "no events",
+            client()
+                .post(format!("{}/mcp", knack.url))
+                .header("accept", "application/json")
+                .header("content-type", "application/json")
+                .body("{}"),
+            406,
+            -32000,
+            Value::Null,
+        ),
+    ] {
+        let answer = send(request).await;
+        assert_eq!(answer.status, status, "{what}: {}", answer.text);
+        assert!(answer.headers.contains_key("x-knack-request-id"), "{what}");
+        let value = answer.json();
+        assert_eq!(
+            (&value["jsonrpc"], &value["id"], &value["error"]["code"]),
+            (&json!("2.0"), &id, &json!(code)),
+            "{what}: {value}"
+        );
+        assert!(!value["error"]["message"].as_str().unwrap().is_empty(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn parameters_that_do_not_fit_are_refused_as_such() {
+    let knack = running().await;
+    for (method, params, code) in [
+        ("resources/list", json!({"cursor": "zzz"}), -32602),
+        ("resources/list", json!({"cursor": "a"}), -32602),
+        ("resources/list", json!({"cursor": 5}), -32602),
+        ("skills/list", json!({"cursor": ""}), -32602),
+        ("skills/list", json!({"cursor": ["skill://a"]}), -32602),
+        ("tools/list", json!({"cursor": "skill://a"}), -32602),
+        ("skills/get", json!({}), -32602),
+        ("resources/read", json!({"uri": 5}), -32602),
+        ("tools/call", json!({}), -32602),
+        ("skills/put", json!({}), -32601),
+    ] {
+        let answer = send(request(&knack, method, &params)).await;
+        assert_eq!(
+            answer.json()["error"]["code"],
+            code,
+            "{method} {params}: {}",
+            answer.text
+        );
+    }
+    // One that a page may have ended with.
+    let listed = ask(&knack, "resources/list", &json!({"cursor": "skill://listed/SKILL.md"})).await;
+    assert_eq!(listed["resources"].as_array().unwrap().len(), 3, "{listed}");
+    for params in [json!({}), json!({"cursor": null})] {
+        assert_eq!(
+            ask(&knack, "resources/list", &params).await["resources"]
+                .as_array()
+                .unwrap()
+                .len(),
+            5
+        );
+    }
+}
+
 /// The values of a list of numbers take many times the memory of its text, and are made before anybody looks at them.
 #[tokio::test]
 async fn a_request_of_very_many_values_is_refused() {

@@ -184,10 +184,12 @@ def test_uploaded_skills_are_those_of_the_credential():
     with tempfile.TemporaryDirectory() as work:
         skill = pathlib.Path(work, "of-one-caller")
         skill.mkdir()
-        text = "---\nname: of-one-caller\ndescription: Says a word. Use when asked for it.\n---\nThe word is plover.\n"
-        (skill / "SKILL.md").write_text(text)
         command = [os.environ["KNACK"], "skill", "push", str(skill), "--to", f"http://127.0.0.1:{PORT}/v1"]
-        subprocess.run(command, env=os.environ | {"OPENAI_API_KEY": "key-a"}, check=True, stdout=subprocess.DEVNULL)
+        # The first version is kept beside the second, for requests that name it.
+        for word in ["avocet", "plover"]:
+            text = f"---\nname: of-one-caller\ndescription: Says a word. Use when asked for it.\n---\nThe word is {word}.\n"
+            (skill / "SKILL.md").write_text(text)
+            subprocess.run(command, env=os.environ | {"OPENAI_API_KEY": "key-a"}, check=True, stdout=subprocess.DEVNULL)
     for headers, expected in [
         ({"authorization": "Bearer key-a"}, True),
         ({"x-api-key": "key-a"}, True),
@@ -196,6 +198,7 @@ def test_uploaded_skills_are_those_of_the_credential():
     ]:
         status, text = without_sdk("resources/list", headers)
         equal((status, "skill://of-one-caller/SKILL.md" in text), (200, expected), headers)
+        equal(text.count("of-one-caller/SKILL.md"), 2 * expected, "URI and name of one version")
 
 
 def test_a_caller_with_a_credential_manages_its_skills():

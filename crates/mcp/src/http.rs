@@ -4,24 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use http_body_util::{BodyExt, Full};
 use knack_gateway::callers::caller;
-use knack_gateway::http_server::fault::{MCP_PATH, body_fault, mcp_fault};
+use knack_gateway::http_server::fault::{MCP_PATH, body_fault, mcp_error, mcp_fault};
 use knack_gateway::{Gateway, HostPolicy};
 use knack_registry::weigh_json;
 use knack_wire::Fault;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::Value;
 
 use crate::asked::CallContext;
 use crate::offer::Offers;
 use crate::server::Server;
 use crate::slots::Slots;
-use ::http::{HeaderMap, header};
+use ::http::{HeaderMap, StatusCode, header};
 
 /// Where MCP is served.
 pub const PATH: &str = MCP_PATH;
@@ -94,9 +95,12 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         offer,
         executor: served.executor,
         called: Arc::clone(&called),
+        body: held.bytes.clone(),
     });
     let request = Request::from_parts(parts, Full::new(held.bytes.clone()));
-    let response = shared.service.handle(request).await;
+    let has_json_type = is_json(request.headers());
+    let response = shared.service.handle(request).await.map(Body::new);
+    let response = as_json_rpc(response, has_json_type, &held.bytes).await;
     let size = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
     let sent = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX));
     // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
@@ -123,6 +127,51 @@ fn of_a_page(gateway: &Gateway, headers: &HeaderMap) -> Option<&'static str> {
     let is_page = headers.contains_key(header::ORIGIN);
     (gateway.host_policy == HostPolicy::Any && is_page)
         .then_some("Web pages may not call this server; call it from a program.")
+}
+
+/// Bytes of a refusal of the transport: a sentence.
+const REFUSAL_MAX_BYTES: usize = 64 << 10;
+/// JSON-RPC's code of what is no JSON.
+const PARSE_ERROR: i32 = -32_700;
+/// JSON-RPC's code of JSON that is no request.
+const INVALID_REQUEST: i32 = -32_600;
+
+/// A refusal of the SDK's transport, which is plain text, in JSON-RPC. It says 415 of a body that it cannot read, too.
+async fn as_json_rpc(response: Response, has_json_type: bool, asked: &[u8]) -> Response {
+    let status = response.status();
+    if status.as_u16() < 400 || is_json(response.headers()) {
+        return response;
+    }
+    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE && has_json_type {
+        return match serde_json::from_slice::<Value>(asked) {
+            Err(error) => {
+                let fault = Fault::new(400, format!("The request is no JSON: {error}."));
+                mcp_error(&fault, PARSE_ERROR, &Value::Null)
+            }
+            Ok(value) => {
+                let fault = Fault::new(
+                    400,
+                    "The request is no JSON-RPC message: it must be one object with jsonrpc \"2.0\" and method; batches are not supported.",
+                );
+                let id = value.get("id").filter(|id| id.is_string() || id.is_number());
+                mcp_error(&fault, INVALID_REQUEST, id.unwrap_or(&Value::Null))
+            }
+        };
+    }
+    let (mut parts, body) = response.into_parts();
+    let text = to_bytes(body, REFUSAL_MAX_BYTES).await.unwrap_or_default();
+    let mut refused = refuse(status.as_u16(), &String::from_utf8_lossy(&text));
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.remove(header::CONTENT_TYPE);
+    refused.headers_mut().extend(parts.headers);
+    refused
+}
+
+/// Whether a body is JSON by its headers.
+fn is_json(headers: &HeaderMap) -> bool {
+    let written = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = written.and_then(|written| written.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
 fn refuse(status: u16, message: &str) -> Response {

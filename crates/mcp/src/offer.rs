@@ -21,6 +21,9 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
+/// How the URI of every file begins.
+const SCHEME: &str = "skill://";
+
 /// Items of one page of resources or skills: a page stays below a MiB. A folder on a laptop is one page; hosts that read
 /// the first page only miss nothing of it.
 const PAGE: usize = 1000;
@@ -78,9 +81,9 @@ impl Offer {
         let plan = if snapshot.is_suspended() {
             Plan::default()
         } else {
-            plan_of_all(&snapshot.catalog)
+            plan_of_all(&snapshot.catalog, CatalogEntry::is_default_version)
         };
-        let entries = || snapshot.served();
+        let entries = || offered(&snapshot);
         let mut resources: Vec<Resource> = entries().flat_map(resources).collect();
         resources.sort_unstable_by(|a, b| a.uri.cmp(&b.uri));
         let mut skills: Vec<Skill> = entries().filter_map(skill).collect();
@@ -106,8 +109,14 @@ impl Offer {
             };
             Some(contents.with_mime_type(mime_type(path)).with_meta(meta))
         };
-        self.snapshot.served().find_map(entry)
+        offered(&self.snapshot).find_map(entry)
     }
+}
+
+/// The skills that are offered. Other versions of an uploaded skill than the default one are for requests that name them, which no
+/// request of MCP does.
+fn offered(snapshot: &Snapshot) -> impl Iterator<Item = &CatalogEntry> {
+    snapshot.served().filter(|entry| entry.is_default_version())
 }
 
 /// The files of a skill, SKILL.md as it came first.
@@ -120,7 +129,7 @@ fn files(entry: &CatalogEntry) -> impl Iterator<Item = (&str, &[u8])> {
 }
 
 fn root(entry: &CatalogEntry) -> String {
-    format!("skill://{}/", encode_path(&entry.handle))
+    format!("{SCHEME}{}/", encode_path(&entry.handle))
 }
 
 fn resources(entry: &CatalogEntry) -> impl Iterator<Item = Resource> {
@@ -209,13 +218,20 @@ fn as_tool(tool: &PlannedTool) -> Tool {
     shown
 }
 
-/// The items after a cursor, which is the key of the last item that was sent, and the next cursor. `items` are sorted by key,
-/// so that a page is right even if the catalog changed since the last.
-pub(crate) fn page<T: Clone>(items: &[T], key: impl Fn(&T) -> &str, cursor: Option<&str>) -> (Vec<T>, Option<String>) {
+/// The items after a cursor, which is the URI of the last item that was sent, and the next cursor. `items` are sorted by URI,
+/// so that a page is right even if the catalog changed since the last. `None`: no page ends with this cursor.
+pub(crate) fn page<T: Clone>(
+    items: &[T],
+    key: impl Fn(&T) -> &str,
+    cursor: Option<&str>,
+) -> Option<(Vec<T>, Option<String>)> {
+    if cursor.is_some_and(|cursor| !cursor.starts_with(SCHEME)) {
+        return None;
+    }
     let from = items.partition_point(|item| cursor.is_some_and(|cursor| key(item) <= cursor));
     let page: Vec<T> = items.iter().skip(from).take(PAGE).cloned().collect();
     let next = (from + page.len() < items.len()).then(|| page.last().map(|item| key(item).to_owned()));
-    (page, next.flatten())
+    Some((page, next.flatten()))
 }
 
 #[cfg(test)]
@@ -224,16 +240,19 @@ mod tests {
 
     #[test]
     fn pages_have_every_item_once_and_go_on_after_a_change() {
-        let mut items: Vec<String> = (0..=2 * PAGE).map(|number| format!("{number:05}")).collect();
-        let (first, next) = page(&items, |item| item, None);
-        assert_eq!((first.len(), next.as_deref()), (PAGE, Some("00999")));
+        let mut items: Vec<String> = (0..=2 * PAGE).map(|number| format!("skill://{number:05}")).collect();
+        let (first, next) = page(&items, |item| item, None).unwrap();
+        assert_eq!((first.len(), next.as_deref()), (PAGE, Some("skill://00999")));
         // The last item of the previous page is gone, and a new one is before it.
         items.remove(PAGE - 1);
-        items.insert(0, "-".to_owned());
-        let (second, next) = page(&items, |item| item, next.as_deref());
-        assert_eq!(second.first().map(String::as_str), Some("01000"));
-        let (third, next) = page(&items, |item| item, next.as_deref());
-        assert_eq!((third, next), (vec!["02000".to_owned()], None));
-        assert_eq!(page(&items, |item| item, Some("zzz")), (Vec::new(), None));
+        items.insert(0, "skill://-".to_owned());
+        let (second, next) = page(&items, |item| item, next.as_deref()).unwrap();
+        assert_eq!(second.first().map(String::as_str), Some("skill://01000"));
+        let (third, next) = page(&items, |item| item, next.as_deref()).unwrap();
+        assert_eq!((third, next), (vec!["skill://02000".to_owned()], None));
+        assert_eq!(page(&items, |item| item, Some("skill://zzz")), Some((Vec::new(), None)));
+        for forged in ["zzz", "", "5"] {
+            assert_eq!(page(&items, |item| item, Some(forged)), None, "{forged}");
+        }
     }
 }

@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 
 use knack_gateway::Gateway;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, DiscoverResult, GetSkillRequestParams, GetSkillResult, Implementation,
-    InitializeRequestParams, InitializeResult, ListResourcesResult, ListSkillsResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-    ServerConfig,
+    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult, ErrorCode,
+    GetSkillRequestParams, GetSkillResult, Implementation, InitializeRequestParams, InitializeResult,
+    ListResourcesResult, ListSkillsResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::asked::{CallContext, call_context};
+use crate::asked::{CallContext, bad_cursor, call_context};
 use crate::management;
 use crate::offer::page;
 use crate::tool_call::call_tool;
@@ -36,9 +36,17 @@ fn instructions(asked: &CallContext) -> Option<String> {
     (!text.is_empty()).then(|| text.to_string())
 }
 
-fn cursor(request: Option<PaginatedRequestParams>) -> Option<String> {
-    request.and_then(|request| request.cursor)
-}
+/// The methods that have parameters here. The SDK takes a request whose parameters do not fit as one of an unknown method.
+const METHODS: [&str; 8] = [
+    "initialize",
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/read",
+    "skills/list",
+    "skills/get",
+    "server/discover",
+];
 
 impl ServerHandler for Server {
     /// Without `listChanged`: there is no session to notify. A list is always that of the current catalog.
@@ -71,10 +79,13 @@ impl ServerHandler for Server {
 
     async fn list_tools(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let (parts, asked) = call_context(&context)?;
+        if asked.cursor(request)?.is_some() {
+            return Err(bad_cursor());
+        }
         // In one page: a host that reads only the first page would miss tools that the texts name.
         let mut tools = asked.offer.tools.clone();
         tools.extend(management::tools(&self.gateway, parts));
@@ -101,11 +112,9 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
-        let (resources, next) = page(
-            &asked.offer.resources,
-            |resource| &resource.uri,
-            cursor(request).as_deref(),
-        );
+        let cursor = asked.cursor(request)?;
+        let page = page(&asked.offer.resources, |resource| &resource.uri, cursor.as_deref());
+        let (resources, next) = page.ok_or_else(bad_cursor)?;
         let mut result = ListResourcesResult::with_all_items(resources);
         result.next_cursor = next;
         Ok(result)
@@ -132,7 +141,9 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
-        let (skills, next) = page(&asked.offer.skills, |skill| &skill.uri, cursor(request).as_deref());
+        let cursor = asked.cursor(request)?;
+        let page = page(&asked.offer.skills, |skill| &skill.uri, cursor.as_deref());
+        let (skills, next) = page.ok_or_else(bad_cursor)?;
         let mut result = ListSkillsResult::with_all_items(skills);
         result.next_cursor = next;
         Ok(result)
@@ -149,5 +160,19 @@ impl ServerHandler for Server {
             .cloned()
             .map(GetSkillResult::new)
             .ok_or_else(|| ErrorData::invalid_params(format!("no skill served here has the URI {}", request.uri), None))
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = request.method;
+        Err(if METHODS.contains(&method.as_str()) {
+            let text = format!("params: a member that {method} requires is missing, or one has the wrong type");
+            ErrorData::invalid_params(text, None)
+        } else {
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)
+        })
     }
 }

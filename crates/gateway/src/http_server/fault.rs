@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use knack_serving::bodies::{ARRIVE_TIMEOUT, SILENCE_TIMEOUT};
 use knack_wire::{Fault, Format, Route, route};
+use serde_json::{Value, json};
 
 use super::budget::BodyError;
 use crate::providers::provider::Api;
@@ -142,7 +143,12 @@ pub(crate) fn is_mcp(path: &str) -> bool {
 
 /// An error of ours to an MCP client, before there is a JSON-RPC request to answer.
 pub fn mcp_fault(fault: &Fault) -> Response {
-    let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": {"code": REFUSED, "message": fault.message}});
+    mcp_error(fault, REFUSED, &Value::Null)
+}
+
+/// The same with a code of JSON-RPC, and the id of the request if it has one.
+pub fn mcp_error(fault: &Fault, code: i32, id: &Value) -> Response {
+    let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": fault.message}});
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response();
     retry_later(fault, &mut response);

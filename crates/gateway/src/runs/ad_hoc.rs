@@ -79,7 +79,7 @@ impl Runs for AdHocRuns<'_> {
             .as_ref()
             .ok_or_else(|| RunRefusal::Closed(ENDS.to_owned()))?;
         let (served, snapshot) = gateway.served_to(self.parts).await;
-        let plan = Arc::new(plan_of_all(&snapshot.catalog));
+        let plan = Arc::new(plan_of_all(&snapshot.catalog, |_| true));
         let name = name_of(&plan, &run).ok_or_else(|| {
             let text = "its level of risk is above the runtime's maxRisk, it is hidden, or its skill is not served now";
             RunRefusal::NotOffered(format!(

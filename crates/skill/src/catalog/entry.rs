@@ -72,6 +72,15 @@ impl CatalogEntry {
         })
     }
 
+    /// Whether it is the version of an uploaded skill that is served where no version is named, or no upload. The others carry only
+    /// ids with a version.
+    pub fn is_default_version(&self) -> bool {
+        self.skill.upload.as_ref().is_none_or(|upload| {
+            let ids = [&self.skill.ids, &self.skill.object_ids];
+            ids.iter().any(|ids| ids.contains(&upload.id))
+        })
+    }
+
     /// Paths of its files, SKILL.md left out, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.skill

@@ -186,6 +186,19 @@ mod tests {
     }
 
     #[test]
+    fn of_the_versions_of_a_skill_one_is_the_default() {
+        let catalog = catalog();
+        let defaults = catalog.entries().iter().filter(|entry| entry.is_default_version());
+        let mut names: Vec<String> = defaults
+            .map(|entry| format!("{}/{}", entry.skill.id.namespace, entry.skill.id.name))
+            .collect();
+        names.sort_unstable();
+        let files = ["applied", "file", "forged", "never", "plain"].map(|name| format!("default/{name}"));
+        let uploads = ["bare", "off", "word"].map(|name| format!("uploads/{name}"));
+        assert_eq!(names, [&files[..], &uploads[..]].concat());
+    }
+
+    #[test]
     fn a_version_beside_a_name_is_that_of_its_id_or_of_its_name() {
         let catalog = catalog();
         for (name, version, expected) in [

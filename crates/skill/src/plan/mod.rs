@@ -25,7 +25,7 @@ pub use types::{
     RunCode, ServedVersion, ToolChoice,
 };
 
-use crate::catalog::{Catalog, Generic, ModelCode};
+use crate::catalog::{Catalog, CatalogEntry, Generic, ModelCode};
 use crate::model::{ActivationMode, SkillRef};
 
 /// Plans the injection for one request. Fails only if the request names a skill that is not here, or gives inputs that make its
@@ -109,17 +109,17 @@ fn plan_of_run(skill: &SkillRef, client_tools: &[&str], catalog: &Catalog) -> Re
     Ok(assemble::of_run(catalog, entry.ok_or_else(unknown)?, client_tools))
 }
 
-/// The plan of a client that shows tools to a model itself (MCP): every served skill is active, whatever its mode, so the tools
-/// are the declared ones of all, the loader, and `run_code` where models may write programs. The text is that of a
-/// request that names nothing. Nothing where no skill is served.
-pub fn plan_of_all(catalog: &Catalog) -> Plan {
+/// The plan of a client that shows tools to a model itself (MCP), or calls them: every served skill that `is_offered` is active,
+/// whatever its mode, so the tools are the declared ones of all, the loader, and `run_code` where models may write programs. The
+/// text is that of a request that names nothing. Nothing where no skill is served.
+pub fn plan_of_all(catalog: &Catalog, is_offered: impl Fn(&CatalogEntry) -> bool) -> Plan {
     if catalog.is_empty() {
         return Plan::default();
     }
     let named = catalog
         .entries()
         .iter()
-        .filter(|entry| !matches!(entry.mode, ActivationMode::Never | ActivationMode::Always))
+        .filter(|entry| !matches!(entry.mode, ActivationMode::Never | ActivationMode::Always) && is_offered(entry))
         .map(|entry| select::NamedSkill::new(entry, ActivationCause::Header));
     let named: Vec<select::NamedSkill<'_>> = named.collect();
     let besides: &[Generic] = match catalog.settings().model_code {

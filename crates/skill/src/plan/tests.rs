@@ -229,12 +229,14 @@ fn the_plan_of_all_has_the_tools_of_every_served_skill() {
     };
     let declared = ["always__t", "auto__t", "listed__t", "on-request__t"];
     let catalog = mk_catalog(skills());
-    let plan = plan_of_all(&catalog);
+    let plan = plan_of_all(&catalog, |_| true);
     let generic = ["load_skill", "run_skill_tool", "run_code"];
     let mut found = names(&plan);
     assert_eq!(found[..3], generic);
     found[3..].sort_unstable();
     assert_eq!(found[3..], declared);
+    let without = plan_of_all(&catalog, |entry| entry.skill.id.name != "on-request");
+    assert!(!names(&without).contains(&"on-request__t"), "{:?}", names(&without));
     let plain = asked(&catalog, &says(&["hello"]));
     assert_eq!(plan.system, plain.system);
     for tool in plain.tools.iter() {
@@ -246,16 +248,22 @@ fn the_plan_of_all_has_the_tools_of_every_served_skill() {
     }
     // One text and no file: the loader is there all the same, and so is code, where models may write any.
     let lone = || [mk_skill("lone", ActivationMode::Always)];
-    assert_eq!(names(&plan_of_all(&mk_catalog(lone()))), ["load_skill", "run_code"]);
+    assert_eq!(
+        names(&plan_of_all(&mk_catalog(lone()), |_| true)),
+        ["load_skill", "run_code"]
+    );
     let denied = CatalogSettings {
         model_code: ModelCode::Deny,
         ..mk_settings()
     };
     assert_eq!(
-        names(&plan_of_all(&Catalog::compile(lone().map(Arc::new).to_vec(), denied))),
+        names(&plan_of_all(
+            &Catalog::compile(lone().map(Arc::new).to_vec(), denied),
+            |_| true
+        )),
         ["load_skill"]
     );
-    assert!(plan_of_all(&mk_catalog([mk_skill("never", ActivationMode::Never)])).is_empty());
+    assert!(plan_of_all(&mk_catalog([mk_skill("never", ActivationMode::Never)]), |_| true).is_empty());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::exchange::{Played, play_calls};
 use super::injection::tools::planned;
 use super::invoke::{IMPORT, loaded, run};
-use super::omniroute::{items, settings, text};
+use super::omniroute::{items, text};
 use crate::registry::{Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -42,7 +42,7 @@ impl Functions {
         }
         let mut skill = loaded(&source)?;
         skill.activation = ActivationMode::Always;
-        let catalog = Catalog::compile_named(vec![Arc::new(skill)], settings(), &BTreeMap::new());
+        let catalog = Catalog::compile_named(vec![Arc::new(skill)], mk_settings(), &BTreeMap::new());
         let plan = planned(&catalog, &json!({}), &[])?;
         Ok(Self { source, catalog, plan })
     }
