@@ -14,8 +14,8 @@ use super::discovered::discovered;
 use super::import_url::{self, FetchedSkill};
 use super::skill_manifest::{archived, objects, yaml};
 use super::skills_api::bearer;
-use super::terminal;
 use super::typed::TypedFlags;
+use super::{terminal, whole_file};
 use crate::counted::counted;
 use crate::dev::{discover, discover_text, repeated_name};
 
@@ -85,7 +85,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
     match &args.output {
         None => terminal::raw(text.as_bytes()),
         Some(path) => {
-            tokio::fs::write(path, text)
+            whole_file::write(path, text.as_bytes())
                 .await
                 .with_context(|| format!("--output {}", path.display()))?;
             terminal::note(&format!("{}: {}", path.display(), counted(found.len(), "skill")));

@@ -35,6 +35,7 @@ pub mod trace;
 mod trace_text;
 mod typed;
 pub mod validate;
+mod whole_file;
 
 use std::process::ExitCode;
 
@@ -212,8 +213,20 @@ pub async fn run(cli: Cli) -> ExitCode {
             command: SkillCommand::Diff(args),
         } => diff::diff(args).await,
     };
-    result.unwrap_or_else(|error| {
+    let code = result.unwrap_or_else(|error| {
         terminal::error(&format!("{error:#}"));
         ExitCode::FAILURE
-    })
+    });
+    match terminal::not_written() {
+        None => code,
+        Some(error) => {
+            terminal::error(&format!("standard output: {error}; it is not complete"));
+            // Another code says more: that of a program, or that something failed before.
+            if code == ExitCode::SUCCESS {
+                ExitCode::FAILURE
+            } else {
+                code
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use knack_execution::{ExecutionResult, Exit};
 use serde_json::{Value, json};
 
-use super::terminal;
+use super::{terminal, whole_file};
 
 /// The result files of a run on this machine's disk.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ async fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(parent) = path.parent() {
         tokio::fs::create_dir_all(parent).await?;
     }
-    tokio::fs::write(path, bytes).await
+    whole_file::write(path, bytes).await
 }
 
 /// What the program wrote.
@@ -51,10 +51,14 @@ pub(super) fn print_outputs(result: &ExecutionResult) {
 /// How the run ended, and what became of its files.
 pub(super) fn print_text(result: &ExecutionResult, saved: &SavedFiles) {
     for path in saved.paths.values() {
-        terminal::note(&format!("saved {}", path.display()));
+        terminal::note(&format!("saved {}", terminal::name(&path.display().to_string())));
     }
     for (name, reason) in not_saved(result, saved) {
-        terminal::note(&format!("not saved {name}: {reason}"));
+        terminal::note(&format!(
+            "not saved {}: {}",
+            terminal::name(name),
+            terminal::name(reason)
+        ));
     }
     terminal::note(&format!(
         "{}, {} ms, locks: seccomp {}, Landlock {} (ABI {})",

@@ -4,7 +4,7 @@
 //! cursor, change the title, or pretend to be another line. They are shown as escapes.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
 
 use knack_gateway::telemetry::log::RequestLog;
@@ -25,6 +25,24 @@ pub fn serve_lines() -> std::io::Result<LinesGuard> {
     Ok(guard)
 }
 
+/// Why something that was written to standard output is missing there.
+static NOT_WRITTEN: OnceLock<std::io::Error> = OnceLock::new();
+
+/// The first error of standard output. `None`: everything was written, or nobody reads it any more.
+pub fn not_written() -> Option<&'static std::io::Error> {
+    NOT_WRITTEN.get()
+}
+
+/// A closed pipe (`knack … | head`) is the reader's choice; anything else, such as a full disk, is an error of the command.
+fn remember(written: std::io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        // The first is the cause.
+        let _ = NOT_WRITTEN.set(error);
+    }
+}
+
 /// A line for the person or program that asked: standard output.
 pub fn line(text: &str) {
     write_line(visible(text, true));
@@ -37,33 +55,40 @@ fn write_line(text: Cow<'_, str>) {
             line.push('\n');
             lines.send(line.into_bytes());
         }
-        // A closed pipe (`knack … | head`) ends nothing that matters.
-        None => drop(writeln!(std::io::stdout().lock(), "{text}")),
+        None => {
+            let mut out = std::io::stdout().lock();
+            remember(writeln!(out, "{text}").and_then(|()| out.flush()));
+        }
     }
 }
 
 /// The output of a program: standard output, byte for byte unless a person reads it.
 pub fn raw(bytes: &[u8]) {
-    write_raw(&mut std::io::stdout().lock(), bytes);
+    remember(write_raw(&mut std::io::stdout().lock(), bytes));
 }
 
 /// The output of a program: standard error, byte for byte unless a person reads it.
 pub fn raw_error(bytes: &[u8]) {
-    write_raw(&mut std::io::stderr().lock(), bytes);
+    let _ = write_raw(&mut std::io::stderr().lock(), bytes);
 }
 
-fn write_raw(out: &mut (impl Write + IsTerminal), bytes: &[u8]) {
+fn write_raw(out: &mut (impl Write + IsTerminal), bytes: &[u8]) -> std::io::Result<()> {
     let written = if out.is_terminal() {
         out.write_all(visible(&String::from_utf8_lossy(bytes), true).as_bytes())
     } else {
         out.write_all(bytes)
     };
-    let _ = written.and_then(|()| out.flush());
+    written.and_then(|()| out.flush())
 }
 
 /// Progress and remarks: standard error, so that output stays clean.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(text, true));
+}
+
+/// A name that others chose, as a part of a line: a line feed in it does not begin another one.
+pub fn name(text: &str) -> Cow<'_, str> {
+    visible(text, false)
 }
 
 /// A failure: standard error.

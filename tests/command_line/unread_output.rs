@@ -45,3 +45,50 @@ async fn a_log_that_is_not_read_keeps_no_request_waiting() {
         answer.unwrap_or_else(|_| panic!("request {number} is not answered"));
     }
 }
+
+/// What a full disk cuts is no success; a reader that has seen enough is none of the command's business.
+#[tokio::test]
+async fn a_failed_write_of_the_output_is_an_error_of_the_command() {
+    let skill = "---\nname: a\ndescription: A skill.\n---\nText.\n";
+    let pod = "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}]}\n";
+    let folder = folder(&[
+        ("a/SKILL.md", skill),
+        ("pod.yaml", pod),
+        ("t.py", "def t(a: int) -> int:\n    return a\n"),
+    ]);
+    for arguments in [
+        &["inject", "-f", "pod.yaml"][..],
+        &["skill", "import", "a"],
+        &["skill", "validate", "a"],
+        &["skill", "packages", "a"],
+        &["skill", "schema", "t.py"],
+        &["doctor"],
+        &["skill", "run", "a", "--", "echo", "text"],
+    ] {
+        let run = |out: Stdio| {
+            let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_knack"));
+            command
+                .args(arguments)
+                .current_dir(folder.path())
+                .env("KNACK_RUNNER", super::runner::binary());
+            command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());
+            tokio::time::timeout(SOON, command.spawn().unwrap().wait_with_output())
+        };
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = run(full.into()).await.unwrap().unwrap();
+        let told = super::err(&done);
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {told}");
+        assert!(
+            told.contains("error: standard output: No space left"),
+            "{arguments:?}: {told}"
+        );
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = run(writer.into()).await.unwrap().unwrap();
+        assert!(
+            !super::err(&done).contains("standard output"),
+            "{arguments:?}: {}",
+            super::err(&done)
+        );
+    }
+}
