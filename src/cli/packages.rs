@@ -14,6 +14,7 @@ use knack_trust::CaArgs;
 use serde_json::{Value, json};
 
 use super::discovered::discovered;
+use super::stop::unless_stopped;
 use super::typed::TypedFlags;
 use super::{Output, terminal};
 use crate::dev::{discover, package_rules};
@@ -67,11 +68,16 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
         bail!("no skill found; name a folder with a SKILL.md or a manifest file");
     }
     let rules = package_rules(&found.runtimes)?;
-    let builder = open_builder(BuildLimits::default(), rules.clone(), &args.ca.roots()?).await;
-    let mut all = Vec::new();
-    for source in &found.skills {
-        all.push(look(source, &rules, &builder, args.build).await);
-    }
+    let roots = args.ca.roots()?;
+    let looked = async {
+        let builder = open_builder(BuildLimits::default(), rules.clone(), &roots).await;
+        let mut all = Vec::new();
+        for source in &found.skills {
+            all.push(look(source, &rules, &builder, args.build).await);
+        }
+        Ok(all)
+    };
+    let all = unless_stopped(looked).await?;
     match args.output {
         Output::Text => all.iter().for_each(print_text),
         Output::Json => {

@@ -15,7 +15,7 @@ use knack_skill::problem::Profile;
 use super::discovered::discovered;
 use super::run_args::{RunArgs, refuse_unused, request};
 use super::run_result::{exit_code, print_json, print_outputs, print_text, save};
-use super::stop::cancel_on_interrupt;
+use super::stop::{stop_on_signal, unless_stopped};
 use super::{Output, terminal};
 use crate::dev::{config_values, discover, package_rules};
 use crate::packages::Packages;
@@ -53,16 +53,15 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         bail!("code is not run here: {missing}");
     }
     let packages = Packages::new(environments, rules, roots, terminal::note);
-    if packages.ensure(&skill).await.is_err() {
+    let installed = unless_stopped(async { Ok(packages.ensure(&skill).await) }).await?;
+    if installed.is_err() {
         bail!(
             "skill {}: the packages that it declares are not installed, so it is not run",
             skill.id.name
         );
     }
     terminal::note("running");
-    let (cancel, interrupt) = cancel_on_interrupt();
-    let result = executor.execute(request, cancel).await?;
-    interrupt.abort();
+    let result = executor.execute(request, stop_on_signal()).await?;
     if args.output == Output::Text {
         print_outputs(&result);
     }

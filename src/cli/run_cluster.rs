@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use super::run_args::{RunArgs, request};
 use super::run_result::{exit_code, print_json, print_text, save};
-use super::stop::cancel_on_interrupt;
+use super::stop::stop_on_signal;
 use super::{Output, terminal};
 use crate::api_call::CALL_TIMEOUT;
 
@@ -70,7 +70,7 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let (skill, timeout) = fetch(&hub, &runtime, &skill).await?;
     let request = request(&args, &skill, timeout, None, hub.now()).await?;
     terminal::note(&format!("running at {runtime} as ServiceAccount {account}"));
-    let (cancel, interrupt) = cancel_on_interrupt();
+    let cancel = stop_on_signal();
     let text = args.output == Output::Text;
     let show = move |progress: Progress| match progress {
         Progress::Phase(phase) => terminal::note(&phase),
@@ -81,7 +81,6 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     };
     let executor = RemoteExecutor::new(hub, runtime);
     let result = executor.execute_shown(&request, &cancel, &show).await;
-    interrupt.abort();
     if cancel.is_cancelled() {
         // The deletion of the execution is on its way; the process must not end before it is.
         let _ = executor.cancel(&request.caller, request.id).await;

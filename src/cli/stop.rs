@@ -1,7 +1,7 @@
-//! The end of a service, and of a run that a person interrupts.
+//! The end of a service, and of a command that must clean up.
 
+use anyhow::bail;
 use knack_serving::signals;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A token that SIGTERM or SIGINT cancels. Must be called inside a tokio runtime.
@@ -16,14 +16,12 @@ pub(super) fn stop_on_signal() -> CancellationToken {
     stop
 }
 
-/// A token that Ctrl-C cancels, as long as the task is not aborted. Must be called inside a tokio runtime.
-pub(super) fn cancel_on_interrupt() -> (CancellationToken, JoinHandle<()>) {
-    let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    let interrupt = tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            stop.cancel();
-        }
-    });
-    (cancel, interrupt)
+/// Does work that starts programs and makes temporary folders. On SIGTERM and SIGINT it is dropped, which ends the
+/// programs and removes the folders. Errors: those of the work, or a signal came.
+pub(super) async fn unless_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let caught = signals::stop();
+    tokio::select! {
+        done = work => done,
+        () = caught => bail!("stopped by a signal before the packages were complete"),
+    }
 }

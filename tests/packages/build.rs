@@ -1,12 +1,17 @@
 //! What a build makes, and what it refuses.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use knack::packages::BuildLimits;
 use knack_packages::{Rules, State, declare};
 use knack_skill::model::AskedPackages;
+use rustix::process::Signal;
 
 use super::index::{Index, sha256, wheel};
+use super::program::folder;
 use super::{World, declared, skill_files};
 
 fn good() -> (String, Vec<u8>) {
@@ -333,4 +338,89 @@ async fn the_list_of_a_manifest_is_installed_instead_of_what_the_files_declare()
         .await
         .unwrap();
     assert_eq!(built.about.packages, [("good".to_owned(), "1.0".to_owned())]);
+}
+
+/// A program that never ends stands for `uv`; a signal to the command ends it, and removes the folder that it works in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_the_installer_and_removes_its_folder() {
+    let world = World::new("http://127.0.0.1:9/simple");
+    let skill = "---\nname: with\ndescription: d\npackages: {python: [good]}\n---\nText.\n";
+    let folder = folder(&[("skills/with/SKILL.md", skill)]);
+    let path = |name: &str| folder.path().join(name);
+    let (uv, note, begun) = (path("uv"), path("note"), path("begun"));
+    let script = format!("#!/bin/sh\nprintf '%s\\n' $$ \"$PWD\" > {note:?}\nmv {note:?} {begun:?}\nexec sleep 600\n");
+    std::fs::write(&uv, script).unwrap();
+    std::fs::set_permissions(&uv, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (arguments, signal) in [
+        (&["skill", "lock", "skills/with"][..], Signal::INT),
+        (&["skill", "packages", "--build", "skills/with"], Signal::TERM),
+        (
+            &["skill", "run", "skills/with", "--", "python3", "-c", "1"],
+            Signal::TERM,
+        ),
+    ] {
+        let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_knack"))
+            .args(arguments)
+            .current_dir(folder.path())
+            .env("KNACK_RUNNER", super::runner::binary())
+            .env("KNACK_UV", &uv)
+            .env("KNACK_PACKAGES_DIR", world.folder.path().join("store"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        until("the installer begins", || begun.exists()).await;
+        let said = std::fs::read_to_string(&begun).unwrap();
+        std::fs::remove_file(&begun).unwrap();
+        let (pid, work) = said.trim_end().split_once('\n').unwrap();
+        let knack = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(knack, signal).unwrap();
+        let ended = tokio::time::timeout(SOON, child.wait_with_output())
+            .await
+            .unwrap()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{arguments:?}: {told}");
+        assert!(told.contains("stopped by a signal"), "{arguments:?}: {told}");
+        assert!(!Path::new(work).exists(), "{arguments:?} left {work}");
+        let command = format!("/proc/{pid}/cmdline");
+        // Whoever adopts it may take a while to collect it; an ended process has no command line.
+        until("the installer ends", || {
+            std::fs::read(&command).is_ok_and(|line| line.is_empty()) || !Path::new(&command).exists()
+        })
+        .await;
+    }
+}
+
+/// Longest wait for what comes at once.
+const SOON: Duration = Duration::from_mins(1);
+
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "not within {SOON:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Markers that exclude this Python and this system leave nothing to install, which is no error.
+#[tokio::test(flavor = "multi_thread")]
+async fn requirements_for_other_pythons_and_systems_make_an_environment_without_packages() {
+    // Nothing listens there: nothing is asked for either.
+    let world = World::new("http://127.0.0.1:9/simple");
+    for files in [
+        &[(
+            "requirements.txt",
+            "tomli>=1; python_version < '3'\ncolorama; sys_platform == 'win32'\n",
+        )][..],
+        &[("requirements.txt", "# none\n"), ("requirements.lock", "# none\n")],
+        &[
+            ("requirements.txt", "tomli>=1; python_version < '3'\n"),
+            ("requirements.lock", "# Written by knack skill lock\n"),
+        ],
+    ] {
+        let built = world.build(files).await.unwrap();
+        assert_eq!(built.about.packages, [], "{files:?}");
+    }
 }

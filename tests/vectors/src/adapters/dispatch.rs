@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use knack_skill::call::{self, CallContext, Decision, End, Outcome as RunOutcome, Program, RunSpec};
 use knack_skill::catalog::Catalog;
+use knack_skill::fixture::mk_settings;
 use knack_skill::model::ActivationMode;
 use knack_skill::plan::{Action, Plan};
 use knack_tool_schema::validate;
