@@ -17,7 +17,8 @@ use knack_skill::problem::{Problem, Profile};
 use knack_trust::{CaArgs, Roots};
 
 use super::discovered::discovered;
-use super::terminal;
+use super::stop::unless_stopped;
+use super::{terminal, whole_file};
 use crate::counted::counted;
 use crate::dev::{discover, package_rules};
 use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm};
@@ -40,11 +41,14 @@ pub async fn lock(args: LockArgs) -> anyhow::Result<ExitCode> {
     let roots = args.ca.roots()?;
     let (source, rules) = read(&args).await?;
     let has_functions = lock_functions(&args, &source).await?;
-    let has_node = lock_node(&args, &source, &roots).await?;
-    if let Some(declared) = packages(&args, &source, has_functions || has_node)? {
-        lock_packages(&args, &declared, &rules, &roots).await?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let of_packages = async {
+        let has_node = lock_node(&args, &source, &roots).await?;
+        if let Some(declared) = packages(&args, &source, has_functions || has_node)? {
+            lock_packages(&args, &declared, &rules, &roots).await?;
+        }
+        Ok(ExitCode::SUCCESS)
+    };
+    unless_stopped(of_packages).await
 }
 
 /// Writes what the functions of the skill's Python files declare; `false`: it has none.
@@ -68,7 +72,7 @@ async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result
     }
     let lock = functions::FunctionLock::of(&loaded.functions, &source.files);
     let file = args.path.join(functions::LOCK_FILE);
-    tokio::fs::write(&file, lock.text())
+    whole_file::write(&file, lock.text().as_bytes())
         .await
         .with_context(|| file.display().to_string())?;
     let count: usize = loaded.functions.values().map(Vec::len).sum();
@@ -89,7 +93,7 @@ async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyh
     terminal::note(&format!("choosing versions for {}", names.join(", ")));
     let (text, count) = lock_of_npm(&requirements, &BuildLimits::default(), roots).await?;
     let file = args.path.join(NODE_LOCK_FILE);
-    tokio::fs::write(&file, text)
+    whole_file::write(&file, text.as_bytes())
         .await
         .with_context(|| file.display().to_string())?;
     terminal::line(&format!("{}: {}", file.display(), counted(count, "package")));
@@ -100,14 +104,14 @@ async fn lock_packages(args: &LockArgs, declared: &Declaration, rules: &Rules, r
     terminal::note(&format!("choosing versions for {}", declared.names().join(", ")));
     let uv = Uv::find()?.trusting(roots)?;
     let base = Base::of_host(Reach::SameUser).await?;
-    let lock = lock_for_all_platforms(&uv, &base, declared, rules, &BuildLimits::default()).await?;
+    let lock = lock_for_all_platforms(&uv, &base, declared, rules, &BuildLimits::default(), &terminal::note).await?;
     let file = args.path.join(LOCK_FILE);
     let text = format!(
         "# Written by knack skill lock from {}. Do not edit.\n{}",
         declared.source.shown(),
         lock.text()
     );
-    tokio::fs::write(&file, text)
+    whole_file::write(&file, text.as_bytes())
         .await
         .with_context(|| file.display().to_string())?;
     terminal::line(&format!(

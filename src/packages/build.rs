@@ -146,7 +146,7 @@ impl Builder {
             constraints: &constraints,
             universal: false,
         };
-        let lock = choose(uv, &self.base, wanted, folder.path(), &self.limits).await?;
+        let lock = choose(uv, &self.base, wanted, folder.path(), &self.limits, log).await?;
         let kept = self.store.keep_chosen(&self.declaration_hash(declared), lock.text());
         kept.map_err(|error| BuildError::of_disk("the chosen versions", &error))?;
         Ok(lock)
@@ -156,7 +156,7 @@ impl Builder {
         if let Some(lock) = &declared.lock {
             return Some(lock.clone());
         }
-        if declared.python.is_empty() {
+        if !declared.may_require(&self.base.version, &self.base.platform().architecture) {
             return Some(Lock::empty());
         }
         let text = self.store.chosen(&self.declaration_hash(declared))?;

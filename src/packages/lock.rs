@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use knack_packages::{Declaration, Lock, Rules, Source, State};
+use knack_packages::{Declaration, Lock, MAX_PACKAGES, Rules, Source, State};
 
 use super::build_error::BuildError;
 use super::child::Bound;
@@ -35,6 +35,7 @@ pub async fn lock_for_all_platforms(
     declared: &Declaration,
     rules: &Rules,
     limits: &BuildLimits,
+    log: &(dyn Fn(&str) + Sync),
 ) -> Result<Lock, BuildError> {
     let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
     let constraints = rules.constraints_text();
@@ -43,16 +44,17 @@ pub async fn lock_for_all_platforms(
         constraints: &constraints,
         universal: true,
     };
-    choose(uv, base, wanted, folder.path(), limits).await
+    choose(uv, base, wanted, folder.path(), limits, log).await
 }
 
-/// Chooses versions; `folder` is empty and stays below the limits.
+/// Chooses versions; `folder` is empty and stays below the limits. `log` gets a line for each extra that there is not.
 pub(super) async fn choose(
     uv: &Uv,
     base: &Base,
     wanted: LockTarget<'_>,
     folder: &Path,
     limits: &BuildLimits,
+    log: &(dyn Fn(&str) + Sync),
 ) -> Result<Lock, BuildError> {
     let input = folder.join(INPUT);
     std::fs::write(&input, wanted.declared.requirements_text())
@@ -61,7 +63,6 @@ pub(super) async fn choose(
     let words = [
         "pip",
         "compile",
-        "--quiet",
         "--generate-hashes",
         "--only-binary",
         ":all:",
@@ -81,14 +82,24 @@ pub(super) async fn choose(
         bytes: limits.bytes,
         files: limits.files,
     };
-    let text = uv.run(&arguments, folder, limits.time, bound).await;
-    let text = text.map_err(|error| with_scripts(error, &wanted.declared.source))?;
-    let lock = Lock::read("the lock of uv", text.as_bytes()).map_err(|findings| {
+    let chosen = uv.run(&arguments, folder, limits.time, bound).await;
+    let chosen = chosen.map_err(|error| with_scripts(error, &wanted.declared.source))?;
+    missing_extras(&chosen.stderr).for_each(log);
+    // It is empty where all markers exclude this Python.
+    let lock = Lock::read_or_empty("the lock of uv", chosen.stdout.as_bytes()).map_err(|findings| {
         let first = findings.first().map(ToString::to_string).unwrap_or_default();
         BuildError::new(State::Failed, format!("uv made a lock that cannot be used: {first}"))
     })?;
     check_size(&lock, limits)?;
     Ok(lock)
+}
+
+/// The warnings of `uv` about extras that a package does not have: of these it installs nothing.
+fn missing_extras(said: &str) -> impl Iterator<Item = &str> {
+    let lines = said.lines().filter(|line| line.starts_with("warning:"));
+    lines
+        .filter(|line| line.contains("does not have an extra"))
+        .take(MAX_PACKAGES)
 }
 
 /// A conflict between the requirements of scripts, with the scripts: the installer knows of one list.

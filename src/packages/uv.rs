@@ -12,7 +12,7 @@ use tempfile::TempPath;
 use tokio::process::Command;
 
 use super::build_error::BuildError;
-use super::child::{self, Bound};
+use super::child::{self, Bound, ProgramOutput};
 
 /// The file of authorities that it trusts in the place of its own.
 const CERTIFICATES: &str = "SSL_CERT_FILE";
@@ -78,8 +78,13 @@ impl Uv {
     /// `KNACK_UV`, else `uv` on `PATH`, with the settings of this process. Errors: there is none; the text says how to get
     /// it.
     pub fn find() -> Result<Self, BuildError> {
-        if let Some(named) = std::env::var_os(UV_VARIABLE) {
-            return Self::new(PathBuf::from(named), std::env::vars_os());
+        let named = std::env::var_os(UV_VARIABLE).filter(|named| !named.is_empty());
+        if let Some(named) = named.map(PathBuf::from) {
+            if !named.is_absolute() {
+                let text = format!("{UV_VARIABLE}: {} is not an absolute path", named.display());
+                return Err(BuildError::new(State::PackagesOff, text));
+            }
+            return Self::new(named, std::env::vars_os());
         }
         Self::new(child::on_path("uv").unwrap_or_default(), std::env::vars_os())
     }
@@ -127,7 +132,7 @@ impl Uv {
         &self.path
     }
 
-    /// Runs it once, in a folder, and gives its standard output.
+    /// Runs it once, in a folder, and gives what it wrote.
     ///
     /// Errors: what its standard error says, the time is over, or the bound is passed. It is ended with all its children in
     /// every case.
@@ -137,7 +142,7 @@ impl Uv {
         cwd: &Path,
         time: Duration,
         bound: Bound<'_>,
-    ) -> Result<String, BuildError> {
+    ) -> Result<ProgramOutput, BuildError> {
         let mut command = Command::new(&self.path);
         command
             .args(arguments)
@@ -146,7 +151,7 @@ impl Uv {
             .envs(self.environment.iter().cloned());
         let ended = child::run(command, "uv", State::PackagesOff, time, bound).await?;
         if ended.is_success {
-            Ok(ended.stdout)
+            Ok(ended)
         } else {
             Err(BuildError::of_uv(&ended.stderr))
         }
@@ -239,7 +244,7 @@ mod tests {
         for number in 1..=20 {
             std::fs::remove_file(folder.path().join(format!("f{number}"))).unwrap();
         }
-        assert_eq!(run("echo said", long, 1 << 20).await.unwrap(), "said\n");
+        assert_eq!(run("echo said", long, 1 << 20).await.unwrap().stdout, "said\n");
         let failed = run(
             "echo 'x was not found in the package registry' >&2; exit 1",
             long,

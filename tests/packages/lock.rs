@@ -45,3 +45,59 @@ async fn chosen_versions_meet_the_constraints_of_the_runtime() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("hold no SkillRuntime"), "{said}");
 }
+
+/// The lock of requirements that no Python from this one on needs has no packages, and is accepted where they are declared.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_without_packages_is_written_where_no_requirement_applies() {
+    let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
+    let world = World::new(&index.url);
+    let store = world.folder.path().join("store");
+    let skill = SKILL.replace("[good]", "[\"good; python_version < '3.5'\"]");
+    let folder = folder(&[("skills/with/SKILL.md", &skill)]);
+    let uv = uv_path();
+    let environment = [
+        ("KNACK_UV", uv.to_str().unwrap()),
+        ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
+        ("UV_DEFAULT_INDEX", index.url.as_str()),
+        ("HOME", world.folder.path().to_str().unwrap()),
+        ("NO_PROXY", "127.0.0.1"),
+    ];
+    for (arguments, part) in [
+        (&["skill", "lock", "skills/with"][..], "requirements.lock: 0 packages"),
+        (&["skill", "validate", "skills/with"], "0 with errors"),
+        (&["skill", "packages", "--build", "skills/with"], "with: Ready"),
+    ] {
+        let output = knack(folder.path(), arguments, &environment).await;
+        let said = String::from_utf8(output.stdout).unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}{told}");
+        assert!(said.contains(part), "{arguments:?}: {said}{told}");
+    }
+}
+
+/// Of an extra that the package does not have nothing is installed: whoever declared it is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extra_that_a_package_does_not_have_is_a_warning() {
+    let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
+    let world = World::new(&index.url);
+    let store = world.folder.path().join("store");
+    let folder = folder(&[("with/SKILL.md", &SKILL.replace("[good]", "[\"good[nope]\"]"))]);
+    let uv = uv_path();
+    let environment = [
+        ("KNACK_UV", uv.to_str().unwrap()),
+        ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
+        ("UV_DEFAULT_INDEX", index.url.as_str()),
+        ("HOME", world.folder.path().to_str().unwrap()),
+        ("NO_PROXY", "127.0.0.1"),
+    ];
+    for arguments in [
+        &["skill", "packages", "--build", "with"][..],
+        &["skill", "lock", "with"],
+    ] {
+        let output = knack(folder.path(), arguments, &environment).await;
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {told}");
+        let warning = "warning: The package `good==1.0` does not have an extra named `nope`";
+        assert!(told.contains(warning), "{arguments:?}: {told}");
+    }
+}

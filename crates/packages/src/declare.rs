@@ -119,10 +119,28 @@ impl Declaration {
     /// Whether there is anything to install: the packages of a lock, whatever is declared beside it.
     pub fn has_packages(&self) -> bool {
         let of_python = match &self.lock {
-            Some(lock) => lock.pins().iter().any(|pin| pin.may_apply(None)),
+            Some(lock) => {
+                let is_locked = lock.pins().iter().any(|pin| pin.may_apply(None));
+                is_locked || self.left_to_python().next().is_some()
+            }
             None => !self.python.is_empty(),
         };
         of_python || self.has_node_packages()
+    }
+
+    /// Whether a requirement may count for a Python of a version (`3.11.2`) on a machine (`x86_64`).
+    pub fn may_require(&self, version: &str, machine: &str) -> bool {
+        let mut all = self.python.iter();
+        all.any(|requirement| requirement.may_count(version, machine))
+    }
+
+    /// The requirements that the lock lacks and that count under some Pythons alone: only with the interpreter is it known
+    /// whether the lock is complete.
+    pub(crate) fn left_to_python(&self) -> impl Iterator<Item = &Requirement> {
+        let lock = self.lock.as_ref();
+        let lacks = move |requirement: &&Requirement| lock.is_some_and(|lock| !lock.has(&requirement.name));
+        let all = self.python.iter().filter(lacks);
+        all.filter(|requirement| requirement.applies().is_none())
     }
 
     /// Whether packages of Node are among them.
@@ -166,6 +184,13 @@ impl Declaration {
                 .collect();
             let wanted = wanted.join(",");
             return Some(format!("{file} requires Python {wanted}, and {version} is here"));
+        }
+        let mut open = self.left_to_python();
+        if let Some(missing) = open.find(|requirement| requirement.may_count(version, machine)) {
+            return Some(format!(
+                "{missing} is declared but not in the lock, and Python {version} on {machine} is here; regenerate the lock with \
+                 knack skill lock under this Python"
+            ));
         }
         let all = &self.environments;
         if all.is_empty() || all.iter().any(|marker| marker.may_hold(version, machine)) {
@@ -211,11 +236,20 @@ impl Declaration {
 
     /// The requirements as a file, in one form: equal declarations have equal texts.
     pub fn requirements_text(&self) -> String {
-        let mut lines: Vec<String> = self.python.iter().map(ToString::to_string).collect();
-        lines.sort();
-        lines.dedup();
-        lines.iter().map(|line| format!("{line}\n")).collect()
+        text_of(self.python.iter())
     }
+
+    /// The same of those that are left to the interpreter.
+    pub(crate) fn left_to_python_text(&self) -> String {
+        text_of(self.left_to_python())
+    }
+}
+
+fn text_of<'r>(requirements: impl Iterator<Item = &'r Requirement>) -> String {
+    let mut lines: Vec<String> = requirements.map(ToString::to_string).collect();
+    lines.sort();
+    lines.dedup();
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// Reads the packages that a skill declares: in its files, or in a manifest, whose list replaces them. No input panics.
@@ -424,7 +458,7 @@ fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
     for requirement in declared
         .python
         .iter()
-        .filter(|requirement| !lock.has(&requirement.name))
+        .filter(|requirement| requirement.applies() == Some(true) && !lock.has(&requirement.name))
     {
         let text = format!("{} is declared but not in the lock", requirement.name);
         let help = match name {
@@ -498,7 +532,12 @@ fn add_own_hashes(files: &BTreeMap<String, SkillFile>, declared: &mut Declaratio
 
 fn read_lock(name: &str, bytes: &[u8], declared: &mut Declaration) -> Result<Lock, Vec<Finding>> {
     if name == LOCK_FILE {
-        return Lock::read(name, bytes);
+        let counts = |requirement: &Requirement| requirement.applies() == Some(true);
+        return match declared.source {
+            Source::Nothing => Lock::read(name, bytes),
+            _ if declared.python.iter().any(counts) => Lock::read(name, bytes),
+            _ => Lock::read_or_empty(name, bytes),
+        };
     }
     let read = pylock::read(bytes)?;
     if !read.head.requires_python.is_empty() {

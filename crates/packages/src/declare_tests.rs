@@ -1,4 +1,5 @@
 use super::*;
+use crate::environment::Input;
 use crate::fixture::files;
 
 const FRONTMATTER: &str = "---\nname: x\ndescription: d\npackages:\n  python: [\"pillow>=10\", numpy]\n---\nBody\n";
@@ -97,6 +98,55 @@ fn a_lock_wins_over_versions_and_must_hold_what_is_declared() {
     );
     let declared = declare(&files(&[("requirements.lock", "six")]), None);
     assert!(declared.is_refused() && declared.lock.is_none());
+}
+
+/// A lock may be without packages where no requirement need count; what depends on the interpreter is judged with it.
+#[test]
+fn a_lock_may_lack_what_markers_exclude() {
+    let empty = ("requirements.lock", "# Written by knack skill lock\n");
+    let pillow = hashed(&["pillow==10.1"]);
+    for (requirements, lock, refused) in [
+        ("# none\n", empty, false),
+        ("colorama; sys_platform == 'win32'", empty, false),
+        ("tomli; python_version < '3.11'", empty, false),
+        (
+            "pillow\ntomli; python_version < '3.11'",
+            ("requirements.lock", &*pillow),
+            false,
+        ),
+        ("pillow\ntomli", ("requirements.lock", &*pillow), true),
+        ("tomli; sys_platform == 'linux'", empty, true),
+        ("six", empty, true),
+    ] {
+        let declared = declare(&files(&[("requirements.txt", requirements), lock]), None);
+        assert_eq!(
+            declared.is_refused(),
+            refused,
+            "{requirements}: {:?}",
+            declared.findings
+        );
+        let depends = requirements.contains("python_version");
+        let input = Input::of(&declared);
+        for declared in [&declared, &input.declaration().unwrap()]
+            .into_iter()
+            .filter(|_| !refused)
+        {
+            assert_eq!(declared.python_refused("3.12.1", "x86_64"), None, "{requirements}");
+            let older = declared.python_refused("3.10.2", "x86_64");
+            assert_eq!(older.is_some(), depends, "{requirements}: {older:?}");
+            assert_eq!(
+                declared.has_packages(),
+                depends || requirements.contains("pillow"),
+                "{requirements}"
+            );
+        }
+    }
+    let alone = declare(&files(&[empty]), None);
+    assert!(
+        alone.findings[0].text.contains("the lock is empty"),
+        "{:?}",
+        alone.findings
+    );
 }
 
 /// A file that pip would check by its hashes is a lock, and hashes of some lines are no use.

@@ -49,9 +49,10 @@ impl Input {
     /// The input of a declaration that is not refused.
     pub fn of(declared: &Declaration) -> Self {
         Self {
-            // A lock wins over the requirements that it was made from.
+            // A lock wins over the requirements that it was made from. Those that it lacks are for the builder to judge, which
+            // knows the interpreter.
             requirements: match declared.lock {
-                Some(_) => String::new(),
+                Some(_) => declared.left_to_python_text(),
                 None => declared.requirements_text(),
             },
             lock: declared.lock.as_ref().map(|lock| lock.text().to_owned()),

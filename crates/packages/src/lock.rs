@@ -21,8 +21,23 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Reads a lock. Errors: lines that are no exact version with a hash.
+    /// Reads a lock. Errors: there are no packages, or lines that are no exact version with a hash.
     pub fn read(file: &str, bytes: &[u8]) -> Result<Self, Vec<Finding>> {
+        let lock = Self::read_or_empty(file, bytes)?;
+        if lock.packages.is_empty() {
+            return Err(vec![Finding::new(
+                FindingKind::Lock,
+                file,
+                0,
+                "the lock is empty",
+                "regenerate the lock with knack skill lock",
+            )]);
+        }
+        Ok(lock)
+    }
+
+    /// The same where no requirement need apply, so that a lock without packages is complete.
+    pub fn read_or_empty(file: &str, bytes: &[u8]) -> Result<Self, Vec<Finding>> {
         let read = requirements_txt::read(file, bytes);
         let mut findings = read.findings;
         for line in &read.lines {
@@ -39,15 +54,6 @@ impl Lock {
                 file,
                 line.number,
                 text,
-                "regenerate the lock with knack skill lock",
-            ));
-        }
-        if read.lines.is_empty() && findings.is_empty() {
-            findings.push(Finding::new(
-                FindingKind::Lock,
-                file,
-                0,
-                "the lock is empty",
                 "regenerate the lock with knack skill lock",
             ));
         }

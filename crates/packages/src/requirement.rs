@@ -103,6 +103,17 @@ impl Requirement {
             .as_ref()
             .is_none_or(|marker| marker.holds(python) != Some(false))
     }
+
+    /// Whether it counts in every sandbox, or in none. `None`: the interpreter decides.
+    pub fn applies(&self) -> Option<bool> {
+        self.marker.as_ref().map_or(Some(true), |marker| marker.holds(None))
+    }
+
+    /// Whether it may count for a Python of a version (`3.11.2`) on a machine (`x86_64`).
+    pub(crate) fn may_count(&self, version: &str, machine: &str) -> bool {
+        let marker = self.marker.as_ref();
+        marker.is_none_or(|marker| marker.may_hold(version, machine))
+    }
 }
 
 impl fmt::Display for Requirement {
