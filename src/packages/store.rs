@@ -84,8 +84,14 @@ pub fn default_store() -> Result<PathBuf, BuildError> {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    if let Some(named) = absolute(STORE_VARIABLE) {
-        return Ok(named);
+    if let Some(named) = std::env::var_os(STORE_VARIABLE).filter(|named| !named.is_empty()) {
+        let named = PathBuf::from(named);
+        if named.is_absolute() {
+            return Ok(named);
+        }
+        // Another folder than the one that was meant might be pruned.
+        let text = format!("{STORE_VARIABLE}: {} is not an absolute path", named.display());
+        return Err(BuildError::new(State::PackagesOff, text));
     }
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/cache/knack/packages"));

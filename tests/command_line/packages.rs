@@ -267,3 +267,33 @@ async fn the_state_of_every_skill_is_shown() {
         expected.map(|(skill, state)| (skill.to_owned(), state.to_owned()))
     );
 }
+
+/// Another folder than the one that was meant is neither filled nor emptied.
+#[tokio::test]
+async fn a_store_that_is_not_named_from_the_root_is_refused() {
+    let folder = folder(FILES);
+    let (cache, environment) = (
+        folder.path().join("cache"),
+        folder.path().join("cache/knack/packages/env-1"),
+    );
+    std::fs::create_dir_all(&environment).unwrap();
+    let variables = [
+        NO_UV,
+        ("KNACK_PACKAGES_DIR", "store"),
+        ("XDG_CACHE_HOME", cache.to_str().unwrap()),
+    ];
+    for (arguments, code) in [
+        (&["packages", "prune", "--unused-for", "0"][..], 1),
+        (&["skill", "packages", "skills/declares"], 1),
+        (&["doctor"], 1),
+    ] {
+        let output = knack(folder.path(), arguments, &variables).await;
+        let told = format!("{}{}", out(&output), err(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        assert!(
+            told.contains("KNACK_PACKAGES_DIR: store is not an absolute path"),
+            "{arguments:?}: {told}"
+        );
+    }
+    assert!(environment.exists());
+}
