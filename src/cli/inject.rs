@@ -4,8 +4,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
+use knack_api::yaml_problem;
 use knack_injection::{Parameters, inject_manifest};
 use serde_json::Value;
 
@@ -39,9 +40,15 @@ pub fn inject(args: &InjectArgs) -> anyhow::Result<ExitCode> {
     let mut documents = Vec::new();
     for path in &args.filenames {
         let text = read(path)?;
-        let read: Vec<Value> = serde_saphyr::from_multiple_with_options(&text, as_kubectl())
-            .with_context(|| format!("{}: not YAML", path.display()))?;
-        for mut document in read.into_iter().filter(|document| !document.is_null()) {
+        for (index, text) in knack_api::documents(&text).into_iter().enumerate() {
+            let read = serde_saphyr::from_str_with_options(text, as_kubectl());
+            let mut document: Value = read.map_err(|error| {
+                let problem = yaml_problem(&error);
+                anyhow!("{}: document {}: not valid YAML: {problem}", path.display(), index + 1)
+            })?;
+            if document.is_null() {
+                continue;
+            }
             for injected in inject_manifest(&mut document, &parameters) {
                 found += 1;
                 let (object, outcome) = (injected.object, injected.outcome);

@@ -254,3 +254,35 @@ fn every_base_url_that_becomes_an_upstream_is_one_that_the_gateway_takes() {
         );
     }
 }
+
+/// Streams as programs write them: JSON objects one after the other, and markers of YAML that are not bare.
+#[tokio::test]
+async fn documents_are_found_in_streams_of_json_and_of_yaml() {
+    let pod = |name: &str| {
+        format!(r#"{{"kind":"Pod","metadata":{{"name":"{name}"}},"spec":{{"containers":[{{"name":"a"}}]}}}}"#)
+    };
+    let folder = folder(&[
+        ("lines.json", &format!("{}\n{}\n", pod("a"), pod("b"))),
+        (
+            "marked.yaml",
+            &format!("%YAML 1.1\n---\n{}\n---  # second\n{}\n...\n", pod("a"), pod("b")),
+        ),
+        ("twice.yaml", "kind: Pod\nkind: Job\n"),
+        ("cut.json", &format!("{}\n{{\"kind\"", pod("a"))),
+    ]);
+    for file in ["lines.json", "marked.yaml"] {
+        let done = knack(folder.path(), &["inject", "-f", file], &[]).await;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&out(&done)).unwrap();
+        assert!(done.status.success() && documents.len() == 2, "{file}: {}", err(&done));
+        assert!(err(&done).contains("Pod b: injected"), "{}", err(&done));
+    }
+    for file in ["twice.yaml", "cut.json"] {
+        let done = knack(folder.path(), &["inject", "-f", file], &[]).await;
+        let told = err(&done);
+        assert!(
+            !done.status.success() && told.contains(&format!("{file}: document 1: not valid YAML")),
+            "{told}"
+        );
+        assert!(!told.contains("Options") && !told.contains("from_"), "{told}");
+    }
+}

@@ -18,7 +18,9 @@ pub mod skill_runtime;
 pub mod skill_status;
 
 pub use activation::ActivationWord;
-pub use manifest::{Manifest, ManifestError, SkillManifest, SkillRuntimeManifest, parse_manifests};
+pub use manifest::{
+    Manifest, ManifestError, SkillManifest, SkillRuntimeManifest, documents, parse_manifests, yaml_problem,
+};
 pub use quantity::Quantity;
 pub use risk::RiskWord;
 pub use runtime_status::SkillRuntimeStatus;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_vocabulary::{API_VERSION, DEFAULT_NAMESPACE, KIND_SKILL, KIND_SKILL_RUNTIME, NAME_MAX_BYTES};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_saphyr::UserMessageFormatter;
 
 use super::schema::unknown_field;
 use super::skill::SkillSpec;
@@ -86,47 +88,155 @@ impl ManifestError {
     }
 }
 
-/// Reads every document of a YAML (or JSON) text. One broken document spoils no other.
+/// The begin of every `apiVersion` of ours.
+const GROUP_PREFIX: &str = "knack.dev/";
+
+/// How deep lists may be in lists; `kubectl` writes one level.
+const LIST_MAX_DEPTH: usize = 4;
+
+/// Reads every document of a YAML (or JSON) text, and every item of its lists. One broken document spoils no other.
 pub fn parse_manifests(text: &str) -> Vec<Result<Manifest, ManifestError>> {
-    split_documents(text)
-        .into_iter()
-        .enumerate()
-        .filter(|(_, document)| !is_blank(document))
-        .map(|(index, document)| parse_document(index + 1, document))
-        .collect()
+    let mut all = Vec::new();
+    for (index, text) in documents(text).into_iter().enumerate() {
+        let document = index + 1;
+        // To a value first, then to the type: the way the API server reads it, so enum errors name the field.
+        match serde_saphyr::from_str(text) {
+            Ok(value) => read_object(document, value, 0, &mut all),
+            Err(error) => all.push(Err(ManifestError {
+                document,
+                object: None,
+                message: format!("not valid YAML: {}", yaml_problem(&error)),
+            })),
+        }
+    }
+    all
 }
 
-/// Splits at lines that are exactly `---` (with trailing blanks or a comment), as YAML streams do.
-fn split_documents(text: &str) -> Vec<&str> {
-    let mut documents = Vec::new();
+/// What is wrong with a text, for its author: one line, without the parser's words for programmers.
+pub fn yaml_problem(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().render_with_formatter(&UserMessageFormatter);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// The documents of a stream that hold something: of YAML, divided by lines that begin with `---` or are `...`, and of JSON, also
+/// where one follows the other without a divider.
+pub fn documents(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
     let (mut start, mut offset) = (0, 0);
     for line in text.split_inclusive('\n') {
-        let marker = line.trim_end();
-        if marker == "---" || marker.starts_with("--- #") {
-            documents.push(&text[start..offset]);
-            start = offset + line.len();
+        let next = offset + line.len();
+        if let Some(marker) = marker(line) {
+            found.push(&text[start..offset]);
+            // A document may begin on the line of its marker.
+            start = match marker {
+                Marker::Line => next,
+                Marker::Content => offset + MARKER_BYTES,
+            };
         }
-        offset += line.len();
+        offset = next;
     }
-    documents.push(&text[start..]);
-    documents
+    found.push(&text[start..]);
+    let found = found.into_iter().filter(|document| !is_blank(document));
+    found.flat_map(json_documents).collect()
 }
 
+/// Bytes of `---` and of `...`.
+const MARKER_BYTES: usize = 3;
+
+enum Marker {
+    /// The line has nothing else but a comment.
+    Line,
+    /// Content follows on the line.
+    Content,
+}
+
+/// Whether a line divides documents.
+fn marker(line: &str) -> Option<Marker> {
+    let (rest, may_have_content) = match (line.strip_prefix("---"), line.strip_prefix("...")) {
+        (Some(rest), _) => (rest, true),
+        (None, Some(rest)) => (rest, false),
+        (None, None) => return None,
+    };
+    let content = rest.trim();
+    if content.is_empty() || (rest.starts_with([' ', '\t']) && content.starts_with('#')) {
+        return Some(Marker::Line);
+    }
+    (may_have_content && rest.starts_with([' ', '\t'])).then_some(Marker::Content)
+}
+
+/// Comments, and directives of YAML, which stand before a document.
 fn is_blank(document: &str) -> bool {
     document
         .lines()
-        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#') || line.starts_with('%'))
 }
 
-fn parse_document(document: usize, text: &str) -> Result<Manifest, ManifestError> {
+/// The parts of a text that is several JSON objects, as `jq -c` writes them; any other text is one part.
+fn json_documents(text: &str) -> Vec<&str> {
+    if !text.trim_start().starts_with('{') {
+        return vec![text];
+    }
+    let mut read = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    let (mut parts, mut start) = (Vec::new(), 0);
+    while let Some(Ok(_)) = read.next() {
+        let end = read.byte_offset();
+        parts.push(&text[start..end]);
+        start = end;
+    }
+    // What is no JSON to its end is YAML, whose reader says what is wrong with it.
+    if text[start..].trim().is_empty() {
+        parts
+    } else {
+        vec![text]
+    }
+}
+
+/// An object, or the items of a list: `kubectl get -o yaml` writes several objects so.
+fn read_object(document: usize, value: Value, depth: usize, all: &mut Vec<Result<Manifest, ManifestError>>) {
+    let Some(list) = list_kind(&value) else {
+        return all.push(read_one(document, value));
+    };
+    if depth >= LIST_MAX_DEPTH {
+        return all.push(Err(ManifestError {
+            document,
+            object: None,
+            message: format!("kind: {list} in more than {LIST_MAX_DEPTH} other lists; write the objects themselves"),
+        }));
+    }
+    let Value::Object(mut members) = value else { return };
+    let api_version = members.remove("apiVersion").unwrap_or_default();
+    let of = list.strip_suffix("List").unwrap_or_default();
+    let Some(Value::Array(items)) = members.remove("items") else {
+        return;
+    };
+    for mut item in items {
+        // Items of a list of one kind may be without it.
+        if let Some(item) = item.as_object_mut().filter(|_| !of.is_empty()) {
+            item.entry("apiVersion").or_insert_with(|| api_version.clone());
+            item.entry("kind").or_insert_with(|| of.into());
+        }
+        read_object(document, item, depth + 1, all);
+    }
+}
+
+/// The kind of a list that may hold objects of ours.
+fn list_kind(value: &Value) -> Option<String> {
+    let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (word("apiVersion"), word("kind"));
+    let is_list =
+        (api_version, kind) == ("v1", "List") || (api_version.starts_with(GROUP_PREFIX) && kind.ends_with("List"));
+    let has_items = value
+        .get("items")
+        .is_some_and(|items| items.is_array() || items.is_null());
+    (is_list && has_items).then(|| kind.to_owned())
+}
+
+fn read_one(document: usize, value: Value) -> Result<Manifest, ManifestError> {
     let fail = |object: Option<String>, message: String| ManifestError {
         document,
         object,
         message,
     };
-    // To a value first, then to the type: the way the API server reads it, so enum errors name the field.
-    let value: Value = serde_saphyr::from_str(text)
-        .map_err(|error| fail(None, format!("not valid YAML: {}", first_line(&error.to_string()))))?;
     let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (word("apiVersion"), word("kind"));
     if api_version.is_empty() || kind.is_empty() {
@@ -140,7 +250,7 @@ fn parse_document(document: usize, text: &str) -> Result<Manifest, ManifestError
     {
         return Ok(Manifest::ConfigMap(Box::new(map)));
     }
-    if !api_version.starts_with("knack.dev/") {
+    if !api_version.starts_with(GROUP_PREFIX) {
         return Ok(Manifest::Other {
             what: format!("{api_version} {kind}"),
         });
@@ -198,10 +308,6 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +336,67 @@ mod tests {
         check(
             &format!("{SKILL}---\na: [\n---\n{SKILL}"),
             &["skill default/a", "error document 2: not valid YAML", "skill default/a"],
+        );
+    }
+
+    #[test]
+    fn documents_of_a_stream_are_found_as_kubectl_finds_them() {
+        let json = |name: &str| {
+            format!(
+                r#"{{"apiVersion":"knack.dev/v1alpha1","kind":"SkillRuntime","metadata":{{"name":"{name}"}},"spec":{{}}}}"#
+            )
+        };
+        let two = ["runtime a", "runtime b"];
+        check(&format!("{}\n{}\n", json("a"), json("b")), &two);
+        check(&format!("{}{}", json("a"), json("b")), &two);
+        check(&format!("{}\n---  # second\n{}", json("a"), json("b")), &two);
+        check(
+            &format!("%YAML 1.1\n---\n{}\n...\n---\t# b\n{}", json("a"), json("b")),
+            &two,
+        );
+        check(&format!("--- {}\n--- {}", json("a"), json("b")), &two);
+        check(
+            &format!("---\n{{a: b\n---\n{}", json("b")),
+            &["error document 1: not valid YAML", "runtime b"],
+        );
+        // No marker: it is part of a word.
+        check("apiVersion: v1\nkind: Secret\n---x: 1\n", &["other v1 Secret"]);
+        for (text, words) in [
+            ("a: 1\na: 2\n", ["duplicate", "not valid YAML"]),
+            ("{a: 1} {b: 2}\n", ["document 1", "not valid YAML"]),
+        ] {
+            let told = parse_manifests(text)[0].as_ref().unwrap_err().to_string();
+            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+            assert!(
+                !told.contains("Options") && !told.contains("from_") && !told.contains('\n'),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn items_of_a_list_are_objects_of_the_file() {
+        let item =
+            "{apiVersion: knack.dev/v1alpha1, kind: SkillRuntime, metadata: {name: a, uid: u}, spec: {}, status: {}}";
+        let list =
+            |items: &str| format!("apiVersion: v1\nkind: List\nmetadata: {{resourceVersion: ''}}\nitems: [{items}]\n");
+        check(
+            &list(&format!("{item}, {{apiVersion: v1, kind: Secret}}")),
+            &["runtime a", "other v1 Secret"],
+        );
+        check(&list(""), &[]);
+        check(
+            "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntimeList\nitems: [{metadata: {name: a}}, {metadata: {name: B}}]\n",
+            &["runtime a", "error document 1 (SkillRuntime default/B): metadata.name"],
+        );
+        // Lists of others are not searched, and lists in lists end.
+        check("apiVersion: v1\nkind: PodList\nitems: [{}]\n", &["other v1 PodList"]);
+        let inner = |text: String| format!("{{apiVersion: v1, kind: List, items: [{text}]}}");
+        let nested = |depth| (0..depth).fold(item.to_owned(), |text, _| inner(text));
+        check(&nested(LIST_MAX_DEPTH), &["runtime a"]);
+        check(
+            &nested(LIST_MAX_DEPTH + 1),
+            &["error document 1: kind: List in more than"],
         );
     }
 
