@@ -46,13 +46,13 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-fn own_word(pod: &Value) -> Option<&str> {
-    pod.pointer("/metadata/labels")?.get(LABEL_INJECT)?.as_str()
+pub(crate) fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+    pod.pointer("/metadata/labels")?.get(key)?.as_str()
 }
 
 /// Whether a pod goes without the sidecar by its own word.
 pub(crate) fn asks_not(pod: &Value) -> bool {
-    own_word(pod) == Some(DISABLED)
+    label(pod, LABEL_INJECT) == Some(DISABLED)
 }
 
 /// The pod with the sidecar. Whether it asks for one is the caller's question.

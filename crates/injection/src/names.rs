@@ -11,6 +11,8 @@ pub const ANNOTATIONS: [&str; 3] = [ANNOTATION_INJECTION, ANNOTATION_ROLLED_FOR,
 pub const DISABLED: &str = "disabled";
 /// Kubernetes' mark of a mirror pod, which represents a static pod of a kubelet. Such a pod must not be changed.
 pub const ANNOTATION_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Variable of the gateway with the address of the hub.
+pub const VARIABLE_HUB: &str = "KNACK_HUB";
 /// Variable of the gateway that [`ANNOTATION_RUNTIME`] sets.
 pub const VARIABLE_RUNTIME: &str = "KNACK_RUNTIME";
 

@@ -265,6 +265,44 @@ fn pods_are_found_in_the_objects_that_hold_them() {
     assert!(matches!(told[0].outcome, Outcome::Injected(_)));
 }
 
+/// The pods that the policy and the webhook never inject, and objects of other groups.
+#[test]
+fn pods_that_get_no_sidecar_in_a_cluster_get_none_in_a_manifest() {
+    let parameters = Parameters::defaults().unwrap();
+    let spec = json!({"containers": [{"name": "a"}]});
+    let metadata = |namespace: &str| json!({"name": "web", "namespace": namespace});
+    let pod = |namespace| json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata(namespace), "spec": spec});
+    let job = |api_version| json!({"apiVersion": api_version, "kind": "Job", "metadata": metadata("a"), "spec": {"template": {"spec": spec}}});
+    let mut sandbox = pod("knack-sandboxes");
+    sandbox["metadata"]["labels"] = json!({"knack.dev/role": "sandbox"});
+    let namespaced = "unchanged: pods of its namespace never get the sidecar";
+    for (mut object, told) in [
+        (pod("kube-system"), Some(namespaced)),
+        (pod("kube-public"), Some(namespaced)),
+        (pod("knack-system"), Some(namespaced)),
+        (sandbox, Some("unchanged: a sandbox never gets the sidecar")),
+        (job("foo.example/v1"), None),
+        (job("v1"), None),
+    ] {
+        let before = object.clone();
+        let injected = inject_manifest(&mut object, &parameters);
+        let outcomes: Vec<String> = injected.iter().map(|one| one.outcome.to_string()).collect();
+        assert_eq!(outcomes, told.into_iter().collect::<Vec<_>>(), "{before}");
+        assert_eq!(object, before);
+    }
+    for mut object in [pod("a"), job("batch/v1")] {
+        let injected = inject_manifest(&mut object, &parameters);
+        assert!(matches!(injected[0].outcome, Outcome::Injected(_)), "{object}");
+    }
+    // Items of a list of one kind may be without it, and stay so.
+    let item = json!({"metadata": metadata("a"), "spec": {"template": {"spec": spec}}});
+    let mut list = json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [item]});
+    let injected = inject_manifest(&mut list, &parameters);
+    assert_eq!(injected[0].object, "Deployment web");
+    assert!(matches!(injected[0].outcome, Outcome::Injected(_)));
+    assert!(list["items"][0].get("kind").is_none());
+}
+
 #[test]
 fn parameters_are_refused_by_name() {
     for (text, word) in [
