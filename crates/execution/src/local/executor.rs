@@ -273,13 +273,16 @@ async fn prove_locks(blueprint: &Blueprint, kernel: &KernelView) -> Result<Vec<S
     let (locks, work) = match kernel {
         KernelView::Pretend(locks) => (locks.clone(), WorkBound::Mounted),
         KernelView::Observed => {
-            let sandbox = blueprint.start(&SandboxKind::of(Some(Language::Python))).await.map_err(|error| match error {
-                ExecutionError::Unavailable(missing) => missing,
-                error => Missing::new(
-                    format!("the sandbox does not start: {error}"),
-                    "it needs Linux 5.13 or later with seccomp and Landlock (boot with lsm=landlock,... if it is built in but off)",
-                ),
-            })?;
+            let sandbox = blueprint
+                .start(&SandboxKind::of(Some(Language::Python)))
+                .await
+                .map_err(|error| match error {
+                    ExecutionError::Unavailable(missing) => missing,
+                    error => Missing::new(
+                        format!("the sandbox does not start: {error}"),
+                        start_help(&error.to_string()),
+                    ),
+                })?;
             (sandbox.locks.clone(), sandbox.work)
         }
     };
@@ -291,6 +294,16 @@ async fn prove_locks(blueprint: &Blueprint, kernel: &KernelView) -> Result<Vec<S
         );
     }
     Ok(notes)
+}
+
+/// What to do about a sandbox that does not start.
+fn start_help(error: &str) -> &'static str {
+    // The system's words: the runner is another process, and tells its error as a text.
+    if error.contains("Too many open files") {
+        "raise the hard limit of open files of this process (ulimit -H -n 256 or more)"
+    } else {
+        "it needs Linux 5.13 or later with seccomp and Landlock (boot with lsm=landlock,... if it is built in but off)"
+    }
 }
 
 /// Both locks are required on a laptop, where no pod surrounds the code.

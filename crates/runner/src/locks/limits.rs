@@ -135,9 +135,13 @@ pub(crate) fn lower_limits(pid: Pid, identity: Option<Identity>, limits: &[(Reso
 
 fn lower_all(pid: Pid, limits: &[(Resource, u64)]) -> rustix::io::Result<()> {
     for (resource, value) in limits {
+        // The other process began with the runner's hard limits, which only CAP_SYS_RESOURCE raises: where they are tighter than
+        // the run's, they hold as they are.
+        let hard = rustix::process::getrlimit(*resource).maximum;
+        let value = hard.map_or(*value, |hard| hard.min(*value));
         let exact = Rlimit {
-            current: Some(*value),
-            maximum: Some(*value),
+            current: Some(value),
+            maximum: Some(value),
         };
         rustix::process::prlimit(Some(pid), *resource, exact)?;
     }
