@@ -25,6 +25,7 @@ pub mod jobs;
 pub mod lease;
 pub mod packages;
 pub mod registry;
+mod regular_file;
 pub mod selection;
 mod shortened;
 pub mod sources;

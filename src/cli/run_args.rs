@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use knack_execution::{ExecutionId, ExecutionRequest, InputFile, Program, SkillMount};
+use knack_execution::{ExecutionId, ExecutionRequest, InputFile, Limits, Program, SkillMount};
 use knack_gateway::runs::grants::Grants;
 use knack_hub_api::RuntimeName;
 use knack_skill::call::ToolRun;
@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use super::typed::TypedFlags;
 use super::{Output, terminal};
 use crate::dev::{ConfigArgs, GivenTo};
+use crate::regular_file;
 
 /// The highest limit of a run, as of a SkillRuntime (`maxTimeoutSeconds`).
 const TIMEOUT_MAX_SECONDS: u64 = 3600;
@@ -258,17 +259,24 @@ fn configured(tool: &mut ToolRun, config: &[SkillConfig]) -> anyhow::Result<BTre
 }
 
 async fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<InputFile>> {
-    let mut files = Vec::with_capacity(paths.len());
+    let mut files: Vec<InputFile> = Vec::with_capacity(paths.len());
     for path in paths {
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
             .with_context(|| format!("--input {}: not a file name", path.display()))?;
-        let bytes = tokio::fs::read(path)
-            .await
-            .with_context(|| format!("--input {}", path.display()))?;
+        let place = format!("inputs/{name}");
+        if files.iter().any(|other| other.path == place) {
+            bail!(
+                "--input {}: another input is {place} already; rename one of the files",
+                path.display()
+            );
+        }
+        let from = path.clone();
+        let read = tokio::task::spawn_blocking(move || regular_file::read(&from, Limits::MAX_INPUT_BYTES)).await?;
+        let bytes = read.with_context(|| format!("--input {}", path.display()))?;
         files.push(InputFile {
-            path: format!("inputs/{name}"),
+            path: place,
             bytes: bytes.into(),
         });
     }

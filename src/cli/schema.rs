@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use knack_python_schema::{SchemaProblem, Severity, ToolDeclaration, generate};
+use knack_skill::tree::MAX_FOLDER_BYTES;
 use serde_json::{Value, json};
 
 use crate::cli::terminal;
+use crate::regular_file;
 
 /// Arguments of `knack skill schema`.
 #[derive(Debug, Args)]
@@ -39,7 +41,8 @@ enum DeclarationForm {
 /// could not be declared.
 pub fn schema(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     let shown = args.file.display();
-    let bytes = std::fs::read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
+    let read = regular_file::read(&args.file, MAX_FOLDER_BYTES as u64);
+    let bytes = read.with_context(|| format!("{shown} cannot be read"))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
             .split(|byte| *byte == b'\n')

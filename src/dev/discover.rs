@@ -19,6 +19,7 @@ use super::folder::read_folder;
 use super::restart::AtStart;
 use super::search::{GivenTo, Search};
 use super::unreported::parent_of;
+use crate::regular_file;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
 use crate::sources::{Files, below, folder_name, inline_files};
 
@@ -427,7 +428,7 @@ fn read_within(path: &Path, most: u64, what: &str) -> Result<Vec<u8>, String> {
     if length > most {
         return Err(format!("{length} bytes; {what} holds at most {most}"));
     }
-    std::fs::read(path).map_err(unreadable)
+    regular_file::read(path, most).map_err(unreadable)
 }
 
 /// UTF-8 text of a manifest file; the error is a clause for a report.

@@ -536,3 +536,22 @@ async fn uploads_and_containers_outlive_a_killed_process_where_a_folder_keeps_th
     assert_eq!((status, listed.contains("/mnt/data/a.csv")), (200, true), "{listed}");
     assert_eq!(get(&program, &files, "two").await.0, 404);
 }
+
+/// A pipe with the name of a manifest has no writer: nobody waits for one.
+#[tokio::test]
+async fn a_pipe_in_a_folder_stops_neither_reloading_nor_the_end() {
+    let mut program = Program::start(folder(FILES), &["--upstream", "mock", "--no-local-executor"], &[]).await;
+    let pipe = program.path("skills/pipe.yaml");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let changed = SKILL.replace("name: always", "name: later");
+    std::fs::create_dir(program.path("skills/later")).unwrap();
+    std::fs::write(program.path("skills/later/SKILL.md"), changed).unwrap();
+    // The line of a request names the skills that it got.
+    loop {
+        program.post("/v1/chat/completions", &hello(), &[]).await;
+        if program.line().await.contains("later") {
+            break;
+        }
+    }
+    program.stop().await;
+}

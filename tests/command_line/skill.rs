@@ -354,3 +354,33 @@ async fn functions_with_errors_are_not_locked() {
     assert!(err(&output).contains("py: nothing was written"), "{}", err(&output));
     assert!(!folder.path().join("py/python-tools.lock").exists());
 }
+
+/// Names that a program or a person chooses: one of two equal ones would replace the other, and a line feed is no line of ours.
+#[tokio::test]
+async fn names_of_files_are_each_one_and_shown_in_one_line() {
+    let folder = folder(&[
+        ("good/SKILL.md", "---\nname: good\ndescription: d\n---\nx\n"),
+        ("a/x.txt", "of a"),
+        ("b/x.txt", "of b"),
+    ]);
+    let arguments = [
+        "skill", "run", "good", "--input", "a/x.txt", "--input", "b/x.txt", "--", "true",
+    ];
+    let output = knack(folder.path(), &arguments, &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("--input b/x.txt: another input is inputs/x.txt already"),
+        "{}",
+        err(&output)
+    );
+    let source = "open('new\\nsaved line', 'w').write('x')";
+    let output = knack(
+        folder.path(),
+        &["skill", "run", "good", "--", "python3", "-c", source],
+        &[],
+    )
+    .await;
+    let told = err(&output);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("saved knack-files/new\\nsaved line\n"), "{told}");
+}

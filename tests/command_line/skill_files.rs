@@ -253,3 +253,71 @@ async fn the_manifests_of_the_examples_are_fresh() {
     }
     assert!(seen >= 2, "{seen}");
 }
+
+/// `kubectl get -o yaml` writes several objects as one of kind List.
+#[tokio::test]
+async fn a_list_of_objects_is_read_as_its_objects() {
+    let item = |name: &str| {
+        format!(
+            "- apiVersion: knack.dev/v1alpha1\n  kind: Skill\n  metadata: {{name: {name}, uid: u}}\n  spec: {{source: {{inline: {{files: \
+             {{SKILL.md: \"---\\nname: {name}\\ndescription: d\\n---\\nB\\n\"}}}}}}}}\n  status: {{}}\n"
+        )
+    };
+    let begin = "apiVersion: v1\nkind: List\nmetadata: {resourceVersion: ''}\nitems:\n";
+    let runtime = "- apiVersion: knack.dev/v1alpha1\n  kind: SkillRuntime\n  metadata: {name: main}\n  spec: {packages: {constraints: [\"good<2\"]}}\n";
+    let skills = format!("{begin}{}{}", item("one"), item("two"));
+    let folder = folder(&[
+        ("skills.yaml", &skills),
+        ("runtimes.yaml", &format!("{begin}{runtime}")),
+        (
+            "with/SKILL.md",
+            "---\nname: with\ndescription: d\npackages: {python: [good]}\n---\nB\n",
+        ),
+    ]);
+    let no_uv = [("KNACK_UV", "/nonexistent/uv")];
+    for (arguments, said) in [
+        (&["skill", "validate", "skills.yaml"][..], "2 skills, 0 with errors"),
+        (&["skill", "export", "skills.yaml", "out"], "out/one\nout/two\n"),
+        (&["skill", "packages", "skills.yaml"], "two: NotDeclared"),
+    ] {
+        let output = knack(folder.path(), arguments, &no_uv).await;
+        assert!(
+            output.status.success() && out(&output).contains(said),
+            "{}{}",
+            out(&output),
+            err(&output)
+        );
+    }
+    let output = knack(
+        folder.path(),
+        &["skill", "diff", "skills.yaml", "skills.yaml", "--exit-code"],
+        &[],
+    )
+    .await;
+    assert!(!err(&output).contains("no skill found"), "{}", err(&output));
+    // The runtime is found: what is missing is the installer.
+    let output = knack(folder.path(), &["skill", "lock", "with", "runtimes.yaml"], &no_uv).await;
+    assert!(err(&output).contains("pipx install uv"), "{}", err(&output));
+}
+
+/// A pipe would wait for a writer, and a device may never end.
+#[tokio::test]
+async fn only_regular_files_are_read() {
+    let folder = good();
+    let pipe = folder.path().join("pipe.yaml");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    for arguments in [
+        &["skill", "validate", "pipe.yaml"][..],
+        &["skill", "validate", "/dev/zero"],
+        &["skill", "schema", "/dev/zero"],
+        &["skill", "run", "good", "--input", "pipe.yaml", "--", "true"],
+    ] {
+        let output = knack(folder.path(), arguments, &[]).await;
+        let told = format!("{}{}", out(&output), err(&output));
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
+        assert!(told.contains("not a regular file"), "{arguments:?}: {told}");
+    }
+    // What was found by searching is another tool's.
+    let output = knack(folder.path(), &["skill", "validate", "."], &[]).await;
+    assert!(out(&output).contains("1 skill, 0 with errors"), "{}", out(&output));
+}
