@@ -9,7 +9,7 @@ use crate::finding::{Finding, MAX_ENTRIES, bounded};
 use crate::functions::entry;
 use crate::inputs::{boolean, scalar_text, shortened};
 use crate::model::{CallForm, Parameter, Tool};
-use crate::problem::ProblemKind::{self, FieldInvalid, ToolInvalid, ToolRepeated};
+use crate::problem::ProblemKind::{self, FieldInvalid, FieldUnknown, ToolInvalid, ToolRepeated};
 use crate::risk::Risk;
 use crate::schema;
 use crate::tool_env::{grantable, is_env_name, is_operational};
@@ -106,6 +106,60 @@ pub fn read(value: &Value) -> (Vec<ToolDeclaration>, Vec<Finding>) {
         .filter_map(|(index, item)| read_one(index, item, &mut findings))
         .collect();
     (tools, findings)
+}
+
+/// What a tool with a command may have.
+const TOOL_MEMBERS: [&str; 9] = [
+    "name",
+    "description",
+    "command",
+    "parameters",
+    "inputSchema",
+    "input_schema",
+    "env",
+    "hidden",
+    "risk",
+];
+
+/// What one of its `parameters` may have.
+const PARAMETER_MEMBERS: [&str; 3] = ["name", "description", "required"];
+
+/// A warning for each key of a `tools` list that is not read, such as a misspelt one. [`read`] refuses those beside `python`.
+pub(crate) fn unknown_keys(value: &Value) -> Vec<Finding> {
+    let unknown = |item: &Value, place: &str, known: &[&str]| -> Vec<Finding> {
+        let members = item.as_object().into_iter().flatten();
+        let others = members.filter(|(key, _)| !known.contains(&key.as_str()));
+        let findings = others.map(|(key, _)| {
+            let key = shortened(key);
+            let message = format!("unknown key {key} of {place}; it has no effect");
+            let help = format!("write one of {}", known.join(", "));
+            Finding::warned(FieldUnknown, format!("{place}.{key}"), message, help)
+        });
+        findings.collect()
+    };
+    let mut findings = Vec::new();
+    for (index, tool) in items(Some(value)).iter().enumerate() {
+        if tool.get("python").is_some() {
+            continue;
+        }
+        let place = format!("tools[{index}]");
+        findings.extend(unknown(tool, &place, &TOOL_MEMBERS));
+        for (index, parameter) in items(tool.get("parameters")).iter().enumerate() {
+            findings.extend(unknown(
+                parameter,
+                &format!("{place}.parameters[{index}]"),
+                &PARAMETER_MEMBERS,
+            ));
+        }
+    }
+    findings.truncate(MAX_ENTRIES);
+    findings
+}
+
+/// The items that are read of a list.
+fn items(list: Option<&Value>) -> &[Value] {
+    let items = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    &items[..items.len().min(MAX_ENTRIES)]
 }
 
 /// Checks declarations wherever they come from: names and commands given, no name twice, schemas objects, names legal.

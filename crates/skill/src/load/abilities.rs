@@ -133,7 +133,7 @@ impl Fields<'_> {
             return Vec::new();
         }
         let (tools, findings) = tools::read(value);
-        for finding in findings {
+        for finding in findings.into_iter().chain(tools::unknown_keys(value)) {
             self.report(finding);
         }
         tools

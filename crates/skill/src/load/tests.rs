@@ -494,6 +494,28 @@ fn husk_tools_become_tools_of_the_skill() {
 }
 
 #[test]
+fn unknown_keys_of_tools_and_of_their_parameters_are_warned_about() {
+    let text = "---\nname: x\ndescription: d\ntools:\n  - name: t\n    description: c\n    command: [ls]\n    comand: [rm]\n    \
+                parameters:\n      - {name: a, description: b, required: false, enum: [p]}\n  - {python: a.py, env: [A]}\n---\nB";
+    for profile in [Profile::Load, Profile::Strict] {
+        let problems = load_text(text, profile).problems;
+        let unknown: Vec<_> = problems
+            .iter()
+            .filter(|problem| problem.kind == ProblemKind::FieldUnknown)
+            .map(|problem| (problem.field.as_str(), problem.severity, problem.line))
+            .collect();
+        assert_eq!(
+            unknown,
+            [
+                ("tools[0].comand", Severity::Warning, Some(8)),
+                ("tools[0].parameters[0].enum", Severity::Warning, Some(10)),
+            ],
+            "{problems:?}"
+        );
+    }
+}
+
+#[test]
 fn a_tool_whose_arguments_name_its_program_is_warned_about_by_name() {
     let text = b"---\nname: Any\ndescription: d\nmode: llm\ntools:\n  - name: any\n    description: c\n    \
                  command: [python3]\n    parameters:\n      - {name: script}\n  - {name: fixed, description: r, command: [python3, x.py]}\n---\nB";
