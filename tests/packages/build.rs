@@ -359,7 +359,7 @@ async fn a_signal_ends_the_installer_and_removes_its_folder() {
             Signal::TERM,
         ),
     ] {
-        let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_knack"))
+        let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_knack"))
             .args(arguments)
             .current_dir(folder.path())
             .env("KNACK_RUNNER", super::runner::binary())

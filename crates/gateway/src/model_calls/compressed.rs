@@ -11,8 +11,8 @@ use knack_serving::bodies::BODY_MAX_BYTES;
 use knack_wire::Fault;
 use ruzstd::decoding::StreamingDecoder;
 
-use crate::http_server::budget::{BodyError, HeldBody, Holding};
 use super::exchange::coding;
+use crate::http_server::budget::{BodyError, HeldBody, Holding};
 use crate::http_server::fault::body_fault;
 
 /// Bytes that are decoded before the bounds are looked at again.

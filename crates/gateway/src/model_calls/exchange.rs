@@ -22,8 +22,8 @@ use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::answer_headers::{begins_event, content_type, is_event_stream, retry_after};
 pub use self::answer_headers::insert_stream_headers;
+use self::answer_headers::{begins_event, content_type, is_event_stream, retry_after};
 pub(crate) use self::answer_headers::{coding, compressed};
 pub(crate) use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
 use super::hidden::{HiddenTurnLookup, StagedFile};

@@ -15,8 +15,8 @@ use knack_registry::{AgentFlow, ApiCall, Denial, deny, read_json, refuse};
 use knack_serving::aside;
 use knack_serving::sources::Turn;
 use knack_skill::agent_flow::{
-    ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, check_name, end_run, not_found, parse_run_body,
-    run_token,
+    ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, check_name, end_run, not_found,
+    parse_run_body, run_token,
 };
 use knack_skill::catalog::CatalogEntry;
 use knack_skill::template::{FilledTooLarge, MAX_FILLED_BYTES, MissingInput};
