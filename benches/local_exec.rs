@@ -56,7 +56,7 @@ async fn bench() -> ExitCode {
         println!("budget warm_local_ms {:.2} {LIMIT_MS:.1} once", percentile(&times, 50));
         return ExitCode::SUCCESS;
     }
-    let mut verdict = "over";
+    let mut outcome = "over";
     let mut value = 0.0;
     for round in 0..ROUNDS {
         let paced = calls(&executor, "paced", round, PACED, Duration::from_millis(100)).await;
@@ -66,19 +66,19 @@ async fn bench() -> ExitCode {
             "warm local, 100 ms apart: p50 {value:.2} p90 {:.2} ms",
             percentile(&paced, 90)
         );
-        verdict = if value <= LIMIT_MS {
+        outcome = if value <= LIMIT_MS {
             "ok"
         } else if spread > NOISY {
             "noisy"
         } else {
             "over"
         };
-        if verdict != "noisy" {
+        if outcome != "noisy" {
             break;
         }
     }
-    if verdict == "noisy" {
-        verdict = "over";
+    if outcome == "noisy" {
+        outcome = "over";
     }
     let rushed = calls(&executor, "rushed", 0, BACK_TO_BACK, Duration::ZERO).await;
     println!(
@@ -92,8 +92,8 @@ async fn bench() -> ExitCode {
         percentile(&cold, 50),
         percentile(&cold, 90)
     );
-    println!("budget warm_local_ms {value:.2} {LIMIT_MS:.1} {verdict}");
-    if verdict == "ok" {
+    println!("budget warm_local_ms {value:.2} {LIMIT_MS:.1} {outcome}");
+    if outcome == "ok" {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -17,13 +17,13 @@
 mod index;
 #[path = "support/once.rs"]
 mod once;
-#[path = "../tests/packages/place.rs"]
-mod place;
 #[path = "support/report.rs"]
 mod report;
 #[path = "../tests/support/runner.rs"]
 #[expect(dead_code, reason = "tests use more of it")]
 mod runner;
+#[path = "../tests/packages/sandbox_user.rs"]
+mod sandbox_user;
 #[path = "support/statistics.rs"]
 mod statistics;
 
@@ -33,7 +33,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knack::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, Store, Uv};
+use knack::packages::{BaseInterpreter, BuildError, BuildLimits, Builder, BuiltEnvironment, Store, Uv};
 use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::local::{LocalExecutor, LocalSettings};
 use knack_execution::{Executor as _, Exit, SkillMount, StartKind};
@@ -41,8 +41,8 @@ use knack_packages::{Declaration, Rules, State, declare};
 use knack_skill::model::{Skill, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, SpecOverrides};
-use place::{open_folder, reach};
 use report::{Budget, Measured, Report};
+use sandbox_user::{open_folder, sandbox_user};
 use tokio_util::sync::CancellationToken;
 
 /// The four of slack-gif-creator: 260 MB in 1,700 files.
@@ -74,12 +74,12 @@ fn main() -> ExitCode {
 
 async fn bench() -> ExitCode {
     let mut report = Report::default();
-    let place = Place::new().await;
-    report.steady([BUILD], async || [builds(&place).await]).await;
-    let built = place.build("kept").await;
+    let bench = BuildBench::new().await;
+    report.steady([BUILD], async || [builds(&bench).await]).await;
+    let built = bench.build("kept").await;
     // A second skill with the same lock.
     let began = Instant::now();
-    let again = place.build("kept").await;
+    let again = bench.build("kept").await;
     assert!(!again.is_new, "one lock was built twice");
     let ms = began.elapsed().as_secs_f64() * 1000.0;
     Report::note(&format!("environment of a second skill: {ms:.1} ms"));
@@ -88,15 +88,15 @@ async fn bench() -> ExitCode {
 }
 
 /// Where environments are made, and the requirements.
-struct Place {
+struct BuildBench {
     folder: tempfile::TempDir,
-    base: Base,
+    base: BaseInterpreter,
     declared: Declaration,
     variables: Vec<(OsString, OsString)>,
     _index: Option<index::Index>,
 }
 
-impl Place {
+impl BuildBench {
     async fn new() -> Self {
         let folder = open_folder("knack-bench-");
         let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
@@ -108,7 +108,9 @@ impl Place {
             (requirements, served) = ("good\n", Some(index));
         }
         std::fs::write(folder.path().join("requirements.txt"), requirements).unwrap();
-        let base = Base::of(Path::new("/usr/bin/python3"), reach()).await.unwrap();
+        let base = BaseInterpreter::of(Path::new("/usr/bin/python3"), sandbox_user())
+            .await
+            .unwrap();
         let files = [("requirements.txt".to_owned(), file(requirements))];
         Self {
             folder,
@@ -121,7 +123,7 @@ impl Place {
 
     /// An environment in a store of a name.
     async fn build(&self, store: &str) -> BuiltEnvironment {
-        let store = Store::open(&self.folder.path().join(store), reach()).unwrap();
+        let store = Store::open(&self.folder.path().join(store), sandbox_user()).unwrap();
         let uv = Uv::new(uv_path().into(), self.variables.iter().cloned());
         let no_node = Err(BuildError::new(State::PackagesOff, "no packages of Node here"));
         let builder = Builder::new(
@@ -160,27 +162,27 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BuildBench {
     fn drop(&mut self) {
         // Environments are read-only; those that are left of a bench go with the folder otherwise.
-        let _ = Store::open(&self.folder.path().join("kept"), reach()).map(|store| store.prune(Duration::ZERO));
+        let _ = Store::open(&self.folder.path().join("kept"), sandbox_user()).map(|store| store.prune(Duration::ZERO));
     }
 }
 
-async fn builds(place: &Place) -> Measured {
+async fn builds(bench: &BuildBench) -> Measured {
     let pairs = if once::is_once() { 1 } else { BUILDS };
     let (mut ratios, mut of_compiled, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..pairs {
-        let bare = place.bare(number, None);
-        let compiled = place.bare(number, Some("--compile-bytecode"));
+        let bare = bench.bare(number, None);
+        let compiled = bench.bare(number, Some("--compile-bytecode"));
         let began = Instant::now();
-        let built = place.build("timed").await;
+        let built = bench.build("timed").await;
         seconds.push(began.elapsed().as_secs_f64());
         ratios.push(seconds[number] / bare);
         of_compiled.push(seconds[number] / compiled);
         assert!(built.is_new);
         drop(built);
-        let store = Store::open(&place.folder.path().join("timed"), reach()).unwrap();
+        let store = Store::open(&bench.folder.path().join("timed"), sandbox_user()).unwrap();
         store.prune(Duration::ZERO).unwrap();
     }
     let (seconds, of_compiled) = (statistics::measured(seconds), statistics::measured(of_compiled));
@@ -195,7 +197,7 @@ async fn warm(built: &BuiltEnvironment) -> Measured {
     let (with, without) = (skill("with"), skill("without"));
     let environments = Environments::default();
     environments.set(&with.digest, EnvironmentState::Ready(Arc::clone(&built.environment)));
-    environments.set(&without.digest, EnvironmentState::Base);
+    environments.set(&without.digest, EnvironmentState::BaseInterpreter);
     let settings = LocalSettings {
         warm: 1,
         environments,

@@ -6,7 +6,7 @@ use knack_vocabulary::GROUP;
 
 /// The action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Deed {
+pub(crate) struct AccessAction {
     /// A verb of RBAC.
     pub(crate) verb: &'static str,
     /// `skills` or `skillruntimes`.
@@ -17,7 +17,7 @@ pub(crate) struct Deed {
     pub(crate) name: Option<String>,
 }
 
-impl Deed {
+impl AccessAction {
     /// `verb` on a SkillRuntime.
     pub(crate) fn at_runtime(verb: &'static str, name: &RuntimeName) -> Self {
         Self {
@@ -30,15 +30,15 @@ impl Deed {
 }
 
 /// Asks whether `subject` may do that.
-pub(crate) fn review(subject: SubjectAccessReviewSpec, deed: &Deed) -> SubjectAccessReview {
+pub(crate) fn review(subject: SubjectAccessReviewSpec, action: &AccessAction) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             resource_attributes: Some(ResourceAttributes {
-                namespace: Some(deed.namespace.clone()),
-                verb: Some(deed.verb.to_owned()),
+                namespace: Some(action.namespace.clone()),
+                verb: Some(action.verb.to_owned()),
                 group: Some(GROUP.to_owned()),
-                resource: Some(deed.resource.to_owned()),
-                name: deed.name.clone(),
+                resource: Some(action.resource.to_owned()),
+                name: action.name.clone(),
                 ..ResourceAttributes::default()
             }),
             ..subject

@@ -1,8 +1,8 @@
-//! The records of environments that `knack packages serve` writes for controller and hub: one ConfigMap of the release namespace.
+//! The statuses of environments that `knack packages serve` writes for controller and hub: one ConfigMap of the release namespace.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use knack_packages::Records;
+use knack_packages::EnvironmentStatuses;
 use knack_vocabulary::CONFIG_MAP_PACKAGES;
 use kube::runtime::watcher::{self, Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as start};
@@ -11,13 +11,13 @@ use kube::{Api, Client};
 /// Load balancers drop idle watches, one at 240 s; a new request after 200 s notices it.
 const WATCH_TIMEOUT_SECONDS: u32 = 200;
 
-/// The records of the ConfigMap; keys of another form are not theirs.
-pub(crate) fn records(object: &ConfigMap) -> Records {
-    Records::read(object.data.iter().flatten())
+/// The statuses of the ConfigMap; keys of another form are not theirs.
+pub(crate) fn statuses(object: &ConfigMap) -> EnvironmentStatuses {
+    EnvironmentStatuses::read(object.data.iter().flatten())
 }
 
-/// Follows the records without end. `take` gets them once they are listed, and whenever they change.
-pub(crate) async fn follow(client: Client, namespace: String, mut take: impl FnMut(Records)) {
+/// Follows the statuses without end. `take` gets them once they are listed, and whenever they change.
+pub(crate) async fn follow(client: Client, namespace: String, mut take: impl FnMut(EnvironmentStatuses)) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default()
         .timeout(WATCH_TIMEOUT_SECONDS)
@@ -28,9 +28,9 @@ pub(crate) async fn follow(client: Client, namespace: String, mut take: impl FnM
         match event {
             Ok(Event::Init) => listed = None,
             Ok(Event::InitApply(object)) => listed = Some(object),
-            Ok(Event::InitDone) => take(listed.take().as_ref().map(records).unwrap_or_default()),
-            Ok(Event::Apply(object)) => take(records(&object)),
-            Ok(Event::Delete(_)) => take(Records::default()),
+            Ok(Event::InitDone) => take(listed.take().as_ref().map(statuses).unwrap_or_default()),
+            Ok(Event::Apply(object)) => take(statuses(&object)),
+            Ok(Event::Delete(_)) => take(EnvironmentStatuses::default()),
             Err(watcher::Error::InitialListFailed(error)) => {
                 tracing::warn!(%error, "ConfigMap {CONFIG_MAP_PACKAGES} cannot be read; skills with packages wait for it");
             }

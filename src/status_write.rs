@@ -90,7 +90,7 @@ impl Writer<'_> {
         let metadata = json!({"name": target.name, "namespace": target.namespace, "uid": target.uid});
         let body = json!({"apiVersion": API_VERSION, "kind": K::kind(&()), "metadata": metadata, "status": status});
         let (params, patch) = (PatchParams::apply(self.manager).force(), Patch::Apply(&body));
-        let what = || subject::<K>(target);
+        let what = || object_name::<K>(target);
         let (now, status) = match call(what, api.patch_status(target.name, &params, &patch)).await {
             Ok(now) => (now, json!({})),
             Err(error) if is_untyped(&error) => (call(what, api.get(target.name)).await?, status.clone()),
@@ -124,7 +124,11 @@ impl Writer<'_> {
             ..PatchParams::default()
         };
         let (api, patch) = (self.api::<K>(target), Patch::Merge(body));
-        let written = call(|| subject::<K>(target), api.patch_status(target.name, &params, &patch)).await?;
+        let written = call(
+            || object_name::<K>(target),
+            api.patch_status(target.name, &params, &patch),
+        )
+        .await?;
         Ok(written.metadata.resource_version.unwrap_or_default())
     }
 }
@@ -143,7 +147,7 @@ fn present(written: Result<String, CallError>) -> Result<Option<String>, CallErr
     }
 }
 
-fn subject<K: Resource<DynamicType = ()>>(target: &Target<'_>) -> String {
+fn object_name<K: Resource<DynamicType = ()>>(target: &Target<'_>) -> String {
     format!("status of {} {}/{}", K::kind(&()), target.namespace, target.name)
 }
 

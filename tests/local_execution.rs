@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knack_execution::interpreter::{Reach, Search};
+use knack_execution::interpreter::{CodeUser, Search};
 use knack_execution::local::{KernelView, LocalExecutor, LocalSettings};
 use knack_execution::{
     DisabledExecutor, ExecutionError, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, InputFile,
@@ -517,7 +517,7 @@ async fn without_python_it_says_what_to_do() {
         path: Vec::new(),
         fallback: Vec::new(),
         home: None,
-        reach: Reach::SameUser,
+        code_user: CodeUser::SameUser,
     };
     let settings = LocalSettings {
         search: Some(search),

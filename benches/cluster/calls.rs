@@ -6,7 +6,7 @@ use bytes::Bytes;
 use knack_execution::ExecutionId;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{
-    ExecutionFrame, ExecutionPost, LimitsLine, MountLine, PROTOCOL, ProblemCode, ProgramLine, WorkingDirectoryLine,
+    ExecutionFrame, ExecutionPost, LimitsLine, MountLine, PROTOCOL, ProgramLine, RefusalCode, WorkingDirectoryLine,
 };
 
 use crate::installation::Installation;
@@ -18,10 +18,10 @@ pub(crate) const ANSWER: &str = "285\n";
 
 /// A run that ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ran {
+pub(crate) struct RunTimes {
     /// From before the POST to the `result` frame, by the caller's clock.
     pub elapsed: Duration,
-    /// The same at the hub, from the free place to the result.
+    /// The same at the hub, from the permit to the result.
     pub at_hub: Duration,
     /// The program alone, at the runner.
     pub program: Duration,
@@ -33,7 +33,7 @@ pub(crate) struct Ran {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
     /// It ran.
-    Ran(Ran),
+    RunTimes(RunTimes),
     /// 429, after this long.
     Refused(Duration),
 }
@@ -46,15 +46,15 @@ pub(crate) fn code() -> String {
 
 impl Installation {
     /// Calls; a call that fails ends the bench.
-    pub(crate) async fn call(&self) -> Ran {
+    pub(crate) async fn call(&self) -> RunTimes {
         match self.try_call().await {
-            Answer::Ran(ran) => ran,
+            Answer::RunTimes(ran) => ran,
             Answer::Refused(after) => panic!("refused after {after:?}"),
         }
     }
 
     /// Calls a pod that must be warm.
-    pub(crate) async fn warm_call(&self) -> Ran {
+    pub(crate) async fn warm_call(&self) -> RunTimes {
         let ran = self.call().await;
         assert!(ran.is_warm, "no sandbox stood ready");
         ran
@@ -66,7 +66,7 @@ impl Installation {
         let begun = Instant::now();
         let mut lines = match self.hub.post_stream(None, "/v1/executions", body).await {
             Ok(lines) => lines,
-            Err(HubError::Refused(problem)) if problem.code == ProblemCode::TooManyRequests => {
+            Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::TooManyRequests => {
                 return Answer::Refused(begun.elapsed());
             }
             Err(error) => panic!("the hub: {error}"),
@@ -81,14 +81,14 @@ impl Installation {
                         lines.next().await.expect("an end").is_none(),
                         "nothing follows a result"
                     );
-                    return Answer::Ran(Ran {
+                    return Answer::RunTimes(RunTimes {
                         elapsed,
                         at_hub: Duration::from_micros(result.timings.total_us),
                         program: Duration::from_micros(result.timings.run_us),
                         is_warm: result.timings.warm,
                     });
                 }
-                Some(ExecutionFrame::Error(problem)) => panic!("the execution failed: {problem}"),
+                Some(ExecutionFrame::Error(refusal)) => panic!("the execution failed: {refusal}"),
                 Some(_) => {}
                 None => panic!("the answer ended without a result"),
             }

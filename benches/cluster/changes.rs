@@ -68,7 +68,7 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// Windows until the bench goes on whatever happens.
 const WINDOWS: usize = 20;
 
-/// What was measured beside one world.
+/// What was measured beside one installation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     /// CPU time of the controller for a change, ms.

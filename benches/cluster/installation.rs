@@ -37,7 +37,7 @@ const NODE: &str = "10.99.0.1";
 const SOON: Duration = Duration::from_mins(2);
 /// How often a condition without a signal is asked for.
 const POLL: Duration = Duration::from_millis(50);
-/// After the last pod runs: attach, claim, start of the interpreter, and the node's own work.
+/// After the last pod runs: attach, bind, start of the interpreter, and the node's own work.
 const SETTLE: Duration = Duration::from_millis(1500);
 /// Life of the caller's token: longer than the bench.
 const TOKEN_SECONDS: i64 = 4 * 3600;

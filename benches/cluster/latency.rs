@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::Bench;
-use crate::calls::Ran;
+use crate::calls::RunTimes;
 use crate::report::{Budget, Measured, Report};
 use crate::statistics::{measured, median_and_spread, of_sorted};
 
@@ -67,7 +67,7 @@ pub(crate) async fn warm(bench: &mut Bench) {
     ];
     let sample = async || {
         let (mut calls, mut floors) = (Vec::new(), Vec::new());
-        let mut parts: Vec<Ran> = Vec::new();
+        let mut parts: Vec<RunTimes> = Vec::new();
         for round in 1..=ROUNDS {
             let mut pods = Vec::new();
             for _ in 0..POOL {

@@ -87,7 +87,7 @@ fn main() -> ExitCode {
         "ONLY={only}: there are {}",
         PARTS.join(" ")
     );
-    let verdict = OnceLock::new();
+    let outcome = OnceLock::new();
     cluster_support::run_within("bench-cluster", BOUND, async |cluster| {
         let begun = Instant::now();
         let installation = Installation::new(cluster).await;
@@ -109,9 +109,9 @@ fn main() -> ExitCode {
             }
         }
         bench.progress("done");
-        verdict.get_or_init(|| bench.report.finish());
+        outcome.get_or_init(|| bench.report.finish());
     });
-    verdict.into_inner().unwrap_or(ExitCode::FAILURE)
+    outcome.into_inner().unwrap_or(ExitCode::FAILURE)
 }
 
 async fn measure(bench: &mut Bench, part: &str) {

@@ -121,7 +121,7 @@ async fn knack_rate(installation: &Installation) -> (f64, Vec<f64>) {
         let until = Instant::now() + TURN.saturating_sub(Duration::from_secs(2));
         while Instant::now() < until {
             tokio::time::sleep(KNOCK).await;
-            // Now and then a place is just free; that call is a run like any other.
+            // Now and then a permit is just free; that call is a run like any other.
             if let Answer::Refused(after) = installation.try_call().await {
                 refused.push(after.as_secs_f64() * 1e3);
             }

@@ -47,7 +47,7 @@ async fn main() -> ExitCode {
     // The first TLS client panics without it, plain HTTP or not.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let upstream = upstream::Upstream::start().await;
-    let knack = Knack::start(&upstream.url, processes::Records::Empty).await;
+    let knack = Knack::start(&upstream.url, processes::StoredTurns::Empty).await;
     let system = upstream.learn_system_text(&knack.url).await;
     let floor = Floor::start(&upstream.url, &system).await;
     let mut report = Report::default();
@@ -89,7 +89,7 @@ async fn main() -> ExitCode {
     if is_small {
         return report.finish();
     }
-    let full = Knack::start(&upstream.url, processes::Records::Full).await;
+    let full = Knack::start(&upstream.url, processes::StoredTurns::Full).await;
     upstream.fill_records(&full.url).await;
     let body = bodies::medium(wire::Wire::Chat);
     rows::request_cost(&mut report, &upstream, &floor, &full, &body, "_full_records").await;
@@ -97,10 +97,10 @@ async fn main() -> ExitCode {
     rows::memory(&mut report, &knack, "").await;
     rows::memory(&mut report, &full, "_full_records").await;
     // Of a process that has done nothing else.
-    let idle = Knack::start(&upstream.url, processes::Records::Empty).await;
+    let idle = Knack::start(&upstream.url, processes::StoredTurns::Empty).await;
     load::idle_streams(&mut report, &idle).await;
     uploads::served(&mut report, &knack).await;
-    let registry = Knack::start(&upstream.url, processes::Records::Empty).await;
+    let registry = Knack::start(&upstream.url, processes::StoredTurns::Empty).await;
     uploads::listed(&mut report, &registry).await;
     report.finish()
 }

@@ -38,9 +38,9 @@ pub(crate) struct Knack {
     _server: Server,
 }
 
-/// What the gateway's record store holds while it is measured.
+/// What the gateway's saved turn store holds while it is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Records {
+pub(crate) enum StoredTurns {
     /// Nothing: histories are not hashed.
     Empty,
     /// As much as a sidecar's store holds (4 MiB).
@@ -101,7 +101,7 @@ impl Floor {
 
 impl Knack {
     /// Starts it with its skills in a folder of its own. Code is not run in these rows, so no sandbox is started.
-    pub(crate) async fn start(upstream: &str, records: Records) -> Self {
+    pub(crate) async fn start(upstream: &str, records: StoredTurns) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (skills, port) = (folder.path().join("skills"), folder.path().join("port"));
         for n in 0..SKILLS {
@@ -129,7 +129,7 @@ impl Knack {
             .arg(&port)
             .arg("--registry")
             .arg(folder.path().join("registry"));
-        if records == Records::Full {
+        if records == StoredTurns::Full {
             command.args(["--record-store-mib", "4"]);
         }
         let child = command

@@ -23,8 +23,8 @@ pub(crate) struct Upstream {
 /// A request with this text is answered by the beginning of a stream that does not go on.
 pub(crate) const WAIT: &str = "say one word and wait";
 /// A request with this text is answered by a call of `load_skill` first, so that the gateway has something to remember.
-const FILL: &str = "fill the record store";
-/// Bytes of one remembered turn: near the cap of a record, so that few requests fill the store.
+const FILL: &str = "fill the turn store";
+/// Bytes of one remembered turn: near the cap of a saved turn, so that few requests fill the store.
 const FILL_TEXT: usize = 200 << 10;
 /// Requests that fill the 4 MiB of a sidecar's store, with room to spare.
 const FILL_REQUESTS: usize = 30;
@@ -59,7 +59,7 @@ impl Upstream {
         text.to_owned()
     }
 
-    /// Fills the record store of the bench's caller.
+    /// Fills the saved turn store of the bench's caller.
     pub(crate) async fn fill_records(&self, gateway: &str) {
         for n in 0..FILL_REQUESTS {
             post(

@@ -1,4 +1,4 @@
-//! The lines and the verdict, shared by the benches.
+//! The lines and the outcome, shared by the benches.
 
 use std::process::ExitCode;
 
@@ -57,7 +57,7 @@ impl Report {
     /// noisy, beyond it they count as over.
     fn row(&mut self, budget: &Budget<'_>, measured: Measured, is_last: bool) {
         let Measured { value, spread } = measured;
-        let verdict = match (value <= budget.limit, spread > NOISY) {
+        let outcome = match (value <= budget.limit, spread > NOISY) {
             _ if is_once() => "once",
             (true, false) => "ok",
             (true, true) => "noisy",
@@ -65,12 +65,12 @@ impl Report {
             (false, _) => "over",
         };
         println!(
-            "budget {} {value:.3} {} {verdict} (spread {:.0} %)",
+            "budget {} {value:.3} {} {outcome} (spread {:.0} %)",
             budget.name,
             budget.limit,
             spread * 100.0
         );
-        if is_last && verdict == "over" {
+        if is_last && outcome == "over" {
             self.over.push(budget.name.to_owned());
         }
     }

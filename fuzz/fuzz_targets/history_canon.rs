@@ -2,7 +2,7 @@
 #![no_main]
 
 use knack_fuzz::request;
-use knack_wire::history::{self, Caller, HistorySecret, Hit, InjectionMode, TurnRecord, SeenRun, Segment, RunText, ResultTexts};
+use knack_wire::history::{self, Caller, HistorySecret, TurnMatch, InjectionMode, SavedTurn, ShownRun, Segment, RunText, ResultTexts};
 use knack_wire::{Format, json};
 use libfuzzer_sys::fuzz_target;
 
@@ -13,7 +13,7 @@ impl ResultTexts for Said {
         "\"\n".to_owned()
     }
 
-    fn run(&mut self, run: &SeenRun) -> RunText {
+    fn run(&mut self, run: &ShownRun) -> RunText {
         RunText { text: format!("{run:?}"), files: Vec::new() }
     }
 }
@@ -30,14 +30,14 @@ fuzz_target!(|data: &[u8]| {
     let scan = history::scan(&request);
     let caller = Caller::new(&HistorySecret::new([1; 32]), b"k");
     let raw = |text: &str| vec![Segment::Raw(text.to_owned())];
-    let hits: Vec<Hit> = scan
+    let hits: Vec<TurnMatch> = scan
         .lookups(&caller)
         .into_iter()
         .filter(|lookup| choice >> (lookup.turn % 5 + 3) & 1 == 1)
         .map(|lookup| {
             let message = vec![Segment::Raw("\"".to_owned()), Segment::Load("l".to_owned()), Segment::Raw("\"".to_owned())];
-            let record = TurnRecord { messages: vec![message], open_results: vec![raw("{}")], ..TurnRecord::default() };
-            Hit { turn: lookup.turn, record: record.into() }
+            let record = SavedTurn { messages: vec![message], open_results: vec![raw("{}")], ..SavedTurn::default() };
+            TurnMatch { turn: lookup.turn, saved: record.into() }
         })
         .collect();
     let mode = if choice & 2 == 0 { InjectionMode::Injecting { run_tool: Some("run_code") } } else { InjectionMode::Off };

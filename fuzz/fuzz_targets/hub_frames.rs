@@ -3,8 +3,8 @@
 #![no_main]
 
 use knack_execution::ExecutionId;
-use knack_execution::lines::{Collected, Collector, error_of_problem};
-use knack_hub_api::{CatalogLine, ClientCheck, ContentIndex, ExecutionFrame, ExecutionPost, ExecutionView, Problem};
+use knack_execution::lines::{CollectStep, Collector, error_of_refusal};
+use knack_hub_api::{CatalogLine, ClientCheck, ContentIndex, ExecutionFrame, ExecutionPost, ExecutionState, HubRefusal};
 use knack::hub::admission;
 use libfuzzer_sys::fuzz_target;
 use serde::Serialize;
@@ -25,15 +25,15 @@ fuzz_target!(|data: &[u8]| {
         survives::<CatalogLine>(line);
         survives::<ContentIndex>(line);
         survives::<ClientCheck>(line);
-        survives::<ExecutionView>(line);
-        if let Some(problem) = survives::<Problem>(line) {
-            error_of_problem(problem);
+        survives::<ExecutionState>(line);
+        if let Some(refusal) = survives::<HubRefusal>(line) {
+            error_of_refusal(refusal);
         }
         if let Some(post) = survives::<ExecutionPost>(line) {
             let _ = admission::read(&post);
         }
         if let Some(frame) = survives::<ExecutionFrame>(line)
-            && let Ok(Collected::Result(result)) = collector.take(id, frame)
+            && let Ok(CollectStep::Result(result)) = collector.take(id, frame)
         {
             for file in &result.files {
                 let inside = |part: &str| !part.is_empty() && part != "." && part != "..";

@@ -3,7 +3,7 @@
 #![no_main]
 
 use knack::jobs::Journal;
-use knack_execution::conversation::{Collected, timings};
+use knack_execution::conversation::{CollectedFrames, timings};
 use knack_execution::{ExecutionId, Exit, Limits, LockReport, StartKind};
 use knack_memory::MemoryBudget;
 use knack_runner::protocol::{Decoder, FromRunner, Key, RunnerLink};
@@ -17,7 +17,7 @@ const FILES: u32 = 3;
 const ROOM: usize = 4096;
 
 fn read(log: &[u8]) -> Journal {
-    let (mut journal, mut decoder) = (Journal::new(&KEY, Collected::default()), Decoder::new());
+    let (mut journal, mut decoder) = (Journal::new(&KEY, CollectedFrames::default()), Decoder::new());
     for piece in log.chunks(64 << 10) {
         decoder.push(piece);
         while let Some(line) = decoder.next_line() {
@@ -54,8 +54,8 @@ fn collect(frames: &[FromRunner]) {
         ..Limits::default()
     };
     let memory = MemoryBudget::new(ROOM);
-    let mut collected = Collected::within(&limits, Some(&memory));
-    let mut journal = Journal::new(&KEY, Collected::within(&limits, Some(&memory)));
+    let mut collected = CollectedFrames::within(&limits, Some(&memory));
+    let mut journal = Journal::new(&KEY, CollectedFrames::within(&limits, Some(&memory)));
     let lines = made(frames, true);
     let ended = frames.iter().zip(&lines).any(|(frame, line)| {
         let refused = collected.take(frame.clone());
@@ -81,7 +81,7 @@ fn collect(frames: &[FromRunner]) {
 
 fuzz_target!(|data: &[u8]| {
     let forged = read(data);
-    assert!(!forged.is_claimed && forged.started.is_none() && forged.result.is_none());
+    assert!(!forged.is_bound && forged.started.is_none() && forged.result.is_none());
     let frames = frames(data);
     collect(&frames);
     let plain = read(&made(&frames, false).concat());

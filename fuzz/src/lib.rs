@@ -56,7 +56,7 @@ pub fn injection() -> Injection {
 /// the same bytes.
 pub fn check_request(format: Format, body: &[u8]) {
     let parsed = request(format, false, body);
-    count(parsed.as_ref().is_some_and(|request| request.view().is_ok()));
+    count(parsed.as_ref().is_some_and(|request| request.fields().is_ok()));
     let Some(request) = parsed else { return };
     request.messages();
     request.attachments();
@@ -68,7 +68,7 @@ pub fn check_request(format: Format, body: &[u8]) {
     } else {
         assert_eq!(same, body, "nothing injected is byte-equal");
     }
-    if request.view().is_ok() {
+    if request.fields().is_ok() {
         let sent = request.apply(&injection(), Edits::new());
         assert!(json::document(&sent).is_ok(), "{}", String::from_utf8_lossy(&sent));
     }

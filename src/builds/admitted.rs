@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
-use knack_packages::Records;
+use knack_packages::EnvironmentStatuses;
 use knack_vocabulary::{GROUP, RESOURCE_ENVIRONMENTS, VERB_USE};
 
 use super::wanted::NeededEnvironment;
@@ -16,7 +16,7 @@ const LET_GO_SECONDS: i64 = 60 * 60;
 const LET_GO_MAX: usize = 400;
 
 /// Most bytes of the names of needed images: 1,500 of the longest, 3,000 of usual ones. Their ConfigMap holds 1 MiB, of which 1,000
-/// records take half, and the API server's note of who owns each of its keys counts in the 1.5 MiB of a request to etcd.
+/// statuses take half, and the API server's note of who owns each of its keys counts in the 1.5 MiB of a request to etcd.
 const NEEDED_MAX_BYTES: usize = 300 << 10;
 
 /// The images that the hub may run.
@@ -30,14 +30,14 @@ pub(super) struct Admitted {
 
 /// The images that the hub may run; `written` has the lines that were written last.
 pub(super) fn admitted(
-    records: &Records,
+    statuses: &EnvironmentStatuses,
     wanted: &BTreeMap<String, NeededEnvironment>,
     written: &BTreeMap<String, String>,
     now: i64,
 ) -> Admitted {
     let mut needed = BTreeSet::new();
     for (key, wanted) in wanted {
-        let environment = records.get(key).and_then(|record| record.environment.as_ref());
+        let environment = statuses.get(key).and_then(|status| status.environment.as_ref());
         let digest = environment.and_then(|environment| environment.image.rsplit_once("@sha256:"));
         let Some((_, digest)) = digest else { continue };
         for (namespace, runtime) in &wanted.runtimes {
@@ -113,7 +113,7 @@ pub(super) fn has_rules(role: Option<&Role>, rules: &[PolicyRule]) -> bool {
 #[cfg(test)]
 mod tests {
     use knack_packages::environment::EnvironmentImage;
-    use knack_packages::{EnvironmentRecord, State};
+    use knack_packages::{EnvironmentStatus, State};
     use knack_skill::model::SkillRef;
 
     use super::*;
@@ -147,8 +147,8 @@ mod tests {
             .collect()
     }
 
-    fn record(digest: Option<&str>) -> EnvironmentRecord {
-        EnvironmentRecord {
+    fn status(digest: Option<&str>) -> EnvironmentStatus {
+        EnvironmentStatus {
             state: if digest.is_some() { State::Ready } else { State::NoWheel },
             message: String::new(),
             environment: digest.map(|digest| EnvironmentImage {
@@ -164,13 +164,13 @@ mod tests {
     #[test]
     fn a_runtime_may_run_the_environments_of_its_own_skills_only() {
         let digest = "a".repeat(64);
-        let records = Records(
+        let statuses = EnvironmentStatuses(
             [
                 ("ready", Some(digest.as_str())),
                 ("unused", Some("b")),
                 ("failed", None),
             ]
-            .map(|(key, digest)| (key.to_owned(), record(digest)))
+            .map(|(key, digest)| (key.to_owned(), status(digest)))
             .into(),
         );
         let all = wanted(&[
@@ -178,7 +178,7 @@ mod tests {
             ("failed", &[("c", "main")]),
             ("new", &[("c", "main")]),
         ]);
-        let lines: Vec<String> = admitted(&records, &all, &BTreeMap::new(), NOW)
+        let lines: Vec<String> = admitted(&statuses, &all, &BTreeMap::new(), NOW)
             .lines
             .into_keys()
             .collect();
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_request_that_began_with_a_revision_goes_on_for_an_hour() {
-        let records = Records([("k".to_owned(), record(Some("new")))].into());
+        let statuses = EnvironmentStatuses([("k".to_owned(), status(Some("new")))].into());
         let all = wanted(&[("k", &[("a", "main")])]);
         let written = |lines: &[(&str, String)]| -> BTreeMap<String, String> {
             let lines = lines.iter();
@@ -202,7 +202,7 @@ mod tests {
             ("a record", ("0123456789abcdef", "{}".to_owned()), None),
         ] {
             let line = before.0;
-            let lines = admitted(&records, &all, &written(&[before]), NOW).lines;
+            let lines = admitted(&statuses, &all, &written(&[before]), NOW).lines;
             assert_eq!(lines.get("a_main_new").map(String::as_str), Some(""), "{what}");
             assert_eq!(
                 lines.get(line).cloned(),
@@ -211,7 +211,7 @@ mod tests {
             );
         }
         // It is needed again.
-        let lines = admitted(&records, &all, &written(&[("a_main_new", since.to_string())]), NOW).lines;
+        let lines = admitted(&statuses, &all, &written(&[("a_main_new", since.to_string())]), NOW).lines;
         assert_eq!(lines, written(&[("a_main_new", String::new())]));
     }
 
@@ -224,7 +224,7 @@ mod tests {
             )
         };
         let written: BTreeMap<String, String> = (0..LET_GO_MAX + 7).map(line).collect();
-        let lines = admitted(&Records::default(), &BTreeMap::new(), &written, NOW).lines;
+        let lines = admitted(&EnvironmentStatuses::default(), &BTreeMap::new(), &written, NOW).lines;
         assert_eq!(lines.len(), LET_GO_MAX);
         assert!(!lines.contains_key("a_main_0006") && lines.contains_key("a_main_0007"));
     }
@@ -240,9 +240,9 @@ mod tests {
         asked.push(("zz", &[("modest", "main")]));
         let all = wanted(&asked);
         let digest = |key: &str| format!("{key:0>64}");
-        let records = all.keys().map(|key| (key.clone(), record(Some(&digest(key)))));
-        let records = Records(records.collect());
-        let first = admitted(&records, &all, &BTreeMap::new(), NOW);
+        let statuses = all.keys().map(|key| (key.clone(), status(Some(&digest(key)))));
+        let statuses = EnvironmentStatuses(statuses.collect());
+        let first = admitted(&statuses, &all, &BTreeMap::new(), NOW);
         let bytes: usize = first.lines.keys().map(String::len).sum();
         assert!(bytes <= NEEDED_MAX_BYTES, "{bytes}");
         assert!(first.lines.contains_key(&format!("modest_main_{}", digest("zz"))));
@@ -251,9 +251,9 @@ mod tests {
         // One more environment of the namespace takes none of its other ones their place.
         asked.push(("000a", &greedy));
         let all = wanted(&asked);
-        let mut records = records;
-        records.0.insert("000a".to_owned(), record(Some(&digest("000a"))));
-        let second = admitted(&records, &all, &first.lines, NOW + 9);
+        let mut statuses = statuses;
+        statuses.0.insert("000a".to_owned(), status(Some(&digest("000a"))));
+        let second = admitted(&statuses, &all, &first.lines, NOW + 9);
         assert_eq!(second.lines, first.lines);
         assert_eq!(second.left_out["greedy"], left["greedy"] + 100);
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use flate2::read::GzDecoder;
-use knack_execution::interpreter::Reach;
+use knack_execution::interpreter::CodeUser;
 use knack_packages::environment::EnvironmentImage;
 use knack_packages::{Declaration, Request, Rules, State};
 use knack_trust::{CaArgs, Roots};
@@ -21,7 +21,9 @@ use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::registry::{Access, Registry};
 use crate::counted::counted;
-use crate::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, EnvironmentInfo, NpmIndex, Store, Uv};
+use crate::packages::{
+    BaseInterpreter, BuildError, BuildLimits, Builder, BuiltEnvironment, EnvironmentInfo, NpmIndex, Store, Uv,
+};
 
 /// The file from which the kubelet reads the outcome.
 const TERMINATION_FILE: &str = "/dev/termination-log";
@@ -163,8 +165,8 @@ async fn install(
     (declared, roots): (&Declaration, &Roots),
 ) -> Result<BuiltEnvironment, BuildError> {
     let rules = Rules::read(&request.constraints, false).map_err(|text| BuildError::new(State::Conflict, text))?;
-    let base = Base::of_host(Reach::SameUser).await?;
-    let store = Store::open(&args.store, Reach::SameUser)?;
+    let base = BaseInterpreter::of_host(CodeUser::SameUser).await?;
+    let store = Store::open(&args.store, CodeUser::SameUser)?;
     let npm = NpmIndex::of(std::env::vars_os(), roots);
     let uv = Uv::find().and_then(|uv| uv.trusting(roots));
     let builder = Builder::new(store, base, uv, npm, BuildLimits::default(), rules);

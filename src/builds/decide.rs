@@ -1,19 +1,19 @@
-//! Decides the next builds, from the wanted environments, their records and the running Jobs. Pure.
+//! Decides the next builds, from the wanted environments, their statuses and the running Jobs. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use knack_packages::{EnvironmentRecord, Records, State};
+use knack_packages::{EnvironmentStatus, EnvironmentStatuses, State};
 
 use super::outcome::Outcome;
 use super::wanted::NeededEnvironment;
 
 /// Builds at once: each takes a CPU for seconds, up to 2 GiB of a node's disk and memory, and the index's patience.
 pub(super) const BUILDS_AT_ONCE: usize = 4;
-/// Most records at once. Their ConfigMap holds 1 MiB, and a record takes at most 700 bytes with its line for the
+/// Most statuses at once. Their ConfigMap holds 1 MiB, and a status takes at most 700 bytes with its line for the
 /// admission policy.
-pub(super) const MAX_RECORDS: usize = 1000;
-/// Most bytes of a record's message.
+pub(super) const MAX_STATUSES: usize = 1000;
+/// Most bytes of a status's message.
 pub(super) const MESSAGE_MAX_BYTES: usize = 300;
 /// A transient failure is retried after this long, seconds: an index or a registry that was unavailable for a while.
 const RETRY_SECONDS: i64 = 5 * 60;
@@ -22,8 +22,8 @@ const RETRY_LASTING_SECONDS: i64 = 6 * 60 * 60;
 /// An environment whose image could not be pulled is made again at most this often, seconds. The pull may also have failed for want of a
 /// credential, which a build does not mend.
 const REMAKE_SECONDS: i64 = 60 * 60;
-/// Namespaces whose last turns are known: as many as can have records.
-const MAX_TURNS: usize = MAX_RECORDS;
+/// Namespaces whose last turns are known: as many as can have statuses.
+const MAX_TURNS: usize = MAX_STATUSES;
 /// An environment without a request for this long is forgotten, seconds. A skill that comes back is built again.
 pub(super) const UNUSED_SECONDS: i64 = 30 * 24 * 60 * 60;
 /// The time of the last request for an environment is written this often, seconds.
@@ -45,29 +45,29 @@ pub(super) struct Decision {
     pub(super) start: Vec<String>,
     /// Keys whose Jobs are no longer needed.
     pub(super) remove: Vec<String>,
-    /// The records from now on.
-    pub(super) records: Records,
+    /// The statuses from now on.
+    pub(super) statuses: EnvironmentStatuses,
 }
 
 impl Decision {
-    /// The records before anything is started: those of the builds to start are as they were in `known`.
-    pub(super) fn before_starts(&self, known: &Records) -> Records {
-        let mut records = self.records.clone();
+    /// The statuses before anything is started: those of the builds to start are as they were in `known`.
+    pub(super) fn before_starts(&self, known: &EnvironmentStatuses) -> EnvironmentStatuses {
+        let mut statuses = self.statuses.clone();
         for key in &self.start {
             match known.get(key) {
-                Some(record) => records.0.insert(key.clone(), record.clone()),
-                None => records.0.remove(key),
+                Some(status) => statuses.0.insert(key.clone(), status.clone()),
+                None => statuses.0.remove(key),
             };
         }
-        records
+        statuses
     }
 }
 
 /// Namespaces in the order of their last starts, the latest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Turns(VecDeque<String>);
+pub(super) struct StartOrder(VecDeque<String>);
 
-impl Turns {
+impl StartOrder {
     /// The place of a namespace: the lowest comes first, and `None`, which had no turn yet, before all.
     fn place(&self, namespace: &str) -> Option<usize> {
         self.0.iter().position(|known| known == namespace)
@@ -86,18 +86,18 @@ impl Turns {
 /// Decides; `unpulled` says of images when a pull of them failed last. Times, and `now`, in seconds since the Unix epoch.
 pub(super) fn decide(
     wanted: &BTreeMap<String, NeededEnvironment>,
-    known: &Records,
+    known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
     unpulled: &BTreeMap<String, i64>,
-    turns: &Turns,
+    start_order: &StartOrder,
     now: i64,
 ) -> Decision {
     let mut decision = Decision {
-        records: unused(wanted, known, now),
+        statuses: unused(wanted, known, now),
         ..Decision::default()
     };
-    let is_due = |record: &EnvironmentRecord| is_due(record, unpulled, now);
-    let chosen = chosen(wanted, known, builds, is_due, turns);
+    let is_due = |status: &EnvironmentStatus| is_due(status, unpulled, now);
+    let chosen = chosen(wanted, known, builds, is_due, start_order);
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
             decision.remove.push(key.clone());
@@ -107,15 +107,15 @@ pub(super) fn decide(
         let before = before(known, key, asked);
         if !asked.is_listed {
             decision
-                .records
+                .statuses
                 .0
                 .insert(key.clone(), used(unlisted(before, &asked.asked.base, now), now));
             continue;
         }
         // Nothing is built for replaced revisions; their existing environments stay.
         if asked.is_earlier && !builds.contains_key(key) {
-            if let Some(record) = before.filter(|record| !record.state.is_pending()) {
-                decision.records.0.insert(key.clone(), used(record.clone(), now));
+            if let Some(status) = before.filter(|status| !status.state.is_pending()) {
+                decision.statuses.0.insert(key.clone(), used(status.clone(), now));
             }
             continue;
         }
@@ -124,24 +124,24 @@ pub(super) fn decide(
         if starts {
             decision.start.push(key.clone());
         }
-        let record = match (before, builds.get(key)) {
+        let status = match (before, builds.get(key)) {
             (before, Some(build)) => of_build(before, build, now),
-            (Some(record), None) if !is_due(record) => record.clone(),
+            (Some(status), None) if !is_due(status) => status.clone(),
             (before, None) => of_turn(before, starts, now),
         };
-        decision.records.0.insert(key.clone(), used(record, now));
+        decision.statuses.0.insert(key.clone(), used(status, now));
     }
-    bound(&mut decision.records, wanted);
-    let kept = &decision.records;
+    bound(&mut decision.statuses, wanted);
+    let kept = &decision.statuses;
     decision.start.retain(|key| kept.get(key).is_some());
     decision
 }
 
-/// The record of an environment until now. That its image was not listed says nothing once it is.
-fn before<'r>(known: &'r Records, key: &str, asked: &NeededEnvironment) -> Option<&'r EnvironmentRecord> {
-    let record = known.get(key)?;
-    let is_over = asked.is_listed && record.message == shown(&why_unlisted(&asked.asked.base));
-    (!is_over).then_some(record)
+/// The status of an environment until now. That its image was not listed says nothing once it is.
+fn before<'r>(known: &'r EnvironmentStatuses, key: &str, asked: &NeededEnvironment) -> Option<&'r EnvironmentStatus> {
+    let status = known.get(key)?;
+    let is_over = asked.is_listed && status.message == shown(&why_unlisted(&asked.asked.base));
+    (!is_over).then_some(status)
 }
 
 /// Why nothing is built on an image of no repository that the installation lists.
@@ -151,53 +151,53 @@ pub(super) fn why_unlisted(image: &str) -> String {
     )
 }
 
-/// The record of an environment on such an image. One that was built before the list was as short is run no more.
-fn unlisted(before: Option<&EnvironmentRecord>, image: &str, now: i64) -> EnvironmentRecord {
-    let record = of(&Outcome::failed(State::PackagesOff, why_unlisted(image)), now);
-    let is_same = |before: &&EnvironmentRecord| before.state == record.state && before.message == record.message;
-    before.filter(is_same).cloned().unwrap_or(record)
+/// The status of an environment on such an image. One that was built before the list was as short is run no more.
+fn unlisted(before: Option<&EnvironmentStatus>, image: &str, now: i64) -> EnvironmentStatus {
+    let status = of(&Outcome::failed(State::PackagesOff, why_unlisted(image)), now);
+    let is_same = |before: &&EnvironmentStatus| before.state == status.state && before.message == status.message;
+    before.filter(is_same).cloned().unwrap_or(status)
 }
 
-/// The record of an environment whose Job is there.
-fn of_build(before: Option<&EnvironmentRecord>, build: &Build, now: i64) -> EnvironmentRecord {
+/// The status of an environment whose Job is there.
+fn of_build(before: Option<&EnvironmentStatus>, build: &Build, now: i64) -> EnvironmentStatus {
     match (before, build) {
         // It was made again and that failed: nodes that have the image run it, and the next try is after a while.
-        (Some(record), Build::Ended(outcome)) if record.state == State::Ready && outcome.state != State::Ready => {
-            EnvironmentRecord {
+        (Some(status), Build::Ended(outcome)) if status.state == State::Ready && outcome.state != State::Ready => {
+            EnvironmentStatus {
                 since: now,
-                ..record.clone()
+                ..status.clone()
             }
         }
         (_, Build::Ended(outcome)) => of(outcome, now),
-        // An earlier failure stays in the record until there is a new result.
-        (Some(record), Build::Running) if !record.state.is_pending() => record.clone(),
+        // An earlier failure stays in the status until there is a new result.
+        (Some(status), Build::Running) if !status.state.is_pending() => status.clone(),
         (before, Build::Running) => pending(before, State::Building, INSTALLING, now),
     }
 }
 
-/// The record of an environment that is due: its build `starts` now, or waits for others.
-fn of_turn(before: Option<&EnvironmentRecord>, starts: bool, now: i64) -> EnvironmentRecord {
+/// The status of an environment that is due: its build `starts` now, or waits for others.
+fn of_turn(before: Option<&EnvironmentStatus>, starts: bool, now: i64) -> EnvironmentStatus {
     match before {
-        Some(record) if !record.state.is_pending() => record.clone(),
+        Some(status) if !status.state.is_pending() => status.clone(),
         _ if starts => pending(before, State::Building, INSTALLING, now),
         _ => pending(before, State::Resolving, OTHERS_FIRST, now),
     }
 }
 
-/// What a record says while its Job runs.
+/// What a status says while its Job runs.
 const INSTALLING: &str = "the packages are being installed";
 
-/// What a record says that waits for others.
+/// What a status says that waits for others.
 pub(super) const OTHERS_FIRST: &str = "other environments are being built first";
 
 /// The builds to start now. The namespace with the fewest builds comes first, so that one that needs hundreds delays the others by one
 /// build at most; among equals the one whose last start is longest ago; among those without a start the one that asked first.
 fn chosen<'a>(
     wanted: &'a BTreeMap<String, NeededEnvironment>,
-    known: &Records,
+    known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
-    is_due: impl Fn(&EnvironmentRecord) -> bool,
-    turns: &Turns,
+    is_due: impl Fn(&EnvironmentStatus) -> bool,
+    start_order: &StartOrder,
 ) -> BTreeSet<&'a str> {
     let running = || {
         let running = builds.iter().filter(|(_, build)| **build == Build::Running);
@@ -208,15 +208,15 @@ fn chosen<'a>(
         *building.entry(&asked.skill.namespace).or_default() += 1;
     }
     let mut due: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
-    // What has no record yet has been asked for just now.
+    // What has no status yet has been asked for just now.
     let mut asked_at: BTreeMap<&str, i64> = BTreeMap::new();
     for (key, asked) in wanted {
-        let record = before(known, key, asked);
-        let is_known = record.is_some_and(|record| !is_due(record));
+        let status = before(known, key, asked);
+        let is_known = status.is_some_and(|status| !is_due(status));
         if asked.is_listed && !asked.is_earlier && !builds.contains_key(key) && !is_known {
             let namespace = asked.skill.namespace.as_str();
             due.entry(namespace).or_default().push_back(key);
-            let since = record.map_or(i64::MAX, |record| record.since);
+            let since = status.map_or(i64::MAX, |status| status.since);
             let oldest = asked_at.entry(namespace).or_insert(since);
             *oldest = since.min(*oldest);
         }
@@ -226,7 +226,7 @@ fn chosen<'a>(
         let next = due.iter_mut().filter(|(_, keys)| !keys.is_empty());
         let order = |namespace: &str| {
             let asked_at = asked_at.get(namespace).copied();
-            (building.get(namespace).copied(), turns.place(namespace), asked_at)
+            (building.get(namespace).copied(), start_order.place(namespace), asked_at)
         };
         let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| order(namespace)) else {
             break;
@@ -237,31 +237,31 @@ fn chosen<'a>(
     chosen
 }
 
-/// Records of environments that nothing asks for, but that are kept for a while.
-fn unused(wanted: &BTreeMap<String, NeededEnvironment>, known: &Records, now: i64) -> Records {
-    let kept = known.0.iter().filter(|(key, record)| {
-        !wanted.contains_key(*key) && now - record.used < UNUSED_SECONDS && record.state == State::Ready
+/// Statuses of environments that nothing asks for, but that are kept for a while.
+fn unused(wanted: &BTreeMap<String, NeededEnvironment>, known: &EnvironmentStatuses, now: i64) -> EnvironmentStatuses {
+    let kept = known.0.iter().filter(|(key, status)| {
+        !wanted.contains_key(*key) && now - status.used < UNUSED_SECONDS && status.state == State::Ready
     });
-    Records(kept.map(|(key, record)| (key.clone(), record.clone())).collect())
+    EnvironmentStatuses(kept.map(|(key, status)| (key.clone(), status.clone())).collect())
 }
 
-/// A record with the time of its last request, in steps of [`USED_STEP_SECONDS`].
-fn used(mut record: EnvironmentRecord, now: i64) -> EnvironmentRecord {
-    if now - record.used >= USED_STEP_SECONDS {
-        record.used = now;
+/// A status with the time of its last request, in steps of [`USED_STEP_SECONDS`].
+fn used(mut status: EnvironmentStatus, now: i64) -> EnvironmentStatus {
+    if now - status.used >= USED_STEP_SECONDS {
+        status.used = now;
     }
-    record
+    status
 }
 
-/// Whether a build is to be started for a record without one.
-fn is_due(record: &EnvironmentRecord, unpulled: &BTreeMap<String, i64>, now: i64) -> bool {
-    let age = now - record.since;
-    match record.state {
+/// Whether a build is to be started for a status without one.
+fn is_due(status: &EnvironmentStatus, unpulled: &BTreeMap<String, i64>, now: i64) -> bool {
+    let age = now - status.since;
+    match status.state {
         // The retention of a registry deletes images that are not pulled for long, even if they are still needed.
         State::Ready => {
-            let image = record.environment.as_ref().map(|environment| &environment.image);
+            let image = status.environment.as_ref().map(|environment| &environment.image);
             let failed = image.and_then(|image| unpulled.get(image));
-            failed.is_some_and(|failed| *failed > record.since) && age >= REMAKE_SECONDS
+            failed.is_some_and(|failed| *failed > status.since) && age >= REMAKE_SECONDS
         }
         // Its Job is gone without a result.
         State::Resolving | State::Building => true,
@@ -270,30 +270,30 @@ fn is_due(record: &EnvironmentRecord, unpulled: &BTreeMap<String, i64>, now: i64
     }
 }
 
-fn pending(before: Option<&EnvironmentRecord>, state: State, message: &str, now: i64) -> EnvironmentRecord {
+fn pending(before: Option<&EnvironmentStatus>, state: State, message: &str, now: i64) -> EnvironmentStatus {
     let new = of(&Outcome::failed(state, message), now);
-    match before.filter(|record| record.state == state) {
+    match before.filter(|status| status.state == state) {
         // What waits keeps its place, for whatever it waits.
-        Some(record) => EnvironmentRecord {
-            since: record.since,
-            used: record.used,
+        Some(status) => EnvironmentStatus {
+            since: status.since,
+            used: status.used,
             ..new
         },
         None => new,
     }
 }
 
-/// The record of an environment whose builder Job could not be created, as `before` says: it waits, or it has failed.
-pub(super) fn not_started(before: Option<&EnvironmentRecord>, refusal: &Refusal, now: i64) -> EnvironmentRecord {
+/// The status of an environment whose builder Job could not be created, as `before` says: it waits, or it has failed.
+pub(super) fn not_started(before: Option<&EnvironmentStatus>, refusal: &Refusal, now: i64) -> EnvironmentStatus {
     match (before, refusal) {
         // Nodes that have the image run it; the next try is after a while.
-        (Some(record), Refusal::Lasting(_)) if record.state == State::Ready => EnvironmentRecord {
+        (Some(status), Refusal::Lasting(_)) if status.state == State::Ready => EnvironmentStatus {
             since: now,
-            ..record.clone()
+            ..status.clone()
         },
         (_, Refusal::Lasting(outcome)) => of(outcome, now),
         // It is still due at the next look.
-        (Some(record), Refusal::Passing(_)) if !record.state.is_pending() => record.clone(),
+        (Some(status), Refusal::Passing(_)) if !status.state.is_pending() => status.clone(),
         (before, Refusal::Passing(why)) => pending(before, State::Resolving, shown(why), now),
     }
 }
@@ -307,13 +307,13 @@ pub(super) enum Refusal {
     Passing(String),
 }
 
-/// The part of a message that a record has room for.
+/// The part of a message that a status has room for.
 fn shown(message: &str) -> &str {
     &message[..message.floor_char_boundary(MESSAGE_MAX_BYTES)]
 }
 
-fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
-    EnvironmentRecord {
+fn of(outcome: &Outcome, now: i64) -> EnvironmentStatus {
+    EnvironmentStatus {
         state: outcome.state,
         message: shown(&outcome.message).to_owned(),
         environment: outcome.environment.clone(),
@@ -323,8 +323,8 @@ fn of(outcome: &Outcome, now: i64) -> EnvironmentRecord {
     }
 }
 
-/// What a record is worth: the least is dropped first. What waits goes before what serves, and of those that wait the last that came:
-/// dropped records are asked for again at the next look, and must not take the place of one that has it.
+/// What a status is worth: the least is dropped first. What waits goes before what serves, and of those that wait the last that came:
+/// dropped statuses are asked for again at the next look, and must not take the place of one that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DropOrder {
     Waiting(Reverse<i64>),
@@ -335,28 +335,28 @@ enum DropOrder {
 }
 
 impl DropOrder {
-    const fn of(record: &EnvironmentRecord) -> Self {
-        let since = Reverse(record.since);
-        match record.state {
+    const fn of(status: &EnvironmentStatus) -> Self {
+        let since = Reverse(status.since);
+        match status.state {
             State::Resolving => Self::Waiting(since),
             State::Building => Self::Building(since),
-            State::Ready => Self::Ready(record.used),
+            State::Ready => Self::Ready(status.used),
             _ => Self::Failed(since),
         }
     }
 }
 
-/// Drops records beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
+/// Drops statuses beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
 /// most, in the order of [`DropOrder`].
-fn bound(records: &mut Records, wanted: &BTreeMap<String, NeededEnvironment>) {
-    let excess = records.0.len().saturating_sub(MAX_RECORDS);
+fn bound(statuses: &mut EnvironmentStatuses, wanted: &BTreeMap<String, NeededEnvironment>) {
+    let excess = statuses.0.len().saturating_sub(MAX_STATUSES);
     if excess == 0 {
         return;
     }
     let mut unasked = Vec::new();
     let mut asked: BTreeMap<&str, BTreeSet<(DropOrder, String)>> = BTreeMap::new();
-    for (key, record) in &records.0 {
-        let dropped = (DropOrder::of(record), key.clone());
+    for (key, status) in &statuses.0 {
+        let dropped = (DropOrder::of(status), key.clone());
         match wanted.get(key) {
             None => unasked.push(dropped),
             Some(one) => drop(asked.entry(&one.skill.namespace).or_default().insert(dropped)),
@@ -368,7 +368,7 @@ fn bound(records: &mut Records, wanted: &BTreeMap<String, NeededEnvironment>) {
         largest.pop_first()
     });
     for (_, key) in unasked.into_iter().chain(of_the_largest).take(excess) {
-        records.0.remove(&key);
+        statuses.0.remove(&key);
     }
 }
 

@@ -29,8 +29,8 @@ fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
     keys.iter().map(|key| ((*key).to_owned(), one(key))).collect()
 }
 
-fn record(state: State, age: i64) -> EnvironmentRecord {
-    EnvironmentRecord {
+fn status(state: State, age: i64) -> EnvironmentStatus {
+    EnvironmentStatus {
         state,
         message: "before".to_owned(),
         environment: (state == State::Ready).then(|| EnvironmentImage {
@@ -46,17 +46,17 @@ fn record(state: State, age: i64) -> EnvironmentRecord {
 /// The decision where no namespace had a turn before.
 fn decide(
     wanted: &BTreeMap<String, NeededEnvironment>,
-    known: &Records,
+    known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
     unpulled: &BTreeMap<String, i64>,
     now: i64,
 ) -> Decision {
-    super::decide(wanted, known, builds, unpulled, &Turns::default(), now)
+    super::decide(wanted, known, builds, unpulled, &StartOrder::default(), now)
 }
 
 fn ended(state: State) -> Build {
     Build::Ended(Outcome {
-        environment: record(state, 0).environment,
+        environment: status(state, 0).environment,
         ..Outcome::failed(state, "after")
     })
 }
@@ -77,7 +77,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "runs",
             true,
-            Some(record(Building, 9)),
+            Some(status(Building, 9)),
             Some(Build::Running),
             false,
             Some((Building, "the packages are being installed")),
@@ -85,7 +85,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "is ready",
             true,
-            Some(record(Building, 9)),
+            Some(status(Building, 9)),
             Some(ended(Ready)),
             false,
             Some((Ready, "after")),
@@ -93,7 +93,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "stays ready",
             true,
-            Some(record(Ready, 9)),
+            Some(status(Ready, 9)),
             None,
             false,
             Some((Ready, "before")),
@@ -101,7 +101,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "fails",
             true,
-            Some(record(Building, 9)),
+            Some(status(Building, 9)),
             Some(ended(NoWheel)),
             false,
             Some((NoWheel, "after")),
@@ -109,7 +109,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "its Job was deleted",
             true,
-            Some(record(Building, 9)),
+            Some(status(Building, 9)),
             None,
             true,
             Some((Building, "the packages are being installed")),
@@ -117,7 +117,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "waited",
             true,
-            Some(record(Resolving, 9)),
+            Some(status(Resolving, 9)),
             None,
             true,
             Some((Building, "the packages are being installed")),
@@ -125,7 +125,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "failed lately",
             true,
-            Some(record(IndexUnreachable, RETRY_SECONDS - 1)),
+            Some(status(IndexUnreachable, RETRY_SECONDS - 1)),
             None,
             false,
             Some((IndexUnreachable, "before")),
@@ -133,7 +133,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "is tried again",
             true,
-            Some(record(IndexUnreachable, RETRY_SECONDS)),
+            Some(status(IndexUnreachable, RETRY_SECONDS)),
             None,
             true,
             Some((IndexUnreachable, "before")),
@@ -141,7 +141,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "keeps its reason meanwhile",
             true,
-            Some(record(Failed, 999)),
+            Some(status(Failed, 999)),
             Some(Build::Running),
             false,
             Some((Failed, "before")),
@@ -149,7 +149,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "lasts",
             true,
-            Some(record(Conflict, RETRY_SECONDS)),
+            Some(status(Conflict, RETRY_SECONDS)),
             None,
             false,
             Some((Conflict, "before")),
@@ -157,7 +157,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "lasts for hours",
             true,
-            Some(record(Conflict, RETRY_LASTING_SECONDS)),
+            Some(status(Conflict, RETRY_LASTING_SECONDS)),
             None,
             true,
             Some((Conflict, "before")),
@@ -165,7 +165,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "is kept for a while",
             false,
-            Some(record(Ready, UNUSED_SECONDS - 1)),
+            Some(status(Ready, UNUSED_SECONDS - 1)),
             None,
             false,
             Some((Ready, "before")),
@@ -173,7 +173,7 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "is forgotten",
             false,
-            Some(record(Ready, UNUSED_SECONDS)),
+            Some(status(Ready, UNUSED_SECONDS)),
             None,
             false,
             None,
@@ -181,24 +181,24 @@ fn an_environment_goes_from_asked_for_to_built() {
         (
             "is not wanted any more",
             false,
-            Some(record(NoWheel, 9)),
+            Some(status(NoWheel, 9)),
             None,
             false,
             None,
         ),
         ("was never wanted", false, None, Some(Build::Running), false, None),
     ] {
-        let known = Records(before.into_iter().map(|record| ("k".to_owned(), record)).collect());
+        let known = EnvironmentStatuses(before.into_iter().map(|status| ("k".to_owned(), status)).collect());
         let is_ended = matches!(build, Some(Build::Ended(_)));
         let builds = build.into_iter().map(|build| ("k".to_owned(), build)).collect();
         let keys: &[&str] = if is_wanted { &["k"] } else { &[] };
         let decision = decide(&wanted(keys), &known, &builds, &BTreeMap::new(), NOW);
         assert_eq!(!decision.start.is_empty(), starts, "{what}");
         assert_eq!(!decision.remove.is_empty(), is_ended, "{what}");
-        let record = decision.records.get("k");
-        let actual = record.map(|record| (record.state, record.message.as_str()));
+        let status = decision.statuses.get("k");
+        let actual = status.map(|status| (status.state, status.message.as_str()));
         assert_eq!(actual, after, "{what}");
-        let is_ready = record.is_some_and(|record| record.environment.is_some());
+        let is_ready = status.is_some_and(|status| status.environment.is_some());
         assert_eq!(is_ready, after.is_some_and(|(state, _)| state == Ready), "{what}");
     }
 }
@@ -208,25 +208,25 @@ fn what_earlier_revisions_have_stays_and_nothing_is_made_for_them() {
     use State::{Building, NoWheel, Ready};
     let old = UNUSED_SECONDS + 1;
     for (what, before, build, after) in [
-        ("it serves, however long", Some(record(Ready, old)), None, Some(Ready)),
-        ("it failed", Some(record(NoWheel, old)), None, Some(NoWheel)),
+        ("it serves, however long", Some(status(Ready, old)), None, Some(Ready)),
+        ("it failed", Some(status(NoWheel, old)), None, Some(NoWheel)),
         ("it was never made", None, None, None),
-        ("its Job is gone", Some(record(Building, 9)), None, None),
+        ("its Job is gone", Some(status(Building, 9)), None, None),
         (
             "it is being made",
-            Some(record(Building, 9)),
+            Some(status(Building, 9)),
             Some(Build::Running),
             Some(Building),
         ),
-        ("it came", Some(record(Building, 9)), Some(ended(Ready)), Some(Ready)),
+        ("it came", Some(status(Building, 9)), Some(ended(Ready)), Some(Ready)),
     ] {
         let key = || "earlier".to_owned();
-        let known = Records(before.into_iter().map(|record| (key(), record)).collect());
+        let known = EnvironmentStatuses(before.into_iter().map(|status| (key(), status)).collect());
         let builds = build.into_iter().map(|build| (key(), build)).collect();
         let decision = decide(&wanted(&["earlier"]), &known, &builds, &BTreeMap::new(), NOW);
         assert_eq!(decision.start, [""; 0], "{what}");
         assert_eq!(
-            decision.records.get("earlier").map(|record| record.state),
+            decision.statuses.get("earlier").map(|status| status.state),
             after,
             "{what}"
         );
@@ -236,27 +236,33 @@ fn what_earlier_revisions_have_stays_and_nothing_is_made_for_them() {
 #[test]
 fn what_is_written_settles() {
     let (all, none) = (wanted(&["a", "b"]), BTreeMap::new());
-    let first = decide(&all, &Records::default(), &none, &BTreeMap::new(), NOW);
+    let first = decide(&all, &EnvironmentStatuses::default(), &none, &BTreeMap::new(), NOW);
     let running = first.start.iter().map(|key| (key.clone(), Build::Running)).collect();
-    let second = decide(&all, &first.records, &running, &BTreeMap::new(), NOW + 5);
-    assert_eq!((second.records, second.start), (first.records, vec![]));
+    let second = decide(&all, &first.statuses, &running, &BTreeMap::new(), NOW + 5);
+    assert_eq!((second.statuses, second.start), (first.statuses, vec![]));
 }
 
 #[test]
 fn few_are_built_at_once_and_few_are_known() {
-    let names: Vec<String> = (0..MAX_RECORDS + 10).map(|number| format!("k{number:04}")).collect();
+    let names: Vec<String> = (0..MAX_STATUSES + 10).map(|number| format!("k{number:04}")).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
     let builds = BTreeMap::from([("k0000".to_owned(), Build::Running)]);
-    let decision = decide(&wanted(&keys), &Records::default(), &builds, &BTreeMap::new(), NOW);
+    let decision = decide(
+        &wanted(&keys),
+        &EnvironmentStatuses::default(),
+        &builds,
+        &BTreeMap::new(),
+        NOW,
+    );
     assert!(decision.start.len() < BUILDS_AT_ONCE);
-    assert_eq!(decision.records.0.len(), MAX_RECORDS);
+    assert_eq!(decision.statuses.0.len(), MAX_STATUSES);
     let waiting = decision
-        .records
+        .statuses
         .0
         .values()
-        .filter(|record| record.state == State::Resolving)
+        .filter(|status| status.state == State::Resolving)
         .count();
-    assert!(waiting >= MAX_RECORDS - BUILDS_AT_ONCE - 10, "{waiting}");
+    assert!(waiting >= MAX_STATUSES - BUILDS_AT_ONCE - 10, "{waiting}");
 }
 
 #[test]
@@ -276,7 +282,7 @@ fn a_namespace_that_asks_for_hundreds_keeps_no_other_one_waiting() {
     ] {
         let decision = decide(
             &wanted(&keys),
-            &Records::default(),
+            &EnvironmentStatuses::default(),
             &builds(running),
             &BTreeMap::new(),
             NOW,
@@ -296,7 +302,7 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
         .collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = wanted(&keys);
-    let (mut known, mut turns) = (Records::default(), Turns::default());
+    let (mut known, mut start_order) = (EnvironmentStatuses::default(), StartOrder::default());
     let mut running: VecDeque<String> = VecDeque::new();
     let mut started: Vec<String> = Vec::new();
     // At each look the build that runs longest ends.
@@ -304,13 +310,13 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
         let over = (running.len() == BUILDS_AT_ONCE).then(|| running.pop_front()).flatten();
         let mut builds: BTreeMap<String, Build> = running.iter().map(|key| (key.clone(), Build::Running)).collect();
         builds.extend(over.map(|key| (key, ended(State::Ready))));
-        let decision = super::decide(&all, &known, &builds, &BTreeMap::new(), &turns, NOW + look);
+        let decision = super::decide(&all, &known, &builds, &BTreeMap::new(), &start_order, NOW + look);
         for key in &decision.start {
-            turns.take(&all[key].skill.namespace);
+            start_order.take(&all[key].skill.namespace);
         }
         running.extend(decision.start.iter().cloned());
         started.extend(decision.start);
-        known = decision.records;
+        known = decision.statuses;
     }
     let namespaces: Vec<&str> = started.iter().filter_map(|key| key.split('/').next()).collect();
     assert_eq!(namespaces[..6], ["a", "b", "c", "d", "team-x", "team-y"]);
@@ -320,21 +326,21 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
 #[test]
 fn who_asked_first_has_the_first_turn() {
     let all = wanted(&["a/1", "b/1", "c/1", "d/1", "e/1", "f/1"]);
-    let waits = |key: &str, age| (key.to_owned(), record(State::Resolving, age));
-    let known = Records([waits("f/1", 9), waits("e/1", 8), waits("d/1", 7), waits("c/1", 6)].into());
+    let waits = |key: &str, age| (key.to_owned(), status(State::Resolving, age));
+    let known = EnvironmentStatuses([waits("f/1", 9), waits("e/1", 8), waits("d/1", 7), waits("c/1", 6)].into());
     let decision = decide(&all, &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
     assert_eq!(decision.start, ["c/1", "d/1", "e/1", "f/1"]);
 }
 
 #[test]
 fn turns_are_bounded() {
-    let mut turns = Turns::default();
+    let mut start_order = StartOrder::default();
     for number in 0..2 * MAX_TURNS {
-        turns.take(&format!("n{number}"));
+        start_order.take(&format!("n{number}"));
     }
-    assert_eq!(turns.0.len(), MAX_TURNS);
-    turns.take("n1999");
-    assert_eq!((turns.0.len(), turns.place("n0")), (MAX_TURNS, None));
+    assert_eq!(start_order.0.len(), MAX_TURNS);
+    start_order.take("n1999");
+    assert_eq!((start_order.0.len(), start_order.place("n0")), (MAX_TURNS, None));
 }
 
 #[test]
@@ -344,10 +350,10 @@ fn a_build_that_cannot_be_started_waits_or_has_failed() {
     let passing = Refusal::Passing("exceeded quota".repeat(99));
     for (what, before, refusal, state, since) in [
         ("new, denied", None, &lasting, Failed, NOW),
-        ("denied again", Some(record(Failed, 999)), &lasting, Failed, NOW),
+        ("denied again", Some(status(Failed, 999)), &lasting, Failed, NOW),
         (
             "it serves, and is tried again later",
-            Some(record(Ready, 999)),
+            Some(status(Ready, 999)),
             &lasting,
             Ready,
             NOW,
@@ -355,54 +361,54 @@ fn a_build_that_cannot_be_started_waits_or_has_failed() {
         ("new, waits", None, &passing, Resolving, NOW),
         (
             "its Job was deleted",
-            Some(record(Building, 999)),
+            Some(status(Building, 999)),
             &passing,
             Resolving,
             NOW,
         ),
         (
             "keeps its reason, and is due",
-            Some(record(NoWheel, 999)),
+            Some(status(NoWheel, 999)),
             &passing,
             NoWheel,
             NOW - 999,
         ),
     ] {
-        let record = not_started(before.as_ref(), refusal, NOW);
-        assert_eq!((record.state, record.since), (state, since), "{what}");
-        assert!(record.message.len() <= MESSAGE_MAX_BYTES, "{what}");
+        let status = not_started(before.as_ref(), refusal, NOW);
+        assert_eq!((status.state, status.since), (state, since), "{what}");
+        assert!(status.message.len() <= MESSAGE_MAX_BYTES, "{what}");
         if !matches!(state, Failed) || before.is_none() {
-            let again = not_started(Some(&record), refusal, NOW);
-            assert_eq!(again, record, "{what}: it settles");
+            let again = not_started(Some(&status), refusal, NOW);
+            assert_eq!(again, status, "{what}: it settles");
         }
     }
 }
 
 #[test]
-fn a_namespace_that_asks_for_thousands_takes_no_other_one_its_record() {
-    let names: Vec<String> = (0..2 * MAX_RECORDS)
+fn a_namespace_that_asks_for_thousands_takes_no_other_one_its_status() {
+    let names: Vec<String> = (0..2 * MAX_STATUSES)
         .map(|number| format!("greedy/{number:04}"))
         .collect();
     let others = ["a/1", "modest/1", "modest/2", "z/1"];
     let keys: Vec<&str> = names.iter().map(String::as_str).chain(others).collect();
     // The oldest of all.
-    let known = Records(
+    let known = EnvironmentStatuses(
         others
             .iter()
-            .map(|key| ((*key).to_owned(), record(State::Ready, 100)))
+            .map(|key| ((*key).to_owned(), status(State::Ready, 100)))
             .collect(),
     );
     let decision = decide(&wanted(&keys), &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
-    assert_eq!(decision.records.0.len(), MAX_RECORDS);
+    assert_eq!(decision.statuses.0.len(), MAX_STATUSES);
     for key in others {
-        assert!(decision.records.get(key).is_some(), "{key}");
+        assert!(decision.statuses.get(key).is_some(), "{key}");
     }
 }
 
 #[test]
 fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
     use State::{NoWheel, Ready};
-    let ready = record(Ready, REMAKE_SECONDS);
+    let ready = status(Ready, REMAKE_SECONDS);
     let image = ready.environment.clone().unwrap().image;
     let failed = |age: i64| BTreeMap::from([(image.clone(), NOW - age)]);
     for (what, key, before, unpulled, starts) in [
@@ -419,7 +425,7 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
         (
             "it was made just now",
             "k",
-            &record(Ready, REMAKE_SECONDS - 1),
+            &status(Ready, REMAKE_SECONDS - 1),
             failed(9),
             false,
         ),
@@ -431,21 +437,21 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
             false,
         ),
     ] {
-        let known = Records([(key.to_owned(), before.clone())].into());
+        let known = EnvironmentStatuses([(key.to_owned(), before.clone())].into());
         let decision = decide(&wanted(&[key]), &known, &BTreeMap::new(), &unpulled, NOW);
         assert_eq!(!decision.start.is_empty(), starts, "{what}");
         assert_eq!(
-            decision.records.get(key),
+            decision.statuses.get(key),
             Some(&used(before.clone(), NOW)),
             "{what}: it serves meanwhile"
         );
     }
     // A build that fails takes nothing away, and is not repeated at once.
-    let known = Records([("k".to_owned(), ready)].into());
+    let known = EnvironmentStatuses([("k".to_owned(), ready)].into());
     let over = BTreeMap::from([("k".to_owned(), ended(NoWheel))]);
-    let after = decide(&wanted(&["k"]), &known, &over, &failed(9), NOW).records;
+    let after = decide(&wanted(&["k"]), &known, &over, &failed(9), NOW).statuses;
     assert_eq!(
-        after.get("k").map(|record| (record.state, record.since)),
+        after.get("k").map(|status| (status.state, status.since)),
         Some((Ready, NOW))
     );
     assert_eq!(
@@ -453,7 +459,7 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
         [""; 0]
     );
     let made = BTreeMap::from([("k".to_owned(), ended(Ready))]);
-    let after = decide(&wanted(&["k"]), &known, &made, &failed(9), NOW).records;
+    let after = decide(&wanted(&["k"]), &known, &made, &failed(9), NOW).statuses;
     let again = decide(
         &wanted(&["k"]),
         &after,
@@ -466,12 +472,12 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
 
 #[test]
 fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
-    let names: Vec<String> = (0..MAX_RECORDS + 9).map(|number| format!("k{number:04}")).collect();
+    let names: Vec<String> = (0..MAX_STATUSES + 9).map(|number| format!("k{number:04}")).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = wanted(&keys);
     // All but three of the places are taken.
-    let ready = names[9..].iter().take(MAX_RECORDS - 3);
-    let mut known = Records(ready.map(|key| (key.clone(), record(State::Ready, 100))).collect());
+    let ready = names[9..].iter().take(MAX_STATUSES - 3);
+    let mut known = EnvironmentStatuses(ready.map(|key| (key.clone(), status(State::Ready, 100))).collect());
     let mut running: Vec<String> = Vec::new();
     let mut started = 0;
     for step in 0..20 {
@@ -485,51 +491,58 @@ fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
         };
         let builds = running.iter().map(|key| (key.clone(), outcome(step))).collect();
         let decision = decide(&all, &known, &builds, &BTreeMap::new(), NOW + step);
-        for (key, record) in &known.0 {
-            let is_lost = record.state == State::Ready && decision.records.get(key).is_none();
+        for (key, status) in &known.0 {
+            let is_lost = status.state == State::Ready && decision.statuses.get(key).is_none();
             assert!(!is_lost, "look {step}: {key} served");
         }
-        assert!(decision.records.0.len() <= MAX_RECORDS, "look {step}");
+        assert!(decision.statuses.0.len() <= MAX_STATUSES, "look {step}");
         running.retain(|key| !decision.remove.contains(key));
         started += decision.start.len();
         running.extend(decision.start);
-        known = decision.records;
+        known = decision.statuses;
     }
     assert_eq!((started, running.len()), (3, 0), "one build for each free place");
-    let states = known.0.values().filter(|record| record.state == State::Ready);
-    assert_eq!(states.count(), MAX_RECORDS);
+    let states = known.0.values().filter(|status| status.state == State::Ready);
+    assert_eq!(states.count(), MAX_STATUSES);
 }
 
 #[test]
 fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_run() {
     let mut all = wanted(&["new", "built", "failed"]);
-    let known = Records(
+    let known = EnvironmentStatuses(
         [("built", State::Ready), ("failed", State::Failed)]
-            .map(|(key, state)| (key.to_owned(), record(state, 9)))
+            .map(|(key, state)| (key.to_owned(), status(state, 9)))
             .into(),
     );
-    let look = |all: &BTreeMap<String, NeededEnvironment>, known: &Records, now| {
-        super::decide(all, known, &BTreeMap::new(), &BTreeMap::new(), &Turns::default(), now)
+    let look = |all: &BTreeMap<String, NeededEnvironment>, known: &EnvironmentStatuses, now| {
+        super::decide(
+            all,
+            known,
+            &BTreeMap::new(),
+            &BTreeMap::new(),
+            &StartOrder::default(),
+            now,
+        )
     };
     for one in all.values_mut() {
         one.is_listed = false;
     }
     let off = look(&all, &known, NOW);
     assert!(off.start.is_empty());
-    for (key, record) in &off.records.0 {
+    for (key, status) in &off.statuses.0 {
         assert_eq!(
-            (record.state, &record.environment),
+            (status.state, &status.environment),
             (State::PackagesOff, &None),
             "{key}"
         );
-        assert!(record.message.contains("b@sha256:0") && record.message.contains("imageAllowList"));
+        assert!(status.message.contains("b@sha256:0") && status.message.contains("imageAllowList"));
     }
-    assert_eq!(look(&all, &off.records, NOW + 9).records, off.records, "it settles");
+    assert_eq!(look(&all, &off.statuses, NOW + 9).statuses, off.statuses, "it settles");
     // It is listed again.
     for one in all.values_mut() {
         one.is_listed = true;
     }
-    assert_eq!(look(&all, &off.records, NOW + 9).start.len(), 3);
+    assert_eq!(look(&all, &off.statuses, NOW + 9).start.len(), 3);
 }
 
 #[test]

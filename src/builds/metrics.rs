@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use knack_packages::{Records, State};
+use knack_packages::{EnvironmentStatuses, State};
 use knack_serving::probes::Probes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -74,9 +74,9 @@ impl Default for BuildMetrics {
 
 impl BuildMetrics {
     /// Sets the counts of environments by state.
-    pub(super) fn know(&self, records: &Records) {
+    pub(super) fn know(&self, statuses: &EnvironmentStatuses) {
         for state in State::ALL {
-            let count = records.0.values().filter(|record| record.state == state).count();
+            let count = statuses.0.values().filter(|status| status.state == state).count();
             let gauge = self.environments.get_or_create(&StateLabel { state: state.as_str() });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
@@ -101,7 +101,7 @@ impl Probes for BuildMetrics {
         let is_ready = *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
         is_ready
             .then(String::new)
-            .ok_or_else(|| "the records are not read yet".to_owned())
+            .ok_or_else(|| "the statuses are not read yet".to_owned())
     }
 
     fn metrics(&self) -> String {
@@ -114,7 +114,7 @@ impl Probes for BuildMetrics {
 
 #[cfg(test)]
 mod tests {
-    use knack_packages::EnvironmentRecord;
+    use knack_packages::EnvironmentStatus;
 
     use super::*;
 
@@ -122,7 +122,7 @@ mod tests {
     fn the_metrics_are_of_every_state_and_of_builds_by_result() {
         let metrics = BuildMetrics::default();
         assert!(metrics.ready().is_err());
-        let record = EnvironmentRecord {
+        let status = EnvironmentStatus {
             state: State::NoWheel,
             message: String::new(),
             environment: None,
@@ -130,7 +130,7 @@ mod tests {
             since: 0,
             used: 0,
         };
-        metrics.know(&Records([("k".to_owned(), record)].into()));
+        metrics.know(&EnvironmentStatuses([("k".to_owned(), status)].into()));
         metrics.built(State::NoWheel, Some(3.0));
         metrics.built(State::Ready, None);
         assert!(metrics.ready().is_ok());

@@ -3,7 +3,7 @@
 //! ```text
 //! Skills, SkillRuntimes ─▶ wanted ─▶ decide ─▶ ConfigMap + Job in the namespace of builds ─▶ build ─▶ registry
 //!                                      ▲                                                       │
-//! ConfigMap knack-packages ◀─ records ─┼──────────── the pod's termination message ◀───────────┘
+//! ConfigMap knack-packages ◀─ statuses ─┼──────────── the pod's termination message ◀───────────┘
 //! Role knack-environments  ◀─ names ───┘
 //! ```
 //!

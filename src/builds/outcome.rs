@@ -23,7 +23,7 @@ pub struct Outcome {
 }
 
 #[derive(Serialize, Deserialize)]
-struct OutcomeRecord {
+struct OutcomeReport {
     state: String,
     message: String,
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ impl Outcome {
     pub fn text(&self) -> String {
         let mut end = self.message.floor_char_boundary(REASON_MAX_BYTES);
         loop {
-            let written = OutcomeRecord {
+            let written = OutcomeReport {
                 state: self.state.to_string(),
                 message: self.message[..end].to_owned(),
                 environment: self.environment.clone(),
@@ -64,7 +64,7 @@ impl Outcome {
 
     /// Reads a termination message. `None`: it is not a message of a builder, or it names an image outside of the repository.
     pub fn read(text: &str, repository: &str) -> Option<Self> {
-        let written: OutcomeRecord = serde_json::from_str(text).ok()?;
+        let written: OutcomeReport = serde_json::from_str(text).ok()?;
         let state = State::of_word(&written.state)?;
         let is_own = |environment: &EnvironmentImage| {
             environment.is_plausible()

@@ -1,4 +1,4 @@
-//! The process: from watched objects to builder Jobs, and from their results to the records for controller and hub.
+//! The process: from watched objects to builder Jobs, and from their results to the statuses for controller and hub.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
-use knack_packages::{Records, State, given, stated};
+use knack_packages::{EnvironmentStatuses, State, given, stated};
 use knack_serving::probes;
 use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
 use kube::api::{Patch, PatchParams};
@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::admitted::{admitted, has_rules, rules};
 use super::builders::{Builders, Builds, refusal};
-use super::decide::{Build, Decision, OTHERS_FIRST, Refusal, Turns, decide, not_started};
+use super::decide::{Build, Decision, OTHERS_FIRST, Refusal, StartOrder, decide, not_started};
 use super::job::BuilderSettings;
 use super::metrics::BuildMetrics;
 use super::outcome::Outcome;
 use super::requests::Requests;
 use super::wanted::{NeededEnvironment, wanted};
 use crate::api_call::{CallError, call};
-use crate::environments::records;
+use crate::environments::statuses;
 use crate::events::Events;
 use crate::hub::artifacts::Artifacts;
 use crate::hub::watch::{self, Shared, WatchSettings};
@@ -99,7 +99,7 @@ pub async fn serve(
     ));
     let server = Server {
         builders: Builders::new(&client, settings.builder.clone()),
-        records: Api::namespaced(client.clone(), &settings.watching.namespace),
+        statuses: Api::namespaced(client.clone(), &settings.watching.namespace),
         roles: Api::namespaced(client, &settings.watching.namespace),
         lists: watch::lists(&settings.watching),
         settings,
@@ -121,19 +121,19 @@ pub async fn serve(
     Ok(())
 }
 
-/// The records that were written last.
+/// The statuses that were written last.
 #[derive(Clone)]
-struct WrittenRecords {
-    records: Records,
+struct WrittenStatuses {
+    statuses: EnvironmentStatuses,
     /// The lines of the ConfigMap, with the names of the images that the hub may run.
     lines: BTreeMap<String, String>,
 }
 
-impl WrittenRecords {
+impl WrittenStatuses {
     /// Those of an earlier process.
     fn read(found: Option<&ConfigMap>) -> Self {
         Self {
-            records: found.map(records).unwrap_or_default(),
+            statuses: found.map(statuses).unwrap_or_default(),
             lines: found.and_then(|found| found.data.clone()).unwrap_or_default(),
         }
     }
@@ -141,17 +141,17 @@ impl WrittenRecords {
 
 /// What is kept from one look to the next.
 #[derive(Default)]
-struct Past {
+struct BuildState {
     /// `None`: nothing was read yet.
-    written: Option<WrittenRecords>,
+    written: Option<WrittenStatuses>,
     requests: Requests,
-    turns: Turns,
+    start_order: StartOrder,
 }
 
 struct Server {
     builders: Builders,
     /// Where controller and hub read.
-    records: Api<ConfigMap>,
+    statuses: Api<ConfigMap>,
     /// The Roles of environments, which say what the hub may run.
     roles: Api<Role>,
     lists: usize,
@@ -165,7 +165,7 @@ struct Server {
 impl Server {
     async fn run(&self) {
         let mut changes = self.shared.changes();
-        let mut past = Past::default();
+        let mut past = BuildState::default();
         loop {
             changes.mark_unchanged();
             let pause = match self.look(&mut past).await {
@@ -183,16 +183,16 @@ impl Server {
     }
 
     /// One look; whether builders run.
-    async fn look(&self, past: &mut Past) -> Result<bool, CallError> {
-        if let Some(what) = self.shared.read(|world| world.waiting_for(self.lists)) {
+    async fn look(&self, past: &mut BuildState) -> Result<bool, CallError> {
+        if let Some(what) = self.shared.read(|cluster_state| cluster_state.waiting_for(self.lists)) {
             tracing::debug!(what, "waiting for the first list");
             return Ok(true);
         }
-        let found = self.found_records().await?;
+        let found = self.found_statuses().await?;
         let before = past
             .written
             .take()
-            .unwrap_or_else(|| WrittenRecords::read(found.as_ref()));
+            .unwrap_or_else(|| WrittenStatuses::read(found.as_ref()));
         let before = past.written.insert(before).clone();
         let found = found.map(|found| found.data.unwrap_or_default());
         let builds = self.builders.found().await?;
@@ -200,47 +200,54 @@ impl Server {
         self.complete(&builds.waiting, &wanted, &mut past.requests).await;
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
         let unpulled = self.unpulled();
-        let decision = decide(&wanted, &before.records, &builds.by_key, &unpulled, &past.turns, now);
-        // First what has happened: nothing that is refused to a new build may keep it from being known. The records go before the
+        let decision = decide(
+            &wanted,
+            &before.statuses,
+            &builds.by_key,
+            &unpulled,
+            &past.start_order,
+            now,
+        );
+        // First what has happened: nothing that is refused to a new build may keep it from being known. The statuses go before the
         // Jobs, whose outcomes would be lost, and these before new ones, which share their quota.
-        let happened = decision.before_starts(&before.records);
-        let mut written = self.record(&before, happened, found.as_ref(), &wanted, now).await?;
+        let happened = decision.before_starts(&before.statuses);
+        let mut written = self.status(&before, happened, found.as_ref(), &wanted, now).await?;
         past.written = Some(written.clone());
         self.remove(&decision, &builds).await;
         if !decision.start.is_empty() {
-            let records = self.start_all(&decision, &before.records, &wanted, past, now).await;
+            let statuses = self.start_all(&decision, &before.statuses, &wanted, past, now).await;
             let found = Some(&written.lines);
-            written = self.record(&written, records, found, &wanted, now).await?;
+            written = self.status(&written, statuses, found, &wanted, now).await?;
         }
-        let is_busy = written.records.0.values().any(|record| record.state.is_pending())
+        let is_busy = written.statuses.0.values().any(|status| status.state.is_pending())
             || builds.by_key.values().any(|build| *build == Build::Running);
         past.written = Some(written);
         Ok(is_busy)
     }
 
     /// What stands where controller and hub read. Asked at each look, as the Role is.
-    async fn found_records(&self) -> Result<Option<ConfigMap>, CallError> {
+    async fn found_statuses(&self) -> Result<Option<ConfigMap>, CallError> {
         let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
-        call(what, self.records.get_opt(CONFIG_MAP_PACKAGES)).await
+        call(what, self.statuses.get_opt(CONFIG_MAP_PACKAGES)).await
     }
 
-    /// Makes records known: to the hub's rights, to controller and hub unless they stand there (`found`), and in log, Events and
+    /// Makes statuses known: to the hub's rights, to controller and hub unless they stand there (`found`), and in log, Events and
     /// metrics what `last` did not have.
-    async fn record(
+    async fn status(
         &self,
-        last: &WrittenRecords,
-        records: Records,
+        last: &WrittenStatuses,
+        statuses: EnvironmentStatuses,
         found: Option<&BTreeMap<String, String>>,
         wanted: &BTreeMap<String, NeededEnvironment>,
         now: i64,
-    ) -> Result<WrittenRecords, CallError> {
-        let admitted = admitted(&records, wanted, &last.lines, now);
-        let mut lines = records.lines();
+    ) -> Result<WrittenStatuses, CallError> {
+        let admitted = admitted(&statuses, wanted, &last.lines, now);
+        let mut lines = statuses.lines();
         lines.extend(admitted.lines);
         // Before the hub sees them: admission would refuse the pods that it then creates.
         self.admit(&lines).await?;
         if found != Some(&lines) {
-            self.write_records(&lines).await?;
+            self.write_statuses(&lines).await?;
         }
         if last.lines != lines {
             for (namespace, count) in &admitted.left_out {
@@ -251,21 +258,21 @@ impl Server {
                 );
             }
         }
-        self.report(&last.records, &records, wanted).await;
-        self.metrics.know(&records);
-        Ok(WrittenRecords { records, lines })
+        self.report(&last.statuses, &statuses, wanted).await;
+        self.metrics.know(&statuses);
+        Ok(WrittenStatuses { statuses, lines })
     }
 
-    /// Starts the builds of a decision. Returns the records: of those that could not be started, why.
+    /// Starts the builds of a decision. Returns the statuses: of those that could not be started, why.
     async fn start_all(
         &self,
         decision: &Decision,
-        before: &Records,
+        before: &EnvironmentStatuses,
         wanted: &BTreeMap<String, NeededEnvironment>,
-        past: &mut Past,
+        past: &mut BuildState,
         now: i64,
-    ) -> Records {
-        let mut records = decision.records.clone();
+    ) -> EnvironmentStatuses {
+        let mut statuses = decision.statuses.clone();
         let mut waits = None;
         for key in &decision.start {
             let Some(asked) = wanted.get(key) else { continue };
@@ -274,14 +281,14 @@ impl Server {
                 Some(waits) => Err(Refusal::clone(waits)),
             };
             let Err(refusal) = started else {
-                past.turns.take(&asked.skill.namespace);
+                past.start_order.take(&asked.skill.namespace);
                 continue;
             };
             match &refusal {
                 Refusal::Lasting(outcome) => {
                     tracing::warn!(key, message = %outcome.message, "a build could not be started");
                     self.metrics.built(outcome.state, None);
-                    past.turns.take(&asked.skill.namespace);
+                    past.start_order.take(&asked.skill.namespace);
                 }
                 // So would the others be.
                 Refusal::Passing(why) if waits.is_none() => {
@@ -290,10 +297,10 @@ impl Server {
                 }
                 Refusal::Passing(_) => {}
             }
-            let record = not_started(before.get(key), &refusal, now);
-            records.0.insert(key.clone(), record);
+            let status = not_started(before.get(key), &refusal, now);
+            statuses.0.insert(key.clone(), status);
         }
-        records
+        statuses
     }
 
     /// Removes Jobs that have ended, whose outcomes are written. One that stays is removed at the next look.
@@ -306,7 +313,7 @@ impl Server {
             }
             if let Some(Build::Ended(outcome)) = builds.by_key.get(key) {
                 if outcome.state != State::Ready
-                    && decision.records.get(key).is_some_and(|now| now.state == State::Ready)
+                    && decision.statuses.get(key).is_some_and(|now| now.state == State::Ready)
                 {
                     let (state, message) = (outcome.state, &outcome.message);
                     tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be made again");
@@ -340,12 +347,12 @@ impl Server {
     }
 
     fn wanted(&self) -> BTreeMap<String, NeededEnvironment> {
-        let (skills, runtimes, namespaces) = self.shared.read(|world| {
-            let skills: Vec<Arc<Skill>> = world.skills.iter().cloned().collect();
-            let runtimes: Vec<Arc<SkillRuntime>> = world.runtimes.iter().cloned().collect();
-            (skills, runtimes, Arc::clone(&world.namespaces))
+        let (skills, runtimes, namespaces) = self.shared.read(|cluster_state| {
+            let skills: Vec<Arc<Skill>> = cluster_state.skills.iter().cloned().collect();
+            let runtimes: Vec<Arc<SkillRuntime>> = cluster_state.runtimes.iter().cloned().collect();
+            (skills, runtimes, Arc::clone(&cluster_state.namespaces))
         });
-        let nothing = Records::default();
+        let nothing = EnvironmentStatuses::default();
         let skills: Vec<&Skill> = skills.iter().map(|skill| &**skill).collect();
         let scoped = runtimes
             .iter()
@@ -355,8 +362,8 @@ impl Server {
 
     /// The images of environments that could not be pulled, by the word of the hub, with the time of the last failure.
     fn unpulled(&self) -> BTreeMap<String, i64> {
-        self.shared.read(|world| {
-            let said = world.runtimes.iter().filter_map(|runtime| {
+        self.shared.read(|cluster_state| {
+            let said = cluster_state.runtimes.iter().filter_map(|runtime| {
                 let unpulled = runtime.status.as_ref()?.unpulled_environment.as_ref()?;
                 Some((unpulled.image.clone(), unpulled.failed_at.0.as_second()))
             });
@@ -368,7 +375,7 @@ impl Server {
         &'a self,
         runtime: &SkillRuntime,
         namespaces: &'a NamespaceLabels,
-        environments: &'a Records,
+        environments: &'a EnvironmentStatuses,
     ) -> Scope<'a> {
         let own = RuntimeName::new(runtime.namespace().unwrap_or_default(), runtime.name_any());
         Scope {
@@ -427,23 +434,28 @@ impl Server {
     }
 
     /// Reports ended builds, in the log and as Events of the skills that need the environment.
-    async fn report(&self, before: &Records, after: &Records, wanted: &BTreeMap<String, NeededEnvironment>) {
-        for (key, record) in &after.0 {
-            if before.get(key).map(|known| known.state) == Some(record.state) {
+    async fn report(
+        &self,
+        before: &EnvironmentStatuses,
+        after: &EnvironmentStatuses,
+        wanted: &BTreeMap<String, NeededEnvironment>,
+    ) {
+        for (key, status) in &after.0 {
+            if before.get(key).map(|known| known.state) == Some(status.state) {
                 continue;
             }
-            tracing::info!(key, state = %record.state, message = %record.message, "environment updated");
-            if record.state.is_pending() {
+            tracing::info!(key, state = %status.state, message = %status.message, "environment updated");
+            if status.state.is_pending() {
                 continue;
             }
             let skills = wanted.get(key).into_iter().flat_map(|wanted| &wanted.skills);
-            let objects: Vec<_> = self.shared.read(|world| {
-                let found = skills.filter_map(|skill| world.skills.get(&skill.namespace, &skill.name));
+            let objects: Vec<_> = self.shared.read(|cluster_state| {
+                let found = skills.filter_map(|skill| cluster_state.skills.get(&skill.namespace, &skill.name));
                 found.take(EVENTS_MAX).map(|skill| skill.object_ref(&())).collect()
             });
-            let note = format!("{}: {}", record.state, record.message);
+            let note = format!("{}: {}", status.state, status.message);
             for object in &objects {
-                if record.state == State::Ready {
+                if status.state == State::Ready {
                     self.events.note(object, EVENT_READY, EVENT_ACTION, &note).await;
                 } else {
                     self.events.warn(object, EVENT_FAILED, EVENT_ACTION, &note).await;
@@ -468,15 +480,15 @@ impl Server {
         apply(&self.roles, "Role", &object).await.map(drop)
     }
 
-    /// Writes the records for controller and hub.
-    async fn write_records(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
+    /// Writes the statuses for controller and hub.
+    async fn write_statuses(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": CONFIG_MAP_PACKAGES},
             "data": lines,
         });
-        let applied = apply(&self.records, "ConfigMap", &object).await?;
-        // An apply leaves what others have added, which would count as records.
+        let applied = apply(&self.statuses, "ConfigMap", &object).await?;
+        // An apply leaves what others have added, which would count as statuses.
         let added = applied.data.into_iter().flatten();
         let removals: BTreeMap<String, Option<String>> = added
             .filter(|(key, _)| !lines.contains_key(key))
@@ -491,7 +503,7 @@ impl Server {
             field_manager: Some(FIELD_MANAGER_PACKAGES.to_owned()),
             ..PatchParams::default()
         };
-        let patched = self.records.patch(CONFIG_MAP_PACKAGES, &manager, &object);
+        let patched = self.statuses.patch(CONFIG_MAP_PACKAGES, &manager, &object);
         call(what, patched).await.map(drop)
     }
 }

@@ -29,7 +29,7 @@ struct Cluster {
     /// By name.
     jobs: BTreeMap<String, Value>,
     pods: Vec<Value>,
-    records: Option<BTreeMap<String, String>>,
+    statuses: Option<BTreeMap<String, String>>,
     role: Option<Value>,
     /// How a new Job is refused, and whether a delete fails.
     refusal: Option<(u16, &'static str)>,
@@ -86,16 +86,16 @@ impl Cluster {
         done()
     }
 
-    fn patch_records(&mut self, object: &Value) -> Response {
+    fn patch_statuses(&mut self, object: &Value) -> Response {
         self.writes.push("records".to_owned());
-        let records = self.records.get_or_insert_default();
+        let statuses = self.statuses.get_or_insert_default();
         for (key, value) in object["data"].as_object().unwrap() {
             match value.as_str() {
-                Some(value) => records.insert(key.clone(), value.to_owned()),
-                None => records.remove(key),
+                Some(value) => statuses.insert(key.clone(), value.to_owned()),
+                None => statuses.remove(key),
             };
         }
-        axum::Json(config_map(records)).into_response()
+        axum::Json(config_map(statuses)).into_response()
     }
 
     /// The builders of all Jobs end.
@@ -121,9 +121,9 @@ impl Cluster {
         }
     }
 
-    /// The records by state and message, sorted.
+    /// The statuses by state and message, sorted.
     fn states(&self) -> Vec<(State, String)> {
-        let read = Records::read(self.records.iter().flatten());
+        let read = EnvironmentStatuses::read(self.statuses.iter().flatten());
         let mut all: Vec<(State, String)> = read.0.into_values().map(|one| (one.state, one.message)).collect();
         all.sort_by_key(|(state, message)| (state.as_str(), message.clone()));
         all
@@ -141,8 +141,8 @@ async fn answer(Shares(cluster): Shares<SharedCluster>, request: Request) -> Res
         (&Method::GET, [.., "pods"]) => list("PodList", &cluster.pods),
         (&Method::POST, [.., "jobs"]) => cluster.create_job(object),
         (&Method::DELETE, [.., "jobs", name]) => cluster.delete_job(name, &object),
-        (&Method::GET, [.., "configmaps", _]) => or_not_found(cluster.records.as_ref().map(config_map)),
-        (&Method::PATCH, [.., "configmaps", _]) => cluster.patch_records(&object),
+        (&Method::GET, [.., "configmaps", _]) => or_not_found(cluster.statuses.as_ref().map(config_map)),
+        (&Method::PATCH, [.., "configmaps", _]) => cluster.patch_statuses(&object),
         (&Method::GET, [.., "roles", _]) => or_not_found(cluster.role.clone()),
         (&Method::PATCH, [.., "roles", _]) => {
             cluster.role = Some(object.clone());
@@ -171,22 +171,22 @@ fn server(cluster: &SharedCluster, runtimes: usize) -> Server {
         "status": {"artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1}},
     }))
     .unwrap();
-    shared.write(|world| {
-        world.skills.apply(None, Event::Init);
-        world.skills.apply(None, Event::InitApply(skill));
-        world.skills.apply(None, Event::InitDone);
-        world.runtimes.apply(None, Event::Init);
+    shared.write(|cluster_state| {
+        cluster_state.skills.apply(None, Event::Init);
+        cluster_state.skills.apply(None, Event::InitApply(skill));
+        cluster_state.skills.apply(None, Event::InitDone);
+        cluster_state.runtimes.apply(None, Event::Init);
         for number in 0..runtimes {
             let runtime = json!({
                 "metadata": {"namespace": "n", "name": format!("r{number}")},
                 "spec": {"packages": {"standard": true}, "sandbox": {"image": format!("r.io/base@sha256:{number}")}},
             });
             let runtime: SkillRuntime = serde_json::from_value(runtime).unwrap();
-            world.runtimes.apply(None, Event::InitApply(runtime));
+            cluster_state.runtimes.apply(None, Event::InitApply(runtime));
         }
-        world.runtimes.apply(None, Event::InitDone);
-        world.take_namespace::<ConfigMap>(Event::Init);
-        world.take_namespace::<ConfigMap>(Event::InitDone)
+        cluster_state.runtimes.apply(None, Event::InitDone);
+        cluster_state.take_namespace::<ConfigMap>(Event::Init);
+        cluster_state.take_namespace::<ConfigMap>(Event::InitDone)
     });
     let builder = BuilderSettings {
         namespace: "knack-builds".to_owned(),
@@ -209,7 +209,7 @@ fn server(cluster: &SharedCluster, runtimes: usize) -> Server {
     let memory = MemoryBudget::of_process();
     Server {
         builders: Builders::new(&client, builder.clone()),
-        records: Api::namespaced(client.clone(), "knack-system"),
+        statuses: Api::namespaced(client.clone(), "knack-system"),
         roles: Api::namespaced(client.clone(), "knack-system"),
         lists: watch::lists(&watching),
         artifacts: Artifacts::new(client, Arc::clone(&shared), events.clone(), &memory),
@@ -234,7 +234,7 @@ fn is_ready(server: &Server) -> bool {
 async fn a_policy_that_refuses_builder_jobs_keeps_nothing_else_from_being_known() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 5);
-    let mut past = Past::default();
+    let mut past = BuildState::default();
     server.look(&mut past).await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 4);
     lock(&cluster).end_builds();
@@ -265,7 +265,7 @@ async fn what_has_ended_is_written_and_then_removed_and_then_others_start() {
     let server = server(&cluster, 6);
     // Less than builds of two looks.
     lock(&cluster).quota = Some(4);
-    let mut past = Past::default();
+    let mut past = BuildState::default();
     server.look(&mut past).await.unwrap();
     lock(&cluster).end_builds();
     lock(&cluster).writes.clear();
@@ -285,7 +285,7 @@ async fn what_has_ended_is_written_and_then_removed_and_then_others_start() {
 async fn a_build_waits_for_the_quota_and_is_not_failed_by_it() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 3);
-    let mut past = Past::default();
+    let mut past = BuildState::default();
     lock(&cluster).refusal = Some(EXCEEDED);
     assert!(server.look(&mut past).await.unwrap(), "it is tried again soon");
     let states = lock(&cluster).states();
@@ -307,7 +307,7 @@ async fn a_build_waits_for_the_quota_and_is_not_failed_by_it() {
 async fn a_job_that_cannot_be_removed_holds_no_other_build_up() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 5);
-    let mut past = Past::default();
+    let mut past = BuildState::default();
     server.look(&mut past).await.unwrap();
     lock(&cluster).end_builds();
     lock(&cluster).is_delete_refused = true;
@@ -319,37 +319,37 @@ async fn a_job_that_cannot_be_removed_holds_no_other_build_up() {
 }
 
 #[tokio::test]
-async fn records_that_others_changed_are_as_they_should_be_after_a_look() {
+async fn statuses_that_others_changed_are_as_they_should_be_after_a_look() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 2);
-    let mut past = Past::default();
+    let mut past = BuildState::default();
     server.look(&mut past).await.unwrap();
     lock(&cluster).end_builds();
     server.look(&mut past).await.unwrap();
-    let written = lock(&cluster).records.clone();
+    let written = lock(&cluster).statuses.clone();
     assert_eq!(lock(&cluster).states().len(), 2);
     let some_key = written.iter().flatten().next().unwrap().0.clone();
     let changed = |change: &dyn Fn(&mut BTreeMap<String, String>)| {
-        let mut records = written.clone().unwrap();
-        change(&mut records);
-        Some(records)
+        let mut statuses = written.clone().unwrap();
+        change(&mut statuses);
+        Some(statuses)
     };
     for (what, found) in [
         ("deleted", None),
         ("replaced by nothing", Some(BTreeMap::new())),
-        ("a line is gone", changed(&|records| drop(records.remove(&some_key)))),
+        ("a line is gone", changed(&|statuses| drop(statuses.remove(&some_key)))),
         (
             "a line is another",
-            changed(&|records| drop(records.insert(some_key.clone(), "{}".to_owned()))),
+            changed(&|statuses| drop(statuses.insert(some_key.clone(), "{}".to_owned()))),
         ),
         (
             "a line is added",
-            changed(&|records| drop(records.insert("n_x_y".to_owned(), String::new()))),
+            changed(&|statuses| drop(statuses.insert("n_x_y".to_owned(), String::new()))),
         ),
     ] {
-        lock(&cluster).records = found;
+        lock(&cluster).statuses = found;
         server.look(&mut past).await.unwrap();
-        assert_eq!(lock(&cluster).records, written, "{what}");
+        assert_eq!(lock(&cluster).statuses, written, "{what}");
         lock(&cluster).writes.clear();
         server.look(&mut past).await.unwrap();
         assert_eq!(lock(&cluster).writes, [""; 0], "{what}: it settles");
@@ -360,7 +360,7 @@ async fn records_that_others_changed_are_as_they_should_be_after_a_look() {
 async fn a_job_of_the_same_name_that_came_since_is_not_removed() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 1);
-    let mut past = Past::default();
+    let mut past = BuildState::default();
     server.look(&mut past).await.unwrap();
     let name = lock(&cluster).jobs.keys().next().unwrap().clone();
     let key = name.strip_prefix("knack-build-").unwrap();

@@ -144,7 +144,7 @@ fn add(all: &mut BTreeMap<String, NeededEnvironment>, wanted: NeededEnvironment)
 #[cfg(test)]
 mod tests {
     use knack_api::skill_status::EarlierRevision;
-    use knack_packages::Records;
+    use knack_packages::EnvironmentStatuses;
     use serde_json::{Value, json};
 
     use super::*;
@@ -164,8 +164,8 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"namespace": "n", "name": name}, "spec": spec})).unwrap()
     }
 
-    /// Of runtimes that are no default, where environments are built unless there are no records.
-    fn scope<'a>(namespaces: &'a NamespaceLabels, environments: Option<&'a Records>) -> Scope<'a> {
+    /// Of runtimes that are no default, where environments are built unless there are no statuses.
+    fn scope<'a>(namespaces: &'a NamespaceLabels, environments: Option<&'a EnvironmentStatuses>) -> Scope<'a> {
         Scope {
             cluster_default: false,
             namespaces,
@@ -204,11 +204,11 @@ mod tests {
             runtime("three", &json!({"sandbox": {"image": "r.io/other@sha256:1"}})),
             runtime("four", &json!({"packages": {"constraints": ["six<2"]}})),
         ];
-        let (none, records) = (NamespaceLabels::new(), Records::default());
+        let (none, statuses) = (NamespaceLabels::new(), EnvironmentStatuses::default());
         let scope = |environments| scope(&none, environments);
         let skills: Vec<&Skill> = skills.iter().collect();
         let all = wanted(
-            runtimes.iter().map(|runtime| (runtime, scope(Some(&records)))),
+            runtimes.iter().map(|runtime| (runtime, scope(Some(&statuses)))),
             &skills,
             |_| true,
         );
@@ -250,16 +250,16 @@ mod tests {
             (vec![&edited], [("d1", true), ("d3", false)]),
             (vec![&edited, &other], [("d1", false), ("d3", false)]),
         ] {
-            let all = wanted([(&runtimes[0], scope(Some(&records)))], &skills, |_| true);
+            let all = wanted([(&runtimes[0], scope(Some(&statuses)))], &skills, |_| true);
             assert_eq!(digests(&all), expected);
         }
         // A runtime that gives the standard environment: one for all of its skills that declare nothing.
         let gives = runtime("gives", &json!({"packages": {"standard": true}}));
         let bare = ["x", "y"].map(|name| skill(name, &Value::Null, &json!({})));
         let bare: Vec<&Skill> = bare.iter().collect();
-        let given = wanted([(&gives, scope(Some(&records)))], &bare, |_| true);
+        let given = wanted([(&gives, scope(Some(&statuses)))], &bare, |_| true);
         assert_eq!(given.len(), 1, "{given:?}");
-        assert!(wanted([(&runtimes[0], scope(Some(&records)))], &bare, |_| true).is_empty());
+        assert!(wanted([(&runtimes[0], scope(Some(&statuses)))], &bare, |_| true).is_empty());
         let off = wanted(runtimes.iter().map(|runtime| (runtime, scope(None))), &skills, |_| true);
         assert!(off.is_empty(), "nothing builds");
     }
@@ -272,8 +272,8 @@ mod tests {
         status.version = Some("2.0.0".to_owned());
         let before = json!([{"revision": "r0", "digest": "a", "version": "1.0.0", "packages": declares("d1")}]);
         status.earlier = serde_json::from_value(before).unwrap();
-        let (none, records) = (NamespaceLabels::new(), Records::default());
-        let scope = scope(&none, Some(&records));
+        let (none, statuses) = (NamespaceLabels::new(), EnvironmentStatuses::default());
+        let scope = scope(&none, Some(&statuses));
         for (wanted_version, expected) in [
             ("^1", vec![("d1", true)]),
             ("^2", vec![("d2", false)]),
@@ -298,8 +298,8 @@ mod tests {
             {"revision": "r1", "digest": "b", "version": "1.1.0", "packages": declares("d2"), "uploadVersion": 2},
         ]);
         status.earlier = serde_json::from_value(earlier).unwrap();
-        let (none, records) = (NamespaceLabels::new(), Records::default());
-        let scope = scope(&none, Some(&records));
+        let (none, statuses) = (NamespaceLabels::new(), EnvironmentStatuses::default());
+        let scope = scope(&none, Some(&statuses));
         for (pin, expected) in [
             (json!({"name": "a", "version": "^1"}), vec![("d1", true), ("d2", false)]),
             (json!({"name": "a", "version": "^2"}), vec![]),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use knack_execution::environments::Environments;
-use knack_execution::interpreter::ProgramPlace;
+use knack_execution::interpreter::ProgramLookup;
 use knack_gateway::catalog::{RuntimeSettings, SkillSource};
 use knack_packages::programs::{Mention, Program, known, named};
 use serde_json::{Value, json};
@@ -140,23 +140,23 @@ fn of_skills(found: &[SkillSource]) -> Vec<Check> {
         .collect()
 }
 
-fn look(program: Program, place: &ProgramPlace, named: &[String]) -> Check {
+fn look(program: Program, place: &ProgramLookup, named: &[String]) -> Check {
     let mut check = match place {
-        ProgramPlace::Here(path) => match program.unusable {
+        ProgramLookup::Here(path) => match program.unusable {
             Some(why) => {
                 let text = format!("runs cannot use {}: {why}", path.display());
                 Check::new(program.name, false, text)
             }
             None => Check::new(program.name, true, path.display().to_string()),
         },
-        ProgramPlace::Closed(path) => {
+        ProgramLookup::Closed(path) => {
             let text = format!(
                 "runs cannot find or execute {}; install the program under /usr",
                 path.display()
             );
             Check::new(program.name, false, text)
         }
-        ProgramPlace::Absent => Check::new(program.name, false, program.help()),
+        ProgramLookup::Absent => Check::new(program.name, false, program.help()),
     };
     check.details.extend_from_slice(named);
     check
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_program_that_runs_cannot_use_is_not_here() {
-        let place = |name: &str| ProgramPlace::Here(PathBuf::from(format!("/usr/bin/{name}")));
+        let place = |name: &str| ProgramLookup::Here(PathBuf::from(format!("/usr/bin/{name}")));
         for (name, is_there, detail) in [
             ("qpdf", true, "/usr/bin/qpdf"),
             ("soffice", false, "runs cannot use /usr/bin/soffice: it opens a socket"),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use knack_execution::interpreter::Reach;
+use knack_execution::interpreter::CodeUser;
 use knack_gateway::catalog::SkillSource;
 use knack_packages::lock::LOCK_FILE;
 use knack_packages::node::{self, NODE_LOCK_FILE};
@@ -21,7 +21,7 @@ use super::stop::unless_stopped;
 use super::{terminal, whole_file};
 use crate::counted::counted;
 use crate::dev::{discover, package_rules};
-use crate::packages::{Base, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm};
+use crate::packages::{BaseInterpreter, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm};
 
 /// Arguments of `knack skill lock`.
 #[derive(Debug, Args)]
@@ -103,7 +103,7 @@ async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyh
 async fn lock_packages(args: &LockArgs, declared: &Declaration, rules: &Rules, roots: &Roots) -> anyhow::Result<()> {
     terminal::note(&format!("choosing versions for {}", declared.names().join(", ")));
     let uv = Uv::find()?.trusting(roots)?;
-    let base = Base::of_host(Reach::SameUser).await?;
+    let base = BaseInterpreter::of_host(CodeUser::SameUser).await?;
     let lock = lock_for_all_platforms(&uv, &base, declared, rules, &BuildLimits::default(), &terminal::note).await?;
     let file = args.path.join(LOCK_FILE);
     let text = format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use knack_execution::interpreter::Reach;
+use knack_execution::interpreter::CodeUser;
 use knack_gateway::catalog::SkillSource;
 use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, State, declare};
@@ -180,7 +180,7 @@ pub async fn prune(args: PruneArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Removing gives no other user access.
-    let store = Store::open(&root, Reach::SameUser)?;
+    let store = Store::open(&root, CodeUser::SameUser)?;
     let unused = Duration::from_secs(args.unused_for.saturating_mul(24 * 60 * 60));
     let pruned = tokio::task::spawn_blocking(move || store.prune(unused)).await??;
     for one in &pruned {

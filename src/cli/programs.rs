@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use knack_execution::interpreter::{ProgramPlace, find_program};
+use knack_execution::interpreter::{ProgramLookup, find_program};
 use knack_packages::programs::ProgramState;
 
 /// Where a program is.
-pub(super) fn place(name: &str) -> ProgramPlace {
+pub(super) fn place(name: &str) -> ProgramLookup {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<PathBuf> = std::env::split_paths(&path)
         .filter(|folder| folder.is_absolute())
@@ -17,10 +17,10 @@ pub(super) fn place(name: &str) -> ProgramPlace {
 /// The same as a judgement.
 pub(super) fn state(name: &str) -> ProgramState {
     match place(name) {
-        ProgramPlace::Here(_) => ProgramState::Here,
-        ProgramPlace::Closed(path) => {
+        ProgramLookup::Here(_) => ProgramState::Here,
+        ProgramLookup::Closed(path) => {
             ProgramState::Closed(format!("it is {}, which runs cannot find or execute", path.display()))
         }
-        ProgramPlace::Absent => ProgramState::Absent,
+        ProgramLookup::Absent => ProgramState::Absent,
     }
 }

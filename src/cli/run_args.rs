@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::typed::TypedFlags;
 use super::{Output, terminal};
-use crate::dev::{ConfigArgs, GivenTo};
+use crate::dev::{ConfigArgs, SkillFlag};
 use crate::regular_file;
 
 /// The highest limit of a run, as of a SkillRuntime (`maxTimeoutSeconds`).
@@ -173,7 +173,7 @@ pub(super) fn refuse_unused(args: &RunArgs, skill: &Skill, given: &[SkillConfig]
     let name = &skill.id.name;
     // A word that is none is an error where the values are read.
     let granted = args.allow_env.iter().filter(|word| word.contains(':'));
-    let granted = granted.map(|word| GivenTo::of_allow_env(word));
+    let granted = granted.map(|word| SkillFlag::of_allow_env(word));
     if let Some(other) = args
         .config
         .given_to()

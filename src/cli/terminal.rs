@@ -9,17 +9,17 @@ use std::sync::OnceLock;
 
 use knack_gateway::telemetry::log::RequestLog;
 use knack_gateway::telemetry::observe::Console;
-use knack_telemetry::{Lines, LinesGuard};
+use knack_telemetry::{LineWriter, LineWriterGuard};
 
 /// Standard output of a process that serves: written by a thread of its own, so that no request waits for a terminal that is stopped.
-static SERVED: OnceLock<Lines> = OnceLock::new();
+static SERVED: OnceLock<LineWriter> = OnceLock::new();
 
 /// From now on [`line`] waits for no reader. What is not written yet is written when the result is dropped.
 ///
 /// Errors: the system gives no thread for it.
-pub fn serve_lines() -> std::io::Result<LinesGuard> {
+pub fn serve_lines() -> std::io::Result<LineWriterGuard> {
     let left_out = |count| format!("({count} lines were left out: they were not read as fast as they came)");
-    let (lines, guard) = Lines::start(std::io::stdout(), left_out)?;
+    let (lines, guard) = LineWriter::start(std::io::stdout(), left_out)?;
     // A second call changes nothing.
     let _ = SERVED.set(lines);
     Ok(guard)

@@ -1,6 +1,6 @@
 //! `knack trace`: rounds, skills, runs and times of one request, from the gateway that served it.
 //!
-//! A gateway shows its last requests within its own pod only (`knack_gateway::telemetry::recent`): `knack dev` is asked on loopback,
+//! A gateway shows its last requests within its own pod only (`knack_gateway::telemetry::recent_requests`): `knack dev` is asked on loopback,
 //! gateways in a cluster through a forwarded port of each pod, with the caller's own right to do that.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use knack_gateway::telemetry::report::RequestReport;
+use knack_gateway::telemetry::request_report::RequestReport;
 use knack_vocabulary::CONTAINER_SIDECAR;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};

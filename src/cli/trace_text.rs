@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use knack_gateway::telemetry::report::RequestReport;
+use knack_gateway::telemetry::request_report::RequestReport;
 use knack_gateway::telemetry::timeline::{Run, Step};
 
 /// One request: a line for what it is, then its steps in the order of their begins.

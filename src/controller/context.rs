@@ -1,4 +1,4 @@
-//! The state that reconcilers share: the client with its limits, the world, memory, metrics.
+//! The state that reconcilers share: the client with its limits, the cluster state, memory, metrics.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use knack_api::SkillRuntime;
-use knack_packages::Records;
+use knack_packages::EnvironmentStatuses;
 use knack_vocabulary::{
     ANNOTATION_REQUESTED_AT, CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED,
     FIELD_MANAGER,
@@ -20,15 +20,15 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Semaphore, mpsc};
 
+use super::cluster_state::{ClusterState, WatchedRuntime, WatchedSkill};
 use super::conditions::Verdict;
 use super::error::ControllerError;
 use super::index::Name;
 use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
-use super::runtime::Looks;
+use super::runtime::Evaluations;
 use super::settings::{ARCHIVE_CACHE_BYTES, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
-use super::skill::ArchiveTurns;
-use super::world::{WatchedRuntime, WatchedSkill, World};
+use super::skill::ArchivePermits;
 use crate::api_call;
 use crate::selection::Scope;
 use crate::sources::fetch::Fetcher;
@@ -38,14 +38,14 @@ use crate::status_write::Writer;
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
-    pub(super) world: World,
+    pub(super) cluster_state: ClusterState,
     pub(super) recorder: Recorder,
     pub(super) metrics: Arc<Metrics>,
     pub(super) fetcher: Fetcher,
-    /// Turns of archives that are being unpacked, judged and delivered: [`ARCHIVES_AT_ONCE`].
+    /// Permits of archives that are being unpacked, judged and delivered: [`ARCHIVES_AT_ONCE`].
     pub(super) unpacking: Arc<Semaphore>,
-    /// Turns of Skills whose content is an archive.
-    pub(super) archive_turns: ArchiveTurns,
+    /// Permits of Skills whose content is an archive.
+    pub(super) archive_permits: ArchivePermits,
     /// Says which runtimes have to look again.
     pub(super) changes: Arc<PendingChanges>,
     /// Requests a reconcile of a skill; one sender per realm.
@@ -54,9 +54,9 @@ pub(super) struct Context {
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: Memory,
     /// The results of the last look of runtimes with many skills.
-    pub(super) looks: Looks,
-    /// The last records of environments of packages, from the builders.
-    pub(super) environments: ArcSwap<Records>,
+    pub(super) evaluations: Evaluations,
+    /// The last statuses of environments of packages, from the builders.
+    pub(super) environments: ArcSwap<EnvironmentStatuses>,
 }
 
 /// Conditions that the controller alone writes; the others are the hub's.
@@ -98,7 +98,7 @@ impl Context {
     pub(super) fn scope<'a>(
         &'a self,
         namespaces: &'a crate::selection::NamespaceLabels,
-        environments: Option<&'a Records>,
+        environments: Option<&'a EnvironmentStatuses>,
         runtime_namespace: &str,
         runtime_name: &str,
     ) -> Scope<'a> {
@@ -111,8 +111,8 @@ impl Context {
         }
     }
 
-    /// The records of environments of packages; `None` where nothing builds them.
-    pub(super) fn environments(&self) -> Option<Arc<Records>> {
+    /// The statuses of environments of packages; `None` where nothing builds them.
+    pub(super) fn environments(&self) -> Option<Arc<EnvironmentStatuses>> {
         self.settings.packages.then(|| self.environments.load_full())
     }
 
@@ -125,7 +125,7 @@ impl Context {
         }
     }
 
-    /// Requests a reconcile of runtimes, for a change that the world has already.
+    /// Requests a reconcile of runtimes, for a change that the cluster state has already.
     pub(super) async fn trigger_runtimes(&self, keys: Vec<ObjectRef<WatchedRuntime>>) {
         // Once, and before the first of them looks: counted one by one, the request for the second would undo what the look of the first
         // remembers, and its own write would make it look again.
@@ -404,11 +404,11 @@ mod tests {
         let first = runtime("u", 1);
         assert!(memory.fence(&first).is_none() && !memory.has_seen(&first));
         memory.remember_fence(&first, None);
-        let mut looks = 0;
+        let mut evaluations = 0;
         for _ in 0..1_000 {
-            looks += usize::from(memory.fence(&first).is_none());
+            evaluations += usize::from(memory.fence(&first).is_none());
         }
-        assert_eq!(looks, 0, "a look at skills asks for no fence");
+        assert_eq!(evaluations, 0, "a look at skills asks for no fence");
         assert!(memory.fence(&runtime("u", 2)).is_none(), "an edit");
         assert!(memory.fence(&runtime("v", 1)).is_none(), "another one of the name");
         memory.forget_fences("n");

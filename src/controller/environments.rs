@@ -1,32 +1,32 @@
-//! Follows the builders' records of environments, and requests a look where they change.
+//! Follows the builders' statuses of environments, and requests a look where they change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use knack_api::{Skill, SkillRuntime};
-use knack_packages::{EnvironmentRecord, Records};
+use knack_packages::{EnvironmentStatus, EnvironmentStatuses};
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::cluster_state::decoded;
 use super::context::Context;
-use super::world::decoded;
 use crate::environments;
 use crate::selection::{Revision, Scope, asked, reaches};
 
-/// How long the first look at Skills waits for the records: what is judged without them says of environments that are there that
-/// they are not, until the records come. Records that cannot be had, as without the right to read them, delay nobody for longer.
+/// How long the first look at Skills waits for the statuses: what is judged without them says of environments that are there that
+/// they are not, until the statuses come. Statuses that cannot be had, as without the right to read them, delay nobody for longer.
 const LIST_WITHIN: Duration = Duration::from_secs(30);
 
-/// Follows without end. `listed` becomes true when the records are there, and after [`LIST_WITHIN`] without them.
+/// Follows without end. `listed` becomes true when the statuses are there, and after [`LIST_WITHIN`] without them.
 pub(super) async fn follow(context: Arc<Context>, listed: watch::Sender<bool>) {
     let (changed, news) = watch::channel(());
     let (client, namespace) = (context.client.clone(), context.settings.namespace.clone());
-    let following = environments::follow(client, namespace, |records| {
+    let following = environments::follow(client, namespace, |statuses| {
         // Builders write times all along. The same object, so that what was made with it stays valid.
-        if !others(&context.environments.load(), &records).is_empty() {
-            context.environments.store(Arc::new(records));
+        if !others(&context.environments.load(), &statuses).is_empty() {
+            context.environments.store(Arc::new(statuses));
             changed.send_replace(());
         }
         listed.send_replace(true);
@@ -34,27 +34,30 @@ pub(super) async fn follow(context: Arc<Context>, listed: watch::Sender<bool>) {
     let patience = async {
         tokio::time::sleep(LIST_WITHIN).await;
         if !listed.send_replace(true) {
-            warn!("the records of environments cannot be read: the status of skills with packages may be wrong");
+            warn!("the statuses of environments cannot be read: the status of skills with packages may be wrong");
         }
     };
     tokio::join!(following, patience, notify(&context, news));
 }
 
-/// Skills that ask for an environment whose record has changed look again, and the runtimes that reach them.
+/// Skills that ask for an environment whose status has changed look again, and the runtimes that reach them.
 async fn notify(context: &Context, mut news: watch::Receiver<()>) {
-    let mut known = Arc::new(Records::default());
+    let mut known = Arc::new(EnvironmentStatuses::default());
     while news.changed().await.is_ok() {
-        context.world.ready().await;
-        let records = context.environments.load_full();
-        let changed = others(&known, &records);
-        let (labels, runtimes) = (context.world.namespace_labels(), context.world.runtimes());
+        context.cluster_state.ready().await;
+        let statuses = context.environments.load_full();
+        let changed = others(&known, &statuses);
+        let (labels, runtimes) = (
+            context.cluster_state.namespace_labels(),
+            context.cluster_state.runtimes(),
+        );
         let scoped = runtimes.iter().filter_map(|runtime| {
             let runtime = runtime.0.as_ref().ok()?;
             let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-            Some((runtime, context.scope(&labels, Some(&records), &namespace, &name)))
+            Some((runtime, context.scope(&labels, Some(&statuses), &namespace, &name)))
         });
         let scoped: Vec<(&SkillRuntime, Scope<'_>)> = scoped.collect();
-        for skill in context.world.skills() {
+        for skill in context.cluster_state.skills() {
             let Some(skill) = decoded(&skill) else { continue };
             let mut scoped = scoped.iter();
             if scoped.any(|(runtime, scope)| asks_for(runtime, skill, scope, &changed)) {
@@ -63,16 +66,16 @@ async fn notify(context: &Context, mut news: watch::Receiver<()>) {
                 context.trigger_skill(&namespace, &name).await;
             }
         }
-        known = records;
+        known = statuses;
     }
 }
 
-/// The keys whose records differ in what verdicts depend on: not in times, which change all along.
-fn others<'a>(before: &'a Records, now: &'a Records) -> BTreeSet<&'a str> {
-    let said = |record: &EnvironmentRecord| EnvironmentRecord {
+/// The keys whose statuses differ in what verdicts depend on: not in times, which change all along.
+fn others<'a>(before: &'a EnvironmentStatuses, now: &'a EnvironmentStatuses) -> BTreeSet<&'a str> {
+    let said = |status: &EnvironmentStatus| EnvironmentStatus {
         since: 0,
         used: 0,
-        ..record.clone()
+        ..status.clone()
     };
     let keys = before.0.keys().chain(now.0.keys());
     keys.filter(|key| before.get(key).map(said) != now.get(key).map(said))
@@ -107,11 +110,11 @@ mod tests {
     use super::*;
     use crate::selection::NamespaceLabels;
 
-    /// Lists of records that fail before one is answered.
+    /// Lists of statuses that fail before one is answered.
     const FAILURES: usize = 2;
 
-    fn record(state: State, message: &str, used: i64) -> EnvironmentRecord {
-        EnvironmentRecord {
+    fn status(state: State, message: &str, used: i64) -> EnvironmentStatus {
+        EnvironmentStatus {
             state,
             message: message.to_owned(),
             environment: None,
@@ -122,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn records_differ_in_what_they_say_and_not_in_times() {
-        let records = |list: &[(&str, State, &str, i64)]| {
+    fn statuses_differ_in_what_they_say_and_not_in_times() {
+        let statuses = |list: &[(&str, State, &str, i64)]| {
             let list = list
                 .iter()
-                .map(|(key, state, message, used)| ((*key).to_owned(), record(*state, message, *used)));
-            Records(list.collect())
+                .map(|(key, state, message, used)| ((*key).to_owned(), status(*state, message, *used)));
+            EnvironmentStatuses(list.collect())
         };
-        let before = records(&[("a", State::Building, "m", 1), ("b", State::Failed, "m", 1)]);
+        let before = statuses(&[("a", State::Building, "m", 1), ("b", State::Failed, "m", 1)]);
         for (now, expected) in [
             (
                 &[("a", State::Building, "m", 9), ("b", State::Failed, "m", 2)][..],
@@ -150,7 +153,7 @@ mod tests {
                 &["c"],
             ),
         ] {
-            let now = records(now);
+            let now = statuses(now);
             let changed: Vec<&str> = others(&before, &now).into_iter().collect();
             assert_eq!(changed, expected);
         }
@@ -173,11 +176,11 @@ mod tests {
             "spec": {"sandbox": {"image": base}},
         }))
         .unwrap();
-        let (none, records, one) = (NamespaceLabels::new(), Records::default(), of("d1"));
+        let (none, statuses, one) = (NamespaceLabels::new(), EnvironmentStatuses::default(), of("d1"));
         let changed = BTreeSet::from([one.as_str()]);
         let scope = Scope {
             allow_image_tags: false,
-            environments: Some(&records),
+            environments: Some(&statuses),
             ..Scope::plain(&none)
         };
         let before = json!([{"revision": "r", "digest": "d", "packages": declared("d1")}]);
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_skill_is_judged_before_the_records_are_listed() {
+    async fn no_skill_is_judged_before_the_statuses_are_listed() {
         let (patched, judged) = tokio::sync::oneshot::channel();
         let (patched, lists) = (Mutex::new(Some(patched)), Mutex::new(0));
         let skill = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::authorities::AuthorityPublisher;
+use super::cluster_state::ClusterState;
 use super::context::{Context, Memory};
 use super::error::ControllerError;
 use super::http::Phase;
@@ -22,9 +23,8 @@ use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::realm_watches::{Triggers, prepare};
 use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
-use super::skill::ArchiveTurns;
+use super::skill::ArchivePermits;
 use super::streams::{WatchedStore, config, drain, object_of};
-use super::world::World;
 use super::{environments, object_counts, pace, realm_controllers, runtime, sidecars};
 use crate::certificates::{self, CertificateTask, Publication};
 use crate::sources::fetch::Fetcher;
@@ -42,10 +42,12 @@ pub(super) async fn reconcile(
     stop: CancellationToken,
 ) -> Result<(), ControllerError> {
     let labels = NamespaceStore::new();
-    let (realms, triggers, mut world) = prepare(&settings, &labels);
+    let (realms, triggers, mut cluster_state) = prepare(&settings, &labels);
     let records = settings.packages.then(|| watch::channel(false));
-    world.ready.extend(records.iter().map(|(_, listed)| listed.clone()));
-    let context = Arc::new(new_context(client.clone(), settings, metrics, triggers, world)?);
+    cluster_state
+        .ready
+        .extend(records.iter().map(|(_, listed)| listed.clone()));
+    let context = Arc::new(new_context(client.clone(), settings, metrics, triggers, cluster_state)?);
     let mut tasks = Tasks::new();
     share_authorities(&mut tasks, &context, labels);
     let kept = certificate_tasks(&context.settings, &context.metrics, owner.as_ref());
@@ -86,7 +88,7 @@ fn new_context(
     settings: ControllerSettings,
     metrics: Arc<Metrics>,
     (skill_triggers, runtime_triggers): Triggers,
-    world: World,
+    cluster_state: ClusterState,
 ) -> Result<Context, ControllerError> {
     let fetcher = Fetcher::new(settings.allow_archive_networks.clone(), &settings.roots)
         .map_err(|error| ControllerError::Stopped(format!("the client for archives: {error}")))?;
@@ -98,16 +100,16 @@ fn new_context(
         recorder: Recorder::new(client.clone(), reporter),
         client,
         settings,
-        world,
+        cluster_state,
         metrics,
         fetcher,
         unpacking: Arc::new(Semaphore::new(ARCHIVES_AT_ONCE)),
-        archive_turns: ArchiveTurns::default(),
+        archive_permits: ArchivePermits::default(),
         changes: Arc::new(PendingChanges::default()),
         skill_triggers,
         runtime_triggers,
         memory: Memory::default(),
-        looks: runtime::Looks::default(),
+        evaluations: runtime::Evaluations::default(),
         environments: ArcSwap::default(),
     })
 }
@@ -128,10 +130,10 @@ fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: Namespac
         config(),
         |_| {},
         move |event| {
-            context.world.labels.clear();
+            context.cluster_state.labels.clear();
             relabelled.notify_one();
             let changed = object_of(event).map(ResourceExt::name_any);
-            if let Some(namespace) = changed.filter(|name| context.world.is_in_use(name)) {
+            if let Some(namespace) = changed.filter(|name| context.cluster_state.is_in_use(name)) {
                 context.changes.labels_of(namespace);
             }
         },
@@ -144,12 +146,12 @@ fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: Namespac
 fn announce(tasks: &mut Tasks, context: &Arc<Context>, phase: watch::Sender<Phase>) {
     let announced = Arc::clone(context);
     tasks.spawn(async move {
-        announced.world.ready().await;
-        debug_assert!(announced.world.is_ready(), "ready() waits for all");
+        announced.cluster_state.ready().await;
+        debug_assert!(announced.cluster_state.is_ready(), "ready() waits for all");
         phase.send_replace(Phase::Leading);
         info!(
-            skills = announced.world.skills().len(),
-            runtimes = announced.world.runtimes().len(),
+            skills = announced.cluster_state.skills().len(),
+            runtimes = announced.cluster_state.runtimes().len(),
             "leading"
         );
         std::future::pending().await

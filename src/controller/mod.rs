@@ -1,7 +1,7 @@
 //! `knack controller`: Skills and SkillRuntimes into ConfigMaps, policies and status.
 //!
 //! ```text
-//! watch ─▶ World (slim objects in memory) ─▶ skill/:   resolve ─▶ judge ─▶ build ─▶ deliver ─▶ status ─▶ prune
+//! watch ─▶ Cluster state (slim objects in memory) ─▶ skill/:   resolve ─▶ judge ─▶ build ─▶ deliver ─▶ status ─▶ prune
 //!                                          └▶ runtime/: select ─▶ fence ─▶ status
 //! ```
 //! Decisions (`conditions`, `skill::status`, `skill::prune`, `runtime::status`, `runtime::fence`, and the modules `selection`,
@@ -9,6 +9,7 @@
 
 mod account;
 mod authorities;
+mod cluster_state;
 mod conditions;
 mod context;
 mod definitions;
@@ -45,7 +46,6 @@ mod undecodable;
 #[cfg(test)]
 mod upload_tests;
 mod webhook;
-mod world;
 
 pub use error::ControllerError;
 pub use process::run;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use knack_vocabulary::{CONDITION_ISOLATED, CONDITION_READY, CONDITION_STALLED, KIND_SKILL, KIND_SKILL_RUNTIME};
 
+use super::cluster_state::decoded;
 use super::context::Context;
-use super::world::decoded;
 
 /// How often objects are counted: as often as a Prometheus asks, at a hundredth of a second for ten thousand skills.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -17,12 +17,12 @@ const STATES: [&str; 3] = ["ready", "stalled", "reconciling"];
 
 /// Counts until the task ends; only the leader does.
 pub(super) async fn run(context: Arc<Context>) {
-    context.world.ready().await;
+    context.cluster_state.ready().await;
     loop {
-        let skills = context.world.skills();
+        let skills = context.cluster_state.skills();
         let skills = skills.iter().filter_map(|skill| decoded(skill));
         let skills = skills.map(|skill| skill.status.as_ref().map_or(&[][..], |status| &status.conditions));
-        let runtimes = context.world.runtimes();
+        let runtimes = context.cluster_state.runtimes();
         let runtimes = runtimes.iter().filter_map(|runtime| runtime.0.as_ref().ok());
         let runtimes: Vec<_> = runtimes
             .map(|runtime| {

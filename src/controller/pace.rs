@@ -5,10 +5,10 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 
+use super::cluster_state::WatchedRuntime;
 use super::context::Context;
 use super::pending_changes::Changed;
 use super::settings::{RUNTIME_PAUSE, RUNTIME_PAUSE_MAX};
-use super::world::WatchedRuntime;
 
 /// Turns any number of changes into one look per pause, of the runtimes that they touch.
 pub(super) async fn pace(context: &Context) {
@@ -28,8 +28,8 @@ pub(super) async fn pace(context: &Context) {
 
 /// The runtimes that a change touches; it is noted for each.
 pub(super) fn touched(context: &Context, changed: &Changed) -> Vec<ObjectRef<WatchedRuntime>> {
-    let labels = context.world.namespace_labels();
-    let (runtimes, environments) = (context.world.runtimes(), context.environments());
+    let labels = context.cluster_state.namespace_labels();
+    let (runtimes, environments) = (context.cluster_state.runtimes(), context.environments());
     let decoded = runtimes.iter().filter_map(|runtime| runtime.0.as_ref().ok());
     let touched = decoded.filter(|runtime| {
         let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
@@ -40,7 +40,7 @@ pub(super) fn touched(context: &Context, changed: &Changed) -> Vec<ObjectRef<Wat
     });
     let touched = touched.inspect(|runtime| {
         let name = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-        context.looks.note(&name, changed);
+        context.evaluations.note(&name, changed);
     });
     touched
         .map(|runtime| ObjectRef::new(&runtime.name_any()).within(&runtime.namespace().unwrap_or_default()))

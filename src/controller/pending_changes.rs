@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// How many of 200 runtimes of their own namespaces, a cluster default, one with a selector and one with a pin look again.
-    fn looks(changed: &Changed) -> usize {
+    fn evaluations(changed: &Changed) -> usize {
         let labels: NamespaceLabels = [("n7".to_owned(), [("team".to_owned(), "a".to_owned())].into())].into();
         let scope = |cluster_default| Scope {
             cluster_default,
@@ -157,13 +157,13 @@ mod tests {
                 labels: labels.iter().map(|name| (*name).to_owned()).collect(),
                 listed_anew: false,
             };
-            assert_eq!(looks(&changed), expected, "{skills:?} {labels:?}");
+            assert_eq!(evaluations(&changed), expected, "{skills:?} {labels:?}");
         }
         let listed = Changed {
             listed_anew: true,
             ..Changed::default()
         };
-        assert_eq!(looks(&listed), 203, "after a new list all of them");
+        assert_eq!(evaluations(&listed), 203, "after a new list all of them");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 use super::settings::ControllerSettings;
 use super::webhook::Webhook;
 use super::{account, definitions, other_releases};
-use crate::lease::{Keeper, LeaseClaim, LeaseSettings};
+use crate::lease::{Keeper, LeaseHolder, LeaseSettings};
 use crate::tasks::TaskEnded;
 
 /// Runs until cancelled, or until leadership is lost. The leader's Lease is kept apart by `leases`, so that no number of
@@ -98,10 +98,10 @@ async fn lead(
         ..LeaseSettings::new(&settings.namespace, LEASE_CONTROLLER, &settings.identity)
     };
     let stop_lease = CancellationToken::new();
-    let (holding, mut claim) = leases.keep(wanted, stop_lease.clone());
+    let (holding, mut holder) = leases.keep(wanted, stop_lease.clone());
     let leading = tokio::select! {
         () = shutdown.cancelled() => false,
-        won = claim.wait_for(|claim| claim.is_mine(Instant::now())) => won.is_ok(),
+        won = holder.wait_for(|holder| holder.is_mine(Instant::now())) => won.is_ok(),
     };
     let mut result = Ok(());
     if leading {
@@ -113,7 +113,7 @@ async fn lead(
             result = reconcile(client, settings, owner, Arc::clone(&metrics), phase, stop) => result,
             rival = other_releases::meet(&asking, &own) => Err(rival),
             // Another one may lead from now on: nothing more is written, not even by calls under way.
-            () = LeaseClaim::lost(claim) => Err(ControllerError::LeaseLost),
+            () = LeaseHolder::lost(holder) => Err(ControllerError::LeaseLost),
         };
     }
     metrics.leader.set(0);

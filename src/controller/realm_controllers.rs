@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::cluster_state::{ConfigMapMeta, WatchedRuntime, WatchedSkill, controller_uid, source_key};
 use super::context::Context;
 use super::error::ControllerError;
 use super::pending_changes::PendingChanges;
@@ -21,7 +22,6 @@ use super::settings::{RUNTIME_CONCURRENCY, SKILL_CONCURRENCY};
 use super::streams::{
     WatchedStore, config, drain, object_of, retried, scoped, slim_config_map, slim_runtime, slim_skill,
 };
-use super::world::{ConfigMapMeta, WatchedRuntime, WatchedSkill, controller_uid, source_key};
 use super::{runtime, skill};
 
 /// Starts the controllers of one namespace, or of all.
@@ -113,7 +113,7 @@ fn runtime_events(
     api: Api<WatchedRuntime>,
     context: Arc<Context>,
 ) -> impl Stream<Item = Result<watcher::Event<WatchedRuntime>, watcher::Error>> + Send + 'static + use<> {
-    let sorted_runtimes = context.world.sorted_runtimes.clone();
+    let sorted_runtimes = context.cluster_state.sorted_runtimes.clone();
     let (forget, mut forgotten) = mpsc::unbounded_channel::<(String, String)>();
     tasks.spawn(async move {
         while let Some((namespace, name)) = forgotten.recv().await {
@@ -161,7 +161,7 @@ fn owner_of(config_map: &ConfigMapMeta) -> Option<ObjectRef<WatchedSkill>> {
 fn users_of(context: &Context, config_map: &PartialObjectMeta<ConfigMap>) -> Vec<ObjectRef<WatchedSkill>> {
     let namespace = config_map.namespace().unwrap_or_default();
     let users = context
-        .world
+        .cluster_state
         .skills_from(&namespace, &config_map.name_any())
         .into_iter();
     users

@@ -1,14 +1,14 @@
-//! The watches of a realm, one namespace or all, and the world that they fill.
+//! The watches of a realm, one namespace or all, and the cluster state that they fill.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::{mpsc, watch};
 
+use super::cluster_state::{Cached, ClusterState, ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill};
 use super::index::Index;
 use super::settings::{ControllerSettings, TRIGGER_QUEUE};
 use super::streams::WatchedStore;
-use super::world::{Cached, ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill, World};
 
 /// The indexes over the skills of a realm.
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl RealmWatches {
         (watches, skill_sender, runtime_sender)
     }
 
-    /// The part of the world that these watches fill.
+    /// The part of the cluster state that these watches fill.
     fn realm(&self) -> Realm {
         Realm {
             skills: self.skills.store.clone(),
@@ -88,11 +88,11 @@ impl RealmWatches {
     }
 }
 
-/// The watches of the settings' namespaces, none of them started, and the world that they will fill.
+/// The watches of the settings' namespaces, none of them started, and the cluster state that they will fill.
 pub(super) fn prepare(
     settings: &ControllerSettings,
     labels: &WatchedStore<PartialObjectMeta<Namespace>>,
-) -> (Vec<RealmWatches>, Triggers, World) {
+) -> (Vec<RealmWatches>, Triggers, ClusterState) {
     let own = settings.namespaces();
     let namespaces: Vec<Option<String>> = if own.is_empty() {
         vec![None]
@@ -107,12 +107,12 @@ pub(super) fn prepare(
         realms.push(watches);
     }
     let ready = realms.iter().flat_map(RealmWatches::ready);
-    let world = World {
+    let cluster_state = ClusterState {
         realms: realms.iter().map(RealmWatches::realm).collect(),
         namespaces: labels.store.clone(),
         labels: Cached::default(),
         sorted_runtimes: Cached::default(),
         ready: ready.chain([labels.ready.clone()]).collect(),
     };
-    (realms, (skill_senders, runtime_senders), world)
+    (realms, (skill_senders, runtime_senders), cluster_state)
 }

@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::cluster_state::{ConfigMapMeta, WatchedRuntime, WatchedSkill};
 use super::error::ControllerError;
 use super::settings::WATCH_SECONDS;
-use super::world::{ConfigMapMeta, WatchedRuntime, WatchedSkill};
 
 /// A watch with its store.
 pub(super) struct WatchedStore<K: Lookup + Clone + 'static>
@@ -162,9 +162,9 @@ mod tests {
 
     /// What a test's thread logs.
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Written {
+    impl Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0
                 .lock()
@@ -180,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_watch_that_fails_is_named_in_the_log() {
-        let written = Written::default();
+        let written = LogBuffer::default();
         let writer = written.clone();
         let log = tracing_subscriber::fmt().with_ansi(false);
         let _log = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const TOUCHES: usize = 5;
 
 /// The objects, and what was asked of them.
-struct World {
+struct FakeCluster {
     skill: Value,
     runtimes: Vec<Value>,
     /// Of the upload.
@@ -37,7 +37,7 @@ struct World {
     is_written: bool,
 }
 
-impl World {
+impl FakeCluster {
     /// A Skill of one ConfigMap.
     fn new() -> Self {
         let mut upload = BTreeMap::new();
@@ -173,12 +173,12 @@ fn meta(map: &Value) -> Value {
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": map["metadata"]})
 }
 
-async fn until(world: &Mutex<World>, what: &str, is_so: impl Fn(&World) -> bool) {
+async fn until(fake_cluster: &Mutex<FakeCluster>, what: &str, is_so: impl Fn(&FakeCluster) -> bool) {
     let begun = Instant::now();
     loop {
         let (is_so, reason) = {
-            let world = world.lock().unwrap();
-            (is_so(&world), world.reason().to_owned())
+            let fake_cluster = fake_cluster.lock().unwrap();
+            (is_so(&fake_cluster), fake_cluster.reason().to_owned())
         };
         if is_so {
             return;
@@ -189,27 +189,30 @@ async fn until(world: &Mutex<World>, what: &str, is_so: impl Fn(&World) -> bool)
 }
 
 /// Has the Skill reconciled so many times more. Returns the reads of the upload and the ConfigMaps delivered until then.
-async fn touch(world: &Mutex<World>, count: usize) -> (usize, usize) {
-    world.lock().unwrap().wanted += count;
-    until(world, "the last event is answered", |world| {
-        world.touches == world.wanted && world.has_accepted() && !world.is_written
+async fn touch(fake_cluster: &Mutex<FakeCluster>, count: usize) -> (usize, usize) {
+    fake_cluster.lock().unwrap().wanted += count;
+    until(fake_cluster, "the last event is answered", |fake_cluster| {
+        fake_cluster.touches == fake_cluster.wanted && fake_cluster.has_accepted() && !fake_cluster.is_written
     })
     .await;
-    let world = world.lock().unwrap();
-    (world.reads, world.delivered.len())
+    let fake_cluster = fake_cluster.lock().unwrap();
+    (fake_cluster.reads, fake_cluster.delivered.len())
 }
 
 #[tokio::test]
 async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() {
-    let world = Arc::new(Mutex::new(World::new()));
-    let asked = Arc::clone(&world);
+    let fake_cluster = Arc::new(Mutex::new(FakeCluster::new()));
+    let asked = Arc::clone(&fake_cluster);
     let (address, _lease) = start(move |method, path, body| asked.lock().unwrap().answer(method, path, body));
     let (leading, shutdown) = lead(address, settings()).await;
 
-    until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
+    until(&fake_cluster, "it is delivered", |fake_cluster| {
+        fake_cluster.reason() == "Delivered"
+    })
+    .await;
     // One that sees the revision in service, and then as many that have nothing to do.
-    let (before, _) = touch(&world, 2).await;
-    let (after, _) = touch(&world, TOUCHES).await;
+    let (before, _) = touch(&fake_cluster, 2).await;
+    let (after, _) = touch(&fake_cluster, TOUCHES).await;
     assert_eq!(
         after - before,
         0,
@@ -218,19 +221,22 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
 
     // What is gone is noticed without an event of the Skill.
     {
-        let mut world = world.lock().unwrap();
-        let first = world.upload.keys().next().unwrap().clone();
-        world.gone = world.upload.remove(&first);
+        let mut fake_cluster = fake_cluster.lock().unwrap();
+        let first = fake_cluster.upload.keys().next().unwrap().clone();
+        fake_cluster.gone = fake_cluster.upload.remove(&first);
     }
-    until(&world, "it is told", |world| world.reason() == "SourceNotFound").await;
+    until(&fake_cluster, "it is told", |fake_cluster| {
+        fake_cluster.reason() == "SourceNotFound"
+    })
+    .await;
     shutdown.cancel();
     leading.await.unwrap().unwrap();
 }
 
 /// A Skill whose default version is 2.0.0, and which has the version 1.0.0, too.
-fn two_versions() -> World {
-    let mut world = World::new();
-    world.upload.clear();
+fn two_versions() -> FakeCluster {
+    let mut fake_cluster = FakeCluster::new();
+    fake_cluster.upload.clear();
     let version = |number: u32, text: &str, digest: &str| {
         json!({"number": number, "id": format!("skver_knack_{number}"), "created": number, "description": "d", "version": text,
             "digest": digest, "bytes": 3})
@@ -239,38 +245,41 @@ fn two_versions() -> World {
         let hash = sha256(format!("skver_knack_{number}").as_bytes());
         format!("draw-upload-{number}-{}", &hash[..10])
     };
-    let digests = [1, 2].map(|number| add_upload(&mut world.upload, &name(number), &format!("Text {number}.")));
+    let digests = [1, 2].map(|number| add_upload(&mut fake_cluster.upload, &name(number), &format!("Text {number}.")));
     let record = json!({"id": "skill_knack_1", "owner": "team", "name": "draw", "title": null, "mode": null, "created": 1, "updated": 2,
         "default": 2, "next": 3, "versions": [version(1, "1.0.0", &digests[0]), version(2, "2.0.0", &digests[1])]});
     let record = json!({"record": record, "shards": {"1": 1, "2": 1}}).to_string();
-    world.skill["metadata"]["annotations"] = json!({ANNOTATION_UPLOAD: record});
-    world.skill["spec"] = json!({"source": {"upload": {"digest": digests[1], "configMaps": [name(2)]}}, "version": "2.0.0",
+    fake_cluster.skill["metadata"]["annotations"] = json!({ANNOTATION_UPLOAD: record});
+    fake_cluster.skill["spec"] = json!({"source": {"upload": {"digest": digests[1], "configMaps": [name(2)]}}, "version": "2.0.0",
         "ids": ["skill_knack_1", "skill_knack_1:2"]});
-    world.runtimes = vec![json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+    fake_cluster.runtimes = vec![json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
         "metadata": {"namespace": "team", "name": "pins", "uid": "r", "resourceVersion": "3", "generation": 1},
         "spec": {"skillSelector": {"skills": [{"name": "draw", "version": "^1"}]}}})];
-    world
+    fake_cluster
 }
 
 #[tokio::test]
 async fn a_version_that_a_pin_chooses_is_delivered_once_as_a_revision_of_the_skill() {
-    let world = Arc::new(Mutex::new(two_versions()));
-    let asked = Arc::clone(&world);
+    let fake_cluster = Arc::new(Mutex::new(two_versions()));
+    let asked = Arc::clone(&fake_cluster);
     let (address, _lease) = start(move |method, path, body| asked.lock().unwrap().answer(method, path, body));
     let (leading, shutdown) = lead(address, settings()).await;
 
-    until(&world, "it is delivered", |world| world.reason() == "Delivered").await;
+    until(&fake_cluster, "it is delivered", |fake_cluster| {
+        fake_cluster.reason() == "Delivered"
+    })
+    .await;
     // The watch tells of the two ConfigMaps one after the other.
-    let before = touch(&world, 2 * TOUCHES).await;
+    let before = touch(&fake_cluster, 2 * TOUCHES).await;
     assert_eq!(
-        touch(&world, TOUCHES).await,
+        touch(&fake_cluster, TOUCHES).await,
         before,
         "reads and deliveries of {TOUCHES} reconciles"
     );
     {
-        let world = world.lock().unwrap();
-        assert_eq!(world.delivered.len(), 2, "of both versions");
-        let status = &world.skill["status"];
+        let fake_cluster = fake_cluster.lock().unwrap();
+        assert_eq!(fake_cluster.delivered.len(), 2, "of both versions");
+        let status = &fake_cluster.skill["status"];
         let chosen = &status["earlier"][0];
         assert_eq!(
             (&status["version"], &chosen["version"], &chosen["uploadVersion"]),
@@ -280,7 +289,7 @@ async fn a_version_that_a_pin_chooses_is_delivered_once_as_a_revision_of_the_ski
         let served = json!([{"namespace": "team", "name": "pins", "accepted": true, "reason": "KeptVersion",
             "serves": chosen["revision"]}]);
         assert_eq!(status["runtimes"], served);
-        let text = world
+        let text = fake_cluster
             .delivered
             .iter()
             .find(|map| map["metadata"]["name"] == chosen["configMaps"][0]["name"]);

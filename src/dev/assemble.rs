@@ -13,7 +13,7 @@ use knack_skill::problem::Profile;
 use super::discover::DiscoveredSources;
 use super::repeated::repeated;
 use super::runtime::{self, package_rules, version_refused};
-use super::search::GivenTo;
+use super::search::SkillFlag;
 
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -> Snapshot {
@@ -81,7 +81,7 @@ fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<Source
         .given_to
         .iter()
         .filter(|given| !known().any(|id| given.is_for(id)));
-    let report = |given: &GivenTo| {
+    let report = |given: &SkillFlag| {
         let text = format!("no skill {} is found here, so it has no effect", given.skill);
         SourceReport::warning(given.flag.clone(), text)
     };
@@ -208,8 +208,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::discover::{discover, discover_text};
-    use super::super::restart::AtStart;
     use super::super::search::Search;
+    use super::super::start_settings::StartSettings;
     use super::*;
 
     const GOOD: &str = "---\\nname: word\\ndescription: d\\n---\\nx\\n";
@@ -343,7 +343,7 @@ spec:
         let read = |spec: &str| {
             let mut found = discover_text("runtime.yaml", &runtime("r", spec));
             let (runtime, rules) = (RuntimeSettings::default(), package_rules(&[]).unwrap());
-            found.at_start = Some(Arc::new(AtStart { runtime, rules }));
+            found.at_start = Some(Arc::new(StartSettings { runtime, rules }));
             let snapshot = assemble(found, Node::Absent, &mut LastGood::default());
             let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
             texts.join("|")

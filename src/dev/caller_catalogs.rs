@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use knack_gateway::catalog::{PackageNames, Snapshot};
-use knack_registry::{FolderStore, Mode, Owner, Record, load_stored};
-use knack_serving::turns::Turns;
+use knack_registry::{FolderStore, Mode, Owner, SkillEntry, load_stored};
+use knack_serving::keyed_locks::KeyedLocks;
 use knack_skill::model::Skill;
 
-use super::judged::ReadySkills;
+use super::ready_skills::ReadySkills;
 use crate::cli::terminal;
 
 /// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
@@ -25,7 +25,7 @@ pub(super) struct CallerCatalogs {
     judged: Arc<ReadySkills>,
     made: Mutex<HashMap<Owner, CallerCatalog>>,
     /// Callers whose catalogs are being made: each is read by one request, without a delay for other callers.
-    turns: Turns<Owner>,
+    locks: KeyedLocks<Owner>,
     /// Versions that cannot be served, which are logged once.
     reported: Mutex<Vec<String>>,
 }
@@ -45,7 +45,7 @@ struct CallerCatalog {
 /// Versions by id.
 type Versions = BTreeMap<String, (VersionNames, Arc<Skill>)>;
 
-/// The part of a version's record that catalogs use: the references under which it is named, and its mode.
+/// The part of a version's entry that catalogs use: the references under which it is named, and its mode.
 type VersionNames = (Vec<String>, Option<Mode>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,7 +60,7 @@ impl CallerCatalogs {
             packages,
             judged,
             made: Mutex::default(),
-            turns: Turns::default(),
+            locks: KeyedLocks::default(),
             reported: Mutex::default(),
         }
     }
@@ -71,14 +71,14 @@ impl CallerCatalogs {
             return snapshot;
         }
         // `None` after the wait: it is read beside.
-        let _turn = self.turns.take(owner.clone(), TURN_WAIT).await;
+        let _guard = self.locks.take(owner.clone(), TURN_WAIT).await;
         // It was made meanwhile.
         if let Some(snapshot) = self.current(&owner, &base) {
             return snapshot;
         }
         let changes = self.store.changes();
-        let records = self.store.skills_of(&owner);
-        if records.is_empty() {
+        let entries = self.store.skills_of(&owner);
+        if entries.is_empty() {
             let mut made = lock(&self.made);
             if made.remove(&owner).is_some() {
                 self.judge(&made);
@@ -87,7 +87,7 @@ impl CallerCatalogs {
         }
         let last = lock(&self.made).get(&owner).map(|last| last.skills.clone());
         let (store, packages, from) = (Arc::clone(&self.store), self.packages, Arc::clone(&base));
-        let work = move || make(&store, &records, &last.unwrap_or_default(), packages, from, changes);
+        let work = move || make(&store, &entries, &last.unwrap_or_default(), packages, from, changes);
         let Ok((now, failed)) = tokio::task::spawn_blocking(work).await else {
             return base;
         };
@@ -137,7 +137,7 @@ impl CallerCatalogs {
 /// Reads what is new and puts all of it beside the skills from files. The texts name versions that cannot be served.
 fn make(
     store: &FolderStore,
-    records: &[Arc<Record>],
+    entries: &[Arc<SkillEntry>],
     kept: &Versions,
     packages: PackageNames,
     base: Arc<Snapshot>,
@@ -146,26 +146,26 @@ fn make(
     let (mut skills, mut failed) = (BTreeMap::new(), Vec::new());
     // The default version of each first: it keeps the name.
     let mut ordered = Vec::new();
-    for record in records {
-        for version in &record.versions {
-            let named = (record.references(version), record.mode_of(version));
+    for entry in entries {
+        for version in &entry.versions {
+            let named = (entry.references(version), entry.mode_of(version));
             if let Some(known) = kept.get(&version.id).filter(|known| known.0 == named) {
                 skills.insert(version.id.clone(), known.clone());
             } else {
-                let files = store.files(record, version.number).map_err(|error| error.to_string());
-                match files.and_then(|files| load_stored(record, version, files)) {
+                let files = store.files(entry, version.number).map_err(|error| error.to_string());
+                match files.and_then(|files| load_stored(entry, version, files)) {
                     Ok(mut skill) => {
                         skill.packages = packages(&skill);
                         skills.insert(version.id.clone(), (named, Arc::new(skill)));
                     }
                     Err(error) => failed.push(format!(
                         "uploaded skill {}, version {}, is not served: {error}",
-                        record.name, version.number
+                        entry.name, version.number
                     )),
                 }
             }
             if let Some((_, skill)) = skills.get(&version.id) {
-                ordered.push((record.default != Some(version.number), Arc::clone(skill)));
+                ordered.push((entry.default != Some(version.number), Arc::clone(skill)));
             }
         }
     }
@@ -207,10 +207,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(FolderStore::open(folder.path()).unwrap().store);
         let [slow, other] = [1, 2].map(|byte| Owner::from([byte; 32]));
-        let record = store.create(&slow, None, draft()).await.unwrap();
+        let entry = store.create(&slow, None, draft()).await.unwrap();
         store.create(&other, None, draft()).await.unwrap();
         // Reading it waits for who writes it.
-        let file = folder.path().join("skills").join(&record.id).join("1.files");
+        let file = folder.path().join("skills").join(&entry.id).join("1.files");
         let bytes = std::fs::read(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;

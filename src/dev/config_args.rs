@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use knack_skill::config::{ConfigEntry, ConfigSource, SkillConfig};
 
-use super::search::GivenTo;
+use super::search::SkillFlag;
 
 /// `--set` and `--set-env`.
 #[derive(Debug, Default, Args)]
@@ -24,12 +24,12 @@ impl ConfigArgs {
     }
 
     /// The flags with their skills, without the values.
-    pub(crate) fn given_to(&self) -> impl Iterator<Item = GivenTo> {
+    pub(crate) fn given_to(&self) -> impl Iterator<Item = SkillFlag> {
         let words = [("--set", &self.set), ("--set-env", &self.set_env)];
         words.into_iter().flat_map(|(flag, words)| {
             // A word that is none is an error where the values are read.
             let parsed = words.iter().filter_map(move |word| parts(flag, word).ok());
-            parsed.map(move |(skill, name, _)| GivenTo {
+            parsed.map(move |(skill, name, _)| SkillFlag {
                 flag: format!("{flag} {skill}.{name}"),
                 skill: skill.to_owned(),
             })

@@ -15,10 +15,10 @@ use knack_skill::tree::PathProblem;
 use knack_vocabulary::DEFAULT_NAMESPACE;
 
 use super::config_maps::ConfigMaps;
+use super::file_changes::parent_of;
 use super::folder::read_folder;
-use super::restart::AtStart;
-use super::search::{GivenTo, Search};
-use super::unreported::parent_of;
+use super::search::{Search, SkillFlag};
+use super::start_settings::StartSettings;
 use crate::regular_file;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
 use crate::sources::{Files, below, folder_name, inline_files};
@@ -44,9 +44,9 @@ pub struct DiscoveredSources {
     /// Values of configuration that a person gives, over those of the runtime.
     pub given: Vec<SkillConfig>,
     /// Flags that give something to a skill.
-    pub(super) given_to: Vec<GivenTo>,
+    pub(super) given_to: Vec<SkillFlag>,
     /// What was read of the runtime at the start, where its changes are reported.
-    pub(super) at_start: Option<Arc<AtStart>>,
+    pub(super) at_start: Option<Arc<StartSettings>>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
     pub archived: Vec<(String, SkillManifest, ArchiveSource)>,
     searched: Searched,

@@ -6,16 +6,16 @@ mod config_args;
 mod config_maps;
 mod discover;
 mod discovery;
+mod file_changes;
 mod folder;
 mod history;
-mod judged;
 mod local;
 mod printing;
+mod ready_skills;
 mod repeated;
-mod restart;
 mod runtime;
 mod search;
-mod unreported;
+mod start_settings;
 mod uploads;
 mod upstreams;
 pub mod watch;
@@ -32,14 +32,14 @@ pub use discover::{
     DiscoveredSources, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
 use discovery::ServedSkills;
-use judged::ReadySkills;
 pub(crate) use local::executor as local_executor;
 use printing::{announce, greet, print_snapshot};
+use ready_skills::ReadySkills;
 pub(crate) use repeated::{repeated, repeated_name};
-use restart::AtStart;
 pub(crate) use runtime::{config_values, package_rules};
-pub(crate) use search::GivenTo;
 pub use search::Search;
+pub(crate) use search::SkillFlag;
+use start_settings::StartSettings;
 use uploads::DevUploads;
 use upstreams::UpstreamArgs;
 pub use watch::WatchGuard;
@@ -64,15 +64,15 @@ use knack_gateway::files::{FILES_QUOTA_BYTES, FileStore};
 use knack_gateway::http_server::budget::{BodyTimes, Requests};
 use knack_gateway::http_server::server;
 use knack_gateway::model_calls::inject::Materials;
-use knack_gateway::model_calls::records::{RECORDS_DEV_BYTES, RecordStore};
+use knack_gateway::model_calls::turn_store::{TURNS_DEV_BYTES, TurnStore};
 use knack_gateway::providers::operator_key::KeyScope;
 use knack_gateway::providers::upstream::Upstreams;
 use knack_gateway::runs::code_tools::CodeTools;
 use knack_gateway::runs::grants::Grants;
 use knack_gateway::runs::skill_runs::SkillRuns;
 use knack_gateway::skills_api::uploads::Uploads;
+use knack_gateway::telemetry::body_files::BodyRecorder;
 use knack_gateway::telemetry::metrics::Metrics;
-use knack_gateway::telemetry::recorder::Recorder;
 use knack_gateway::{Gateway, HostPolicy};
 use knack_memory::MemoryBudget;
 use knack_telemetry::Tracer;
@@ -134,7 +134,7 @@ pub struct DevArgs {
     #[command(flatten)]
     ca: CaArgs,
     /// Memory for hidden turns between requests, MiB
-    #[arg(long, value_name = "MIB", default_value_t = RECORDS_DEV_BYTES >> 20)]
+    #[arg(long, value_name = "MIB", default_value_t = TURNS_DEV_BYTES >> 20)]
     record_store_mib: usize,
     /// Write the port to this file once it is served
     #[arg(long, value_name = "FILE")]
@@ -171,7 +171,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let environments = Environments::default();
     let executor = executor(&args, &runtime, &environments).await;
     let capabilities = executor.capabilities();
-    let at_start = AtStart {
+    let at_start = StartSettings {
         runtime: runtime.clone(),
         rules: rules.clone(),
     };
@@ -202,7 +202,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,
         user_files: user_files(&args)?,
         files_folder: files_folder.clone(),
-        records: RecordStore::new(args.record_store_mib << 20),
+        turn_store: TurnStore::new(args.record_store_mib << 20),
         secret: Arc::new(secret(uploads.as_deref()).into()),
         replicas: None,
         requests: Requests::new(&MemoryBudget::of_process(), BodyTimes::default()),
@@ -262,7 +262,7 @@ fn upstreams(
 }
 
 /// Waits until recordings, the history of executions and spans are written.
-async fn write_out(recorder: Option<&Recorder>, uploads: Option<&DevUploads>, tracer: &Tracer) {
+async fn write_out(recorder: Option<&BodyRecorder>, uploads: Option<&DevUploads>, tracer: &Tracer) {
     if let Some(recorder) = recorder {
         recorder.flush().await;
     }
@@ -282,8 +282,8 @@ async fn print_port(args: &DevArgs, address: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// The recorder of `--record`, if it is given. Errors: its folder cannot be made.
-fn recorder(args: &DevArgs) -> anyhow::Result<Option<Recorder>> {
-    let recorder = args.record.clone().map(Recorder::start).transpose();
+fn recorder(args: &DevArgs) -> anyhow::Result<Option<BodyRecorder>> {
+    let recorder = args.record.clone().map(BodyRecorder::start).transpose();
     recorder.context("--record: cannot create the folder")
 }
 
@@ -345,7 +345,7 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
     let given_to = if args.registry.is_some() {
         Vec::new()
     } else {
-        let granted = args.allow_env.iter().map(|word| GivenTo::of_allow_env(word));
+        let granted = args.allow_env.iter().map(|word| SkillFlag::of_allow_env(word));
         args.config.given_to().chain(granted).collect()
     };
     let search = search.map(|search| search.with_config(given).reporting_given(given_to));

@@ -7,8 +7,8 @@ use knack_gateway::catalog::{PackageNames, SourceReport, no_packages};
 use knack_skill::config::SkillConfig;
 use knack_skill::model::SkillRef;
 
-use super::restart::AtStart;
-use super::unreported::Changes;
+use super::file_changes::FileChanges;
+use super::start_settings::StartSettings;
 
 /// Where skills and runtimes are searched, and where never.
 #[derive(Debug, Clone)]
@@ -21,23 +21,23 @@ pub struct Search {
     /// Values of configuration that a person gives.
     pub(super) given: Vec<SkillConfig>,
     /// Flags that give something to a skill.
-    pub(super) given_to: Vec<GivenTo>,
+    pub(super) given_to: Vec<SkillFlag>,
     /// What was read of the runtime at the start, where its changes are reported.
-    pub(super) at_start: Option<Arc<AtStart>>,
+    pub(super) at_start: Option<Arc<StartSettings>>,
     /// Notes what is read, so that its changes are seen.
-    changes: Option<Arc<Changes>>,
+    changes: Option<Arc<FileChanges>>,
 }
 
 /// A flag that gives something to a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GivenTo {
+pub(crate) struct SkillFlag {
     /// The flag, without a value.
     pub(crate) flag: String,
     /// The skill, as `name` or `namespace/name`.
     pub(crate) skill: String,
 }
 
-impl GivenTo {
+impl SkillFlag {
     /// Of a word `SKILL:NAME` of `--allow-env`.
     pub(crate) fn of_allow_env(word: &str) -> Self {
         let skill = word.rsplit_once(':').map_or(word, |(skill, _)| skill);
@@ -79,21 +79,21 @@ impl Search {
 
     /// Reports those of these flags whose skill is not found.
     #[must_use]
-    pub(super) fn reporting_given(mut self, given_to: Vec<GivenTo>) -> Self {
+    pub(super) fn reporting_given(mut self, given_to: Vec<SkillFlag>) -> Self {
         self.given_to = given_to;
         self
     }
 
     /// Reports later changes of what was read of the runtime at the start.
     #[must_use]
-    pub(super) fn started_with(mut self, at_start: AtStart) -> Self {
+    pub(super) fn started_with(mut self, at_start: StartSettings) -> Self {
         self.at_start = Some(Arc::new(at_start));
         self
     }
 
     /// Has changes of what is read noted.
     #[must_use]
-    pub(super) fn watched_by(mut self, changes: Arc<Changes>) -> Self {
+    pub(super) fn watched_by(mut self, changes: Arc<FileChanges>) -> Self {
         self.changes = Some(changes);
         self
     }

@@ -24,7 +24,7 @@ use knack_wire::history::HistorySecret;
 
 use super::caller_catalogs::CallerCatalogs;
 use super::history::NotedRuns;
-use super::judged::ReadySkills;
+use super::ready_skills::ReadySkills;
 use crate::cli::terminal;
 use crate::sources::archive::unpack_upload;
 

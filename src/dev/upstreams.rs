@@ -7,7 +7,7 @@ use clap::Args;
 use http::HeaderValue;
 use knack_gateway::catalog::RuntimeSettings;
 use knack_gateway::providers::provider::Api;
-use knack_gateway::providers::upstream::{Base, BaseUrl};
+use knack_gateway::providers::upstream::{BaseUrl, ProviderEndpoint};
 use knack_mock_provider::{MockServer, Script};
 
 /// The addresses of providers.
@@ -54,7 +54,7 @@ impl UpstreamArgs {
         runtime: &RuntimeSettings,
         mock: Option<String>,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<BTreeMap<Api, Base>> {
+    ) -> anyhow::Result<BTreeMap<Api, ProviderEndpoint>> {
         let all = mock.or_else(|| self.upstream.clone());
         let mut bases = BTreeMap::new();
         for (api, flag) in [
@@ -75,7 +75,7 @@ impl UpstreamArgs {
                 let (api, example) = (api.as_str(), api.default_url());
                 anyhow::anyhow!("upstream {api}: {url:?} is {error}; write for example {example}")
             })?;
-            bases.insert(api, Base { url, key });
+            bases.insert(api, ProviderEndpoint { url, key });
         }
         Ok(bases)
     }
@@ -100,7 +100,7 @@ mod tests {
         let variable = |name: &str| (name == "KNACK_UPSTREAM_ANTHROPIC_KEY").then(|| "sk-own".to_owned());
         let runtime = RuntimeSettings::default();
         let bases = UpstreamArgs::default().bases(&runtime, None, variable).unwrap();
-        let public = Base {
+        let public = ProviderEndpoint {
             url: BaseUrl::parse(Api::Anthropic.default_url()).unwrap(),
             key: Some(HeaderValue::from_static("sk-own")),
         };

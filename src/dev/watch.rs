@@ -11,8 +11,8 @@ use rustix::pipe::PipeFlags;
 
 use super::assemble::assemble;
 use super::discover::{DiscoveredSources, discover};
+use super::file_changes::{FileChanges, WatchedFiles};
 use super::search::Search;
-use super::unreported::{Changes, Unreported};
 
 /// Editors write a file in several steps (truncate, write, rename): changes within this time are one reload.
 const SETTLE: Duration = Duration::from_millis(15);
@@ -37,13 +37,13 @@ pub async fn watch(
     node: Node,
     on_change: impl Fn(&Snapshot) + Send + 'static,
 ) -> io::Result<(Arc<LiveCatalog>, WatchGuard)> {
-    let changes = Arc::new(Changes::of(&search.paths)?);
+    let changes = Arc::new(FileChanges::of(&search.paths)?);
     let search = search.watched_by(Arc::clone(&changes));
     let (wake, mut woken) = tokio::sync::mpsc::channel::<()>(1);
     let (snapshot, mut last) = read(search.clone(), node, LastGood::default()).await;
     on_change(&snapshot);
     let live = LiveCatalog::fixed(snapshot);
-    live.follow(Unreported {
+    live.follow(WatchedFiles {
         changes: Arc::clone(&changes),
         wake: wake.clone(),
     });

@@ -12,7 +12,7 @@ use knack_execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
 };
 use knack_hub_api::{
-    ExecutionPost, InputLineFile, MountLine, PROTOCOLS, Problem, ProblemCode, ProgramLine, WorkingDirectoryLine,
+    ExecutionPost, HubRefusal, InputLineFile, MountLine, PROTOCOLS, ProgramLine, RefusalCode, WorkingDirectoryLine,
 };
 use knack_memory::MemoryShare;
 use knack_packages::environment::EnvironmentImage;
@@ -22,7 +22,7 @@ use knack_skill::model::{Skill, SkillRef};
 use knack_tool_schema::validate;
 use serde_json::{Map, Value};
 
-use crate::jobs::{JobRequest, PodResources, RuntimeView};
+use crate::jobs::{JobRequest, PodResources, ResolvedRuntime};
 use crate::selection::{Rejection, Scope, asked_image, resources_allowed};
 
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
@@ -34,7 +34,7 @@ const MOUNTED_MAX_BYTES: u64 = 64 << 20;
 
 /// A mount whose content was found.
 #[derive(Debug, Clone)]
-pub struct Mounted {
+pub struct MountedSkill {
     /// The skill.
     pub skill: Arc<Skill>,
     /// The share of the process's memory that its files take.
@@ -48,7 +48,7 @@ pub struct Mounted {
 }
 
 /// The checks that need only the POST. Returns the id and the skills to look up, in the order of the mounts.
-pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Problem> {
+pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), HubRefusal> {
     if !PROTOCOLS.accepts(post.protocol) {
         return Err(invalid(format!(
             "this hub understands protocol {PROTOCOLS}, the request is of protocol {}; upgrade the older one",
@@ -101,7 +101,7 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), Proble
 }
 
 /// The bytes of files of the mounts so far, with those of one more skill. Errors: it is one too many.
-pub fn with_mount(mounted_bytes: u64, skill: &Skill) -> Result<u64, Problem> {
+pub fn with_mount(mounted_bytes: u64, skill: &Skill) -> Result<u64, HubRefusal> {
     let bytes = skill.files.values().map(|file| file.bytes.len() as u64).sum::<u64>();
     let all = mounted_bytes + bytes;
     if all > MOUNTED_MAX_BYTES {
@@ -111,7 +111,7 @@ pub fn with_mount(mounted_bytes: u64, skill: &Skill) -> Result<u64, Problem> {
             skill.id.namespace,
             skill.id.name
         );
-        return Err(Problem::new(ProblemCode::TooLarge, text));
+        return Err(HubRefusal::new(RefusalCode::TooLarge, text));
     }
     Ok(all)
 }
@@ -120,11 +120,11 @@ pub fn with_mount(mounted_bytes: u64, skill: &Skill) -> Result<u64, Problem> {
 #[derive(Debug)]
 pub struct Admission<'a> {
     /// The mounts' skills, in their order.
-    pub mounted: &'a [Mounted],
+    pub mounted: &'a [MountedSkill],
     /// The runtime as written.
     pub runtime: &'a SkillRuntime,
     /// The same, resolved.
-    pub view: &'a RuntimeView,
+    pub resolved: &'a ResolvedRuntime,
     /// The images that may run.
     pub scope: &'a Scope<'a>,
     /// The key of the caller's executions.
@@ -135,11 +135,11 @@ pub struct Admission<'a> {
 ///
 /// The kind of program decides what it gets: a declared tool is resolved here, from the mounted revision, and only such
 /// a run is granted environment values. Code and command lines are model-written, whatever skill they name.
-pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) -> Result<JobRequest, Problem> {
+pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) -> Result<JobRequest, HubRefusal> {
     let Admission {
         mounted,
         runtime,
-        view,
+        resolved,
         caller,
         ..
     } = admission;
@@ -148,7 +148,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         ProgramLine::Tool { name, arguments } => {
             let folder = tool_folder(&post.mounts, post.skill, &post.working_directory)?;
             let mut tool = tool(admission, &name, arguments)?;
-            env = configured(&mut tool, view)?;
+            env = configured(&mut tool, resolved)?;
             let argv = tool.argv.clone();
             (Program::Command { argv }, Some(Arc::new(tool)), folder)
         }
@@ -159,7 +159,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         }
     };
     let skill = post.skill.and_then(|index| mounted.get(index)).cloned();
-    let AskedSandbox {
+    let RequestedSandbox {
         packages,
         image,
         resources,
@@ -177,7 +177,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         inputs: inputs(post.inputs),
         working_directory,
         env,
-        limits: limits_from(&post.limits, view.timeout, view.max_timeout),
+        limits: limits_from(&post.limits, resolved.timeout, resolved.max_timeout),
         trace: None,
     };
     Ok(JobRequest {
@@ -192,7 +192,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
     })
 }
 
-fn mounts(lines: &[MountLine], mounted: &[Mounted]) -> Vec<SkillMount> {
+fn mounts(lines: &[MountLine], mounted: &[MountedSkill]) -> Vec<SkillMount> {
     let mounts = lines.iter().zip(mounted).map(|(line, mounted)| SkillMount {
         name: line.mount.clone(),
         skill: Arc::clone(&mounted.skill),
@@ -209,16 +209,19 @@ fn inputs(lines: Vec<InputLineFile>) -> Vec<InputFile> {
 }
 
 /// The sandbox that a run gets, where it differs from the runtime's own.
-struct AskedSandbox {
+struct RequestedSandbox {
     packages: Option<EnvironmentImage>,
     image: Option<String>,
     resources: Option<PodResources>,
 }
 
 /// Resolves what the skill of a run asks for. Errors: the runtime does not allow it.
-fn asked_sandbox(admission: &Admission<'_>, skill: Option<&Mounted>) -> Result<AskedSandbox, Problem> {
+fn asked_sandbox(admission: &Admission<'_>, skill: Option<&MountedSkill>) -> Result<RequestedSandbox, HubRefusal> {
     let Admission {
-        runtime, view, scope, ..
+        runtime,
+        resolved,
+        scope,
+        ..
     } = admission;
     let sandbox = skill.map(|mounted| &mounted.skill.sandbox);
     let (image, name) = (
@@ -229,15 +232,15 @@ fn asked_sandbox(admission: &Admission<'_>, skill: Option<&Mounted>) -> Result<A
     let packages = skill.and_then(|mounted| mounted.packages.clone());
     let packages = packages.filter(|_| image.is_none());
     let image = asked_image(runtime, image, name, scope).map_err(forbidden)?;
-    let image = image.filter(|image| packages.is_none() && *image != view.image);
+    let image = image.filter(|image| packages.is_none() && *image != resolved.image);
     let image = image.map(str::to_owned);
     let asked = skill.and_then(|mounted| mounted.resources.as_ref());
     if let Some(asked) = asked {
         // The revision may be older than the ceiling.
         resources_allowed(runtime, asked).map_err(forbidden)?;
     }
-    let resources = asked.and_then(|asked| view.resources.raised_to(asked));
-    Ok(AskedSandbox {
+    let resources = asked.and_then(|asked| resolved.resources.raised_to(asked));
+    Ok(RequestedSandbox {
         packages,
         image,
         resources,
@@ -246,10 +249,10 @@ fn asked_sandbox(admission: &Admission<'_>, skill: Option<&Mounted>) -> Result<A
 
 /// Gives a declared tool the values of its configuration, as the spec that code runs by has them: what is in Secrets is a
 /// grant of the same spec.
-fn configured(tool: &mut ToolRun, view: &RuntimeView) -> Result<BTreeMap<String, String>, Problem> {
-    let entries = entries_for(&view.config, &tool.skill);
+fn configured(tool: &mut ToolRun, resolved: &ResolvedRuntime) -> Result<BTreeMap<String, String>, HubRefusal> {
+    let entries = entries_for(&resolved.config, &tool.skill);
     tool.configure(&entries)
-        .map_err(|refused| Problem::new(ProblemCode::Forbidden, refused))
+        .map_err(|refused| HubRefusal::new(RefusalCode::Forbidden, refused))
 }
 
 fn directory(line: WorkingDirectoryLine) -> WorkingDirectory {
@@ -265,7 +268,7 @@ fn tool_folder(
     mounts: &[MountLine],
     skill: Option<usize>,
     asked: &WorkingDirectoryLine,
-) -> Result<WorkingDirectory, Problem> {
+) -> Result<WorkingDirectory, HubRefusal> {
     let ([mount], Some(0)) = (mounts, skill) else {
         return Err(invalid(
             "program.tool: mounts must hold exactly the skill whose tool runs, and skill must be 0".to_owned(),
@@ -280,7 +283,7 @@ fn tool_folder(
 }
 
 /// The declared tool that a post names, in the revision that is mounted.
-fn tool(admission: &Admission<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolRun, Problem> {
+fn tool(admission: &Admission<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolRun, HubRefusal> {
     let [mounted] = admission.mounted else {
         return Err(invalid(
             "program.tool: mounts must hold exactly the skill whose tool runs".to_owned(),
@@ -288,21 +291,21 @@ fn tool(admission: &Admission<'_>, name: &str, arguments: Map<String, Value>) ->
     };
     let run = ToolRun::resolve(&mounted.skill, name, arguments, &validate)
         .map_err(|refused| invalid(refused.trim_start_matches("Error: ").to_owned()))?;
-    let has_grants = !admission.view.grants_of(Some(&run)).is_empty();
+    let has_grants = !admission.resolved.grants_of(Some(&run)).is_empty();
     let model_code = match admission.runtime.spec.sandbox.model_code {
         ModelCode::Allow => knack_skill::catalog::ModelCode::Allow,
         ModelCode::Deny => knack_skill::catalog::ModelCode::Deny,
     };
     run.admit(has_grants, model_code, admission.runtime.spec.max_risk())
-        .map_err(|refused| Problem::new(ProblemCode::Forbidden, refused))?;
+        .map_err(|refused| HubRefusal::new(RefusalCode::Forbidden, refused))?;
     Ok(run)
 }
 
 /// Code or a command line, written by a model or by the client.
-fn model_program(line: ProgramLine, runtime: &SkillRuntime) -> Result<Program, Problem> {
+fn model_program(line: ProgramLine, runtime: &SkillRuntime) -> Result<Program, HubRefusal> {
     if runtime.spec.sandbox.model_code == ModelCode::Deny {
-        return Err(Problem::new(
-            ProblemCode::Forbidden,
+        return Err(HubRefusal::new(
+            RefusalCode::Forbidden,
             "this runtime runs declared tools only (spec.sandbox.modelCode: Deny), and those by their names (program.kind: tool)",
         ));
     }
@@ -327,12 +330,12 @@ fn declared_command(
     directory: &WorkingDirectory,
     mounts: &[MountLine],
     admission: &Admission<'_>,
-) -> Result<(), Problem> {
+) -> Result<(), HubRefusal> {
     let (Program::Command { argv }, WorkingDirectory::Skill(folder)) = (program, directory) else {
         return Ok(());
     };
     let mut mounted = mounts.iter().zip(admission.mounted);
-    let Some((_, Mounted { skill, .. })) = mounted.find(|(line, _)| line.mount == *folder) else {
+    let Some((_, MountedSkill { skill, .. })) = mounted.find(|(line, _)| line.mount == *folder) else {
         return Ok(());
     };
     // Of two whose commands begin alike, the longer one is meant.
@@ -340,20 +343,20 @@ fn declared_command(
     let tool = declared.max_by_key(|tool| (tool.command.len(), tool.risk));
     let max_risk = admission.runtime.spec.max_risk();
     match tool {
-        Some(tool) if tool.risk > max_risk => Err(Problem::new(
-            ProblemCode::Forbidden,
+        Some(tool) if tool.risk > max_risk => Err(HubRefusal::new(
+            RefusalCode::Forbidden,
             knack_skill::texts::above_max_risk(&skill.id.name, &tool.name, tool.risk, max_risk),
         )),
         _ => Ok(()),
     }
 }
 
-fn forbidden(rejection: Rejection) -> Problem {
-    Problem::new(ProblemCode::Forbidden, rejection.message)
+fn forbidden(rejection: Rejection) -> HubRefusal {
+    HubRefusal::new(RefusalCode::Forbidden, rejection.message)
 }
 
-fn invalid(message: String) -> Problem {
-    Problem::new(ProblemCode::Invalid, message)
+fn invalid(message: String) -> HubRefusal {
+    HubRefusal::new(RefusalCode::Invalid, message)
 }
 
 #[cfg(test)]

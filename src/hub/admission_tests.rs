@@ -18,11 +18,11 @@ fn images_of(
     sandbox: &Value,
     packages: Option<&str>,
     spec: &Value,
-) -> Result<(Option<String>, Option<String>), Problem> {
+) -> Result<(Option<String>, Option<String>), HubRefusal> {
     let mut asking = (*skill()).clone();
     asking.sandbox.image = sandbox["image"].as_str().map(str::to_owned);
     asking.sandbox.image_name = sandbox["imageName"].as_str().map(str::to_owned);
-    let mounted = Mounted {
+    let mounted = MountedSkill {
         skill: Arc::new(asking),
         memory: None,
         revision: "abc".to_owned(),
@@ -69,9 +69,9 @@ fn a_name_gets_the_runtimes_image_of_that_name_and_nothing_else() {
             (Ok((image, packages)), Ok(expected)) => {
                 assert_eq!((image.as_deref(), packages.as_deref()), expected, "{sandbox}");
             }
-            (Err(problem), Err(said)) => {
-                assert_eq!(problem.code, ProblemCode::Forbidden, "{sandbox}");
-                assert!(problem.message.contains(said), "{sandbox}: {problem}");
+            (Err(refusal), Err(said)) => {
+                assert_eq!(refusal.code, RefusalCode::Forbidden, "{sandbox}");
+                assert!(refusal.message.contains(said), "{sandbox}: {refusal}");
             }
             (got, _) => panic!("{sandbox}: {got:?}"),
         }
@@ -123,13 +123,13 @@ fn post(change: &Value) -> ExecutionPost {
     serde_json::from_value(post).unwrap()
 }
 
-fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
+fn admitted(change: &Value, spec: &Value) -> Result<JobRequest, HubRefusal> {
     admitted_asking(&json!(null), change, spec)
 }
 
 #[expect(clippy::unwrap_in_result, reason = "resources that cannot be read end the test")]
-fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
-    let mounted = Mounted {
+fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<JobRequest, HubRefusal> {
+    let mounted = MountedSkill {
         skill: skill(),
         memory: None,
         revision: "abc".to_owned(),
@@ -140,7 +140,7 @@ fn admitted_asking(resources: &Value, change: &Value, spec: &Value) -> Result<Jo
 }
 
 #[expect(clippy::unwrap_in_result, reason = "a runtime that cannot be read ends the test")]
-fn admitted_with(mounted: &Mounted, change: &Value, spec: &Value) -> Result<JobRequest, Problem> {
+fn admitted_with(mounted: &MountedSkill, change: &Value, spec: &Value) -> Result<JobRequest, HubRefusal> {
     let object = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "run", "name": "default"}, "spec": spec,
     });
@@ -148,7 +148,7 @@ fn admitted_with(mounted: &Mounted, change: &Value, spec: &Value) -> Result<JobR
     let post = post(change);
     let (id, skills) = read(&post)?;
     let mounted = vec![mounted.clone(); skills.len()];
-    let (view, namespaces) = (RuntimeView::of(&runtime, &Defaults::new("img")), BTreeMap::new());
+    let (resolved, namespaces) = (ResolvedRuntime::of(&runtime, &Defaults::new("img")), BTreeMap::new());
     let scope = Scope {
         cluster_default: false,
         namespaces: &namespaces,
@@ -159,7 +159,7 @@ fn admitted_with(mounted: &Mounted, change: &Value, spec: &Value) -> Result<JobR
     let admission = Admission {
         mounted: &mounted,
         runtime: &runtime,
-        view: &view,
+        resolved: &resolved,
         scope: &scope,
         caller: "team/app/u".to_owned(),
     };
@@ -177,8 +177,8 @@ fn values(request: &JobRequest) -> Vec<String> {
         "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "metadata": {"namespace": "run", "name": "default"}, "spec": granting(),
     }))
     .unwrap();
-    let view = RuntimeView::of(&runtime, &Defaults::new("img"));
-    let granted = view.grants_of(request.execution.tool.as_deref());
+    let resolved = ResolvedRuntime::of(&runtime, &Defaults::new("img"));
+    let granted = resolved.grants_of(request.execution.tool.as_deref());
     granted.into_iter().map(|grant| grant.name).collect()
 }
 
@@ -233,50 +233,50 @@ fn a_tool_that_does_not_fit_its_declaration_is_refused() {
         |name: &str, arguments: Value| json!({"program": {"kind": "tool", "name": name, "arguments": arguments}});
     let mount = |name: &str| json!({"mount": name, "namespace": "team", "name": "weather", "digest": "d"});
     for (change, code, said) in [
-        (tool("never", json!({})), ProblemCode::Invalid, "has no tool \"never\""),
-        (tool("now", json!({})), ProblemCode::Invalid, "\"place\" is required"),
+        (tool("never", json!({})), RefusalCode::Invalid, "has no tool \"never\""),
+        (tool("now", json!({})), RefusalCode::Invalid, "\"place\" is required"),
         (
             tool("now", json!({"place": null})),
-            ProblemCode::Invalid,
+            RefusalCode::Invalid,
             "/place: null is not of type",
         ),
         (
             tool("now", json!({"place": "-c"})),
-            ProblemCode::Invalid,
+            RefusalCode::Invalid,
             "must not begin with \"-\"",
         ),
         (
             tool("any", json!({"script": "inputs/x.py"})),
-            ProblemCode::Forbidden,
+            RefusalCode::Forbidden,
             "gets no environment values",
         ),
-        (json!({"skill": null}), ProblemCode::Invalid, "skill must be 0"),
+        (json!({"skill": null}), RefusalCode::Invalid, "skill must be 0"),
         (
             json!({"mounts": [mount("weather"), mount("node_modules")]}),
-            ProblemCode::Invalid,
+            RefusalCode::Invalid,
             "exactly the skill",
         ),
         (
             json!({"working_directory": {"skill": "other"}}),
-            ProblemCode::Invalid,
+            RefusalCode::Invalid,
             "working_directory",
         ),
         (
             json!({"inputs": [{"path": ".npmrc", "data": {"text": ""}}]}),
-            ProblemCode::Invalid,
+            RefusalCode::Invalid,
             ".npmrc",
         ),
         (
             json!({"inputs": [{"path": "inputs/.local/lib/x.pth", "data": {"text": ""}}]}),
-            ProblemCode::Invalid,
+            RefusalCode::Invalid,
             ".local",
         ),
     ] {
-        let problem = admitted(&change, &granting()).unwrap_err();
-        assert_eq!(problem.code, code, "{change}: {problem}");
+        let refusal = admitted(&change, &granting()).unwrap_err();
+        assert_eq!(refusal.code, code, "{change}: {refusal}");
         assert!(
-            problem.message.contains(said) && !problem.message.starts_with("Error"),
-            "{change}: {problem}"
+            refusal.message.contains(said) && !refusal.message.starts_with("Error"),
+            "{change}: {refusal}"
         );
     }
     // Without a value to get, it is as free as model-written code.
@@ -288,15 +288,15 @@ fn without_model_code_only_declared_tools_run() {
     let deny = json!({"sandbox": {"modelCode": "Deny"}});
     assert!(admitted(&json!({}), &deny).is_ok());
     for change in own_programs() {
-        let problem = admitted(&change, &deny).unwrap_err();
-        assert_eq!(problem.code, ProblemCode::Forbidden, "{change}");
-        assert!(problem.message.contains("modelCode"), "{problem}");
+        let refusal = admitted(&change, &deny).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Forbidden, "{change}");
+        assert!(refusal.message.contains("modelCode"), "{refusal}");
     }
     let open = json!({"program": {"kind": "tool", "name": "open", "arguments": {"script": "inputs/x.py"}}});
-    let problem = admitted(&open, &deny).unwrap_err();
+    let refusal = admitted(&open, &deny).unwrap_err();
     assert!(
-        problem.code == ProblemCode::Forbidden && problem.message.contains("declared programs only"),
-        "{problem}"
+        refusal.code == RefusalCode::Forbidden && refusal.message.contains("declared programs only"),
+        "{refusal}"
     );
 }
 
@@ -327,11 +327,11 @@ fn a_tool_above_the_runtimes_limit_of_risk_is_refused_here() {
         for wipe in &wipes {
             let answer = admitted(wipe, &limit);
             assert_eq!(answer.is_ok(), is_run, "{wipe}, {limit}");
-            let Err(problem) = answer else { continue };
-            assert_eq!(problem.code, ProblemCode::Forbidden);
+            let Err(refusal) = answer else { continue };
+            assert_eq!(refusal.code, RefusalCode::Forbidden);
             let limit = format!("up to {}", limit["maxRisk"].as_str().unwrap());
             for part in ["\"wipe\"", "\"weather\"", "Dangerous", limit.as_str(), "spec.maxRisk"] {
-                assert!(problem.message.contains(part), "{part}: {problem}");
+                assert!(refusal.message.contains(part), "{part}: {refusal}");
             }
         }
     }
@@ -358,9 +358,9 @@ fn what_makes_no_sense_is_refused_by_the_name_of_its_field() {
             "language",
         ),
     ] {
-        let problem = admitted(&change, &json!({})).unwrap_err();
-        assert_eq!(problem.code, ProblemCode::Invalid, "{change}");
-        assert!(problem.message.contains(field), "{change}: {problem}");
+        let refusal = admitted(&change, &json!({})).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Invalid, "{change}");
+        assert!(refusal.message.contains(field), "{change}: {refusal}");
     }
 }
 
@@ -403,7 +403,7 @@ fn a_skill_gets_more_than_the_pool_has_up_to_the_ceiling() {
         let got = admitted_asking(&asked, &json!({}), &spec);
         let got = got
             .map(|request| request.resources.map(|resources| resources.memory.limit))
-            .map_err(|problem| assert_eq!(problem.code, ProblemCode::Forbidden));
+            .map_err(|refusal| assert_eq!(refusal.code, RefusalCode::Forbidden));
         assert_eq!(got, memory.map(|memory| memory.map(str::to_owned)), "{asked}");
     }
 }
@@ -423,14 +423,14 @@ fn the_files_of_all_mounts_together_have_a_bound() {
     }
     assert_eq!(mounted_bytes, 64 << 20);
     let refused = with_mount(mounted_bytes, &large).unwrap_err();
-    assert_eq!(refused.code, ProblemCode::TooLarge);
+    assert_eq!(refused.code, RefusalCode::TooLarge);
     assert!(refused.message.contains("64 MiB"), "{refused}");
 }
 
 #[test]
 fn a_run_holds_the_memory_of_what_it_mounts() {
     let memory = knack_memory::MemoryBudget::new(1 << 20);
-    let mounted = Mounted {
+    let mounted = MountedSkill {
         skill: skill(),
         memory: Some(Arc::new(memory.try_take(64 << 10).unwrap())),
         revision: "abc".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! A summary (digest, settings, list of files) is kept for every revision in use; content is kept while there is room and
 //! read again when it is needed. Content that somebody uses counts in the process's memory budget until the last user is done
-//! with it, whether it is in the cache or not. A revision is known here only because a Skill's status named it ([`super::in_service`]):
+//! with it, whether it is in the cache or not. A revision is known here only because a Skill's status named it ([`super::served_revision`]):
 //! what merely bears a skill's labels is never read.
 
 use std::collections::{HashMap, VecDeque};
@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::change_log::Change;
 use super::identity::reference;
-use super::in_service::{InService, Unfit};
+use super::served_revision::{ServedRevision, UnfitRevision};
 use crate::api_call::call;
 use crate::events::Events;
 use crate::selection::declared_packages;
@@ -56,7 +56,7 @@ const SWAPPED: &str = "ArtifactSwapped";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The content of a status.
-    pub in_service: InService,
+    pub in_service: ServedRevision,
     /// The spec's settings when this content was judged.
     pub overrides: Overrides,
     /// Resources that the spec asked for its pods.
@@ -123,7 +123,7 @@ impl AsRef<[u8]> for HeldFile {
 }
 
 /// Room for content.
-struct Room {
+struct ContentMemory {
     share: MemoryShare,
     is_cached: bool,
 }
@@ -182,7 +182,7 @@ struct Table {
 
 /// A revision that is being read until it is known.
 struct RevisionRead {
-    wanted: InService,
+    wanted: ServedRevision,
     /// An answer of the API server has shown that it cannot be read as it is: another read is useless before an object changes.
     is_refused: bool,
 }
@@ -204,10 +204,10 @@ impl Artifacts {
         }
     }
 
-    /// Reads the artifact of a Skill's status in the background, unless it is known. The Skill is in the world as it is
+    /// Reads the artifact of a Skill's status in the background, unless it is known. The Skill is in the cluster state as it is
     /// given here, or newer.
     pub fn want(&self, skill: &Skill) {
-        for wanted in InService::all(skill) {
+        for wanted in ServedRevision::all(skill) {
             if self.lock().is_new(&wanted) {
                 let artifacts = self.clone();
                 tokio::spawn(async move { artifacts.read_until_known(wanted).await });
@@ -215,7 +215,7 @@ impl Artifacts {
         }
     }
 
-    async fn read_until_known(&self, wanted: InService) {
+    async fn read_until_known(&self, wanted: ServedRevision) {
         let (mut pause, id) = (RETRY_FIRST, &wanted.skill);
         loop {
             // Another revision is wanted, or the skill is gone: this one is no longer used.
@@ -244,29 +244,29 @@ impl Artifacts {
         let skill = self
             .inner
             .shared
-            .read(|world| world.skills.get(&id.namespace, &id.name).cloned());
+            .read(|cluster_state| cluster_state.skills.get(&id.namespace, &id.name).cloned());
         if let Some(skill) = skill {
             self.want(&skill);
         }
     }
 
-    fn is_in_service(&self, wanted: &InService) -> bool {
+    fn is_in_service(&self, wanted: &ServedRevision) -> bool {
         self.in_service(&wanted.skill).contains(wanted)
     }
 
     /// All content of a skill's status.
-    fn in_service(&self, id: &SkillRef) -> Vec<InService> {
-        self.inner.shared.read(|world| {
-            let skill = world.skills.get(&id.namespace, &id.name);
-            skill.map(|skill| InService::all(skill)).unwrap_or_default()
+    fn in_service(&self, id: &SkillRef) -> Vec<ServedRevision> {
+        self.inner.shared.read(|cluster_state| {
+            let skill = cluster_state.skills.get(&id.namespace, &id.name);
+            skill.map(|skill| ServedRevision::all(skill)).unwrap_or_default()
         })
     }
 
     /// The current content of a skill's status.
-    fn current(&self, id: &SkillRef) -> Option<InService> {
-        self.inner.shared.read(|world| {
-            let skill = world.skills.get(&id.namespace, &id.name)?;
-            InService::of(skill)
+    fn current(&self, id: &SkillRef) -> Option<ServedRevision> {
+        self.inner.shared.read(|cluster_state| {
+            let skill = cluster_state.skills.get(&id.namespace, &id.name)?;
+            ServedRevision::of(skill)
         })
     }
 
@@ -274,8 +274,8 @@ impl Artifacts {
     /// `earlier` exactly that one.
     pub fn summary(&self, skill: &Skill, earlier: Option<&EarlierRevision>) -> Option<Arc<Summary>> {
         let wanted = match earlier {
-            Some(earlier) => InService::of_earlier(skill, earlier)?,
-            None => InService::of(skill)?,
+            Some(earlier) => ServedRevision::of_earlier(skill, earlier)?,
+            None => ServedRevision::of(skill)?,
         };
         let table = self.lock();
         let list = table.summaries.get(&wanted.skill)?;
@@ -288,7 +288,7 @@ impl Artifacts {
     }
 
     /// Whether a skill has content in service and none of it is known yet: so it is in a replica that has just started. By
-    /// the status, not by what is being read: the reading begins only after the world has the Skill.
+    /// the status, not by what is being read: the reading begins only after the cluster state has the Skill.
     pub fn is_being_read(&self, id: &SkillRef) -> bool {
         let has_content = !self.in_service(id).is_empty();
         has_content && !self.lock().summaries.contains_key(id)
@@ -296,7 +296,7 @@ impl Artifacts {
 
     /// Whether no read in progress can still change what is served of a revision: it was read and the views know of it, it is out
     /// of service, or it cannot be read at present.
-    pub fn is_settled(&self, wanted: &InService) -> bool {
+    pub fn is_settled(&self, wanted: &ServedRevision) -> bool {
         let is_decided = {
             let table = self.lock();
             match table.reading(wanted) {
@@ -328,7 +328,7 @@ impl Artifacts {
     }
 
     /// The lock of all whose revision has this place in the table of locks.
-    fn stripe(&self, wanted: &InService) -> &tokio::sync::Mutex<()> {
+    fn stripe(&self, wanted: &ServedRevision) -> &tokio::sync::Mutex<()> {
         let mut hasher = std::hash::DefaultHasher::new();
         (&wanted.skill, &wanted.revision).hash(&mut hasher);
         // The remainder is below the number of locks.
@@ -337,11 +337,11 @@ impl Artifacts {
 
     /// Room for content: in the cache, which evicts the least recently used content that is not in use (evicting other content frees
     /// nothing); else in the rest of the budget, until its users are done.
-    fn room(&self, bytes: usize) -> Result<Room, OverBudget> {
+    fn room(&self, bytes: usize) -> Result<ContentMemory, OverBudget> {
         let mut table = self.lock();
         while bytes <= self.inner.cache.total_bytes() {
             if let Ok(share) = self.inner.cache.try_take(bytes) {
-                return Ok(Room { share, is_cached: true });
+                return Ok(ContentMemory { share, is_cached: true });
             }
             let Some(oldest) = table.oldest_unused() else {
                 break;
@@ -350,7 +350,7 @@ impl Artifacts {
         }
         drop(table);
         let share = self.inner.memory.try_take(bytes)?;
-        Ok(Room {
+        Ok(ContentMemory {
             share,
             is_cached: false,
         })
@@ -358,8 +358,9 @@ impl Artifacts {
 
     /// Forgets skills that are gone.
     pub fn prune(&self) {
-        let alive = self.inner.shared.read(|world| {
-            let ids: std::collections::HashSet<SkillRef> = world.skills.iter().map(|skill| reference(skill)).collect();
+        let alive = self.inner.shared.read(|cluster_state| {
+            let ids: std::collections::HashSet<SkillRef> =
+                cluster_state.skills.iter().map(|skill| reference(skill)).collect();
             ids
         });
         let mut table = self.lock();
@@ -382,7 +383,7 @@ impl Artifacts {
         list.iter().rev().find(fits).cloned()
     }
 
-    fn cached(&self, wanted: &InService) -> Option<Arc<Content>> {
+    fn cached(&self, wanted: &ServedRevision) -> Option<Arc<Content>> {
         let key = (wanted.skill.clone(), wanted.revision.clone());
         let mut table = self.lock();
         let content = table.content.get(&key).cloned()?;
@@ -401,7 +402,7 @@ impl Artifacts {
     }
 
     /// Keeps the summary of content, and the content itself if its room is in the cache.
-    fn keep_in(&self, room: Option<Room>, mut content: Content) -> Arc<Content> {
+    fn keep_in(&self, room: Option<ContentMemory>, mut content: Content) -> Arc<Content> {
         let of = content.summary.in_service.clone();
         let key = (of.skill.clone(), of.revision.clone());
         let in_service = self.in_service(&of.skill);
@@ -438,12 +439,12 @@ impl Artifacts {
         turn.map_err(|_| ArtifactError::Api("the hub is stopping".to_owned()))
     }
 
-    async fn read(&self, wanted: &InService) -> Result<Content, ArtifactError> {
+    async fn read(&self, wanted: &ServedRevision) -> Result<Content, ArtifactError> {
         let _turn = self.turn().await?;
         self.read_now(wanted).await
     }
 
-    async fn read_now(&self, wanted: &InService) -> Result<Content, ArtifactError> {
+    async fn read_now(&self, wanted: &ServedRevision) -> Result<Content, ArtifactError> {
         let api: Api<ConfigMap> = Api::namespaced(self.inner.client.clone(), &wanted.skill.namespace);
         // Most skills have one; the largest have ten.
         let calls = wanted.config_maps.iter().map(|map| {
@@ -460,8 +461,8 @@ impl Artifacts {
         })?;
         match wanted.read(&shards) {
             Ok(content) => Ok(judge(wanted, content)),
-            Err(Unfit::Unreadable(why)) => Err(ArtifactError::Broken(why)),
-            Err(Unfit::Swapped(why)) => {
+            Err(UnfitRevision::Unreadable(why)) => Err(ArtifactError::Broken(why)),
+            Err(UnfitRevision::Swapped(why)) => {
                 self.publish_replaced(&wanted.skill, &why).await;
                 Err(ArtifactError::Broken(why))
             }
@@ -470,8 +471,8 @@ impl Artifacts {
 
     /// Publishes an Event on a skill whose content was replaced after it was judged.
     async fn publish_replaced(&self, id: &SkillRef, why: &str) {
-        let object = self.inner.shared.read(|world| {
-            let skill = world.skills.get(&id.namespace, &id.name)?;
+        let object = self.inner.shared.read(|cluster_state| {
+            let skill = cluster_state.skills.get(&id.namespace, &id.name)?;
             Some(skill.object_ref(&()))
         });
         if let Some(object) = object {
@@ -486,18 +487,18 @@ impl Artifacts {
 }
 
 impl Table {
-    fn knows(&self, wanted: &InService) -> bool {
+    fn knows(&self, wanted: &ServedRevision) -> bool {
         let known = self.summaries.get(&wanted.skill);
         known.is_some_and(|list| list.iter().any(|summary| summary.in_service == *wanted))
     }
 
-    fn reading(&self, wanted: &InService) -> Option<&RevisionRead> {
+    fn reading(&self, wanted: &ServedRevision) -> Option<&RevisionRead> {
         let list = self.reading.get(&wanted.skill)?;
         list.iter().find(|reading| reading.wanted == *wanted)
     }
 
     /// Whether a revision is neither known nor being read; it is being read from now on.
-    fn is_new(&mut self, wanted: &InService) -> bool {
+    fn is_new(&mut self, wanted: &ServedRevision) -> bool {
         let is_new = !self.knows(wanted) && self.reading(wanted).is_none();
         if is_new {
             self.reading
@@ -511,14 +512,14 @@ impl Table {
         is_new
     }
 
-    fn refuse(&mut self, wanted: &InService) {
+    fn refuse(&mut self, wanted: &ServedRevision) {
         let reading = self.reading.get_mut(&wanted.skill).into_iter().flatten();
         for reading in reading.filter(|reading| reading.wanted == *wanted) {
             reading.is_refused = true;
         }
     }
 
-    fn is_read(&mut self, wanted: &InService) {
+    fn is_read(&mut self, wanted: &ServedRevision) {
         if let Some(reading) = self.reading.get_mut(&wanted.skill) {
             reading.retain(|reading| reading.wanted != *wanted);
             if reading.is_empty() {
@@ -545,7 +546,7 @@ impl Table {
     }
 }
 
-fn judge(wanted: &InService, content: artifact::Content) -> Content {
+fn judge(wanted: &ServedRevision, content: artifact::Content) -> Content {
     let files = content
         .files
         .iter()

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use http::HeaderMap;
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_memory::{MemoryBudget, OverBudget};
 use knack_serving::bodies::{
     self, ARRIVE_TIMEOUT, BODY_MAX_BYTES, BodyBudget, BodyError, BodyTimes, HeldBody, SILENCE_TIMEOUT,
@@ -32,21 +32,21 @@ impl Bodies {
 
     /// Reads a body of a caller.
     ///
-    /// Errors: [`ProblemCode::TooLarge`], [`ProblemCode::TooSlow`], [`ProblemCode::Unavailable`] if too many bytes are held,
-    /// [`ProblemCode::Invalid`] for a body that breaks off.
-    pub async fn read(&self, caller: &str, headers: &HeaderMap, body: Body) -> Result<HeldBody, Problem> {
-        self.0.read(&caller.to_owned(), headers, body).await.map_err(problem)
+    /// Errors: [`RefusalCode::TooLarge`], [`RefusalCode::TooSlow`], [`RefusalCode::Unavailable`] if too many bytes are held,
+    /// [`RefusalCode::Invalid`] for a body that breaks off.
+    pub async fn read(&self, caller: &str, headers: &HeaderMap, body: Body) -> Result<HeldBody, HubRefusal> {
+        self.0.read(&caller.to_owned(), headers, body).await.map_err(refusal)
     }
 }
 
-fn problem(error: BodyError) -> Problem {
+fn refusal(error: BodyError) -> HubRefusal {
     match error {
         BodyError::TooLarge => {
             let text = format!(
                 "the request body exceeds {} MiB; base64 makes input files a third larger",
                 BODY_MAX_BYTES >> 20
             );
-            Problem::new(ProblemCode::TooLarge, text)
+            HubRefusal::new(RefusalCode::TooLarge, text)
         }
         BodyError::Busy(over) => no_room(over),
         BodyError::Late => {
@@ -55,24 +55,24 @@ fn problem(error: BodyError) -> Problem {
                 SILENCE_TIMEOUT.as_secs(),
                 ARRIVE_TIMEOUT.as_secs()
             );
-            Problem::new(ProblemCode::TooSlow, text)
+            HubRefusal::new(RefusalCode::TooSlow, text)
         }
-        BodyError::Broken => Problem::new(ProblemCode::Invalid, "the body ended prematurely"),
+        BodyError::Broken => HubRefusal::new(RefusalCode::Invalid, "the body ended prematurely"),
     }
 }
 
 /// The answer where the memory of the process has no room for what a request needs.
-pub(super) fn no_room(over: OverBudget) -> Problem {
+pub(super) fn no_room(over: OverBudget) -> HubRefusal {
     if over.is_final() {
         let text = format!(
             "the request needs {} MiB, but the memory limit of this process allows {} MiB for it; raise the limit",
             over.asked_bytes >> 20,
             over.total_bytes >> 20
         );
-        return Problem::new(ProblemCode::TooLarge, text);
+        return HubRefusal::new(RefusalCode::TooLarge, text);
     }
     let text = "the hub's memory budget is used up; try again in a second";
-    Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+    HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
         HeaderMap::from_iter([(http::header::CONTENT_LENGTH, bytes.into())])
     }
 
-    async fn read(bodies: &Bodies, caller: &str, bytes: usize) -> Result<HeldBody, Problem> {
+    async fn read(bodies: &Bodies, caller: &str, bytes: usize) -> Result<HeldBody, HubRefusal> {
         let body = Body::from(vec![0; bytes]);
         bodies.read(caller, &announcing(bytes), body).await
     }
@@ -111,8 +111,8 @@ mod tests {
                     held.holding.shrink_to(18 * MIB);
                     waiting.push(held.holding);
                 }
-                Err(problem) => {
-                    assert_eq!(problem.code, ProblemCode::Unavailable);
+                Err(refusal) => {
+                    assert_eq!(refusal.code, RefusalCode::Unavailable);
                     refused += 1;
                 }
             }
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(held.bytes.len(), 8 * MIB);
         assert!(whole.held_bytes() >= 8 * MIB);
         let endless = Body::from_stream(futures::stream::repeat_with(piece));
-        let problem = bodies.read("b", &HeaderMap::new(), endless).await.unwrap_err();
-        assert_eq!(problem.code, ProblemCode::TooLarge, "{problem}");
+        let refusal = bodies.read("b", &HeaderMap::new(), endless).await.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::TooLarge, "{refusal}");
         drop(held);
         assert_eq!(whole.held_bytes(), 0);
     }
@@ -145,8 +145,8 @@ mod tests {
     async fn a_silent_body_holds_nothing_and_ends() {
         let (whole, bodies) = bodies();
         let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
-        let problem = bodies.read("a", &announcing(32 * MIB), silent).await.unwrap_err();
-        assert_eq!((problem.code, whole.held_bytes()), (ProblemCode::TooSlow, 0));
+        let refusal = bodies.read("a", &announcing(32 * MIB), silent).await.unwrap_err();
+        assert_eq!((refusal.code, whole.held_bytes()), (RefusalCode::TooSlow, 0));
     }
 
     #[tokio::test]
@@ -156,9 +156,9 @@ mod tests {
             let read = read(&bodies, "a", BODY_MAX_BYTES).await;
             match read {
                 Ok(held) => assert_eq!(held.bytes.len(), BODY_MAX_BYTES),
-                Err(problem) => assert!(
-                    limit < 256 && problem.code == ProblemCode::TooLarge && problem.message.contains("raise the limit"),
-                    "{limit}: {problem}"
+                Err(refusal) => assert!(
+                    limit < 256 && refusal.code == RefusalCode::TooLarge && refusal.message.contains("raise the limit"),
+                    "{limit}: {refusal}"
                 ),
             }
         }

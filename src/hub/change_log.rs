@@ -19,7 +19,7 @@ pub enum Change {
 /// Changes remembered: as many as one apply of a large repository makes between two looks of a stream.
 const LOG_ENTRIES: usize = 4096;
 
-/// The changes of a world, each with a number that grows.
+/// The changes of a cluster state, each with a number that grows.
 #[derive(Debug, Default)]
 pub struct ChangeLog {
     version: u64,

@@ -20,7 +20,7 @@ use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::watch::Shared;
 use crate::api_call::CallError;
-use crate::jobs::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, RunnerSource, RuntimeView};
+use crate::jobs::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, ResolvedRuntime, RunnerSource};
 use crate::status_write::Writer;
 
 /// How often counts are written to a status, at most (docs/design/decisions.md#status-and-conditions).
@@ -170,7 +170,8 @@ impl Executors {
         let mut ticks = tokio::time::interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let runtimes: Vec<Arc<SkillRuntime>> = shared.read(|world| world.runtimes.iter().map(Arc::clone).collect());
+            let runtimes: Vec<Arc<SkillRuntime>> =
+                shared.read(|cluster_state| cluster_state.runtimes.iter().map(Arc::clone).collect());
             changes.mark_unchanged();
             self.settle(&runtimes, &metrics);
             tokio::select! {
@@ -214,7 +215,7 @@ impl Executors {
                     None => {
                         tracing::info!(runtime = %name, "a runtime is served");
                         let executor =
-                            JobExecutor::new(self.clients.clone(), self.view(runtime), self.job_settings.clone());
+                            JobExecutor::new(self.clients.clone(), self.resolved(runtime), self.job_settings.clone());
                         let entry = Running {
                             uid: runtime.uid().unwrap_or_default(),
                             spec: runtime.spec.clone(),
@@ -230,32 +231,32 @@ impl Executors {
 
     /// Applies the state of a runtime to its executor. Errors: why no code runs.
     fn judge(&self, entry: &mut Running, runtime: &SkillRuntime) -> Result<(), Stop> {
-        let view = entry.executor.view();
+        let resolved = entry.executor.resolved();
         match runtime_state(runtime, Some(&entry.spec)) {
             RuntimeState::Serves => {
-                if view.stopped.is_some() || entry.spec != runtime.spec {
+                if resolved.stopped.is_some() || entry.spec != runtime.spec {
                     entry.spec = runtime.spec.clone();
-                    entry.executor.update(self.view(runtime));
+                    entry.executor.update(self.resolved(runtime));
                 }
                 Ok(())
             }
             RuntimeState::GoesOn => {
-                if view.stopped.is_some() {
+                if resolved.stopped.is_some() {
                     let mut judged = runtime.clone();
                     judged.spec = entry.spec.clone();
-                    entry.executor.update(self.view(&judged));
+                    entry.executor.update(self.resolved(&judged));
                 }
                 Ok(())
             }
             RuntimeState::Stops(stop) => {
                 // A request that was admitted a moment before gets the same answer.
                 let stopped = Some(Missing::new(stop.why.clone(), stop.remedy()));
-                if view.stopped != stopped {
-                    let view = RuntimeView {
+                if resolved.stopped != stopped {
+                    let resolved = ResolvedRuntime {
                         stopped,
-                        ..(*view).clone()
+                        ..(*resolved).clone()
                     };
-                    entry.executor.update(view);
+                    entry.executor.update(resolved);
                 }
                 Err(stop)
             }
@@ -268,7 +269,7 @@ impl Executors {
         self.settings.runtime_namespaces.contains(&namespace) && runtime.metadata.deletion_timestamp.is_none()
     }
 
-    fn view(&self, runtime: &SkillRuntime) -> RuntimeView {
+    fn resolved(&self, runtime: &SkillRuntime) -> ResolvedRuntime {
         let image = self.settings.default_image.clone().unwrap_or_default();
         let mut defaults = Defaults::new(image);
         defaults.environments = self.settings.packages;
@@ -277,7 +278,7 @@ impl Executors {
             defaults.runner = RunnerSource::ImageVolume { image };
         }
         defaults.languages.clone_from(&self.settings.default_languages);
-        RuntimeView::of(runtime, &defaults)
+        ResolvedRuntime::of(runtime, &defaults)
     }
 
     /// Reports counts and owner to metrics and, where they changed, to the status of runtimes that this replica owns.
@@ -299,12 +300,12 @@ impl Executors {
                     ..counts
                 };
                 if entry.written.look(&stable) {
-                    due.push((name.clone(), entry.executor.view(), stable));
+                    due.push((name.clone(), entry.executor.resolved(), stable));
                 }
             }
         }
-        let writes = due.into_iter().map(|(name, view, counts)| async move {
-            let written = self.write_status(&view, &counts).await;
+        let writes = due.into_iter().map(|(name, resolved, counts)| async move {
+            let written = self.write_status(&resolved, &counts).await;
             (name, written)
         });
         let mut writes = futures::stream::iter(writes).buffer_unordered(STATUSES_AT_ONCE);
@@ -318,7 +319,7 @@ impl Executors {
         }
     }
 
-    async fn write_status(&self, view: &RuntimeView, counts: &PoolCounts) -> Result<(), CallError> {
+    async fn write_status(&self, resolved: &ResolvedRuntime, counts: &PoolCounts) -> Result<(), CallError> {
         let writer = Writer {
             client: &self.clients.api,
             manager: FIELD_MANAGER_HUB,
@@ -329,7 +330,10 @@ impl Executors {
             "warmPool": {"ready": counts.ready, "desired": counts.desired}, "owner": self.settings.replica,
         });
         // A removed one has no counts to report.
-        writer.merge::<SkillRuntime>(&view.target(), &status).await.map(|_| ())
+        writer
+            .merge::<SkillRuntime>(&resolved.target(), &status)
+            .await
+            .map(|_| ())
     }
 
     /// Returns when this replica owns no runtime any more, and is not about to own one.
@@ -410,7 +414,7 @@ mod tests {
         Executors::new(
             JobClients::new(config).unwrap(),
             JobSettings::new("r", "https://r:1", [0; 32]),
-            Arc::new(crate::hub::views::tests::settings()),
+            Arc::new(crate::hub::catalog_views::tests::settings()),
         )
     }
 
@@ -429,7 +433,7 @@ mod tests {
         assert!(stop.why.contains("try again"), "{}", stop.why);
         executors.retiring.ended.notified().await;
         executors.settle(&second, &metrics);
-        assert_eq!(executors.get(&name).unwrap().view().uid, "of the second");
+        assert_eq!(executors.get(&name).unwrap().resolved().uid, "of the second");
     }
 
     #[tokio::test]

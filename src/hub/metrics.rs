@@ -11,8 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::catalog_views::CatalogViewCounts;
 use super::skill_metrics::SkillUses;
-use super::views::ViewCounts;
 use crate::jobs::PoolCounts;
 
 /// Seconds of an execution, from the POST to its last frame.
@@ -58,7 +58,7 @@ pub struct Metrics {
     /// Open catalog streams.
     pub streams: Gauge,
     /// How often views were made.
-    pub views: ViewCounts,
+    pub views: CatalogViewCounts,
     /// Connections of the listener.
     pub listener: ConnectionMetrics,
     /// Values kept for gateways that made room for others.
@@ -83,7 +83,7 @@ impl Default for Metrics {
             queued: Family::default(),
             skill_uses: SkillUses::default(),
             streams: Gauge::default(),
-            views: ViewCounts::default(),
+            views: CatalogViewCounts::default(),
             listener: ConnectionMetrics::default(),
             kept_evicted: Counter::default(),
             kept_values: Gauge::default(),

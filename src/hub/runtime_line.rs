@@ -58,7 +58,7 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::{Defaults, RuntimeView};
+    use crate::jobs::{Defaults, ResolvedRuntime};
 
     #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
     fn runtime(spec: serde_json::Value) -> SkillRuntime {
@@ -105,7 +105,10 @@ mod tests {
         assert!(count > 15, "{spec}");
         let (written, empty) = (runtime(spec), runtime(serde_json::json!({})));
         let defaults = Defaults::new("img");
-        assert_eq!(RuntimeView::of(&written, &defaults), RuntimeView::of(&empty, &defaults));
+        assert_eq!(
+            ResolvedRuntime::of(&written, &defaults),
+            ResolvedRuntime::of(&empty, &defaults)
+        );
         let line = |runtime| format!("{:?}", runtime_line(runtime, &[]));
         assert_eq!(line(&written), line(&empty));
     }
@@ -122,11 +125,11 @@ mod tests {
                 assert!(text.contains(word), "{field} does not say {word:?}: {text}");
             }
         };
-        let view = RuntimeView::of(&runtime(serde_json::json!({})), &Defaults::new("img"));
+        let resolved = ResolvedRuntime::of(&runtime(serde_json::json!({})), &Defaults::new("img"));
         let (cpu, memory, storage) = (
-            view.resources.cpu,
-            view.resources.memory,
-            view.resources.ephemeral_storage,
+            resolved.resources.cpu,
+            resolved.resources.memory,
+            resolved.resources.ephemeral_storage,
         );
         let three = |begin, [cpu, memory, storage]: [String; 3]| {
             format!("{begin} of cpu {cpu}, memory {memory} and ephemeral-storage {storage}")
@@ -136,8 +139,8 @@ mod tests {
         says("resources", &[requests, limits]);
         says(
             "runAsUserRange",
-            &[format!("Default: {} to {}.", view.uids.first, view.uids.last)],
+            &[format!("Default: {} to {}.", resolved.uids.first, resolved.uids.last)],
         );
-        says("timeoutSeconds", &[format!("Default: {},", view.timeout.as_secs())]);
+        says("timeoutSeconds", &[format!("Default: {},", resolved.timeout.as_secs())]);
     }
 }

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use super::artifacts::Artifacts;
 use super::auth::{Access, Authenticator};
 use super::body::Bodies;
+use super::catalog_views::CatalogViews;
 use super::executors::Executors;
 use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
@@ -26,7 +27,6 @@ use super::peers;
 use super::routes::{HubState, router};
 use super::settings::HubSettings;
 use super::start::{self, Start};
-use super::views::Views;
 use super::watch::{self, Shared};
 use crate::certificates::Certificate;
 use crate::jobs::{Beacon, JobClients, JobSettings, ResultMemory};
@@ -133,7 +133,7 @@ impl Hub {
                 watch::lists(&watching),
             ),
             start,
-            views: Views::new(
+            views: CatalogViews::new(
                 Arc::clone(&shared),
                 artifacts.clone(),
                 Arc::clone(&settings),

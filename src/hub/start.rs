@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use tokio::sync::watch;
 
 use super::artifacts::Artifacts;
-use super::in_service::InService;
+use super::served_revision::ServedRevision;
 use super::watch::Shared;
 
 /// How long the first reading may take once the lists are there: 10,000 ConfigMaps, 32 at once, from an API server that takes
@@ -37,7 +37,7 @@ impl Start {
         if *self.whole.borrow() {
             return None;
         }
-        let list = self.shared.read(|world| world.waiting_for(self.lists));
+        let list = self.shared.read(|cluster_state| cluster_state.waiting_for(self.lists));
         Some(list.unwrap_or("the content of Skills"))
     }
 
@@ -49,7 +49,7 @@ impl Start {
 }
 
 /// Begins to wait for everything that the cluster serves by now: `lists` watches per kind, the content of the Skills that they
-/// name, and with `packages` the records of environments. The future ends when it is read.
+/// name, and with `packages` the statuses of environments. The future ends when it is read.
 pub fn begin(
     shared: &Arc<Shared>,
     artifacts: Artifacts,
@@ -67,7 +67,7 @@ pub fn begin(
         let mut changes = shared.changes();
         // An error means that the hub is gone.
         let _ = changes
-            .wait_for(|_| shared.read(|world| world.waiting_for(lists).is_none()))
+            .wait_for(|_| shared.read(|cluster_state| cluster_state.waiting_for(lists).is_none()))
             .await;
         if tokio::time::timeout(READ_WITHIN, read_all(&shared, &artifacts, packages))
             .await
@@ -84,18 +84,18 @@ pub fn begin(
 }
 
 /// The answer of a replica that has just started: it has no data yet, which is no reason to refuse.
-pub(super) fn starting() -> Problem {
+pub(super) fn starting() -> HubRefusal {
     let text = "this replica of the hub has just started; try again";
-    Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+    HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
 }
 
 async fn read_all(shared: &Shared, artifacts: &Artifacts, packages: bool) {
-    let skills = shared.read(|world| world.skills.iter().cloned().collect::<Vec<_>>());
-    let mut unread: Vec<InService> = skills.iter().flat_map(|skill| InService::all(skill)).collect();
+    let skills = shared.read(|cluster_state| cluster_state.skills.iter().cloned().collect::<Vec<_>>());
+    let mut unread: Vec<ServedRevision> = skills.iter().flat_map(|skill| ServedRevision::all(skill)).collect();
     let mut pause = LOOK_FIRST;
     loop {
         unread.retain(|wanted| !artifacts.is_settled(wanted));
-        let are_listed = !packages || shared.read(|world| world.environments_listed);
+        let are_listed = !packages || shared.read(|cluster_state| cluster_state.environments_listed);
         if unread.is_empty() && are_listed {
             return;
         }

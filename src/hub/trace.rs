@@ -2,19 +2,19 @@
 
 use http::HeaderMap;
 use knack_execution::{ExecutionError, ExecutionResult, ExecutionStatus, StartKind};
-use knack_telemetry::genai::{self, Executed, Failure, Ran};
+use knack_telemetry::genai::{self, CallFacts, ExecutionFacts, Failure};
 use knack_telemetry::{Scope, SpanPosition, SpanRole, Tracer};
 use tokio::time::Instant;
 
 /// The trace of one execution, if there is one. Dropped before the end: the client disconnected.
 #[derive(Debug)]
-pub(super) struct ExecutionTrace(Option<Box<(Scope, SpanPosition, Executed)>>);
+pub(super) struct ExecutionTrace(Option<Box<(Scope, SpanPosition, ExecutionFacts)>>);
 
 impl ExecutionTrace {
     /// Begins with the request's head.
     pub(super) fn begin(tracer: &Tracer, headers: &HeaderMap, begun: Instant) -> Self {
         let opened = Scope::open(tracer, headers, || genai::EXECUTED.to_owned(), SpanRole::Server, begun);
-        Self(opened.map(|(scope, place)| Box::new((scope, place, Executed::default()))))
+        Self(opened.map(|(scope, place)| Box::new((scope, place, ExecutionFacts::default()))))
     }
 
     /// Sets the runtime, the id of the execution and the skill.
@@ -47,7 +47,7 @@ impl ExecutionTrace {
     fn close(&mut self, start: Option<&'static str>, failure: Option<Failure>) {
         let Some(open) = self.0.take() else { return };
         let (scope, place, mut executed) = *open;
-        executed.ran = Ran {
+        executed.ran = CallFacts {
             start,
             failure,
             ..executed.ran

@@ -1,4 +1,4 @@
-//! From the API server to the world: one watch per kind and scope.
+//! From the API server to the cluster state: one watch per kind and scope.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::change_log::Change;
+use super::cluster_state::{ClusterState, trim};
 use super::decoded::{Undecoded, decoded};
-use super::world::{World, trim};
 use crate::api_call::call;
 use crate::environments;
 use crate::tasks::Tasks;
@@ -26,35 +26,43 @@ use crate::tasks::Tasks;
 /// Load balancers drop idle watches, one at 240 s; a new request after 200 s notices it.
 pub(super) const WATCH_TIMEOUT_SECONDS: u32 = 200;
 
-/// The world, and a number that grows with every change of it.
+/// The cluster state, and a number that grows with every change of it.
 #[derive(Debug)]
 pub struct Shared {
-    world: RwLock<World>,
+    cluster_state: RwLock<ClusterState>,
     version: watch::Sender<u64>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
         Self {
-            world: RwLock::default(),
+            cluster_state: RwLock::default(),
             version: watch::Sender::new(0),
         }
     }
 }
 
 impl Shared {
-    /// Reads the world; keep it short, writers wait.
-    pub fn read<T>(&self, read: impl FnOnce(&World) -> T) -> T {
-        // The world is valid between any two events, so a poisoned lock is usable.
-        read(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    /// Reads the cluster state; keep it short, writers wait.
+    pub fn read<T>(&self, read: impl FnOnce(&ClusterState) -> T) -> T {
+        // The cluster state is valid between any two events, so a poisoned lock is usable.
+        read(
+            &self
+                .cluster_state
+                .read()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        )
     }
 
-    /// Applies a change to the world; `change` describes it for readers. Returns what `change` returned.
-    pub fn write(&self, change: impl FnOnce(&mut World) -> Option<Change>) -> Option<Change> {
-        let mut world = self.world.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let change = change(&mut world)?;
-        let new = world.log.note(change.clone());
-        drop(world);
+    /// Applies a change to the cluster state; `change` describes it for readers. Returns what `change` returned.
+    pub fn write(&self, change: impl FnOnce(&mut ClusterState) -> Option<Change>) -> Option<Change> {
+        let mut cluster_state = self
+            .cluster_state
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let change = change(&mut cluster_state)?;
+        let new = cluster_state.log.note(change.clone());
+        drop(cluster_state);
         // Of two writers the second may be here first.
         self.version.send_modify(|version| *version = new.max(*version));
         Some(change)
@@ -62,7 +70,7 @@ impl Shared {
 
     /// Highest resourceVersion of any Skill that this replica has seen.
     pub fn newest_version(&self) -> String {
-        self.read(|world| world.skills.newest_version().to_owned())
+        self.read(|cluster_state| cluster_state.skills.newest_version().to_owned())
     }
 
     /// Follows the changes.
@@ -102,7 +110,7 @@ pub fn namespaces(settings: &WatchSettings) -> Option<Vec<String>> {
     (!watched.is_empty()).then(|| watched.union(&settings.runtime_namespaces).cloned().collect())
 }
 
-/// Starts all watches. `on_skill` is called for every Skill that is new or changed, once it is in the world.
+/// Starts all watches. `on_skill` is called for every Skill that is new or changed, once it is in the cluster state.
 pub(crate) fn spawn(
     client: &Client,
     settings: &WatchSettings,
@@ -116,30 +124,30 @@ pub(crate) fn spawn(
             "watch of Skills",
             follow_skills(skills, scope.clone(), Arc::clone(shared), on_skill.clone()),
         );
-        let (world, of) = (Arc::clone(shared), scope.clone());
+        let (cluster_state, of) = (Arc::clone(shared), scope.clone());
         let runtimes = api::<DeserializeGuard<SkillRuntime>>(client, scope.as_deref());
         let take = move |event| {
             let event = decoded(event, "SkillRuntime");
-            world.write(|world| world.runtimes.take(of.as_deref(), event));
+            cluster_state.write(|cluster_state| cluster_state.runtimes.take(of.as_deref(), event));
             future::ready(())
         };
         tasks.spawn("watch of SkillRuntimes", follow(runtimes, "SkillRuntime", take));
     }
     if settings.packages {
-        let (client, world, namespace) = (client.clone(), Arc::clone(shared), settings.namespace.clone());
+        let (client, cluster_state, namespace) = (client.clone(), Arc::clone(shared), settings.namespace.clone());
         let take = move |records| {
-            world.write(|world| {
-                let has_changed = *world.environments != records || !world.environments_listed;
-                (world.environments, world.environments_listed) = (Arc::new(records), true);
+            cluster_state.write(|cluster_state| {
+                let has_changed = *cluster_state.environments != records || !cluster_state.environments_listed;
+                (cluster_state.environments, cluster_state.environments_listed) = (Arc::new(records), true);
                 has_changed.then_some(Change::All)
             });
         };
         tasks.spawn("watch of environments", environments::follow(client, namespace, take));
     }
-    let world = Arc::clone(shared);
+    let cluster_state = Arc::clone(shared);
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
     let take = move |event| {
-        world.write(|world| world.take_namespace(event));
+        cluster_state.write(|cluster_state| cluster_state.take_namespace(event));
         future::ready(())
     };
     tasks.spawn("watch of Namespaces", follow(namespaces, "Namespace", take));
@@ -177,8 +185,8 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
     match listed {
         Ok(list) => {
             let revision = list.metadata.resource_version.unwrap_or_default();
-            shared.write(|world| {
-                world.skills.list_has(scope, revision);
+            shared.write(|cluster_state| {
+                cluster_state.skills.list_has(scope, revision);
                 None
             });
         }
@@ -188,18 +196,23 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
 }
 
 /// Applies an event of the watch over `scope`, and then calls `on_skill` for what it changed. In this order: a reader of
-/// artifacts gives up a revision that the world does not name.
+/// artifacts gives up a revision that the cluster state does not name.
 pub(super) fn take_skill(
     shared: &Shared,
     scope: Option<&str>,
     event: Result<Event<Skill>, Undecoded>,
     on_skill: impl Fn(&Skill),
 ) {
-    let change = shared.write(|world| world.skills.take(scope, event));
-    let changed: Vec<Arc<Skill>> = shared.read(|world| match &change {
+    let change = shared.write(|cluster_state| cluster_state.skills.take(scope, event));
+    let changed: Vec<Arc<Skill>> = shared.read(|cluster_state| match &change {
         None => Vec::new(),
-        Some(Change::Skill(id)) => world.skills.get(&id.namespace, &id.name).cloned().into_iter().collect(),
-        Some(Change::All | Change::Runtime(_)) => world.skills.iter().cloned().collect(),
+        Some(Change::Skill(id)) => cluster_state
+            .skills
+            .get(&id.namespace, &id.name)
+            .cloned()
+            .into_iter()
+            .collect(),
+        Some(Change::All | Change::Runtime(_)) => cluster_state.skills.iter().cloned().collect(),
     });
     for skill in &changed {
         on_skill(skill);
@@ -266,8 +279,8 @@ mod tests {
     /// What a newer version wrote is served as it was until it is deleted, and then no more.
     #[test]
     fn an_object_that_cannot_be_decoded_is_kept_by_a_list_and_goes_with_its_deletion() {
-        let mut world = World::default();
-        let mut take = |event| world.runtimes.take(None, decoded(event, "SkillRuntime"));
+        let mut cluster_state = ClusterState::default();
+        let mut take = |event| cluster_state.runtimes.take(None, decoded(event, "SkillRuntime"));
         let unreadable = |name: &str| {
             let guard = guarded(name, &serde_json::json!({"sandbox": 1}));
             assert!(guard.0.is_err());
@@ -284,13 +297,13 @@ mod tests {
         take(Event::InitDone);
         assert!(take(Event::Delete(unreadable("b"))).is_some());
         assert!(take(Event::Delete(unreadable("b"))).is_none());
-        let names: Vec<_> = world
+        let names: Vec<_> = cluster_state
             .runtimes
             .iter()
             .map(|runtime| runtime.metadata.name.clone())
             .collect();
         assert_eq!(names, [Some("a".to_owned())]);
-        assert_eq!(world.runtimes.newest_version(), "7");
+        assert_eq!(cluster_state.runtimes.newest_version(), "7");
     }
 
     /// An API server without Skills, at revision 500.
@@ -314,7 +327,7 @@ mod tests {
         let shared = Arc::new(Shared::default());
         let mut changes = shared.changes();
         let following = tokio::spawn(follow_skills(Api::all(client), None, Arc::clone(&shared), |_| {}));
-        let listed = changes.wait_for(|_| shared.read(|world| world.skills.is_complete(1)));
+        let listed = changes.wait_for(|_| shared.read(|cluster_state| cluster_state.skills.is_complete(1)));
         let listed = tokio::time::timeout(std::time::Duration::from_mins(1), listed).await;
         assert!(listed.is_ok(), "nothing was listed");
         assert_eq!(shared.newest_version(), "500");

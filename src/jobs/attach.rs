@@ -77,8 +77,8 @@ impl Attachment {
     }
 
     /// Claims the runner.
-    pub(super) async fn claim(&mut self) -> Result<(), ExecutionError> {
-        let line = self.link.claim();
+    pub(super) async fn bind(&mut self) -> Result<(), ExecutionError> {
+        let line = self.link.bind();
         self.send(&line).await
     }
 

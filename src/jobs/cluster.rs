@@ -10,8 +10,8 @@ use knack_vocabulary::FIELD_MANAGER_HUB;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 
-use super::facts::Cause;
 use super::failure::{PodFailure, event, failure, refusal};
+use super::pod_facts::Cause;
 use super::settings::JobClients;
 use crate::api_call::within;
 use crate::events::Events;

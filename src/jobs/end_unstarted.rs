@@ -1,4 +1,4 @@
-//! The end of a pod that was claimed and has not started: it is proven that nothing ran, or the run counts.
+//! The end of a pod that was bound and has not started: it is proven that nothing ran, or the run counts.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use knack_execution::conversation::RunEnd;
 use knack_runner::protocol::FromRunner;
 use tokio_util::sync::CancellationToken;
 
-use super::facts::PodFacts;
 use super::failure::failure;
 use super::journal::{self, ReadExtent};
 use super::launch::Launcher;
+use super::pod_facts::PodFacts;
 use super::pods::{PodRef, PodState};
 
 /// How long a deleted pod may take to end: a busy kubelet ends many one after another, and a pod whose end is not seen
@@ -23,7 +23,7 @@ const GONE_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two reads of the journal of a pod that is being ended.
 const BURN_LOOK: Duration = Duration::from_millis(200);
 
-/// Ends a pod that was claimed and has not started, while its journal is watched: if a run starts after all, it counts. Unless
+/// Ends a pod that was bound and has not started, while its journal is watched: if a run starts after all, it counts. Unless
 /// it `keeps_job`, the Job goes before the pod: to the owner after this one, a Job whose pod is gone had a run that nobody knows.
 pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef, keeps_job: bool) -> RunEnd {
     let watching = CancellationToken::new();
@@ -42,7 +42,7 @@ pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef, keeps_job: 
         Ok(Some(false)) => RunEnd::NotStarted(failed(
             ClusterFailureKind::ContainerFailed,
             "NotStarted",
-            "the pod was claimed but did not start the run; deleting it",
+            "the pod was bound but did not start the run; deleting it",
             false,
         )),
         Ok(Some(true)) => RunEnd::Failed(failed(

@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use super::event::Event;
 use super::ownership::Ownership;
 use super::request::{JobRequest, PoolCounts};
+use super::resolved_runtime::ResolvedRuntime;
 use super::settings::{JobClients, JobSettings};
 use super::state::ServingState;
 use super::term::{KnownState, Term};
-use super::view::RuntimeView;
 use crate::lease::LookRequest;
 
 /// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds.
@@ -29,7 +29,7 @@ const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
 /// Runs executions as Jobs of one SkillRuntime; see the module.
 #[derive(Debug)]
 pub struct JobExecutor {
-    view: Arc<ArcSwap<RuntimeView>>,
+    resolved: Arc<ArcSwap<ResolvedRuntime>>,
     state: watch::Receiver<ServingState>,
     look_request: LookRequest,
     shutdown: CancellationToken,
@@ -66,8 +66,8 @@ impl KnownExecution {
 impl JobExecutor {
     /// Opens the executor of a runtime and starts to compete for its ownership. Must be called inside a tokio runtime.
     #[must_use]
-    pub fn new(clients: JobClients, view: RuntimeView, settings: JobSettings) -> Arc<Self> {
-        let view = Arc::new(ArcSwap::from_pointee(view));
+    pub fn new(clients: JobClients, resolved: ResolvedRuntime, settings: JobSettings) -> Arc<Self> {
+        let resolved = Arc::new(ArcSwap::from_pointee(resolved));
         let shutdown = CancellationToken::new();
         let (sender, state) = watch::channel(ServingState::default());
         let retired = Arc::<AtomicBool>::default();
@@ -76,13 +76,13 @@ impl JobExecutor {
             look_request: look_request.clone(),
             clients,
             retired: Arc::clone(&retired),
-            view: Arc::clone(&view),
+            resolved: Arc::clone(&resolved),
             settings,
             state: sender,
             shutdown: shutdown.clone(),
         };
         Arc::new(Self {
-            view,
+            resolved,
             state,
             look_request,
             shutdown,
@@ -94,8 +94,8 @@ impl JobExecutor {
     /// Applies changed settings: to the next run, without a restart. Running executions keep theirs.
     ///
     /// Namespace, name and uid stay those of [`JobExecutor::new`].
-    pub fn update(&self, view: RuntimeView) {
-        self.view.store(Arc::new(view));
+    pub fn update(&self, resolved: ResolvedRuntime) {
+        self.resolved.store(Arc::new(resolved));
         if let ServingState::Serving(term) = &*self.state.borrow() {
             term.renew();
         }
@@ -103,8 +103,8 @@ impl JobExecutor {
 
     /// The settings in use.
     #[must_use]
-    pub fn view(&self) -> Arc<RuntimeView> {
-        self.view.load_full()
+    pub fn resolved(&self) -> Arc<ResolvedRuntime> {
+        self.resolved.load_full()
     }
 
     /// Whether this replica owns the runtime now and serves it.
@@ -172,15 +172,15 @@ impl JobExecutor {
         events: mpsc::Sender<Event>,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
         check(&request.execution)?;
-        let view = self.view.load();
-        if let Some(why) = &view.stopped {
+        let resolved = self.resolved.load();
+        if let Some(why) = &resolved.stopped {
             return Err(ExecutionError::Unavailable(why.clone()));
         }
-        if request.execution.limits.timeout > view.max_timeout {
+        if request.execution.limits.timeout > resolved.max_timeout {
             return Err(ExecutionError::Invalid(format!(
                 "limits.timeout: {} s, the runtime allows {} s (spec.sandbox.maxTimeoutSeconds); ask for less",
                 request.execution.limits.timeout.as_secs(),
-                view.max_timeout.as_secs()
+                resolved.max_timeout.as_secs()
             )));
         }
         let term = self.term().await?;
@@ -260,12 +260,12 @@ impl Executor for JobExecutor {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let view = self.view();
+        let resolved = self.resolved();
         Capabilities {
-            languages: view.languages.clone(),
+            languages: resolved.languages.clone(),
             missing: None,
             notes: Vec::new(),
-            concurrency: view.max_runs,
+            concurrency: resolved.max_runs,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use knack_execution::{ClusterFailure, ClusterFailureKind, ExecutionError};
 
-use super::facts::{Cause, ContainerFacts, Phase, PodFacts};
 use super::out_of_memory;
+use super::pod_facts::{Cause, ContainerFacts, Phase, PodFacts};
 
 /// How long a pod may be unschedulable: other pods end, so a small node has room within seconds. An autoscaler takes
 /// minutes; the pod stays for it, and the next try finds the node.

@@ -10,16 +10,16 @@ use knack_vocabulary::LABEL_RUNTIME;
 use kube::api::ListParams;
 
 use super::cluster::{Cluster, call};
-use super::view::RuntimeView;
+use super::resolved_runtime::ResolvedRuntime;
 
 /// How often finished Jobs are counted; between two counts a busy node finishes some 300.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// Deletes the oldest finished Jobs beyond `kept`, without end.
-pub(super) async fn cap(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, kept: usize) {
+pub(super) async fn cap(cluster: Cluster, resolved: Arc<ArcSwap<ResolvedRuntime>>, kept: usize) {
     loop {
         tokio::time::sleep(EVERY).await;
-        let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.load().name));
+        let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", resolved.load().name));
         // Metadata gives the count; only if there are too many are the whole objects fetched, which say which have
         // ended.
         match call(cluster.jobs.list_metadata(&parameters)).await {

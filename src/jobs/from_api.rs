@@ -15,8 +15,8 @@ use knack_skill::config::variable;
 use knack_vocabulary::defaults;
 use kube::ResourceExt as _;
 
-use super::view::{
-    EnvGrant, ImagePullPolicy, JournalMode, PodResources, Resource, RunnerSource, RuntimeView, Toleration, UidRange,
+use super::resolved_runtime::{
+    EnvGrant, ImagePullPolicy, JournalMode, PodResources, ResolvedRuntime, Resource, RunnerSource, Toleration, UidRange,
 };
 
 /// The installation's values for fields that a SkillRuntime does not set.
@@ -54,7 +54,7 @@ impl Defaults {
 /// The part of the memory limit that files may take; the rest is the program's.
 const WORK_FRACTION: u64 = 4;
 
-impl RuntimeView {
+impl ResolvedRuntime {
     /// Resolves a SkillRuntime.
     #[must_use]
     pub fn of(runtime: &SkillRuntime, defaults: &Defaults) -> Self {

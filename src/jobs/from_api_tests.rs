@@ -17,27 +17,34 @@ fn runtime(spec: serde_json::Value) -> SkillRuntime {
 
 #[test]
 fn an_empty_runtime_has_the_documented_defaults() {
-    let view = RuntimeView::of(&runtime(serde_json::json!({})), &Defaults::new("img"));
+    let resolved = ResolvedRuntime::of(&runtime(serde_json::json!({})), &Defaults::new("img"));
     assert_eq!(
-        (view.namespace.as_str(), view.name.as_str(), view.uid.as_str()),
+        (
+            resolved.namespace.as_str(),
+            resolved.name.as_str(),
+            resolved.uid.as_str()
+        ),
         ("ns", "r", "u")
     );
-    assert_eq!(view.image, "img");
-    assert_eq!(view.active_deadline(), Duration::from_mins(33));
-    assert_eq!((view.warm_replicas, view.max_runs, view.max_queued), (2, 32, 256));
-    assert_eq!(view.resources, PodResources::default());
-    assert_eq!(view.logs, JournalMode::Sealed);
-    assert_eq!(view.admission, RecordSettings::ADMISSION);
-    assert!(view.stopped.is_none() && !view.requires_isolation);
+    assert_eq!(resolved.image, "img");
+    assert_eq!(resolved.active_deadline(), Duration::from_mins(33));
+    assert_eq!(
+        (resolved.warm_replicas, resolved.max_runs, resolved.max_queued),
+        (2, 32, 256)
+    );
+    assert_eq!(resolved.resources, PodResources::default());
+    assert_eq!(resolved.logs, JournalMode::Sealed);
+    assert_eq!(resolved.admission, RecordSettings::ADMISSION);
+    assert!(resolved.stopped.is_none() && !resolved.requires_isolation);
 }
 
 #[test]
 fn a_low_ceiling_bounds_the_default_time_limit() {
-    let view = RuntimeView::of(
+    let resolved = ResolvedRuntime::of(
         &runtime(serde_json::json!({"sandbox": {"maxTimeoutSeconds": 5}})),
         &Defaults::new("img"),
     );
-    assert_eq!((view.timeout.as_secs(), view.max_timeout.as_secs()), (5, 5));
+    assert_eq!((resolved.timeout.as_secs(), resolved.max_timeout.as_secs()), (5, 5));
 }
 
 #[test]
@@ -61,10 +68,10 @@ fn every_written_field_arrives() {
     let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     let mut limited = Defaults::new("img");
     limited.priority_class = Some("sandboxes".to_owned());
-    let view = RuntimeView::of(&runtime(spec), &limited);
-    assert_eq!(view.active_deadline(), Duration::from_secs(30 + 20 + 60));
+    let resolved = ResolvedRuntime::of(&runtime(spec), &limited);
+    assert_eq!(resolved.active_deadline(), Duration::from_secs(30 + 20 + 60));
     // Without a rest pattern: a field that is new in the view has to be added here.
-    let expected = RuntimeView {
+    let expected = ResolvedRuntime {
         namespace: "ns".to_owned(),
         name: "r".to_owned(),
         uid: "u".to_owned(),
@@ -123,7 +130,7 @@ fn every_written_field_arrives() {
             "set spec.suspend to false",
         )),
     };
-    assert_eq!(view, expected);
+    assert_eq!(resolved, expected);
 }
 
 /// Never derived from the name of an image.
@@ -142,8 +149,8 @@ fn interpreters_are_those_that_are_declared() {
         ),
         (serde_json::json!({"languages": ["python"]}), Language::Python),
     ] {
-        let view = RuntimeView::of(&runtime(serde_json::json!({"sandbox": sandbox})), &defaults);
-        assert_eq!(view.languages, [expected], "{sandbox}");
+        let resolved = ResolvedRuntime::of(&runtime(serde_json::json!({"sandbox": sandbox})), &defaults);
+        assert_eq!(resolved.languages, [expected], "{sandbox}");
     }
 }
 
@@ -152,7 +159,7 @@ fn interpreters_are_those_that_are_declared() {
 fn a_run_gets_what_its_skill_is_granted_and_its_tool_asks_for() {
     let grant = |name: &str, skills: &[&str]| serde_json::json!({"name": name, "skills": skills, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
     let spec = serde_json::json!({"env": [grant("A", &["pdf", "other/x"]), grant("B", &["pdf"])]});
-    let view = RuntimeView::of(&runtime(spec), &Defaults::new("img"));
+    let resolved = ResolvedRuntime::of(&runtime(spec), &Defaults::new("img"));
     for (namespace, skill, asked, expected) in [
         ("ns", "pdf", &["A", "B", "C"][..], &["A", "B"][..]),
         ("ns", "pdf", &["B"], &["B"]),
@@ -161,17 +168,17 @@ fn a_run_gets_what_its_skill_is_granted_and_its_tool_asks_for() {
         ("other", "pdf", &["A"], &[]),
         ("ns", "x", &["A"], &[]),
     ] {
-        let granted = view.grants_of(Some(&mk_tool_run(namespace, skill, asked)));
+        let granted = resolved.grants_of(Some(&mk_tool_run(namespace, skill, asked)));
         let names: Vec<&str> = granted.iter().map(|grant| grant.name.as_str()).collect();
         assert_eq!(names, expected, "{namespace}/{skill} {asked:?}");
     }
-    assert_eq!(view.grants_of(None), []);
+    assert_eq!(resolved.grants_of(None), []);
 }
 
 #[test]
 fn a_pod_is_raised_where_a_skill_asks_for_more_and_only_there() {
     let spec = serde_json::json!({"sandbox": {"resources": {"limits": {"memory": "256Mi", "cpu": "500m"}}}});
-    let own = RuntimeView::of(&runtime(spec), &Defaults::new("img")).resources;
+    let own = ResolvedRuntime::of(&runtime(spec), &Defaults::new("img")).resources;
     let raised = |asked: serde_json::Value| own.raised_to(&serde_json::from_value(asked).unwrap());
     for enough in [
         serde_json::json!({}),

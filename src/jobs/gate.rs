@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use knack_execution::Missing;
 use tokio::sync::{Notify, watch};
 
-use super::isolated::Isolation;
+use super::isolation_results::Isolation;
 use super::nodes::{Clearance, EXPLORE, Nodes, ProbeResult};
 
 /// How long a run waits for the probe of its node: 5 s of connection attempts where the network blocks and 20 s where

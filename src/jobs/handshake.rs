@@ -1,4 +1,4 @@
-//! The first frames between an owner and a runner: the claim, the protocol, and the locks that the runner reports.
+//! The first frames between an owner and a runner: `claim`, the protocol, and the locks that the runner reports.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::failure::failure;
 
 /// How long a runner may take to answer `claim`: it answers in a millisecond, on a node without CPU to give in seconds.
 /// A container that dies meanwhile ends the stream, and its pod says why.
-const CLAIM_TIMEOUT: Duration = Duration::from_secs(20);
-/// When a claim without an answer is sent again, after it and after each that follows. containerd gives a container what an attacher
+const BIND_TIMEOUT: Duration = Duration::from_secs(20);
+/// When a `claim` without an answer is sent again, after it and after each that follows. containerd gives a container what an attacher
 /// sends before it gives the attacher what the container answers (`ContainerIO.Attach`), so on a busy node the answer may be in
-/// the log alone. A runner answers eight claims.
-const CLAIM_AGAIN: [Duration; 4] = [
+/// the log alone. A runner answers eight such frames.
+const BIND_AGAIN: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
     Duration::from_secs(8),
 ];
-/// The error for a stream that ended between claim and run: kubelet or containerd went away. Another pod may be tried.
+/// The error for a stream that ended between bind and run: kubelet or containerd went away. Another pod may be tried.
 pub(super) const STREAM_ENDED: &str = "StreamEnded";
 
 /// The error of a conversation whose stream ended before the run began.
@@ -31,14 +31,14 @@ pub(super) fn stream_ended(error: &ExecutionError) -> ExecutionError {
 }
 
 /// Sends `claim`, and again while there is no answer. `false`: the stream ended before anything came.
-pub(super) async fn claim(attached: &mut Attachment) -> Result<bool, ExecutionError> {
-    let mut pauses = CLAIM_AGAIN.iter();
+pub(super) async fn bind(attached: &mut Attachment) -> Result<bool, ExecutionError> {
+    let mut pauses = BIND_AGAIN.iter();
     let conversation = async {
         loop {
-            if attached.claim().await.is_err() {
+            if attached.bind().await.is_err() {
                 return Ok(false);
             }
-            let answer = claimed(attached);
+            let answer = bound(attached);
             match pauses.next() {
                 None => return answer.await,
                 Some(pause) => {
@@ -49,7 +49,7 @@ pub(super) async fn claim(attached: &mut Attachment) -> Result<bool, ExecutionEr
             }
         }
     };
-    tokio::time::timeout(CLAIM_TIMEOUT, conversation)
+    tokio::time::timeout(BIND_TIMEOUT, conversation)
         .await
         .unwrap_or_else(|_| {
             Err(failure(
@@ -61,21 +61,21 @@ pub(super) async fn claim(attached: &mut Attachment) -> Result<bool, ExecutionEr
         })
 }
 
-/// Waits for the answer to a claim. `false`: the stream ended. Cancel-safe.
-async fn claimed(attached: &mut Attachment) -> Result<bool, ExecutionError> {
+/// Waits for the answer to `claim`. `false`: the stream ended. Cancel-safe.
+async fn bound(attached: &mut Attachment) -> Result<bool, ExecutionError> {
     loop {
         match attached.receive().await {
-            Ok(Incoming::Frame(FromRunner::Claimed(_))) => return Ok(true),
-            Ok(Incoming::Unproven(FromRunner::Claimed(_))) => {
+            Ok(Incoming::Frame(FromRunner::Bound(_))) => return Ok(true),
+            Ok(Incoming::Unproven(FromRunner::Bound(_))) => {
                 return Err(failure(
                     ClusterFailureKind::ContainerFailed,
                     "ClaimedByAnother",
-                    "the runner was claimed with a key that is not this hub's",
+                    "the runner was bound with a key that is not this hub's",
                     false,
                 ));
             }
             Ok(Incoming::Unproven(FromRunner::Ready(ready))) => check_version(&ready)?,
-            // An old runner answers like this to a claim that it does not support.
+            // An old runner answers like this to a `claim` that it does not support.
             Ok(Incoming::Unproven(FromRunner::Rejected(rejected))) => {
                 return Err(failure(
                     ClusterFailureKind::RunnerTooOld,
@@ -123,52 +123,52 @@ pub(super) fn missing_lock(locks: Option<&LockReport>, requires_landlock: bool) 
 
 #[cfg(test)]
 mod tests {
-    use knack_runner::protocol::{Claimed, Key, Refusal, RunnerLink};
+    use knack_runner::protocol::{Bound, Key, Refusal, RunnerLink};
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
 
-    /// A runner that answers each claim; the first `lost` answers reach nobody. Returns the outcome, and the claims that came.
-    async fn claim_with_lost_answers(lost: usize) -> (Result<bool, ExecutionError>, usize) {
+    /// A runner that answers each `claim`; the first `lost` answers reach nobody. Returns the outcome, and the frames that came.
+    async fn bind_with_lost_answers(lost: usize) -> (Result<bool, ExecutionError>, usize) {
         let key = Key::new([7; 32]);
         let (stdin, of_runner) = tokio::io::duplex(4096);
         let (mut to_owner, stdout) = tokio::io::duplex(4096);
         let mut attached = Attachment::over(stdin, stdout, (), key.clone());
-        let mut claims = 0;
+        let mut binds = 0;
         let runner = async {
             let mut link = RunnerLink::new(&key);
             let mut lines = BufReader::new(of_runner).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                assert!(matches!(link.read(line.as_bytes()), Err(Refusal::Claim(_))), "{line}");
-                let answer = link.line(&FromRunner::Claimed(Claimed {
+                assert!(matches!(link.read(line.as_bytes()), Err(Refusal::Bind(_))), "{line}");
+                let answer = link.line(&FromRunner::Bound(Bound {
                     protocol: PROTOCOL,
                     version: String::new(),
                 }));
                 link.sent();
-                claims += 1;
-                if claims > lost {
+                binds += 1;
+                if binds > lost {
                     to_owner.write_all(&answer).await.unwrap();
                 }
             }
         };
         let outcome = tokio::select! {
-            outcome = claim(&mut attached) => outcome,
+            outcome = bind(&mut attached) => outcome,
             () = runner => panic!("the owner is gone"),
         };
-        (outcome, claims)
+        (outcome, binds)
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_lost_is_asked_for_again() {
-        for lost in 0..=CLAIM_AGAIN.len() {
-            let (outcome, claims) = claim_with_lost_answers(lost).await;
-            assert_eq!((outcome, claims), (Ok(true), lost + 1));
+        for lost in 0..=BIND_AGAIN.len() {
+            let (outcome, binds) = bind_with_lost_answers(lost).await;
+            assert_eq!((outcome, binds), (Ok(true), lost + 1));
         }
-        let (outcome, claims) = claim_with_lost_answers(usize::MAX).await;
+        let (outcome, binds) = bind_with_lost_answers(usize::MAX).await;
         let Err(ExecutionError::Cluster(failure)) = outcome else {
             panic!("{outcome:?}");
         };
-        assert_eq!((failure.reason.as_str(), claims), ("NoAnswer", CLAIM_AGAIN.len() + 1));
+        assert_eq!((failure.reason.as_str(), binds), ("NoAnswer", BIND_AGAIN.len() + 1));
     }
 
     #[test]

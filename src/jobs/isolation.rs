@@ -24,19 +24,19 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::call;
-use super::facts::PodFacts;
 use super::failure::pod_failure;
 use super::isolation_status;
 use super::kinds::PodKind;
 use super::launch::{Launcher, job_name};
 use super::names::CONTAINER;
 use super::nodes::{AGAIN, EVERY, ProbeResult, probe_result};
-use super::plan::{PodPlan, Requester};
+use super::pod_facts::PodFacts;
+use super::pod_requirements::{PodRequirements, Requester};
 use super::request::JobRequest;
+use super::resolved_runtime::ResolvedRuntime;
 use super::run::{self, Bounds};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::spool::Spool;
-use super::view::RuntimeView;
 
 /// How long the pod of the probe may take, image pull included.
 const PROBE_TIMEOUT: Duration = Duration::from_mins(2);
@@ -54,18 +54,18 @@ except OSError as error:
 /// that a run waits for, until the task ends. `probes` are the turns of all runtimes.
 pub(super) async fn watch(
     launcher: Launcher,
-    view: Arc<ArcSwap<RuntimeView>>,
+    resolved: Arc<ArcSwap<ResolvedRuntime>>,
     target: ProbeTarget,
     probes: Arc<Semaphore>,
     over: CancellationToken,
 ) {
     // A runtime that demands isolation runs nothing before its results.
-    let is_urgent = || view.load().requires_isolation;
+    let is_urgent = || resolved.load().requires_isolation;
     let nodes = async {
         loop {
             let is_urgent = is_urgent() || launcher.gate.is_probe_requested();
             let held = turn(&probes, is_urgent, launcher.gate.probe_requested()).await;
-            probe_nodes(&launcher, &view.load_full(), &target).await;
+            probe_nodes(&launcher, &resolved.load_full(), &target).await;
             drop(held);
             if !launcher.gate.is_probe_requested() {
                 let _ = tokio::time::timeout(AGAIN, launcher.gate.probe_requested()).await;
@@ -76,13 +76,13 @@ pub(super) async fn watch(
         loop {
             // A run that wants a node wakes one task: the one above.
             let held = turn(&probes, is_urgent(), std::future::pending()).await;
-            let result = Box::pin(attempt(&launcher, &view.load_full(), &over)).await;
+            let result = Box::pin(attempt(&launcher, &resolved.load_full(), &over)).await;
             drop(held);
             launcher.gate.set_runner_result(result);
             tokio::time::sleep(if result.is_some() { EVERY } else { AGAIN }).await;
         }
     };
-    tokio::join!(isolation_status::publish(&launcher, &view), nodes, runner);
+    tokio::join!(isolation_status::publish(&launcher, &resolved), nodes, runner);
 }
 
 /// Waits for permission to probe. An urgent caller, or one that becomes urgent, needs none.
@@ -98,14 +98,14 @@ async fn turn(probes: &Semaphore, is_urgent: bool, wanted: impl Future<Output = 
 
 /// Probes the nodes that are wanted or due; while there is no sandbox on any node, one that the scheduler chooses. One
 /// after another: each probe is a pod that the quota counts too.
-async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: &ProbeTarget) {
+async fn probe_nodes(launcher: &Launcher, resolved: &ResolvedRuntime, target: &ProbeTarget) {
     let pods = launcher.index.all().into_iter();
     let live: BTreeSet<String> = pods
         .filter(|facts| !facts.is_probe)
         .filter_map(|facts| facts.node)
         .collect();
-    for wanted in launcher.gate.next(view.requires_isolation, &live) {
-        let (node, result) = probe(launcher, view, target, wanted.clone()).await;
+    for wanted in launcher.gate.next(resolved.requires_isolation, &live) {
+        let (node, result) = probe(launcher, resolved, target, wanted.clone()).await;
         if let Some(node) = wanted.or(node) {
             launcher.gate.record_probe(node, result);
         }
@@ -115,20 +115,20 @@ async fn probe_nodes(launcher: &Launcher, view: &RuntimeView, target: &ProbeTarg
 /// Runs the probe. Returns the node that it ran on, and what it proves there; `None`: no result.
 async fn probe(
     launcher: &Launcher,
-    view: &RuntimeView,
+    resolved: &ResolvedRuntime,
     target: &ProbeTarget,
     node: Option<String>,
 ) -> (Option<String>, Option<ProbeResult>) {
     let control = target.answers().await;
     let question = target.beacon.ask();
     let identity = JobIdentity {
-        name: job_name(&view.name),
-        uid: view.uids.first,
-        image: view.image.clone(),
-        resources: view.resources.clone(),
+        name: job_name(&resolved.name),
+        uid: resolved.uids.first,
+        image: resolved.image.clone(),
+        resources: resolved.resources.clone(),
         env: Vec::new(),
         owner: launcher.replica.clone(),
-        avoid: launcher.gate.avoided(view.requires_isolation),
+        avoid: launcher.gate.avoided(resolved.requires_isolation),
         purpose: JobPurpose::Probe {
             target: target.address.to_string(),
             question: question.word.clone(),
@@ -136,7 +136,7 @@ async fn probe(
         },
     };
     let mut state = launcher.index.follow(&identity.name);
-    match launcher.cluster.create(&job_spec(view, &identity)).await {
+    match launcher.cluster.create(&job_spec(resolved, &identity)).await {
         Ok(uid) => launcher.index.bind(&identity.name, uid),
         Err(error) => {
             tracing::warn!(%error, "the isolation probe could not be made");
@@ -178,12 +178,15 @@ async fn read(launcher: &Launcher, pod: &str, question: &Question) -> Option<Pro
 }
 
 /// Runs code that tries. `None`: it could not be run, or there is no python.
-async fn attempt(launcher: &Launcher, view: &RuntimeView, over: &CancellationToken) -> Option<bool> {
-    if !view.languages.contains(&Language::Python) {
+async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, over: &CancellationToken) -> Option<bool> {
+    if !resolved.languages.contains(&Language::Python) {
         return None;
     }
-    let plan = PodPlan::of_pool(view, &PodKind::plain(Some(Language::Python)));
-    let sandbox = launcher.launch(view, &plan, Requester::Pool, &|_| {}).await.ok()?;
+    let requirements = PodRequirements::of_pool(resolved, &PodKind::plain(Some(Language::Python)));
+    let sandbox = launcher
+        .launch(resolved, &requirements, Requester::Pool, &|_| {})
+        .await
+        .ok()?;
     let job = sandbox.job.clone();
     let program = Program::Code {
         language: Language::Python,

@@ -10,9 +10,9 @@ use knack_api::runtime_status::IsolationStatus;
 use knack_vocabulary::{CONDITION_ISOLATED, FIELD_MANAGER_HUB};
 use serde_json::json;
 
-use super::isolated::Isolation;
+use super::isolation_results::Isolation;
 use super::launch::Launcher;
-use super::view::RuntimeView;
+use super::resolved_runtime::ResolvedRuntime;
 use crate::api_call::CallError;
 use crate::status_write::{Writer, condition_of};
 
@@ -20,13 +20,13 @@ use crate::status_write::{Writer, condition_of};
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes the condition whenever a result arrives, until the task ends.
-pub(super) async fn publish(launcher: &Launcher, view: &ArcSwap<RuntimeView>) {
+pub(super) async fn publish(launcher: &Launcher, resolved: &ArcSwap<ResolvedRuntime>) {
     let mut changes = launcher.gate.listen();
     while changes.changed().await.is_ok() {
-        let (found, view) = (launcher.gate.isolation(), view.load_full());
+        let (found, resolved) = (launcher.gate.isolation(), resolved.load_full());
         let (isolated, reason, message) = found.condition();
-        tracing::info!(runtime = %view.reference(), isolated, reason, message, "isolation checked");
-        match write(launcher, &view, &found).await {
+        tracing::info!(runtime = %resolved.reference(), isolated, reason, message, "isolation checked");
+        match write(launcher, &resolved, &found).await {
             Ok(true) => {}
             Ok(false) => changes.mark_changed(),
             Err(error) => {
@@ -39,13 +39,13 @@ pub(super) async fn publish(launcher: &Launcher, view: &ArcSwap<RuntimeView>) {
 }
 
 /// Writes the condition and `status.isolation`. `Ok(false)`: the runtime is another one or another version by now.
-async fn write(launcher: &Launcher, view: &RuntimeView, found: &Isolation) -> Result<bool, CallError> {
+async fn write(launcher: &Launcher, resolved: &ResolvedRuntime, found: &Isolation) -> Result<bool, CallError> {
     let writer = Writer {
         client: &launcher.cluster.client,
         manager: FIELD_MANAGER_HUB,
         conditions: &[CONDITION_ISOLATED],
     };
-    let target = view.target();
+    let target = resolved.target();
     let Some(current) = writer.stored::<SkillRuntime>(&target).await? else {
         return Ok(false);
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use knack_execution::conversation::{Collected, Subject, lock_report, timings};
+use knack_execution::conversation::{CollectedFrames, ExecutionRef, lock_report, timings};
 use knack_execution::{ExecutionError, ExecutionResult, Exit, StartKind};
 use knack_runner::protocol::{Decoder, FromRunner, Incoming, Key, Reader, RunResult, Started};
 use kube::Api;
@@ -25,11 +25,11 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Journal {
     reader: Reader,
     /// The runner has an owner with our key.
-    pub is_claimed: bool,
+    pub is_bound: bool,
     /// The run, once it has started.
     pub started: Option<Started>,
     /// The run's output.
-    pub(super) collected: Collected,
+    pub(super) collected: CollectedFrames,
     /// Its end.
     pub result: Option<RunResult>,
     /// More was written than a run may write, or than there is memory for: nothing after it counts.
@@ -37,17 +37,17 @@ pub struct Journal {
     /// Frames are missing, at the beginning or in between, and their content is unknown.
     pub is_damaged: bool,
     /// The run, as reported by a runner that has another key than ours: of a hub with another secret, or of a client
-    /// that claimed the runner before us.
+    /// that bound the runner before us.
     pub foreign_run: Option<String>,
 }
 
 impl Journal {
     /// The journal of a runner with this key, whose output goes to `collected`.
     #[must_use]
-    pub fn new(key: &Key, collected: Collected) -> Self {
+    pub fn new(key: &Key, collected: CollectedFrames) -> Self {
         Self {
             reader: Reader::of_log(key),
-            is_claimed: false,
+            is_bound: false,
             started: None,
             collected,
             result: None,
@@ -71,7 +71,7 @@ impl Journal {
     /// show that this run began, and all of it.
     pub(super) fn without_result(
         self,
-        subject: Subject,
+        reference: ExecutionRef,
         exit: Exit,
         ran: Duration,
         start: StartKind,
@@ -79,9 +79,9 @@ impl Journal {
         if self.is_damaged || self.foreign_run.is_some() {
             return None;
         }
-        let started = self.started.filter(|started| started.id == subject.id.to_string())?;
+        let started = self.started.filter(|started| started.id == reference.id.to_string())?;
         Some(self.collected.into_result(
-            subject.id,
+            reference.id,
             exit,
             [false, false],
             timings(ran, start),
@@ -116,7 +116,7 @@ impl Journal {
             return None;
         }
         match &frame {
-            FromRunner::Claimed(_) => self.is_claimed = true,
+            FromRunner::Bound(_) => self.is_bound = true,
             FromRunner::Started(started) => {
                 self.started.get_or_insert_with(|| started.clone());
             }
@@ -273,7 +273,7 @@ pub(super) mod tests {
     #[test]
     fn only_frames_with_our_key_say_what_ran() {
         let (mut ours, mut theirs) = (RunnerLink::new(&OURS), RunnerLink::new(&THEIRS));
-        let mut journal = Journal::new(&OURS, Collected::default());
+        let mut journal = Journal::new(&OURS, CollectedFrames::default());
         // A frame of another claimant, and one without any key.
         journal.take(&theirs.encode(&started("forged")));
         journal.take(&encode(&started("forged")));
@@ -289,14 +289,14 @@ pub(super) mod tests {
     fn a_journal_whose_beginning_is_gone_is_damaged() {
         let mut runner = RunnerLink::new(&OURS);
         drop(runner.encode(&started("rotated away")));
-        let mut journal = Journal::new(&OURS, Collected::default());
+        let mut journal = Journal::new(&OURS, CollectedFrames::default());
         journal.take(&runner.encode(&started("later")));
         assert!(journal.is_damaged && journal.started.is_none());
     }
 
     #[test]
     fn the_log_of_a_container_that_was_started_again_proves_nothing() {
-        let mut journal = Journal::new(&OURS, Collected::default());
+        let mut journal = Journal::new(&OURS, CollectedFrames::default());
         assert!(!journal.may_have_started());
         journal.take(&encode(&FromRunner::Restarted {}));
         assert!(journal.may_have_started() && journal.started.is_none());
@@ -306,7 +306,7 @@ pub(super) mod tests {
     fn a_run_cannot_forge_frames_on_its_own_stdout() {
         // Output of the run is inside an `output` frame, never a line of the journal.
         let mut runner = RunnerLink::new(&OURS);
-        let mut journal = Journal::new(&OURS, Collected::default());
+        let mut journal = Journal::new(&OURS, CollectedFrames::default());
         let forged = "{\"type\":\"result\",\"id\":\"x\"}\n";
         journal.take(&runner.encode(&FromRunner::Output(Output {
             stream: OutputStream::Stdout,
@@ -319,7 +319,7 @@ pub(super) mod tests {
     fn a_journal_counts_in_the_memory_for_results_and_ends_where_there_is_none() {
         let memory = MemoryBudget::new(64 << 10);
         let mut runner = RunnerLink::new(&OURS);
-        let mut journal = Journal::new(&OURS, Collected::of_unknown(Some(&memory)));
+        let mut journal = Journal::new(&OURS, CollectedFrames::of_unknown(Some(&memory)));
         let output = FromRunner::Output(Output {
             stream: OutputStream::Stdout,
             data: Data(vec![b'x'; 40 << 10]),

@@ -9,9 +9,9 @@ use std::time::Duration;
 use knack_execution::{ExecutionRequest, Language, Program};
 use knack_packages::environment::EnvironmentImage;
 
-use super::plan::PodPlan;
-use super::view::GRANTED_SHARE;
-use super::view::{EnvGrant, RuntimeView};
+use super::pod_requirements::PodRequirements;
+use super::resolved_runtime::GRANTED_SHARE;
+use super::resolved_runtime::{EnvGrant, ResolvedRuntime};
 
 /// Sets of granted values, environments of packages and named images that pods are held ready for at once: a conversation uses the tools of a few skills.
 pub(super) const MAX_SETS: usize = 4;
@@ -47,13 +47,15 @@ impl PodKind {
     }
 
     /// The kind of the pod that is wanted. An image that the runtime does not name makes no kind: such a pod goes cold.
-    pub(super) fn of(plan: &PodPlan, view: &RuntimeView) -> Self {
-        let is_named = plan.packages.is_none() && plan.image != view.image && view.images.contains(&plan.image);
+    pub(super) fn of(requirements: &PodRequirements, resolved: &ResolvedRuntime) -> Self {
+        let is_named = requirements.packages.is_none()
+            && requirements.image != resolved.image
+            && resolved.images.contains(&requirements.image);
         Self {
-            language: plan.language,
-            env: plan.env.clone(),
-            packages: plan.packages.clone(),
-            image: is_named.then(|| plan.image.clone()),
+            language: requirements.language,
+            env: requirements.env.clone(),
+            packages: requirements.packages.clone(),
+            image: is_named.then(|| requirements.image.clone()),
         }
     }
 
@@ -64,9 +66,9 @@ impl PodKind {
     }
 
     /// The image of its pods.
-    pub(super) fn image<'a>(&'a self, view: &'a RuntimeView) -> &'a str {
+    pub(super) fn image<'a>(&'a self, resolved: &'a ResolvedRuntime) -> &'a str {
         let of_packages = self.packages.as_ref().map(|packages| &packages.image);
-        of_packages.or(self.image.as_ref()).unwrap_or(&view.image)
+        of_packages.or(self.image.as_ref()).unwrap_or(&resolved.image)
     }
 
     /// Whether its pods carry granted values.
@@ -75,23 +77,27 @@ impl PodKind {
     }
 
     /// Whether the runtime still names its image and grants everything that its pods carry, to any skill.
-    pub(super) fn is_allowed(&self, view: &RuntimeView) -> bool {
-        let is_named = self.image.as_ref().is_none_or(|image| view.images.contains(image));
+    pub(super) fn is_allowed(&self, resolved: &ResolvedRuntime) -> bool {
+        let is_named = self.image.as_ref().is_none_or(|image| resolved.images.contains(image));
         is_named
             && self.env.iter().all(|held| {
                 let is_same = |grant: &&EnvGrant| {
                     (&grant.name, &grant.secret, &grant.key) == (&held.name, &held.secret, &held.key)
                 };
-                view.env.iter().filter(is_same).any(|grant| !grant.skills.is_empty())
+                resolved
+                    .env
+                    .iter()
+                    .filter(is_same)
+                    .any(|grant| !grant.skills.is_empty())
             })
     }
 
     /// How long one of its pods may be kept unused.
-    pub(super) fn max_idle(&self, view: &RuntimeView) -> Duration {
+    pub(super) fn max_idle(&self, resolved: &ResolvedRuntime) -> Duration {
         if self.is_granted() {
-            view.max_idle.min(GRANTED_MAX_IDLE)
+            resolved.max_idle.min(GRANTED_MAX_IDLE)
         } else {
-            view.max_idle
+            resolved.max_idle
         }
     }
 }
@@ -105,12 +111,12 @@ pub(super) fn shares(replicas: usize, sets: usize) -> Vec<usize> {
     (0..sets).map(|rank| each.max(usize::from(rank < all))).collect()
 }
 
-impl PodPlan {
+impl PodRequirements {
     /// The pod that the runtime's pool holds.
-    pub(super) fn of_pool(view: &RuntimeView, kind: &PodKind) -> Self {
+    pub(super) fn of_pool(resolved: &ResolvedRuntime, kind: &PodKind) -> Self {
         Self {
-            image: kind.image(view).to_owned(),
-            resources: view.resources.clone(),
+            image: kind.image(resolved).to_owned(),
+            resources: resolved.resources.clone(),
             env: kind.env.clone(),
             packages: kind.packages.clone(),
             language: kind.language,
@@ -137,7 +143,7 @@ mod tests {
     use knack_skill::risk::Risk;
 
     use super::*;
-    use crate::jobs::spec::tests::view;
+    use crate::jobs::spec::tests::resolved;
     use knack_execution::ExecutionId;
 
     fn grant(name: &str, secret: &str, skills: &[&str]) -> EnvGrant {
@@ -187,24 +193,27 @@ mod tests {
             (vec![grant("OTHER", "weather", &["team/a"])], false),
             (vec![], false),
         ] {
-            let view = RuntimeView { env: grants, ..view() };
-            assert_eq!(held.is_allowed(&view), is_allowed, "{:?}", view.env);
-            assert!(PodKind::plain(Some(Language::Python)).is_allowed(&view));
+            let resolved = ResolvedRuntime {
+                env: grants,
+                ..resolved()
+            };
+            assert_eq!(held.is_allowed(&resolved), is_allowed, "{:?}", resolved.env);
+            assert!(PodKind::plain(Some(Language::Python)).is_allowed(&resolved));
         }
     }
 
     #[test]
     fn a_pod_with_values_is_kept_for_minutes() {
-        let view = RuntimeView {
+        let resolved = ResolvedRuntime {
             max_idle: Duration::from_mins(30),
-            ..view()
+            ..resolved()
         };
         let granted = PodKind {
             env: vec![grant("A", "a", &[])],
             ..PodKind::default()
         };
-        assert_eq!(granted.max_idle(&view), GRANTED_MAX_IDLE);
-        assert_eq!(PodKind::default().max_idle(&view), view.max_idle);
+        assert_eq!(granted.max_idle(&resolved), GRANTED_MAX_IDLE);
+        assert_eq!(PodKind::default().max_idle(&resolved), resolved.max_idle);
         let packages = PodKind {
             packages: Some(EnvironmentImage {
                 image: "r.io/environments@sha256:1".to_owned(),
@@ -212,45 +221,51 @@ mod tests {
             }),
             ..PodKind::default()
         };
-        assert_eq!(packages.max_idle(&view), view.max_idle);
-        assert!(packages.is_on_demand() && !packages.is_granted() && packages.is_allowed(&view));
-        let plan = PodPlan::of_pool(&view, &packages);
-        assert_eq!(plan.image, "r.io/environments@sha256:1");
-        assert_eq!(PodKind::of(&plan, &view), packages);
+        assert_eq!(packages.max_idle(&resolved), resolved.max_idle);
+        assert!(packages.is_on_demand() && !packages.is_granted() && packages.is_allowed(&resolved));
+        let requirements = PodRequirements::of_pool(&resolved, &packages);
+        assert_eq!(requirements.image, "r.io/environments@sha256:1");
+        assert_eq!(PodKind::of(&requirements, &resolved), packages);
     }
 
     #[test]
     fn a_named_image_has_pods_of_its_own_while_the_runtime_names_it() {
         let (office, other) = ("r.io/office@sha256:1", "r.io/other@sha256:1");
-        let view = RuntimeView {
+        let resolved = ResolvedRuntime {
             images: vec![office.to_owned()],
-            ..view()
+            ..resolved()
         };
-        let plan = |image: &str| PodPlan {
+        let requirements = |image: &str| PodRequirements {
             image: image.to_owned(),
-            ..PodPlan::of_pool(&view, &PodKind::plain(Some(Language::Python)))
+            ..PodRequirements::of_pool(&resolved, &PodKind::plain(Some(Language::Python)))
         };
-        for (image, is_pooled, is_on_demand) in
-            [(&*view.image, true, false), (office, true, true), (other, false, false)]
-        {
-            let plan = plan(image);
-            let kind = PodKind::of(&plan, &view);
-            assert_eq!(plan == PodPlan::of_pool(&view, &kind), is_pooled, "{image}");
+        for (image, is_pooled, is_on_demand) in [
+            (&*resolved.image, true, false),
+            (office, true, true),
+            (other, false, false),
+        ] {
+            let requirements = requirements(image);
+            let kind = PodKind::of(&requirements, &resolved);
+            assert_eq!(
+                requirements == PodRequirements::of_pool(&resolved, &kind),
+                is_pooled,
+                "{image}"
+            );
             assert_eq!(kind.is_on_demand(), is_on_demand, "{image}");
-            assert!(kind.is_allowed(&view) && kind.max_idle(&view) == view.max_idle);
+            assert!(kind.is_allowed(&resolved) && kind.max_idle(&resolved) == resolved.max_idle);
         }
-        let kind = PodKind::of(&plan(office), &view);
-        let renamed = RuntimeView {
+        let kind = PodKind::of(&requirements(office), &resolved);
+        let renamed = ResolvedRuntime {
             images: vec![other.to_owned()],
-            ..view.clone()
+            ..resolved.clone()
         };
         assert!(!kind.is_allowed(&renamed));
         // It is the runtime's own by now.
-        let own = RuntimeView {
+        let own = ResolvedRuntime {
             image: office.to_owned(),
-            ..view.clone()
+            ..resolved.clone()
         };
-        assert!(!PodKind::of(&plan(office), &own).is_on_demand());
+        assert!(!PodKind::of(&requirements(office), &own).is_on_demand());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Starts a pod, from the Job to an attached, claimed and locked runner.
+//! Starts a pod, from the Job to an attached, bound and locked runner.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use knack_execution::conversation::{Collected, Transport as _, lock_report};
+use knack_execution::conversation::{CollectedFrames, Transport as _, lock_report};
 use knack_execution::{ClusterFailureKind, ExecutionError, LockReport};
 use knack_memory::MemoryBudget;
 use knack_runner::protocol::{Exit, FromRunner, ToRunner};
@@ -13,21 +13,21 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::attach::Attachment;
+use super::attach_pace::Pace;
 use super::cluster::{Cluster, api_failure};
-use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{PodFailure, failure, pod_failure, vanished};
 use super::gate::Gate;
-use super::handshake::{claim, missing_lock, stream_ended};
+use super::handshake::{bind, missing_lock, stream_ended};
 use super::journal::Journal;
 use super::keys::Keys;
-use super::pace::Pace;
-use super::plan::{PodPlan, Requester};
+use super::pod_facts::{ContainerFacts, PodFacts};
+use super::pod_requirements::{PodRequirements, Requester};
 use super::pods::{PodIndex, PodRef, PodState};
+use super::resolved_runtime::{EnvGrant, ResolvedRuntime};
 use super::sandboxes_ready::StartReports;
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::start::start_frame;
 use super::start_failures::StartFailures;
-use super::view::{EnvGrant, RuntimeView};
 
 /// How long one try may take.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -123,25 +123,28 @@ impl Launcher {
 
     /// The journal of a pod, to be read: its output counts in the memory for results.
     pub(super) fn journal(&self, pod_uid: &str) -> Journal {
-        Journal::new(&self.keys.runner(pod_uid), Collected::of_unknown(self.results.as_ref()))
+        Journal::new(
+            &self.keys.runner(pod_uid),
+            CollectedFrames::of_unknown(self.results.as_ref()),
+        )
     }
 
     /// Makes a Job and waits until its runner is ready; `progress` is called at each step. On an error, and if the
     /// future is dropped, the Job is deleted, except for a pod that waits for a node.
     pub(super) async fn launch(
         &self,
-        view: &RuntimeView,
-        plan: &PodPlan,
+        resolved: &ResolvedRuntime,
+        requirements: &PodRequirements,
         requester: Requester,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Sandbox, ExecutionError> {
-        let launched = self.try_launch(view, plan, requester, progress).await;
+        let launched = self.try_launch(resolved, requirements, requester, progress).await;
         match &launched {
-            Ok(_) => self.starts.succeeded(&plan.image),
+            Ok(_) => self.starts.succeeded(&requirements.image),
             Err(error) => {
                 self.starts.failed(error);
-                if plan.packages.is_some() {
-                    self.starts.unpulled(error, &plan.image, Timestamp::now());
+                if requirements.packages.is_some() {
+                    self.starts.unpulled(error, &requirements.image, Timestamp::now());
                 }
             }
         }
@@ -150,19 +153,19 @@ impl Launcher {
 
     async fn try_launch(
         &self,
-        view: &RuntimeView,
-        plan: &PodPlan,
+        resolved: &ResolvedRuntime,
+        requirements: &PodRequirements,
         requester: Requester,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Sandbox, ExecutionError> {
         let identity = JobIdentity {
-            name: job_name(&view.name),
-            uid: self.pick_uid(view),
-            image: plan.image.clone(),
-            resources: plan.resources.clone(),
-            env: plan.env.clone(),
+            name: job_name(&resolved.name),
+            uid: self.pick_uid(resolved),
+            image: requirements.image.clone(),
+            resources: requirements.resources.clone(),
+            env: requirements.env.clone(),
             owner: self.replica.clone(),
-            avoid: self.gate.avoided(view.requires_isolation),
+            avoid: self.gate.avoided(resolved.requires_isolation),
             purpose: JobPurpose::Run,
         };
         let mut cleanup = Cleanup {
@@ -171,7 +174,7 @@ impl Launcher {
         };
         let mut state = self.index.follow(&identity.name);
         let began = Instant::now();
-        let uid = self.cluster.create(&job_spec(view, &identity)).await?;
+        let uid = self.cluster.create(&job_spec(resolved, &identity)).await?;
         self.index.bind(&identity.name, uid);
         progress("created");
         let deadline = began + self.start_timeout;
@@ -193,13 +196,13 @@ impl Launcher {
             pod: facts.name,
             uid: facts.uid,
             node: facts.node.unwrap_or_default(),
-            env: plan.env.clone(),
+            env: requirements.env.clone(),
             state,
             locks: None,
-            dies: began + view.active_deadline(),
+            dies: began + resolved.active_deadline(),
             since: began,
         };
-        self.start(&mut sandbox, view, plan).await?;
+        self.start(&mut sandbox, resolved, requirements).await?;
         sandbox.since = Instant::now();
         cleanup.launcher = None;
         Ok(sandbox)
@@ -243,7 +246,7 @@ impl Launcher {
             match tokio::time::timeout(ATTACH_TIMEOUT, opening).await {
                 Ok(Ok(mut attached)) => {
                     refused_since = None;
-                    if claim(&mut attached).await? {
+                    if bind(&mut attached).await? {
                         progress("running");
                         return Ok((facts, attached));
                     }
@@ -272,7 +275,7 @@ impl Launcher {
             facts.is_over().then(|| PodFailure {
                 kind: ClusterFailureKind::ContainerFailed,
                 reason: "Completed".to_owned(),
-                message: "the container ended before it was claimed".to_owned(),
+                message: "the container ended before it was bound".to_owned(),
                 grace: Duration::ZERO,
             })
         });
@@ -287,8 +290,13 @@ impl Launcher {
     }
 
     /// Sends `start` and waits until the interpreter is ready.
-    async fn start(&self, sandbox: &mut Sandbox, view: &RuntimeView, plan: &PodPlan) -> Result<(), ExecutionError> {
-        let frame = ToRunner::Start(start_frame(view, plan));
+    async fn start(
+        &self,
+        sandbox: &mut Sandbox,
+        resolved: &ResolvedRuntime,
+        requirements: &PodRequirements,
+    ) -> Result<(), ExecutionError> {
+        let frame = ToRunner::Start(start_frame(resolved, requirements));
         let sent = sandbox.attached.send_frame(&frame).await;
         sent.map_err(|error| stream_ended(&error))?;
         let answer = async {
@@ -319,7 +327,7 @@ impl Launcher {
         match answered {
             Ok(Ok(locks)) => {
                 sandbox.locks = locks.map(lock_report);
-                match missing_lock(sandbox.locks.as_ref(), view.requires_landlock) {
+                match missing_lock(sandbox.locks.as_ref(), resolved.requires_landlock) {
                     Some(what) => Err(failure(ClusterFailureKind::ContainerFailed, LOCKS_MISSING, what, false)),
                     None => Ok(()),
                 }
@@ -349,9 +357,9 @@ impl Launcher {
     }
 
     /// A user id that no pod of the runtime has. Two runtimes may meet in one by chance; they share the process limit then.
-    fn pick_uid(&self, view: &RuntimeView) -> u32 {
+    fn pick_uid(&self, resolved: &ResolvedRuntime) -> u32 {
         let used = self.index.uids();
-        let (first, last) = (view.uids.first, view.uids.last.max(view.uids.first));
+        let (first, last) = (resolved.uids.first, resolved.uids.last.max(resolved.uids.first));
         let size = u128::from(last - first) + 1;
         let start = Uuid::new_v4().as_u128() % size;
         let free = (0..size.min(1024))

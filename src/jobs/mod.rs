@@ -13,21 +13,21 @@
 
 mod active_runs;
 mod attach;
+mod attach_pace;
 mod cluster;
 mod end_unstarted;
 mod event;
 mod executor;
-mod facts;
 mod failure;
 mod finished_jobs;
-mod foundation;
 mod from_api;
 mod gate;
 mod handover;
 mod handshake;
-mod isolated;
 mod isolation;
+mod isolation_results;
 mod isolation_status;
+mod job_record;
 mod journal;
 mod keys;
 mod kinds;
@@ -36,14 +36,14 @@ mod names;
 mod nodes;
 mod out_of_memory;
 mod ownership;
-mod pace;
-mod plan;
+mod pod_facts;
+mod pod_requirements;
 mod pods;
 mod pool;
-mod record;
 mod recovery;
 mod refused_executions;
 mod request;
+mod resolved_runtime;
 mod run;
 mod sandboxes_ready;
 mod settings;
@@ -53,7 +53,7 @@ mod start;
 mod start_failures;
 mod state;
 mod term;
-mod view;
+mod term_services;
 mod waiter_grace;
 
 pub use event::{Event, OutputStream};
@@ -62,8 +62,8 @@ pub use from_api::{Defaults, languages};
 pub use journal::Journal;
 pub use knack_serving::beacon::{Beacon, ProbeTarget};
 pub use request::{JobRequest, PoolCounts};
+pub use resolved_runtime::{
+    EnvGrant, ImagePullPolicy, JournalMode, PodResources, ResolvedRuntime, Resource, RunnerSource, Toleration, UidRange,
+};
 pub use settings::{JobClients, JobSettings, ResultMemory};
 pub use spec::{JobIdentity, JobPurpose, job_spec, pool_key};
-pub use view::{
-    EnvGrant, ImagePullPolicy, JournalMode, PodResources, Resource, RunnerSource, RuntimeView, Toleration, UidRange,
-};

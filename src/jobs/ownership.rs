@@ -10,15 +10,15 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::foundation::Foundation;
 use super::handover::{HandoverDecision, OwnerState, decide};
-use super::record::Unwritten;
+use super::job_record::PendingWrites;
 use super::recovery::recover;
+use super::resolved_runtime::ResolvedRuntime;
 use super::settings::{JobClients, JobSettings};
 use super::state::ServingState;
 use super::term::Term;
-use super::view::RuntimeView;
-use crate::lease::{LeaseClaim, LeaseSettings, LookRequest, Peers, Spread, replica_of};
+use super::term_services::TermServices;
+use crate::lease::{LeaseHolder, LeaseSettings, LookRequest, Peers, Spread, replica_of};
 
 /// How often an owner checks whether another replica should have its runtime.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const MOVE_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Ownership {
     pub(super) look_request: LookRequest,
     pub(super) clients: JobClients,
-    pub(super) view: Arc<ArcSwap<RuntimeView>>,
+    pub(super) resolved: Arc<ArcSwap<ResolvedRuntime>>,
     pub(super) settings: JobSettings,
     pub(super) state: watch::Sender<ServingState>,
     pub(super) shutdown: CancellationToken,
@@ -50,12 +50,12 @@ enum TermEnd {
 impl Ownership {
     /// Competes for the Lease and serves while it is held, until the shutdown.
     pub(super) async fn keep(self) {
-        let view = self.view.load_full();
+        let resolved = self.resolved.load_full();
         let (wanted, is_wanted) = watch::channel(true);
         let lease = LeaseSettings {
             address: Some(self.settings.address.clone()),
             // It is deleted with its runtime.
-            owner: Some(super::spec::owner(&view)),
+            owner: Some(super::spec::owner(&resolved)),
             duration: self.settings.lease_duration,
             // Of 15 s: a runtime that does nothing costs one write in 5 s, and each standby one read in 7.5 s.
             interval: self.settings.lease_duration / 3,
@@ -63,25 +63,25 @@ impl Ownership {
             look_request: self.look_request.clone(),
             spread: Some(Spread {
                 replica: replica_of(&self.settings.replica).to_owned(),
-                lease: view.reference(),
+                lease: resolved.reference(),
                 peers: self.settings.peers.clone(),
             }),
             wanted: Some(is_wanted),
             ..LeaseSettings::new(
-                &view.namespace,
-                format!("{LEASE_RUNTIME_PREFIX}{}", view.name),
+                &resolved.namespace,
+                format!("{LEASE_RUNTIME_PREFIX}{}", resolved.name),
                 &self.settings.replica,
             )
         };
         let release = CancellationToken::new();
-        let (renewing, mut claim) = self.clients.leases.keep(lease, release.clone());
+        let (renewing, mut holder) = self.clients.leases.keep(lease, release.clone());
         let mut given_at = None;
         loop {
             tokio::select! {
                 () = self.shutdown.cancelled() => break,
-                () = self.wait_for_lease(&mut claim) => {}
+                () = self.wait_for_lease(&mut holder) => {}
             }
-            let ended = Box::pin(self.serve(claim.clone(), given_at)).await;
+            let ended = Box::pin(self.serve(holder.clone(), given_at)).await;
             if self.shutdown.is_cancelled() {
                 break;
             }
@@ -89,7 +89,7 @@ impl Ownership {
                 given_at = Some(Instant::now());
                 self.state.send_replace(ServingState::Standby { owner: None });
                 wanted.send_replace(false);
-                LeaseClaim::lost(claim.clone()).await;
+                LeaseHolder::lost(holder.clone()).await;
                 wanted.send_replace(true);
                 tokio::spawn(async move {
                     tokio::time::sleep(MOVE_PAUSE).await;
@@ -104,9 +104,9 @@ impl Ownership {
     }
 
     /// Waits until the Lease is ours and reports its holder meanwhile.
-    async fn wait_for_lease(&self, claim: &mut watch::Receiver<LeaseClaim>) {
+    async fn wait_for_lease(&self, holder: &mut watch::Receiver<LeaseHolder>) {
         loop {
-            let now = claim.borrow_and_update().clone();
+            let now = holder.borrow_and_update().clone();
             if now.is_mine(tokio::time::Instant::now()) {
                 return;
             }
@@ -115,33 +115,33 @@ impl Ownership {
             } else if matches!(*self.state.borrow(), ServingState::Standby { .. }) {
                 self.state.send_replace(ServingState::Standby { owner: None });
             }
-            if claim.changed().await.is_err() {
+            if holder.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
     /// One term: recovers, serves, and lets go when the Lease is lost or the process ends.
-    async fn serve(&self, claim: watch::Receiver<LeaseClaim>, given_at: Option<Instant>) -> TermEnd {
+    async fn serve(&self, holder: watch::Receiver<LeaseHolder>, given_at: Option<Instant>) -> TermEnd {
         self.state.send_replace(ServingState::TakingOver);
         let over = CancellationToken::new();
         let _ended = over.clone().drop_guard();
-        let view = self.view.load_full();
-        let unwritten = Unwritten::default();
+        let resolved = self.resolved.load_full();
+        let unwritten = PendingWrites::default();
         let begin = async {
-            let foundation = Foundation::start(&self.clients, &view, &self.settings, unwritten.clone()).await;
-            recover(&foundation, &view, &self.settings, &over).await;
+            let services = TermServices::start(&self.clients, &resolved, &self.settings, unwritten.clone()).await;
+            recover(&services, &resolved, &self.settings, &over).await;
             Term::begin(
-                foundation,
-                Arc::clone(&self.view),
+                services,
+                Arc::clone(&self.resolved),
                 &self.settings,
-                claim.clone(),
+                holder.clone(),
                 over.clone(),
             )
         };
         let term = tokio::select! {
             term = begin => term,
-            () = LeaseClaim::lost(claim.clone()) => return TermEnd::Lost,
+            () = LeaseHolder::lost(holder.clone()) => return TermEnd::Lost,
             () = self.shutdown.cancelled() => {
                 break_off(&unwritten, &over).await;
                 return TermEnd::Lost;
@@ -151,18 +151,18 @@ impl Ownership {
                 return TermEnd::GivenUp(None);
             }
         };
-        tracing::info!(runtime = %view.reference(), "owns the runtime");
+        tracing::info!(runtime = %resolved.reference(), "owns the runtime");
         self.state.send_replace(ServingState::Serving(Arc::clone(&term)));
         tokio::select! {
-            () = LeaseClaim::lost(claim) => {
-                tracing::warn!(runtime = %view.reference(), "lost the runtime");
+            () = LeaseHolder::lost(holder) => {
+                tracing::warn!(runtime = %resolved.reference(), "lost the runtime");
                 self.state.send_replace(ServingState::Standby { owner: None });
                 over.cancel();
                 term.pool.abandon();
                 TermEnd::Lost
             }
             turn = self.time_to_give_up(&term, given_at) => {
-                tracing::info!(runtime = %view.reference(), "handing the runtime over to another replica");
+                tracing::info!(runtime = %resolved.reference(), "handing the runtime over to another replica");
                 self.let_go(&term, &unwritten, &over).await;
                 TermEnd::GivenUp(turn)
             }
@@ -178,7 +178,7 @@ impl Ownership {
 
     /// Accepts no new runs, deletes idle pods, writes what there is to say of runs that have ended, and leaves running executions to
     /// the next owner.
-    async fn let_go(&self, term: &Term, unwritten: &Unwritten, over: &CancellationToken) {
+    async fn let_go(&self, term: &Term, unwritten: &PendingWrites, over: &CancellationToken) {
         self.state.send_replace(ServingState::Standby { owner: None });
         over.cancel();
         tokio::join!(term.pool.close(), unwritten.written());
@@ -194,7 +194,7 @@ impl Ownership {
 
     /// Returns when the runtime is to be given away; with the right to be the only one that is, unless the process ends.
     async fn time_to_give_up(&self, term: &Term, given_at: Option<Instant>) -> Option<OwnedMutexGuard<()>> {
-        let (me, lease) = (replica_of(&self.settings.replica), self.view.load().reference());
+        let (me, lease) = (replica_of(&self.settings.replica), self.resolved.load().reference());
         let mut peers = self.settings.peers.clone();
         let begun = Instant::now();
         let (mut requested, mut busy_at) = (term.requested(), begun);
@@ -235,7 +235,7 @@ impl Ownership {
 }
 
 /// The end of a takeover that is not over yet: runs that it has found ended are recorded.
-async fn break_off(unwritten: &Unwritten, over: &CancellationToken) {
+async fn break_off(unwritten: &PendingWrites, over: &CancellationToken) {
     over.cancel();
     unwritten.written().await;
 }

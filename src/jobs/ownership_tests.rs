@@ -60,12 +60,12 @@ async fn ownership_before(router: Router) -> (Ownership, watch::Sender<Peers>) {
     let runtime = serde_json::from_value(json!({
         "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": {"warmPool": {"replicas": 0}},
     }));
-    let view = RuntimeView::of(&runtime.unwrap(), &Defaults::new("image"));
+    let resolved = ResolvedRuntime::of(&runtime.unwrap(), &Defaults::new("image"));
     let (leaving, peers) = watch::channel(Peers::default());
     let ownership = Ownership {
         look_request: LookRequest::default(),
         clients: JobClients::new(kube::Config::new(url.parse().unwrap())).unwrap(),
-        view: Arc::new(ArcSwap::from_pointee(view)),
+        resolved: Arc::new(ArcSwap::from_pointee(resolved)),
         settings: JobSettings {
             peers,
             ..JobSettings::new("me-1", "https://me:1", [0; 32])
@@ -82,11 +82,11 @@ async fn a_term_ends_once_the_records_of_its_last_runs_are_written() {
     for is_handed_over in [true, false] {
         let written = Written::default();
         let (ownership, leaving) = ownership(&written).await;
-        let held = LeaseClaim {
+        let held = LeaseHolder {
             mine_until: Some(Instant::now() + Duration::from_mins(10)),
-            ..LeaseClaim::default()
+            ..LeaseHolder::default()
         };
-        let (_renewing, claim) = watch::channel(held);
+        let (_renewing, holder) = watch::channel(held);
         let mut states = ownership.state.subscribe();
         let last_run = async {
             let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
@@ -107,7 +107,7 @@ async fn a_term_ends_once_the_records_of_its_last_runs_are_written() {
                 ownership.shutdown.cancel();
             }
         };
-        let (end, ()) = tokio::join!(ownership.serve(claim, None), last_run);
+        let (end, ()) = tokio::join!(ownership.serve(holder, None), last_run);
         assert_eq!(matches!(end, TermEnd::GivenUp(None)), is_handed_over);
         let mut written = written.lock().unwrap_or_else(PoisonError::into_inner).clone();
         written.sort_unstable();
@@ -186,11 +186,11 @@ async fn a_takeover_that_is_broken_off_writes_what_it_has_found_ended() {
     for is_leaving in [true, false] {
         let (written, looked_for, over) = (Written::default(), Arc::default(), Arc::default());
         let (ownership, leaving) = ownership_before(takeover_api(&written, &looked_for, &over)).await;
-        let held = LeaseClaim {
+        let held = LeaseHolder {
             mine_until: Some(Instant::now() + Duration::from_mins(10)),
-            ..LeaseClaim::default()
+            ..LeaseHolder::default()
         };
-        let (_renewing, claim) = watch::channel(held);
+        let (_renewing, holder) = watch::channel(held);
         let break_off = async {
             looked_for.notified().await;
             if is_leaving {
@@ -200,7 +200,7 @@ async fn a_takeover_that_is_broken_off_writes_what_it_has_found_ended() {
             }
             over.notify_one();
         };
-        let (end, ()) = tokio::join!(ownership.serve(claim, None), break_off);
+        let (end, ()) = tokio::join!(ownership.serve(holder, None), break_off);
         assert_eq!(matches!(end, TermEnd::GivenUp(None)), is_leaving);
         assert_eq!(
             *written.lock().unwrap_or_else(PoisonError::into_inner),
@@ -267,11 +267,11 @@ fn anew_api(later: &Arc<Notify>, deleted: &Arc<Mutex<Vec<String>>>) -> Router {
 async fn a_runtime_that_is_gone_ends_its_own_pods_and_not_those_of_its_namesake() {
     let (later, deleted) = (Arc::default(), Arc::default());
     let (ownership, _peers) = ownership_before(anew_api(&later, &deleted)).await;
-    let held = LeaseClaim {
+    let held = LeaseHolder {
         mine_until: Some(Instant::now() + Duration::from_mins(10)),
-        ..LeaseClaim::default()
+        ..LeaseHolder::default()
     };
-    let (_renewing, claim) = watch::channel(held);
+    let (_renewing, holder) = watch::channel(held);
     let mut states = ownership.state.subscribe();
     let retire = async {
         let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
@@ -286,7 +286,7 @@ async fn a_runtime_that_is_gone_ends_its_own_pods_and_not_those_of_its_namesake(
         ownership.retired.store(true, Ordering::Relaxed);
         ownership.shutdown.cancel();
     };
-    tokio::join!(ownership.serve(claim, None), retire);
+    tokio::join!(ownership.serve(holder, None), retire);
     let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner).clone();
     deleted.sort_unstable();
     assert_eq!(deleted, ["orphan", "own"]);

@@ -12,7 +12,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::facts::PodFacts;
+use super::pod_facts::PodFacts;
 
 /// Server-side end of one watch, seconds. Load balancers drop idle ones after 240 s and more; at the end the watch
 /// starts again.

@@ -1,4 +1,4 @@
-//! Warm pods: attached, claimed, locked, the interpreter started.
+//! Warm pods: attached, bound, locked, the interpreter started.
 //!
 //! One is used once and replaced. Replacing takes CPU that the next call needs, so it waits until no run is active, or
 //! for a short time. What is held ready is decided by [`kinds`](super::kinds).
@@ -17,15 +17,15 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::active_runs::{ActiveRun, ActiveRuns};
-use super::facts::PodFacts;
 use super::failure::pod_failure;
 use super::kinds::{MAX_SETS, PodKind, USED_LATELY, shares};
 use super::launch::{Launcher, Sandbox};
 use super::nodes::Clearance;
-use super::plan::{PodPlan, Requester};
+use super::pod_facts::PodFacts;
+use super::pod_requirements::{PodRequirements, Requester};
 use super::pods::PodState;
+use super::resolved_runtime::ResolvedRuntime;
 use super::spec::pool_key;
-use super::view::RuntimeView;
 
 /// Pods made at once: two cores start two containers as fast as one.
 const REFILLERS: usize = 2;
@@ -44,7 +44,7 @@ pub(super) const SPARE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Pool {
     launcher: Launcher,
-    view: Arc<ArcSwap<RuntimeView>>,
+    resolved: Arc<ArcSwap<ResolvedRuntime>>,
     slots: Mutex<Slots>,
     /// No pod is taken in any more. Set and read with the slots locked.
     is_closed: AtomicBool,
@@ -78,15 +78,15 @@ impl Pool {
     /// A pool of the runtime's own pods, refilled while the handles live.
     pub(super) fn start(
         launcher: Launcher,
-        view: Arc<ArcSwap<RuntimeView>>,
+        resolved: Arc<ArcSwap<ResolvedRuntime>>,
     ) -> (Arc<Self>, Vec<AbortOnDropHandle<()>>) {
         let mut slots = Slots::new();
-        for (index, language) in view.load().languages.iter().enumerate() {
+        for (index, language) in resolved.load().languages.iter().enumerate() {
             slots.entry(PodKind::plain(Some(*language))).or_default().is_wanted = index == 0;
         }
         let pool = Arc::new(Self {
             launcher,
-            view,
+            resolved,
             slots: Mutex::new(slots),
             is_closed: AtomicBool::new(false),
             quiet: ActiveRuns::new(),
@@ -130,16 +130,16 @@ impl Pool {
 
     /// Pods that are ready.
     pub(super) fn ready(&self) -> usize {
-        let view = self.view.load();
+        let resolved = self.resolved.load();
         let slots = self.lock();
-        let of = |(kind, slot): (&PodKind, &Slot)| slot.count(&key(&view, kind));
+        let of = |(kind, slot): (&PodKind, &Slot)| slot.count(&key(&resolved, kind));
         slots.iter().map(of).sum()
     }
 
     /// Pods that should be ready.
     pub(super) fn desired(&self) -> usize {
-        let view = self.view.load();
-        wanted(&self.lock(), &view, Instant::now()).values().sum()
+        let resolved = self.resolved.load();
+        wanted(&self.lock(), &resolved, Instant::now()).values().sum()
     }
 
     /// The settings have changed: pods of others go, new ones come.
@@ -189,7 +189,7 @@ impl Pool {
 
     /// The [`best`] pod of these settings of a kind.
     fn pop(&self, kind: &PodKind) -> Option<Idle> {
-        let view = self.view.load();
+        let resolved = self.resolved.load();
         let mut slots = self.lock();
         let slot = if kind.language.is_some() || kind.is_on_demand() {
             let slot = slots.entry(kind.clone()).or_default();
@@ -197,22 +197,22 @@ impl Pool {
             slot
         } else {
             let plain = slots.iter_mut().filter(|(kind, _)| !kind.is_on_demand());
-            plain.max_by_key(|(kind, slot)| slot.count(&key(&view, kind)))?.1
+            plain.max_by_key(|(kind, slot)| slot.count(&key(&resolved, kind)))?.1
         };
-        let key = key(&view, kind);
-        let max_idle = kind.max_idle(&view);
+        let key = key(&resolved, kind);
+        let max_idle = kind.max_idle(&resolved);
         let candidates = slot.ready.iter().map(|idle| {
             // The sweep has not yet removed one that has just grown too old.
             let fits = idle.key == key && (!kind.is_granted() || idle.since.elapsed() < max_idle);
-            fits.then(|| self.clearance(&view, idle))
+            fits.then(|| self.clearance(&resolved, idle))
         });
         let position = best(candidates)?;
         slot.ready.remove(position)
     }
 
-    fn clearance(&self, view: &RuntimeView, idle: &Idle) -> Clearance {
+    fn clearance(&self, resolved: &ResolvedRuntime, idle: &Idle) -> Clearance {
         let gate = &self.launcher.gate;
-        gate.clearance(view.requires_isolation, &idle.node, idle.since.into_std())
+        gate.clearance(resolved.requires_isolation, &idle.node, idle.since.into_std())
     }
 
     fn discard(&self, sandbox: Sandbox) {
@@ -222,15 +222,15 @@ impl Pool {
 
     /// Reserves the right to start one missing pod: of the kind that was used last.
     fn reserve(&self) -> Option<PodKind> {
-        let view = self.view.load();
+        let resolved = self.resolved.load();
         let mut slots = self.lock();
         if self.is_closed.load(Ordering::Relaxed) {
             return None;
         }
-        let wanted = wanted(&slots, &view, Instant::now());
+        let wanted = wanted(&slots, &resolved, Instant::now());
         let lacking = slots.iter_mut().filter(|(kind, slot)| {
             let count = wanted.get(*kind).copied().unwrap_or_default();
-            slot.count(&key(&view, kind)) + slot.starting < count
+            slot.count(&key(&resolved, kind)) + slot.starting < count
         });
         let (kind, slot) = lacking.max_by_key(|(_, slot)| slot.used)?;
         slot.starting += 1;
@@ -256,7 +256,7 @@ impl Pool {
             take,
             held,
         };
-        if self.clearance(&self.view.load(), &idle) == Clearance::Ask {
+        if self.clearance(&self.resolved.load(), &idle) == Clearance::Ask {
             // Before a run waits for it.
             self.launcher.gate.request_probe(&idle.node);
         }
@@ -265,19 +265,19 @@ impl Pool {
 
     /// Releases pods that are dead, too old, of other settings or too many.
     fn sweep(&self) {
-        let view = self.view.load();
+        let resolved = self.resolved.load();
         let mut gone = Vec::new();
         let mut slots = self.lock();
-        let wanted = wanted(&slots, &view, Instant::now());
+        let wanted = wanted(&slots, &resolved, Instant::now());
         slots.retain(|kind, slot| {
             let count = wanted.get(kind).copied().unwrap_or_default();
-            let key = key(&view, kind);
+            let key = key(&resolved, kind);
             let mut kept = VecDeque::new();
             for idle in std::mem::take(&mut slot.ready) {
                 let is_good = idle.key == key
-                    && idle.since.elapsed() < kind.max_idle(&view)
+                    && idle.since.elapsed() < kind.max_idle(&resolved)
                     && kept.len() < count
-                    && self.clearance(&view, &idle) != Clearance::Open;
+                    && self.clearance(&resolved, &idle) != Clearance::Open;
                 if idle.held.is_finished() {
                     continue;
                 }
@@ -311,8 +311,8 @@ impl Slot {
 }
 
 /// Which pods a pool of this runtime may hold for a kind.
-fn key(view: &RuntimeView, kind: &PodKind) -> String {
-    pool_key(view, kind.image(view), &view.resources, &kind.env)
+fn key(resolved: &ResolvedRuntime, kind: &PodKind) -> String {
+    pool_key(resolved, kind.image(resolved), &resolved.resources, &kind.env)
 }
 
 /// The place of the pod to use, of those in the order of their age with what their nodes allow; `None` is one that does not fit.
@@ -327,20 +327,20 @@ fn best(pods: impl Iterator<Item = Option<Clearance>>) -> Option<usize> {
 }
 
 /// How many pods of each kind should be ready.
-fn wanted(slots: &Slots, view: &RuntimeView, now: Instant) -> BTreeMap<PodKind, usize> {
-    if view.stopped.is_some() {
+fn wanted(slots: &Slots, resolved: &ResolvedRuntime, now: Instant) -> BTreeMap<PodKind, usize> {
+    if resolved.stopped.is_some() {
         return BTreeMap::new();
     }
     let plain = slots.iter().filter(|(_, slot)| slot.is_wanted);
-    let mut wanted: BTreeMap<PodKind, usize> = plain.map(|(kind, _)| (kind.clone(), view.warm_replicas)).collect();
+    let mut wanted: BTreeMap<PodKind, usize> = plain.map(|(kind, _)| (kind.clone(), resolved.warm_replicas)).collect();
     let used = |(kind, slot): (&PodKind, &Slot)| {
         let used = slot.used.filter(|used| now.duration_since(*used) < USED_LATELY)?;
-        (kind.is_on_demand() && kind.is_allowed(view)).then(|| (used, kind.clone()))
+        (kind.is_on_demand() && kind.is_allowed(resolved)).then(|| (used, kind.clone()))
     };
     let mut sets: Vec<_> = slots.iter().filter_map(used).collect();
     sets.sort_by(|one, other| other.cmp(one));
     sets.truncate(MAX_SETS);
-    let counts = shares(view.warm_replicas, sets.len());
+    let counts = shares(resolved.warm_replicas, sets.len());
     wanted.extend(sets.into_iter().map(|(_, kind)| kind).zip(counts));
     wanted
 }
@@ -398,17 +398,20 @@ async fn refill(pool: Arc<Pool>) {
             kind: kind.clone(),
         };
         pool.quiet.wait().await;
-        let view = pool.view.load_full();
-        let key = key(&view, &kind);
-        let plan = PodPlan::of_pool(&view, &kind);
-        let launched = pool.launcher.launch(&view, &plan, Requester::Pool, &|_| {}).await;
+        let resolved = pool.resolved.load_full();
+        let key = key(&resolved, &kind);
+        let requirements = PodRequirements::of_pool(&resolved, &kind);
+        let launched = pool
+            .launcher
+            .launch(&resolved, &requirements, Requester::Pool, &|_| {})
+            .await;
         match launched {
             Ok(sandbox) => {
                 pause = FIRST_PAUSE;
                 pool.put(kind, key, sandbox);
             }
             Err(error) => {
-                tracing::warn!(runtime = %view.reference(), %error, "a pod of the pool could not be made");
+                tracing::warn!(runtime = %resolved.reference(), %error, "a pod of the pool could not be made");
                 if kind.is_on_demand() {
                     // Its Secret or its image may be gone. The next run with it gets the error; pods of other kinds are started
                     // meanwhile.

@@ -12,7 +12,7 @@ use crate::jobs::cluster::Cluster;
 use crate::jobs::keys::Keys;
 use crate::jobs::pods::PodIndex;
 use crate::jobs::recovery::tests::clients_before;
-use crate::jobs::spec::tests::view;
+use crate::jobs::spec::tests::resolved;
 
 #[tokio::test]
 async fn a_pod_that_has_died_is_not_given_to_a_run_that_takes_it_now() {
@@ -66,7 +66,7 @@ async fn a_pod_that_is_ready_after_the_end_of_its_pool_is_deleted() {
         None,
     );
     for end in ["closed", "abandoned"] {
-        let (pool, refillers) = Pool::start(launcher.clone(), Arc::new(ArcSwap::from_pointee(view())));
+        let (pool, refillers) = Pool::start(launcher.clone(), Arc::new(ArcSwap::from_pointee(resolved())));
         // Nothing sweeps it any more.
         drop(refillers);
         if end == "closed" {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
-use knack_execution::conversation::{Collected, DEADLINE_MARGIN, RunEnd, Subject, run_end};
+use knack_execution::conversation::{CollectedFrames, DEADLINE_MARGIN, ExecutionRef, RunEnd, run_end};
 use knack_execution::records::{Records, Run};
 use knack_execution::{ExecutionError, ExecutionId, StartKind, now};
 use knack_runner::protocol::RunResult;
@@ -25,18 +25,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::call;
 use super::end_unstarted::end_unstarted;
-use super::facts::PodFacts;
-use super::foundation::Foundation;
+use super::job_record::{self, PendingWrites};
 use super::journal::{self, Journal};
 use super::keys::Context;
 use super::launch::Launcher;
+use super::pod_facts::PodFacts;
 use super::pods::PodState;
-use super::record::{self, Unwritten};
 use super::refused_executions::{self, PastExecutions};
+use super::resolved_runtime::ResolvedRuntime;
 use super::run::{determine_end, end_if_it_stays};
 use super::settings::JobSettings;
 use super::spool::{EventWriter, Spool};
-use super::view::RuntimeView;
+use super::term_services::TermServices;
 use super::waiter_grace::leave_later;
 
 /// Journals read at once: each is a connection to a kubelet, and may hold the largest result.
@@ -49,7 +49,7 @@ const LATE_OPEN: Duration = Duration::from_secs(5);
 /// Between two tries.
 const READ_RETRY: Duration = Duration::from_millis(500);
 /// How long pods that are ended may take, together. A node that does not answer cannot confirm it; the Lease of the old owner has
-/// expired, so no owner claims its pods.
+/// expired, so no owner binds its pods.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The content of a pod's journal.
@@ -72,7 +72,7 @@ struct EarlierRun {
     id: ExecutionId,
     context: Context,
     /// Its result, if its journal has it and there was memory for it.
-    end: Option<(RunResult, Collected)>,
+    end: Option<(RunResult, CollectedFrames)>,
 }
 
 /// The pods of earlier owners, by what is to be done with them.
@@ -91,16 +91,16 @@ struct Takeover {
 /// Recovers; see the module. Returns when all idle pods are gone, or after about a minute where nodes do not answer. Running
 /// executions continue in tasks that end with `over`.
 pub(super) async fn recover(
-    foundation: &Foundation,
-    view: &RuntimeView,
+    services: &TermServices,
+    resolved: &ResolvedRuntime,
     settings: &JobSettings,
     over: &CancellationToken,
 ) {
-    let (launcher, records) = (&foundation.launcher, &foundation.records);
+    let (launcher, records) = (&services.launcher, &services.records);
     let adoption = Adoption {
         launcher: launcher.clone(),
         records: Arc::clone(records),
-        unwritten: foundation.unwritten.clone(),
+        unwritten: services.unwritten.clone(),
         orphan_grace: settings.orphan_grace,
         over: over.clone(),
         again: Arc::new(Semaphore::new(1)),
@@ -109,9 +109,9 @@ pub(super) async fn recover(
     // The records keep the results that come last, if not all of them have room.
     pods.sort_by_key(|facts| facts.created);
     // What an earlier owner ran before the oldest Job that is kept is unknown, and its ids may have been ahead of the clock.
-    records.raise_floor(now().saturating_sub(view.ttl));
+    records.raise_floor(now().saturating_sub(resolved.ttl));
     let seen = pods_by_job(&pods);
-    let past = past_of_jobs(launcher, view, &seen, settings.max_finished).await;
+    let past = past_of_jobs(launcher, resolved, &seen, settings.max_finished).await;
     refuse_past(records, &past);
     let open_until = Instant::now() + OPEN_PATIENCE;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
@@ -138,7 +138,7 @@ pub(super) async fn recover(
         known,
         unknown,
     } = takeover;
-    tracing::info!(runtime = %view.reference(), known, idle = idle.len(), unknown, "took over the runtime");
+    tracing::info!(runtime = %resolved.reference(), known, idle = idle.len(), unknown, "took over the runtime");
     let refused = refused.into_iter().map(|facts| end_refused(launcher, facts));
     let mut ending: Vec<_> = futures::stream::iter(refused).buffer_unordered(READERS).collect().await;
     let idle = idle.into_iter().map(|facts| end_idle(&adoption, &kept, facts));
@@ -151,7 +151,7 @@ pub(super) async fn recover(
         let _ = state.wait_for(has_ended).await;
     });
     let _ = tokio::time::timeout(END_PATIENCE, futures::future::join_all(all_ended)).await;
-    delete_leftover_jobs(launcher, view, &kept).await;
+    delete_leftover_jobs(launcher, resolved, &kept).await;
 }
 
 /// How many pods each Job has.
@@ -181,7 +181,7 @@ impl Takeover {
                 records.refuse(id);
                 if self.kept.insert(facts.job.clone()) {
                     // The pod goes, and the journal with it.
-                    record::name_execution(&adoption.launcher.cluster, &facts.job, id).await;
+                    job_record::name_execution(&adoption.launcher.cluster, &facts.job, id).await;
                 }
                 self.unknown += 1;
                 self.refused.push(facts);
@@ -241,7 +241,7 @@ async fn look(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> Jour
 async fn floor_of(launcher: &Launcher, gone: &PodFacts) -> Duration {
     match call(launcher.cluster.jobs.get_metadata_opt(&gone.job)).await {
         Ok(None) => Duration::ZERO,
-        Ok(Some(job)) if record::ran_nothing(job.metadata.annotations.as_ref()) => Duration::ZERO,
+        Ok(Some(job)) if job_record::ran_nothing(job.metadata.annotations.as_ref()) => Duration::ZERO,
         Ok(Some(_)) => refused_executions::floor_of_gone(gone, now()),
         Err(error) => {
             tracing::warn!(job = %gone.job, %error, "the Job of a pod that is gone cannot be read");
@@ -278,11 +278,11 @@ fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalConte
 /// pod.
 async fn past_of_jobs(
     launcher: &Launcher,
-    view: &RuntimeView,
+    resolved: &ResolvedRuntime,
     pods: &BTreeMap<String, usize>,
     kept: usize,
 ) -> PastExecutions {
-    match list_jobs(launcher, view).await {
+    match list_jobs(launcher, resolved).await {
         Ok(jobs) => PastExecutions::of(&jobs, pods, kept, now()),
         Err(error) => {
             tracing::error!(%error, "the Jobs of the last owner cannot be listed; rejecting unknown execution ids");
@@ -305,8 +305,8 @@ fn refuse_past(records: &Records, past: &PastExecutions) {
     }
 }
 
-async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<Job>> {
-    let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
+async fn list_jobs(launcher: &Launcher, resolved: &ResolvedRuntime) -> kube::Result<Vec<Job>> {
+    let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", resolved.name));
     Ok(call(launcher.cluster.jobs.list(&parameters)).await?.items)
 }
 
@@ -315,7 +315,7 @@ async fn list_jobs(launcher: &Launcher, view: &RuntimeView) -> kube::Result<Vec<
 struct Adoption {
     launcher: Launcher,
     records: Arc<Records>,
-    unwritten: Unwritten,
+    unwritten: PendingWrites,
     orphan_grace: Duration,
     over: CancellationToken,
     /// The turn of a journal that is read once more because there was no memory for it beside others.
@@ -356,7 +356,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
     } else {
         StartKind::Cold
     };
-    let subject = Subject {
+    let reference = ExecutionRef {
         id,
         is_command: context.is_command,
     };
@@ -367,7 +367,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
             let pod = launcher.index.pod_ref(&facts);
             tokio::spawn(end_if_it_stays(launcher.clone(), pod));
         }
-        run_end(subject, &result, collected, start)
+        run_end(reference, &result, collected, start)
     } else {
         let pod = launcher.index.pod_ref(&facts);
         let determine = async {
@@ -379,7 +379,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
             Box::pin(determine_end(
                 &launcher,
                 &pod,
-                (subject, true),
+                (reference, true),
                 start,
                 (deadline, timeout),
                 &mut events,
@@ -401,16 +401,16 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
         RunEnd::Failed(error) | RunEnd::NotStarted(error) => Err(error),
     };
     let is_ours = !matches!(outcome, Err(ExecutionError::NotOwner { .. }));
-    let summary = record::Summary::of(&outcome);
+    let summary = job_record::Summary::of(&outcome);
     run.finish(now(), outcome);
     if is_ours && !(was_over && has_record(&launcher, &facts.job).await) {
-        let subject = record::Subject {
+        let reference = job_record::JobExecution {
             id,
             skill_namespace: context.skill_namespace,
             skill: context.skill,
             revision: context.revision,
         };
-        record::write(&launcher.cluster, &facts.job, &subject, &summary).await;
+        job_record::write(&launcher.cluster, &facts.job, &reference, &summary).await;
     }
 }
 
@@ -463,9 +463,9 @@ async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts)
     Some(state)
 }
 
-/// Jobs whose pod did not exist yet when the old owner ended: it may exist by now, and no owner would ever claim it.
-async fn delete_leftover_jobs(launcher: &Launcher, view: &RuntimeView, kept: &BTreeSet<String>) {
-    let jobs = match list_jobs(launcher, view).await {
+/// Jobs whose pod did not exist yet when the old owner ended: it may exist by now, and no owner would ever bind it.
+async fn delete_leftover_jobs(launcher: &Launcher, resolved: &ResolvedRuntime, kept: &BTreeSet<String>) {
+    let jobs = match list_jobs(launcher, resolved).await {
         Ok(jobs) => jobs,
         Err(error) => {
             tracing::warn!(%error, "the Jobs of the last owner cannot be listed");

@@ -17,7 +17,7 @@ use crate::fixture::{done, list, not_found};
 use crate::jobs::journal::tests::started;
 use crate::jobs::keys::Keys;
 use crate::jobs::settings::JobClients;
-use crate::jobs::spec::tests::view;
+use crate::jobs::spec::tests::resolved;
 use crate::lease::Keeper;
 
 /// What the kubelet says to a read of a pod's log.
@@ -36,7 +36,7 @@ enum Log {
 }
 
 #[derive(Default)]
-struct World {
+struct FakeCluster {
     jobs: Mutex<BTreeMap<String, Value>>,
     pods: Mutex<BTreeMap<String, Log>>,
     /// Pods that the watch says are gone.
@@ -66,16 +66,16 @@ fn pod(name: &str) -> Value {
     })
 }
 
-impl World {
+impl FakeCluster {
     /// With a pod and its Job for each log.
     fn of(pods: &[(String, Log)]) -> Arc<Self> {
-        let world = Self::default();
+        let fake_cluster = Self::default();
         for (name, log) in pods {
-            lock(&world.pods).insert(name.clone(), *log);
+            lock(&fake_cluster.pods).insert(name.clone(), *log);
             let job = json!({"metadata": {"name": name, "namespace": "sandboxes"}, "status": {"active": 1}});
-            lock(&world.jobs).insert(name.clone(), job);
+            lock(&fake_cluster.jobs).insert(name.clone(), job);
         }
-        Arc::new(world)
+        Arc::new(fake_cluster)
     }
 
     /// What the job controller does of Jobs whose pods are gone.
@@ -95,9 +95,9 @@ impl World {
     async fn take_over(self: &Arc<Self>) -> Arc<Records> {
         let clients = clients_before(Router::new().fallback(answer).with_state(Arc::clone(self)));
         let settings = JobSettings::new("me-1", "https://me:1", [0; 32]);
-        let foundation = Foundation::start(&clients, &view(), &settings, Unwritten::default()).await;
-        recover(&foundation, &view(), &settings, &CancellationToken::new()).await;
-        foundation.records
+        let services = TermServices::start(&clients, &resolved(), &settings, PendingWrites::default()).await;
+        recover(&services, &resolved(), &settings, &CancellationToken::new()).await;
+        services.records
     }
 
     fn job_names(&self) -> Vec<String> {
@@ -114,31 +114,37 @@ pub(crate) fn clients_before(router: Router) -> JobClients {
     JobClients::from_clients(client.clone(), client, keeper)
 }
 
-async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
+async fn answer(State(fake_cluster): State<Arc<FakeCluster>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path: Vec<&str> = parts.uri.path().trim_start_matches('/').split('/').collect();
     let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch"));
     match (&parts.method, path.as_slice()) {
-        (&Method::GET, [.., "pods"]) if is_watch => watched(&world).await,
+        (&Method::GET, [.., "pods"]) if is_watch => watched(&fake_cluster).await,
         (&Method::GET, [.., "pods"]) => list(
             "PodList",
-            &lock(&world.pods).keys().map(|name| pod(name)).collect::<Vec<_>>(),
+            &lock(&fake_cluster.pods)
+                .keys()
+                .map(|name| pod(name))
+                .collect::<Vec<_>>(),
         ),
-        (&Method::GET, [.., "pods", name, "log"]) => log(&world, name).await,
+        (&Method::GET, [.., "pods", name, "log"]) => log(&fake_cluster, name).await,
         (&Method::DELETE, [.., "pods", name]) => {
             // The kubelet of a node without power confirms nothing.
-            lock(&world.pods).retain(|known, log| known != name || *log == Log::Silent);
+            lock(&fake_cluster.pods).retain(|known, log| known != name || *log == Log::Silent);
             done()
         }
-        (&Method::GET, [.., "jobs"]) => list("JobList", &lock(&world.jobs).values().cloned().collect::<Vec<_>>()),
+        (&Method::GET, [.., "jobs"]) => list(
+            "JobList",
+            &lock(&fake_cluster.jobs).values().cloned().collect::<Vec<_>>(),
+        ),
         (&Method::GET, [.., "jobs", name]) => {
-            let job = lock(&world.jobs).get(*name).cloned();
+            let job = lock(&fake_cluster.jobs).get(*name).cloned();
             job.map_or_else(not_found, |job| axum::Json(job).into_response())
         }
         (&Method::PATCH, [.., "jobs", name]) => {
             let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
             let patch: Value = serde_json::from_slice(&bytes).unwrap();
-            let mut jobs = lock(&world.jobs);
+            let mut jobs = lock(&fake_cluster.jobs);
             let Some(job) = jobs.get_mut(*name) else {
                 return not_found();
             };
@@ -150,8 +156,8 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
             axum::Json(job.clone()).into_response()
         }
         (&Method::DELETE, [.., "jobs", name]) => {
-            lock(&world.jobs).remove(*name);
-            lock(&world.pods).remove(*name);
+            lock(&fake_cluster.jobs).remove(*name);
+            lock(&fake_cluster.pods).remove(*name);
             done()
         }
         _ => not_found(),
@@ -159,15 +165,15 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
 }
 
 /// Says that a pod is gone once its log was asked for.
-async fn watched(world: &World) -> Response {
-    world.lost.notified().await;
+async fn watched(fake_cluster: &FakeCluster) -> Response {
+    fake_cluster.lost.notified().await;
     let event = json!({"type": "DELETED", "object": pod("a")}).to_string() + "\n";
     let first = futures::stream::iter([Ok::<_, std::convert::Infallible>(event)]);
     Body::from_stream(first.chain(futures::stream::pending())).into_response()
 }
 
-async fn log(world: &World, name: &str) -> Response {
-    let log = lock(&world.pods).get(name).copied();
+async fn log(fake_cluster: &FakeCluster, name: &str) -> Response {
+    let log = lock(&fake_cluster.pods).get(name).copied();
     match log {
         Some(Log::Foreign) => {
             let key = Keys::new([9; 32]).runner(name);
@@ -185,8 +191,8 @@ async fn log(world: &World, name: &str) -> Response {
             Body::from_stream(futures::stream::once(late)).into_response()
         }
         Some(Log::Gone) | None => {
-            lock(&world.pods).remove(name);
-            world.lost.notify_one();
+            lock(&fake_cluster.pods).remove(name);
+            fake_cluster.lost.notify_one();
             not_found()
         }
     }
@@ -203,14 +209,14 @@ fn is_refused(records: &Records, id: ExecutionId) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_power_holds_a_takeover_for_a_minute_at_most() {
     let pods: Vec<_> = (0..40).map(|index| (format!("p{index}"), Log::Silent)).collect();
-    let world = World::of(&pods);
+    let fake_cluster = FakeCluster::of(&pods);
     let begun = Instant::now();
-    let records = Box::pin(world.take_over()).await;
+    let records = Box::pin(fake_cluster.take_over()).await;
     let took = begun.elapsed();
     assert!(took <= Duration::from_mins(1), "{took:?}");
     assert!(is_refused(&records, id("any")));
     assert_eq!(
-        world.job_names().len(),
+        fake_cluster.job_names().len(),
         pods.len(),
         "the Jobs tell the owner after this one"
     );
@@ -218,10 +224,13 @@ async fn a_node_without_power_holds_a_takeover_for_a_minute_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_comes_slowly_is_read() {
-    let world = World::of(&[("a".to_owned(), Log::Slow)]);
-    let records = Box::pin(world.take_over()).await;
+    let fake_cluster = FakeCluster::of(&[("a".to_owned(), Log::Slow)]);
+    let records = Box::pin(fake_cluster.take_over()).await;
     assert!(!is_refused(&records, id("any")));
-    assert!(world.job_names().is_empty(), "a pod that ran nothing goes with its Job");
+    assert!(
+        fake_cluster.job_names().is_empty(),
+        "a pod that ran nothing goes with its Job"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,14 +241,14 @@ async fn what_may_have_run_is_refused_by_the_owner_after_the_next_one_too() {
         (Log::Silent, true),
         (Log::Gone, true),
     ] {
-        let world = World::of(&[("a".to_owned(), log)]);
+        let fake_cluster = FakeCluster::of(&[("a".to_owned(), log)]);
         for owner in ["the next", "the one after it"] {
-            let records = Box::pin(world.take_over()).await;
+            let records = Box::pin(fake_cluster.take_over()).await;
             assert!(is_refused(&records, id("foreign")), "{log:?} {owner}");
             assert_eq!(is_refused(&records, id("other")), refuses_others, "{log:?} {owner}");
             // Its node is deleted, if it does not answer.
-            lock(&world.pods).clear();
-            world.settle();
+            lock(&fake_cluster.pods).clear();
+            fake_cluster.settle();
         }
     }
 }

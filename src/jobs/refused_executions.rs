@@ -8,10 +8,10 @@ use knack_execution::ExecutionId;
 use knack_execution::records::RecordSettings;
 use knack_vocabulary::LABEL_EXECUTION;
 
-use super::facts::PodFacts;
 use super::finished_jobs::finished_at;
+use super::job_record;
 use super::names::LABEL_PROBE;
-use super::record;
+use super::pod_facts::PodFacts;
 
 /// Jobs have times in whole seconds, rounded down.
 const ROUNDING: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ impl PastExecutions {
             ends.extend(ended);
             let labels = job.metadata.labels.as_ref();
             let label = |name: &str| labels.and_then(|labels| labels.get(name));
-            if label(LABEL_PROBE).is_some() || record::ran_nothing(job.metadata.annotations.as_ref()) {
+            if label(LABEL_PROBE).is_some() || job_record::ran_nothing(job.metadata.annotations.as_ref()) {
                 continue;
             }
             let name = job.metadata.name.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use knack_memory::MemoryShare;
 use knack_packages::environment::EnvironmentImage;
 use knack_serving::bodies::Holding;
 
-use super::view::PodResources;
+use super::resolved_runtime::PodResources;
 
 /// An execution at a runtime: the request and its requirements for the pod.
 #[derive(Debug, Clone)]
@@ -67,6 +67,6 @@ pub struct PoolCounts {
     pub desired: usize,
     /// Executions that run.
     pub running: usize,
-    /// Executions that wait for a place.
+    /// Executions that wait for a permit.
     pub queued: usize,
 }

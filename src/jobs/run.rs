@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use knack_execution::conversation::{
-    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport, input_frames, millis, processes_left, read_result, run_end,
-    run_frame, skill_frames, wire_program,
+    CollectedFrames, DEADLINE_MARGIN, ExecutionRef, RunEnd, Transport, input_frames, millis, processes_left,
+    read_result, run_end, run_frame, skill_frames, wire_program,
 };
 use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, Exit, StartKind};
 use knack_runner::protocol::{Exit as WireExit, FromRunner, RunResult, ToRunner};
@@ -18,13 +18,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::end_unstarted::end_unstarted;
-use super::facts::{ContainerFacts, PodFacts};
 use super::failure::{failure, pod_failure, vanished};
 use super::journal::{self, Journal, ReadExtent};
 use super::keys::Context;
 use super::kinds::may_run;
 use super::launch::{Launcher, Sandbox};
 use super::out_of_memory;
+use super::pod_facts::{ContainerFacts, PodFacts};
 use super::pods::{PodRef, PodState};
 use super::request::JobRequest;
 use super::spool::{EventWriter, Spool};
@@ -81,7 +81,7 @@ pub(super) async fn run(
     spool: &Arc<Spool>,
 ) -> RunEnd {
     let execution = &request.execution;
-    let subject = Subject::of(execution);
+    let reference = ExecutionRef::of(execution);
     let pod = sandbox.pod_ref();
     let run = match last_frame(launcher, &sandbox, request, start) {
         Ok(run) => run,
@@ -91,7 +91,7 @@ pub(super) async fn run(
         }
     };
     let mut events = EventWriter::new(Arc::clone(spool));
-    let mut collected = Collected::within(&execution.limits, launcher.results.as_ref());
+    let mut collected = CollectedFrames::within(&execution.limits, launcher.results.as_ref());
     let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
     let talk = converse_within(
         (bounds, deadline),
@@ -108,7 +108,7 @@ pub(super) async fn run(
         ConversationEnd::Result(result) => {
             // Later: the answer does not wait for the runner's exit.
             tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
-            run_end(subject, &result, collected, start)
+            run_end(reference, &result, collected, start)
         }
         ConversationEnd::Over(error) => fail_with_pod(launcher, &pod, error).await,
         ConversationEnd::Lost => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
@@ -124,7 +124,7 @@ pub(super) async fn run(
             tracing::info!(pod = %pod.pod, %error, "the stream of a run was interrupted; reading its journal");
             // On the heap: few runs need it, and each would carry its state.
             let times = (deadline, execution.limits.timeout);
-            let determine = determine_end(launcher, &pod, (subject, has_started), start, times, &mut events);
+            let determine = determine_end(launcher, &pod, (reference, has_started), start, times, &mut events);
             unless_given_up(launcher, &pod, bounds, Box::pin(determine)).await
         }
     }
@@ -135,7 +135,7 @@ async fn converse_within(
     (bounds, deadline): (&Bounds, Instant),
     sandbox: &mut Sandbox,
     outgoing: (&ExecutionRequest, ToRunner),
-    collected: &mut Collected,
+    collected: &mut CollectedFrames,
     events: &mut EventWriter,
 ) -> ConversationEnd {
     let mut state = sandbox.pod_ref().state;
@@ -196,7 +196,7 @@ fn last_frame(
         skill_namespace: request.skill_namespace.clone(),
         skill: request.skill.clone(),
         revision: request.revision.clone(),
-        is_command: Subject::of(execution).is_command,
+        is_command: ExecutionRef::of(execution).is_command,
         is_warm: start == StartKind::Warm,
         timeout_ms: millis(execution.limits.timeout),
     };
@@ -225,7 +225,7 @@ async fn send_all(
 async fn converse(
     sandbox: &mut Sandbox,
     outgoing: (&ExecutionRequest, ToRunner),
-    collected: &mut Collected,
+    collected: &mut CollectedFrames,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> ConversationEnd {
     match send_and_read(sandbox, outgoing, collected, observe).await {
@@ -238,7 +238,7 @@ async fn converse(
 async fn send_and_read(
     sandbox: &mut Sandbox,
     (execution, run): (&ExecutionRequest, ToRunner),
-    collected: &mut Collected,
+    collected: &mut CollectedFrames,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> Result<RunResult, ExecutionError> {
     let skills = execution.mounts.iter().flat_map(skill_frames);
@@ -319,7 +319,7 @@ async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
 pub(super) async fn determine_end(
     launcher: &Launcher,
     pod: &PodRef,
-    (subject, mut has_started): (Subject, bool),
+    (reference, mut has_started): (ExecutionRef, bool),
     start: StartKind,
     (deadline, timeout): (Instant, Duration),
     events: &mut EventWriter,
@@ -343,13 +343,13 @@ pub(super) async fn determine_end(
             Ok(Ok(journal)) => {
                 has_started |= journal.may_have_started();
                 if is_late && !is_over && until == ReadExtent::Now && journal.is_without_end() {
-                    if let Some(result) = journal.without_result(subject, Exit::Timeout, timeout, start) {
+                    if let Some(result) = journal.without_result(reference, Exit::Timeout, timeout, start) {
                         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                         return RunEnd::Ended(result);
                     }
                     is_undecided = true;
                 } else {
-                    let known = (subject, has_started);
+                    let known = (reference, has_started);
                     if let Some(end) = end_by_journal(launcher, pod, journal, known, start, is_over).await {
                         return end;
                     }
@@ -383,7 +383,7 @@ async fn end_by_journal(
     launcher: &Launcher,
     pod: &PodRef,
     journal: Journal,
-    (subject, has_started): (Subject, bool),
+    (reference, has_started): (ExecutionRef, bool),
     start: StartKind,
     is_over: bool,
 ) -> Option<RunEnd> {
@@ -391,7 +391,7 @@ async fn end_by_journal(
         if !is_over {
             tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
         }
-        return Some(run_end(subject, result, journal.collected, start));
+        return Some(run_end(reference, result, journal.collected, start));
     }
     if let Some(error) = journal.over {
         return Some(if is_over {
@@ -404,7 +404,7 @@ async fn end_by_journal(
         return None;
     }
     let facts = pod.state.borrow().facts.clone();
-    let by_memory = facts.and_then(|facts| out_of_memory::end(&facts, journal, subject, start));
+    let by_memory = facts.and_then(|facts| out_of_memory::end(&facts, journal, reference, start));
     Some(match by_memory {
         Some(end) => end,
         None => over(launcher, pod, has_started).await,

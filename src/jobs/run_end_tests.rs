@@ -16,9 +16,9 @@ use knack_runner::protocol::{Data, Output, OutputStream, RunnerLink};
 use super::*;
 use crate::fixture::{done, list, not_found};
 use crate::jobs::cluster::Cluster;
-use crate::jobs::facts::{Cause, Phase};
 use crate::jobs::journal::tests::started;
 use crate::jobs::keys::Keys;
+use crate::jobs::pod_facts::{Cause, Phase};
 use crate::jobs::pods::PodIndex;
 use crate::jobs::recovery::tests::clients_before;
 
@@ -133,7 +133,7 @@ impl Pod {
 }
 
 /// The API server: a pod, its log, and how often the pod was deleted.
-struct World {
+struct ClusterState {
     log: Log,
     pod: watch::Sender<PodState>,
     begun: Instant,
@@ -166,12 +166,12 @@ fn written(parts: &[&[Line]]) -> Vec<u8> {
 }
 
 async fn log(
-    State(world): State<Arc<World>>,
+    State(cluster_state): State<Arc<ClusterState>>,
     Query(query): Query<std::collections::BTreeMap<String, String>>,
 ) -> Response {
     let follows = query.get("follow").is_some_and(|follow| follow == "true");
-    let is_late = world.begun.elapsed() >= When::Late.earliest();
-    let bytes = match world.log {
+    let is_late = cluster_state.begun.elapsed() >= When::Late.earliest();
+    let bytes = match cluster_state.log {
         Log::Has(lines) => written(&[lines]),
         Log::HasLate(first, then) if is_late => written(&[first, then]),
         Log::HasLate(first, _) => written(&[first]),
@@ -181,7 +181,7 @@ async fn log(
     if !follows {
         return bytes.into_response();
     }
-    let mut pod = world.pod.subscribe();
+    let mut pod = cluster_state.pod.subscribe();
     let ended = async move {
         let _ = pod.wait_for(has_ended).await;
         Ok(Vec::new())
@@ -191,9 +191,9 @@ async fn log(
 }
 
 /// A deleted pod is gone at once.
-async fn delete(State(world): State<Arc<World>>) -> Response {
-    world.deletions.fetch_add(1, Ordering::Relaxed);
-    world.pod.send_modify(|pod| pod.is_gone = true);
+async fn delete(State(cluster_state): State<Arc<ClusterState>>) -> Response {
+    cluster_state.deletions.fetch_add(1, Ordering::Relaxed);
+    cluster_state.pod.send_modify(|pod| pod.is_gone = true);
     done()
 }
 
@@ -210,7 +210,7 @@ async fn others(Query(query): Query<std::collections::BTreeMap<String, String>>)
 
 /// What is determined of the run, in words, when, and how often its pod was deleted.
 async fn determined(pod: Pod, has_started: bool, log_of_pod: Log) -> (String, Duration, u64) {
-    let world = Arc::new(World {
+    let cluster_state = Arc::new(ClusterState {
         log: log_of_pod,
         pod: watch::Sender::new(pod.state()),
         begun: Instant::now(),
@@ -221,7 +221,7 @@ async fn determined(pod: Pod, has_started: bool, log_of_pod: Log) -> (String, Du
         .route(&format!("{path}/log"), get(log))
         .route(&path, axum::routing::delete(delete))
         .fallback(others)
-        .with_state(Arc::clone(&world));
+        .with_state(Arc::clone(&cluster_state));
     let cluster = Cluster::new(&clients_before(router), "sandboxes");
     let (index, _watch) = PodIndex::start(cluster.pods.clone(), "default");
     let (keys, memory) = (Keys::new([0; 32]), Some(MemoryBudget::new(ROOM_BYTES)));
@@ -230,22 +230,26 @@ async fn determined(pod: Pod, has_started: bool, log_of_pod: Log) -> (String, Du
         job: "j".to_owned(),
         pod: POD.to_owned(),
         uid: POD.to_owned(),
-        state: world.pod.subscribe(),
+        state: cluster_state.pod.subscribe(),
     };
-    let subject = Subject {
+    let reference = ExecutionRef {
         id: RUN.parse().unwrap(),
         is_command: true,
     };
-    let times = (world.begun + TIMEOUT + DEADLINE_MARGIN, TIMEOUT);
+    let times = (cluster_state.begun + TIMEOUT + DEADLINE_MARGIN, TIMEOUT);
     let mut events = EventWriter::new(Spool::new(None));
-    let known = (subject, has_started);
+    let known = (reference, has_started);
     let end = determine_end(&launcher, &pod, known, StartKind::Cold, times, &mut events).await;
     let words = match end {
         RunEnd::Ended(result) => format!("{:?} after {:?}", result.exit, result.timings.run),
         RunEnd::Failed(error) => format!("failed: {}", error.metric_label()),
         RunEnd::NotStarted(error) => format!("not started: {}", error.metric_label()),
     };
-    (words, world.begun.elapsed(), world.deletions.load(Ordering::Relaxed))
+    (
+        words,
+        cluster_state.begun.elapsed(),
+        cluster_state.deletions.load(Ordering::Relaxed),
+    )
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,17 +1,17 @@
 //! What is sent, and when a run is given up on.
 
 use super::*;
-use crate::jobs::facts::{Cause, Phase};
+use crate::jobs::pod_facts::{Cause, Phase};
 
 /// A runner that takes everything.
 #[derive(Default)]
-struct Taking {
+struct AcceptingRunner {
     waiting_bytes: usize,
     most_waiting: usize,
     writes: Vec<usize>,
 }
 
-impl Transport for Taking {
+impl Transport for AcceptingRunner {
     fn encode(&mut self, frame: &ToRunner) -> Vec<u8> {
         let line = serde_json::to_vec(frame).unwrap();
         self.waiting_bytes += line.len();
@@ -46,7 +46,7 @@ async fn a_small_request_is_one_write_and_of_a_large_one_a_piece_waits() {
         bytes: vec![0; bytes].into(),
     };
     request.inputs = vec![input(10), input(20)];
-    let mut runner = Taking::default();
+    let mut runner = AcceptingRunner::default();
     send_all(&mut runner, input_frames(&request)).await.unwrap();
     assert_eq!(runner.writes.len(), 1, "{:?}", runner.writes);
     request.inputs = vec![input(16 << 20)];

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::cluster::Cluster;
-use super::view::RuntimeView;
+use super::resolved_runtime::ResolvedRuntime;
 use crate::api_call::CallError;
 use crate::status_write::{Writer, condition_of};
 
@@ -109,7 +109,7 @@ fn word(reason: &str) -> &str {
 }
 
 /// Writes the condition whenever it changes, until the task ends.
-pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, starts: StartReports) {
+pub(super) async fn watch(cluster: Cluster, resolved: Arc<ArcSwap<ResolvedRuntime>>, starts: StartReports) {
     let mut changes = starts.0.subscribe();
     changes.mark_changed();
     loop {
@@ -117,7 +117,7 @@ pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, sta
             return;
         }
         let known = changes.borrow_and_update().clone();
-        match write(&cluster, &view.load_full(), &known).await {
+        match write(&cluster, &resolved.load_full(), &known).await {
             Ok(true) => {}
             Ok(false) => changes.mark_changed(),
             Err(error) => {
@@ -130,7 +130,7 @@ pub(super) async fn watch(cluster: Cluster, view: Arc<ArcSwap<RuntimeView>>, sta
 }
 
 /// `Ok(false)`: the runtime is another one or another version by now.
-async fn write(cluster: &Cluster, view: &RuntimeView, known: &StartState) -> Result<bool, CallError> {
+async fn write(cluster: &Cluster, resolved: &ResolvedRuntime, known: &StartState) -> Result<bool, CallError> {
     let Some((status, reason, message)) = known.start.condition() else {
         return Ok(true);
     };
@@ -139,7 +139,7 @@ async fn write(cluster: &Cluster, view: &RuntimeView, known: &StartState) -> Res
         manager: FIELD_MANAGER_HUB_STARTS,
         conditions: &[CONDITION_SANDBOXES_READY],
     };
-    let target = view.target();
+    let target = resolved.target();
     let Some(current) = writer.stored::<SkillRuntime>(&target).await? else {
         return Ok(false);
     };

@@ -21,9 +21,9 @@ use super::names::{
     ANNOTATION_REPLICA, CONTAINER, FIELD_NODE_NAME, LABEL_PROBE, RUNNER_DIRECTORY, RUNNER_PATH, RUNNER_VOLUME,
     WORK_PATH, WORK_VOLUME,
 };
-use super::plan::PodPlan;
+use super::pod_requirements::PodRequirements;
+use super::resolved_runtime::{EnvGrant, PodResources, ResolvedRuntime, Resource, RunnerSource, Toleration};
 use super::start::start_frame;
-use super::view::{EnvGrant, PodResources, Resource, RunnerSource, RuntimeView, Toleration};
 
 /// The properties in which the Jobs of a runtime differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,35 +67,35 @@ pub enum JobPurpose {
 /// The pod is beyond Pod Security `restricted`: no token, no DNS, no service links, read-only root, its own uid, limits
 /// for everything, one container, never retried.
 #[must_use]
-pub fn job_spec(view: &RuntimeView, identity: &JobIdentity) -> Job {
-    let labels = labels(view, identity);
+pub fn job_spec(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Job {
+    let labels = labels(resolved, identity);
     Job {
         metadata: ObjectMeta {
             name: Some(identity.name.clone()),
-            namespace: Some(view.namespace.clone()),
+            namespace: Some(resolved.namespace.clone()),
             labels: Some(labels.clone()),
             annotations: Some(BTreeMap::from([(
                 ANNOTATION_REPLICA.to_owned(),
                 identity.owner.clone(),
             )])),
-            owner_references: Some(vec![owner(view)]),
+            owner_references: Some(vec![owner(resolved)]),
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
             backoff_limit: Some(0),
             completions: Some(1),
             parallelism: Some(1),
-            active_deadline_seconds: Some(seconds(view.active_deadline())),
-            ttl_seconds_after_finished: i32::try_from(view.job_ttl().as_secs()).ok(),
+            active_deadline_seconds: Some(seconds(resolved.active_deadline())),
+            ttl_seconds_after_finished: i32::try_from(resolved.job_ttl().as_secs()).ok(),
             pod_failure_policy: Some(failure_policy()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     // Ours last: no other value may replace them.
-                    labels: Some(view.labels.clone().into_iter().chain(labels).collect()),
-                    annotations: (!view.annotations.is_empty()).then(|| view.annotations.clone()),
+                    labels: Some(resolved.labels.clone().into_iter().chain(labels).collect()),
+                    annotations: (!resolved.annotations.is_empty()).then(|| resolved.annotations.clone()),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(view, identity)),
+                spec: Some(pod(resolved, identity)),
             },
             ..JobSpec::default()
         }),
@@ -106,45 +106,45 @@ pub fn job_spec(view: &RuntimeView, identity: &JobIdentity) -> Job {
 /// Key of the pool that a pod of these settings belongs to: 10 hex digits over all that its Job and its runner are made of. What
 /// is told of an interpreter and of packages is the same for all of them, and not in the label.
 #[must_use]
-pub fn pool_key(view: &RuntimeView, image: &str, resources: &PodResources, env: &[EnvGrant]) -> String {
-    let plan = PodPlan {
+pub fn pool_key(resolved: &ResolvedRuntime, image: &str, resources: &PodResources, env: &[EnvGrant]) -> String {
+    let requirements = PodRequirements {
         image: image.to_owned(),
         resources: resources.clone(),
         env: env.to_vec(),
         packages: None,
         language: None,
     };
-    let start = start_frame(view, &plan);
+    let start = start_frame(resolved, &requirements);
     let identity = JobIdentity {
         name: String::new(),
-        uid: view.uids.first,
-        image: plan.image,
-        resources: plan.resources,
-        env: plan.env,
+        uid: resolved.uids.first,
+        image: requirements.image,
+        resources: requirements.resources,
+        env: requirements.env,
         owner: String::new(),
         avoid: Vec::new(),
         purpose: JobPurpose::Run,
     };
     // The values themselves: a setting that reaches a pod later is in them.
     let settings = serde_json::json!({
-        "pod": pod(view, &identity),
-        "lastUid": view.uids.last,
-        "deadline": seconds(view.active_deadline()),
-        "labels": view.labels,
-        "annotations": view.annotations,
+        "pod": pod(resolved, &identity),
+        "lastUid": resolved.uids.last,
+        "deadline": seconds(resolved.active_deadline()),
+        "labels": resolved.labels,
+        "annotations": resolved.annotations,
         "start": start,
     });
     knack_skill::digest::hex(&Sha256::digest(settings.to_string())[..5])
 }
 
-fn labels(view: &RuntimeView, identity: &JobIdentity) -> BTreeMap<String, String> {
-    let key = pool_key(view, &identity.image, &identity.resources, &identity.env);
+fn labels(resolved: &ResolvedRuntime, identity: &JobIdentity) -> BTreeMap<String, String> {
+    let key = pool_key(resolved, &identity.image, &identity.resources, &identity.env);
     let mut labels = BTreeMap::from([
         (
             knack_vocabulary::LABEL_ROLE.to_owned(),
             knack_vocabulary::ROLE_SANDBOX.to_owned(),
         ),
-        (knack_vocabulary::LABEL_RUNTIME.to_owned(), view.name.clone()),
+        (knack_vocabulary::LABEL_RUNTIME.to_owned(), resolved.name.clone()),
         (knack_vocabulary::LABEL_POOL.to_owned(), key),
     ]);
     if matches!(identity.purpose, JobPurpose::Probe { .. }) {
@@ -154,12 +154,12 @@ fn labels(view: &RuntimeView, identity: &JobIdentity) -> BTreeMap<String, String
 }
 
 /// The SkillRuntime as the owner of what is made for it.
-pub(super) fn owner(view: &RuntimeView) -> OwnerReference {
+pub(super) fn owner(resolved: &ResolvedRuntime) -> OwnerReference {
     OwnerReference {
         api_version: knack_vocabulary::API_VERSION.to_owned(),
         kind: knack_vocabulary::KIND_SKILL_RUNTIME.to_owned(),
-        name: view.name.clone(),
-        uid: view.uid.clone(),
+        name: resolved.name.clone(),
+        uid: resolved.uid.clone(),
         controller: Some(true),
         block_owner_deletion: None,
     }
@@ -192,7 +192,7 @@ fn failure_policy() -> PodFailurePolicy {
     }
 }
 
-fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
+fn pod(resolved: &ResolvedRuntime, identity: &JobIdentity) -> PodSpec {
     PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
@@ -203,7 +203,7 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
             nameservers: Some(vec!["127.0.0.1".to_owned()]),
             ..PodDNSConfig::default()
         }),
-        termination_grace_period_seconds: Some(grace_seconds(view, &identity.purpose)),
+        termination_grace_period_seconds: Some(grace_seconds(resolved, &identity.purpose)),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
             run_as_user: Some(i64::from(identity.uid)),
@@ -214,20 +214,21 @@ fn pod(view: &RuntimeView, identity: &JobIdentity) -> PodSpec {
             }),
             ..PodSecurityContext::default()
         }),
-        host_users: view.own_users.then_some(false),
-        runtime_class_name: view.runtime_class.clone(),
-        priority_class_name: view.priority_class.clone(),
-        node_selector: (!view.node_selector.is_empty()).then(|| view.node_selector.clone()),
+        host_users: resolved.own_users.then_some(false),
+        runtime_class_name: resolved.runtime_class.clone(),
+        priority_class_name: resolved.priority_class.clone(),
+        node_selector: (!resolved.node_selector.is_empty()).then(|| resolved.node_selector.clone()),
         affinity: affinity(identity),
-        tolerations: some(view.tolerations.iter().map(toleration).collect()),
+        tolerations: some(resolved.tolerations.iter().map(toleration).collect()),
         image_pull_secrets: some(
-            view.image_pull_secrets
+            resolved
+                .image_pull_secrets
                 .iter()
                 .map(|name| LocalObjectReference { name: name.clone() })
                 .collect(),
         ),
-        containers: vec![container(view, identity)],
-        volumes: Some(volumes(view, identity)),
+        containers: vec![container(resolved, identity)],
+        volumes: Some(volumes(resolved, identity)),
         ..PodSpec::default()
     }
 }
@@ -266,20 +267,20 @@ const GRACE_BEYOND: Duration = Duration::from_secs(5);
 const PROBE_GRACE_SECONDS: i64 = 1;
 
 /// A drained node asks its pods to end: an idle runner ends at once, one with a run after it.
-fn grace_seconds(view: &RuntimeView, purpose: &JobPurpose) -> i64 {
+fn grace_seconds(resolved: &ResolvedRuntime, purpose: &JobPurpose) -> i64 {
     match purpose {
-        JobPurpose::Run => seconds(view.max_timeout + GRACE_BEYOND),
+        JobPurpose::Run => seconds(resolved.max_timeout + GRACE_BEYOND),
         JobPurpose::Probe { .. } => PROBE_GRACE_SECONDS,
     }
 }
 
-fn container(view: &RuntimeView, identity: &JobIdentity) -> Container {
+fn container(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Container {
     let mut mounts = vec![VolumeMount {
         name: WORK_VOLUME.to_owned(),
         mount_path: WORK_PATH.to_owned(),
         ..VolumeMount::default()
     }];
-    if matches!(view.runner, RunnerSource::ImageVolume { .. }) {
+    if matches!(resolved.runner, RunnerSource::ImageVolume { .. }) {
         mounts.push(VolumeMount {
             name: RUNNER_VOLUME.to_owned(),
             mount_path: RUNNER_DIRECTORY.to_owned(),
@@ -297,7 +298,7 @@ fn container(view: &RuntimeView, identity: &JobIdentity) -> Container {
     Container {
         name: CONTAINER.to_owned(),
         image: Some(identity.image.clone()),
-        image_pull_policy: Some(view.image_pull_policy.as_str().to_owned()),
+        image_pull_policy: Some(resolved.image_pull_policy.as_str().to_owned()),
         command: Some(vec![RUNNER_PATH.to_owned()]),
         args,
         stdin: Some(stdin),
@@ -324,7 +325,7 @@ fn container(view: &RuntimeView, identity: &JobIdentity) -> Container {
     }
 }
 
-fn volumes(view: &RuntimeView, identity: &JobIdentity) -> Vec<Volume> {
+fn volumes(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Vec<Volume> {
     let mut volumes = vec![Volume {
         name: WORK_VOLUME.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
@@ -333,12 +334,12 @@ fn volumes(view: &RuntimeView, identity: &JobIdentity) -> Vec<Volume> {
         }),
         ..Volume::default()
     }];
-    if let RunnerSource::ImageVolume { image } = &view.runner {
+    if let RunnerSource::ImageVolume { image } = &resolved.runner {
         volumes.push(Volume {
             name: RUNNER_VOLUME.to_owned(),
             image: Some(ImageVolumeSource {
                 reference: Some(image.clone()),
-                pull_policy: Some(view.image_pull_policy.as_str().to_owned()),
+                pull_policy: Some(resolved.image_pull_policy.as_str().to_owned()),
             }),
             ..Volume::default()
         });

@@ -3,10 +3,10 @@ use std::time::Duration;
 use knack_execution::Language;
 
 use super::*;
-use crate::jobs::view::{ImagePullPolicy, JournalMode, UidRange};
+use crate::jobs::resolved_runtime::{ImagePullPolicy, JournalMode, UidRange};
 
-pub(crate) fn view() -> RuntimeView {
-    RuntimeView {
+pub(crate) fn resolved() -> ResolvedRuntime {
+    ResolvedRuntime {
         namespace: "sandboxes".to_owned(),
         name: "default".to_owned(),
         uid: "9d1f3c1e-0000-4000-8000-000000000001".to_owned(),
@@ -45,12 +45,12 @@ pub(crate) fn view() -> RuntimeView {
 }
 
 fn identity() -> JobIdentity {
-    let view = view();
+    let resolved = resolved();
     JobIdentity {
         name: "knack-default-x7f3a".to_owned(),
         uid: 200_123,
-        image: view.image,
-        resources: view.resources,
+        image: resolved.image,
+        resources: resolved.resources,
         env: Vec::new(),
         owner: "knack-hub-0".to_owned(),
         avoid: Vec::new(),
@@ -59,8 +59,8 @@ fn identity() -> JobIdentity {
 }
 
 /// The whole Job as it goes to the API server; a changed golden is reviewed like code.
-fn check(name: &str, view: &RuntimeView, identity: &JobIdentity) {
-    let json = serde_json::to_value(job_spec(view, identity)).unwrap();
+fn check(name: &str, resolved: &ResolvedRuntime, identity: &JobIdentity) {
+    let json = serde_json::to_value(job_spec(resolved, identity)).unwrap();
     let yaml = serde_saphyr::to_string(&json).unwrap();
     insta::with_settings!({snapshot_path => "golden", prepend_module_to_snapshot => false, omit_expression => true}, {
         insta::assert_snapshot!(name, yaml);
@@ -69,12 +69,12 @@ fn check(name: &str, view: &RuntimeView, identity: &JobIdentity) {
 
 #[test]
 fn a_run_of_the_defaults() {
-    check("job_defaults", &view(), &identity());
+    check("job_defaults", &resolved(), &identity());
 }
 
 #[test]
 fn a_run_with_everything_set() {
-    let view = RuntimeView {
+    let resolved = ResolvedRuntime {
         runner: RunnerSource::ImageVolume {
             image: "registry.example/knack/runner@sha256:bb".to_owned(),
         },
@@ -95,7 +95,7 @@ fn a_run_with_everything_set() {
             (knack_vocabulary::LABEL_ROLE.to_owned(), "gateway".to_owned()),
         ]),
         annotations: BTreeMap::from([("example.org/inject".to_owned(), "false".to_owned())]),
-        ..view()
+        ..resolved()
     };
     let identity = JobIdentity {
         env: vec![EnvGrant {
@@ -110,7 +110,7 @@ fn a_run_with_everything_set() {
         },
         ..identity()
     };
-    check("job_everything", &view, &identity);
+    check("job_everything", &resolved, &identity);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_run_keeps_off_avoided_nodes_by_their_names() {
         avoid: vec!["node-1".to_owned(), "node-2".to_owned()],
         ..identity()
     };
-    let job = serde_json::to_value(job_spec(&view(), &identity)).unwrap();
+    let job = serde_json::to_value(job_spec(&resolved(), &identity)).unwrap();
     let terms =
         "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let off = |name| serde_json::json!({"key": "metadata.name", "operator": "NotIn", "values": [name]});
@@ -139,88 +139,89 @@ fn a_probe_has_the_labels_and_locks_of_a_run() {
         },
         ..identity()
     };
-    check("job_probe", &view(), &probe);
+    check("job_probe", &resolved(), &probe);
 }
 
 #[test]
 fn pods_of_one_pool_are_interchangeable() {
-    let base = view();
-    let key = |view: &RuntimeView, env: &[EnvGrant]| pool_key(view, &view.image, &view.resources, env);
-    let same = RuntimeView {
+    let base = resolved();
+    let key =
+        |resolved: &ResolvedRuntime, env: &[EnvGrant]| pool_key(resolved, &resolved.image, &resolved.resources, env);
+    let same = ResolvedRuntime {
         warm_replicas: 7,
         max_runs: 1,
         timeout: Duration::from_secs(3),
         requires_isolation: true,
-        ..view()
+        ..resolved()
     };
     assert_eq!(key(&base, &[]), key(&same, &[]));
     let others = [
-        RuntimeView {
+        ResolvedRuntime {
             image: "other".to_owned(),
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             runtime_class: Some("kata".to_owned()),
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             priority_class: Some("other".to_owned()),
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             max_timeout: Duration::from_mins(2),
-            ..view()
+            ..resolved()
         },
         // The deadline stays.
-        RuntimeView {
+        ResolvedRuntime {
             max_timeout: base.max_timeout.saturating_sub(Duration::from_secs(30)),
             max_idle: base.max_idle + Duration::from_secs(30),
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             own_users: true,
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             requires_landlock: true,
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             logs: JournalMode::Plain,
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             uids: UidRange {
                 first: base.uids.first + 1,
                 ..base.uids
             },
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             uids: UidRange {
                 last: base.uids.last - 1,
                 ..base.uids
             },
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             image_pull_policy: ImagePullPolicy::Always,
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             labels: BTreeMap::from([("example.org/team".to_owned(), "weather".to_owned())]),
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             annotations: BTreeMap::from([("example.org/inject".to_owned(), "false".to_owned())]),
-            ..view()
+            ..resolved()
         },
-        RuntimeView {
+        ResolvedRuntime {
             resources: PodResources {
                 work_size: "1Gi".to_owned(),
                 ..PodResources::default()
             },
-            ..view()
+            ..resolved()
         },
     ];
     for other in others {

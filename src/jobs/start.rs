@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use knack_execution::conversation::{address_space, base_environment, millis, wire_language};
-use knack_execution::interpreter::image_grants;
+use knack_execution::interpreter::image_permissions;
 use knack_execution::{Language, Limits};
 use knack_packages::environment::EnvironmentImage;
 use knack_runner::protocol::{Interpreter, Journal, Landlock, Limits as WireLimits, Start, Watch};
 
 use super::names::RUN_PATH;
-use super::plan::PodPlan;
-use super::view::{JournalMode, RuntimeView};
+use super::pod_requirements::PodRequirements;
+use super::resolved_runtime::{JournalMode, ResolvedRuntime};
 
 /// Where programs of sandbox images are found.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -24,45 +24,45 @@ const MAX_WORK_FILES: u64 = 10_000;
 const MAX_OVER_DEFAULT: u64 = 16;
 
 /// The frame that builds the sandbox in a pod.
-pub(super) fn start_frame(view: &RuntimeView, plan: &PodPlan) -> Start {
+pub(super) fn start_frame(resolved: &ResolvedRuntime, requirements: &PodRequirements) -> Start {
     let texts = |paths: Vec<PathBuf>| {
         let texts = paths.iter().map(|path| path.to_string_lossy().into_owned());
         texts.collect::<Vec<_>>()
     };
-    let grants = image_grants();
+    let grants = image_permissions();
     let mut execute = texts(grants.execute);
     let mut path = PATH.to_owned();
-    if let Some(packages) = &plan.packages {
+    if let Some(packages) = &requirements.packages {
         // That folder alone.
         execute.push(packages.home.clone());
         path = format!("{}/bin:{path}", packages.home);
     }
     Start {
         directory: RUN_PATH.to_owned(),
-        interpreter: plan.language.map(|language| Interpreter {
+        interpreter: requirements.language.map(|language| Interpreter {
             language: wire_language(language),
-            path: interpreter_path(language, plan.packages.as_ref()),
+            path: interpreter_path(language, requirements.packages.as_ref()),
         }),
         // A pod of the pool may get either.
         commands: true,
         read: texts(grants.read),
         execute,
         write: texts(grants.write),
-        landlock: if view.requires_landlock {
+        landlock: if resolved.requires_landlock {
             Landlock::Required
         } else {
             Landlock::BestEffort
         },
         identity: None,
         environment: base_environment(&path),
-        inherit: plan.env.iter().map(|grant| grant.name.clone()).collect(),
+        inherit: requirements.env.iter().map(|grant| grant.name.clone()).collect(),
         limits: WireLimits {
-            timeout_ms: Some(millis(view.max_timeout)),
+            timeout_ms: Some(millis(resolved.max_timeout)),
             processes: Some(MAX_PROCESSES),
             output_bytes: Some(Limits::DEFAULT_OUTPUT_BYTES * MAX_OVER_DEFAULT),
             result_bytes: Some(Limits::DEFAULT_FILES_BYTES * MAX_OVER_DEFAULT),
             result_files: Some(u64::from(Limits::DEFAULT_FILES) * MAX_OVER_DEFAULT),
-            address_space_bytes: plan
+            address_space_bytes: requirements
                 .language
                 .filter(|language| *language == Language::Python)
                 .and_then(|language| address_space(Some(language), None)),
@@ -74,9 +74,9 @@ pub(super) fn start_frame(view: &RuntimeView, plan: &PodPlan) -> Start {
             ..Watch::default()
         },
         // Stdin may end with the node's container runtime: the run continues, and its journal shows how it ended.
-        eof_grace_ms: millis(view.max_timeout),
+        eof_grace_ms: millis(resolved.max_timeout),
         journal: Some(Journal {
-            seal: view.logs == JournalMode::Sealed,
+            seal: resolved.logs == JournalMode::Sealed,
             max_bytes: JOURNAL_BYTES,
         }),
     }
@@ -95,11 +95,11 @@ pub(super) fn interpreter_path(language: Language, packages: Option<&Environment
 mod tests {
     use super::*;
     use crate::jobs::kinds::PodKind;
-    use crate::jobs::spec::tests::view;
+    use crate::jobs::spec::tests::resolved;
 
     #[test]
     fn a_run_with_packages_starts_the_interpreter_of_its_environment_and_reaches_that_folder_alone() {
-        let view = view();
+        let resolved = resolved();
         let kind = |language| PodKind {
             packages: Some(EnvironmentImage {
                 image: "r.io/e@sha256:1".to_owned(),
@@ -107,7 +107,7 @@ mod tests {
             }),
             ..PodKind::plain(language)
         };
-        let frame = |kind| start_frame(&view, &PodPlan::of_pool(&view, &kind));
+        let frame = |kind| start_frame(&resolved, &PodRequirements::of_pool(&resolved, &kind));
         let (plain, packaged) = (
             frame(PodKind::plain(Some(Language::Python))),
             frame(kind(Some(Language::Python))),

@@ -6,7 +6,7 @@ use knack_execution::{ClusterFailureKind, ExecutionError};
 use tokio::time::Instant;
 
 use super::failure::{PodFailure, failure};
-use super::plan::Requester;
+use super::pod_requirements::Requester;
 
 /// Tracks the current failure of a start and when it was first observed.
 #[derive(Debug)]

@@ -20,23 +20,23 @@ use tokio_util::task::AbortOnDropHandle;
 use super::cluster::call;
 use super::event::Event;
 use super::finished_jobs;
-use super::foundation::Foundation;
 use super::gate::GateRefusal;
 use super::handshake::STREAM_ENDED;
 use super::isolation;
+use super::job_record::{self, PendingWrites};
 use super::kinds::PodKind;
 use super::launch::{Launcher, Sandbox};
-use super::plan::{PodPlan, Requester};
+use super::pod_requirements::{PodRequirements, Requester};
 use super::pool::Pool;
-use super::record::{self, Unwritten};
 use super::request::{JobRequest, PoolCounts};
+use super::resolved_runtime::ResolvedRuntime;
 use super::run::{self, Bounds};
 use super::sandboxes_ready;
 use super::settings::JobSettings;
 use super::spool::Spool;
-use super::view::RuntimeView;
+use super::term_services::TermServices;
 use super::waiter_grace::WaiterGrace;
-use crate::lease::LeaseClaim;
+use crate::lease::LeaseHolder;
 
 /// Pods tried for one execution: one that dies before its run started is bad luck, three are a state of the cluster.
 const MAX_PODS: u32 = 3;
@@ -48,17 +48,17 @@ const RECORD_DELAY: Duration = Duration::from_millis(400);
 /// The term; see the module.
 #[derive(Debug)]
 pub(super) struct Term {
-    pub(super) view: Arc<ArcSwap<RuntimeView>>,
+    pub(super) resolved: Arc<ArcSwap<ResolvedRuntime>>,
     pub(super) launcher: Launcher,
     pub(super) records: Arc<Records>,
-    unwritten: Unwritten,
+    unwritten: PendingWrites,
     pub(super) pool: Arc<Pool>,
     queue: ArcSwap<Queue>,
     spools: Mutex<HashMap<(String, ExecutionId), Arc<Spool>>>,
     orphan_grace: Duration,
     /// Cancelled when the term is over.
     pub(super) over: CancellationToken,
-    claim: watch::Receiver<LeaseClaim>,
+    lease: watch::Receiver<LeaseHolder>,
     running: std::sync::atomic::AtomicUsize,
     /// Callers that are being answered.
     attended: std::sync::atomic::AtomicUsize,
@@ -78,46 +78,46 @@ pub(super) enum KnownState {
 impl Term {
     /// Begins to serve.
     pub(super) fn begin(
-        foundation: Foundation,
-        view: Arc<ArcSwap<RuntimeView>>,
+        services: TermServices,
+        resolved: Arc<ArcSwap<ResolvedRuntime>>,
         settings: &JobSettings,
-        claim: watch::Receiver<LeaseClaim>,
+        lease: watch::Receiver<LeaseHolder>,
         over: CancellationToken,
     ) -> Arc<Self> {
-        let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&view.load())));
-        let (pool, mut tasks) = Pool::start(foundation.launcher.clone(), Arc::clone(&view));
-        tasks.push(foundation.watch);
+        let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&resolved.load())));
+        let (pool, mut tasks) = Pool::start(services.launcher.clone(), Arc::clone(&resolved));
+        tasks.push(services.watch);
         let watching = sandboxes_ready::watch(
-            foundation.launcher.cluster.clone(),
-            Arc::clone(&view),
-            foundation.launcher.starts.clone(),
+            services.launcher.cluster.clone(),
+            Arc::clone(&resolved),
+            services.launcher.starts.clone(),
         );
         tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
         let capped = finished_jobs::cap(
-            foundation.launcher.cluster.clone(),
-            Arc::clone(&view),
+            services.launcher.cluster.clone(),
+            Arc::clone(&resolved),
             settings.max_finished,
         );
         tasks.push(AbortOnDropHandle::new(tokio::spawn(capped)));
         if let Some(target) = settings.probe.clone() {
-            let launcher = foundation.launcher.clone();
+            let launcher = services.launcher.clone();
             // Before the first run asks: it waits for a probe then, and is not refused.
             launcher.gate.open();
             let probes = Arc::clone(&settings.probes);
-            let watched = isolation::watch(launcher, Arc::clone(&view), target, probes, over.clone());
+            let watched = isolation::watch(launcher, Arc::clone(&resolved), target, probes, over.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(watched)));
         }
         Arc::new(Self {
-            view,
-            launcher: foundation.launcher,
-            records: foundation.records,
-            unwritten: foundation.unwritten,
+            resolved,
+            launcher: services.launcher,
+            records: services.records,
+            unwritten: services.unwritten,
             pool,
             queue,
             spools: Mutex::default(),
             orphan_grace: settings.orphan_grace,
             over,
-            claim,
+            lease,
             running: std::sync::atomic::AtomicUsize::new(0),
             attended: std::sync::atomic::AtomicUsize::new(0),
             asked: std::sync::atomic::AtomicUsize::new(0),
@@ -127,9 +127,9 @@ impl Term {
 
     /// Takes changed settings over.
     pub(super) fn renew(&self) {
-        let view = self.view.load();
-        self.records.renew(now(), view.ttl, view.admission);
-        let wanted = queue_settings(&view);
+        let resolved = self.resolved.load();
+        self.records.renew(now(), resolved.ttl, resolved.admission);
+        let wanted = queue_settings(&resolved);
         if *self.queue.load().settings() != wanted {
             // Waiters in the old queue keep their turn; for a moment both queues admit runs.
             self.queue.store(Arc::new(Queue::new(wanted)));
@@ -248,10 +248,10 @@ impl Term {
     pub(super) async fn end_pods(&self) {
         // The pods first: their Jobs were made before.
         let pods = self.launcher.index.all();
-        let (cluster, view) = (&self.launcher.cluster, self.view.load());
-        let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", view.name));
+        let (cluster, resolved) = (&self.launcher.cluster, self.resolved.load());
+        let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", resolved.name));
         let others = match call(cluster.jobs.list_metadata(&parameters)).await {
-            Ok(jobs) => jobs_of_others(jobs.items.iter().map(|job| &job.metadata), &view.uid),
+            Ok(jobs) => jobs_of_others(jobs.items.iter().map(|job| &job.metadata), &resolved.uid),
             Err(error) => {
                 tracing::warn!(%error, "the Jobs of a runtime that is gone cannot be listed; its pods end with them");
                 return;
@@ -301,10 +301,10 @@ impl Term {
         spool: &Arc<Spool>,
     ) -> Result<knack_execution::ExecutionResult, ExecutionError> {
         let _active = self.pool.active();
-        let view = self.view.load_full();
-        let plan = plan(&view, request);
-        let kind = PodKind::of(&plan, &view);
-        let is_of_pool = plan == PodPlan::of_pool(&view, &kind);
+        let resolved = self.resolved.load_full();
+        let requirements = requirements(&resolved, request);
+        let kind = PodKind::of(&requirements, &resolved);
+        let is_of_pool = requirements == PodRequirements::of_pool(&resolved, &kind);
         let bounds = Bounds {
             cancel: cancel.clone(),
             lost: self.over.clone(),
@@ -321,7 +321,7 @@ impl Term {
             spool.push(placed(start, is_of_pool));
             let sandbox = match warm {
                 Some(sandbox) => sandbox,
-                None => match self.launch(&view, &plan, &bounds, spool).await {
+                None => match self.launch(&resolved, &requirements, &bounds, spool).await {
                     Err(ExecutionError::Cluster(failure)) if failure.reason == STREAM_ENDED && tried < MAX_PODS => {
                         continue;
                     }
@@ -331,7 +331,7 @@ impl Term {
             if is_of_pool {
                 self.pool.used(&kind);
             }
-            let sandbox = match self.admit(&view, sandbox, &bounds).await? {
+            let sandbox = match self.admit(&resolved, sandbox, &bounds).await? {
                 Ok(sandbox) => sandbox,
                 // The next one keeps off that node.
                 Err(refused) if refused.is_of_node && tried < MAX_PODS && self.refusal().is_none() => continue,
@@ -355,14 +355,14 @@ impl Term {
 
     async fn launch(
         self: &Arc<Self>,
-        view: &RuntimeView,
-        plan: &PodPlan,
+        resolved: &ResolvedRuntime,
+        requirements: &PodRequirements,
         bounds: &Bounds,
         spool: &Arc<Spool>,
     ) -> Result<Sandbox, ExecutionError> {
         let progress = |step: &str| spool.push(Event::Progress(step.to_owned()));
         let launched = tokio::select! {
-            launched = self.launcher.launch(view, plan, Requester::Caller, &progress) => launched,
+            launched = self.launcher.launch(resolved, requirements, Requester::Caller, &progress) => launched,
             () = bounds.cancel.cancelled() => Err(ExecutionError::Cancelled),
             () = bounds.lost.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
         };
@@ -375,14 +375,14 @@ impl Term {
     /// Waits until the pod's node is known to isolate it, where that is demanded. A pod that is refused is ended.
     async fn admit(
         &self,
-        view: &RuntimeView,
+        resolved: &ResolvedRuntime,
         sandbox: Sandbox,
         bounds: &Bounds,
     ) -> Result<Result<Sandbox, GateRefusal>, ExecutionError> {
         let admitted = self
             .launcher
             .gate
-            .admit(view.requires_isolation, &sandbox.node, sandbox.since.into_std());
+            .admit(resolved.requires_isolation, &sandbox.node, sandbox.since.into_std());
         let refused = tokio::select! {
             admitted = admitted => match admitted {
                 Ok(()) => return Ok(Ok(sandbox)),
@@ -397,12 +397,12 @@ impl Term {
 
     /// Why the runtime runs nothing now.
     fn refusal(&self) -> Option<Missing> {
-        self.launcher.gate.refusal(self.view.load().requires_isolation)
+        self.launcher.gate.refusal(self.resolved.load().requires_isolation)
     }
 
     /// Nothing is claimed with a Lease that may have run out: another owner may be reading the journals.
     fn check_ownership(&self) -> Result<(), ExecutionError> {
-        if self.claim.borrow().is_mine(Instant::now()) {
+        if self.lease.borrow().is_mine(Instant::now()) {
             Ok(())
         } else {
             Err(ExecutionError::NotOwner { owner: None })
@@ -421,22 +421,22 @@ impl Term {
         if let Some(error @ ExecutionError::Cluster(_)) = error {
             self.publish(error.clone());
         }
-        let (cluster, subject) = (self.launcher.cluster.clone(), record::Subject::of(request));
-        let (summary, over) = (record::Summary::of_end(end), self.over.clone());
+        let (cluster, job_execution) = (self.launcher.cluster.clone(), job_record::JobExecution::of(request));
+        let (summary, over) = (job_record::Summary::of_end(end), self.over.clone());
         let delay = match end {
             RunEnd::NotStarted(_) => Duration::ZERO,
             RunEnd::Ended(_) | RunEnd::Failed(_) => RECORD_DELAY,
         };
         self.unwritten.spawn(async move {
             let _ = tokio::time::timeout(delay, over.cancelled()).await;
-            record::write(&cluster, &job, &subject, &summary).await;
+            job_record::write(&cluster, &job, &job_execution, &summary).await;
         });
     }
 
     fn publish(&self, error: ExecutionError) {
-        let (cluster, view) = (self.launcher.cluster.clone(), self.view.load_full());
+        let (cluster, resolved) = (self.launcher.cluster.clone(), self.resolved.load_full());
         self.unwritten
-            .spawn(async move { record::publish_failure(&cluster, &view, &error).await });
+            .spawn(async move { job_record::publish_failure(&cluster, &resolved, &error).await });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, ExecutionId), Arc<Spool>>> {
@@ -454,18 +454,18 @@ fn jobs_of_others<'a>(jobs: impl Iterator<Item = &'a ObjectMeta>, runtime: &str)
 }
 
 /// Which pod a request needs.
-fn plan(view: &RuntimeView, request: &JobRequest) -> PodPlan {
+fn requirements(resolved: &ResolvedRuntime, request: &JobRequest) -> PodRequirements {
     let language = match &request.execution.program {
         Program::Code { language, .. } => Some(*language),
         Program::Command { .. } => None,
     };
     let of_packages = request.packages.as_ref().map(|packages| &packages.image);
-    let image = request.image.as_ref().or(of_packages).unwrap_or(&view.image);
-    PodPlan {
+    let image = request.image.as_ref().or(of_packages).unwrap_or(&resolved.image);
+    PodRequirements {
         image: image.clone(),
         packages: request.packages.clone(),
-        resources: request.resources.clone().unwrap_or_else(|| view.resources.clone()),
-        env: view.grants_of(request.execution.tool.as_deref()),
+        resources: request.resources.clone().unwrap_or_else(|| resolved.resources.clone()),
+        env: resolved.grants_of(request.execution.tool.as_deref()),
         language: language.filter(|language: &Language| *language == Language::Python || *language == Language::Node),
     }
 }
@@ -477,11 +477,11 @@ fn placed(start: StartKind, is_of_pool: bool) -> Event {
     }
 }
 
-fn queue_settings(view: &RuntimeView) -> QueueSettings {
+fn queue_settings(resolved: &ResolvedRuntime) -> QueueSettings {
     QueueSettings {
-        concurrency: view.max_runs,
-        max_queued: view.max_queued,
-        queue_timeout: view.queue_timeout,
+        concurrency: resolved.max_runs,
+        max_queued: resolved.max_queued,
+        queue_timeout: resolved.queue_timeout,
     }
 }
 

@@ -6,8 +6,8 @@ use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use knack_vocabulary::ANNOTATION_ADDRESS;
 use tokio::time::Instant;
 
-use super::claim::LeaseClaim;
-use super::spread::Turn;
+use super::holder::LeaseHolder;
+use super::spread::Precedence;
 
 /// The observations of a foreign holder, and the time since which it has not changed.
 #[derive(Debug, Clone, Default)]
@@ -93,7 +93,7 @@ pub fn decide(observed: &mut ForeignLease, lease: Option<&LeaseObject>, me: &str
 pub(super) fn defer(
     observed: &mut ForeignLease,
     decision: Decision,
-    turn: Turn,
+    turn: Precedence,
     now: Instant,
     patience: Duration,
 ) -> Decision {
@@ -103,16 +103,16 @@ pub(super) fn defer(
     }
     let since = *observed.free_since.get_or_insert(now);
     match turn {
-        Turn::First => decision,
-        Turn::Later if now.duration_since(since) >= patience => decision,
-        Turn::Later | Turn::Never => Decision::Wait,
+        Precedence::First => decision,
+        Precedence::Later if now.duration_since(since) >= patience => decision,
+        Precedence::Later | Precedence::Never => Decision::Wait,
     }
 }
 
 /// The holder that a Lease object names.
-pub(super) fn foreign_claim(lease: &LeaseObject) -> LeaseClaim {
+pub(super) fn foreign_holder(lease: &LeaseObject) -> LeaseHolder {
     let spec = lease.spec.clone().unwrap_or_default();
-    LeaseClaim {
+    LeaseHolder {
         holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
         address: lease
             .metadata
@@ -190,13 +190,13 @@ mod tests {
     fn later_candidates_wait_for_earlier_ones() {
         let (start, patience) = (Instant::now(), Duration::from_secs(3));
         for (turn, seconds, expected) in [
-            (Turn::First, &[0][..], &[Decision::Take][..]),
+            (Precedence::First, &[0][..], &[Decision::Take][..]),
             (
-                Turn::Later,
+                Precedence::Later,
                 &[0, 2, 3],
                 &[Decision::Wait, Decision::Wait, Decision::Take],
             ),
-            (Turn::Never, &[0, 60], &[Decision::Wait, Decision::Wait]),
+            (Precedence::Never, &[0, 60], &[Decision::Wait, Decision::Wait]),
         ] {
             let mut observed = ForeignLease::default();
             let decided: Vec<Decision> = seconds
@@ -216,13 +216,13 @@ mod tests {
         ] {
             let now = start + Duration::from_secs(seconds);
             assert_eq!(
-                defer(&mut observed, decision, Turn::Later, now, patience),
+                defer(&mut observed, decision, Precedence::Later, now, patience),
                 expected,
                 "{seconds}"
             );
         }
         assert_eq!(
-            defer(&mut observed, Decision::Renew, Turn::Never, start, patience),
+            defer(&mut observed, Decision::Renew, Precedence::Never, start, patience),
             Decision::Renew,
             "what is held is held"
         );

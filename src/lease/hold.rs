@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::claim::LeaseClaim;
-use super::decide::{Decision, ForeignLease, decide, defer, foreign_claim};
-use super::spread::{Spread, Turn};
+use super::decide::{Decision, ForeignLease, decide, defer, foreign_holder};
+use super::holder::LeaseHolder;
+use super::spread::{Precedence, Spread};
 use crate::api_call::within;
 
 /// Which Lease, the name of this process, and how soon a dead holder is replaced.
@@ -74,8 +74,10 @@ impl LeaseSettings {
         self.standby + LOOK_MARGIN
     }
 
-    fn turn(&self, gone: Option<&str>) -> Turn {
-        self.spread.as_ref().map_or(Turn::First, |spread| spread.turn(gone))
+    fn turn(&self, gone: Option<&str>) -> Precedence {
+        self.spread
+            .as_ref()
+            .map_or(Precedence::First, |spread| spread.turn(gone))
     }
 }
 
@@ -118,13 +120,13 @@ pub struct Lease {
     written: Option<LeaseObject>,
     /// It was ours, and the API server does not know yet that it is free.
     is_being_released: bool,
-    claim: watch::Sender<LeaseClaim>,
+    holder: watch::Sender<LeaseHolder>,
 }
 
 impl Lease {
     /// A Lease, and the channel that reports its holder.
-    pub fn new(client: Client, settings: LeaseSettings) -> (Self, watch::Receiver<LeaseClaim>) {
-        let (claim, receiver) = watch::channel(LeaseClaim::default());
+    pub fn new(client: Client, settings: LeaseSettings) -> (Self, watch::Receiver<LeaseHolder>) {
+        let (holder, receiver) = watch::channel(LeaseHolder::default());
         let api = Api::namespaced(client, &settings.namespace);
         let lease = Self {
             api,
@@ -132,13 +134,13 @@ impl Lease {
             observed: ForeignLease::default(),
             written: None,
             is_being_released: false,
-            claim,
+            holder,
         };
         (lease, receiver)
     }
 
     /// One step: creates, takes, renews or leaves the Lease, and reports to the channel. `Ok(true)`: this process holds
-    /// it. Errors are those of the API server or a timeout; a claim that expires meanwhile ends by the local clock.
+    /// it. Errors are those of the API server or a timeout; a Lease that expires meanwhile ends by the local clock.
     pub async fn step(&mut self) -> Result<bool, kube::Error> {
         // Counted from before the call: what the server saw later can only end later.
         let started = Instant::now();
@@ -175,8 +177,8 @@ impl Lease {
         let is_ours = written.is_some();
         match (written, current) {
             (Some(written), _) => self.hold(written, started),
-            (None, Some(current)) => self.publish(foreign_claim(&current)),
-            (None, None) => self.publish(LeaseClaim::default()),
+            (None, Some(current)) => self.publish(foreign_holder(&current)),
+            (None, None) => self.publish(LeaseHolder::default()),
         }
         Ok(is_ours)
     }
@@ -185,21 +187,21 @@ impl Lease {
     fn hold(&mut self, written: LeaseObject, started: Instant) {
         // A tenth earlier than others may take it: they count from when they saw the renewal, which is later.
         let margin = self.settings.duration / 10;
-        let claim = LeaseClaim {
+        let holder = LeaseHolder {
             mine_until: Some(started + self.settings.duration - margin),
-            ..foreign_claim(&written)
+            ..foreign_holder(&written)
         };
         self.written = Some(written);
         self.is_being_released = false;
         self.observed.forget();
-        self.publish(claim);
+        self.publish(holder);
     }
 
     /// Waits until the Lease is ours.
-    pub async fn acquire(&mut self) -> LeaseClaim {
+    pub async fn acquire(&mut self) -> LeaseHolder {
         loop {
             match self.step().await {
-                Ok(true) => return self.claim.borrow().clone(),
+                Ok(true) => return self.holder.borrow().clone(),
                 Ok(false) => {}
                 Err(error) => self.log(&error),
             }
@@ -245,7 +247,7 @@ impl Lease {
         std::future::pending::<()>().await;
     }
 
-    /// Renews until the claim is lost, which is when this returns.
+    /// Renews until the Lease is lost, which is when this returns.
     pub async fn renew(&mut self) {
         let mut pause = self.settings.interval;
         loop {
@@ -255,11 +257,11 @@ impl Lease {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    // Sooner than usual: another answer that is lost would be the claim's end.
+                    // Sooner than usual: another answer that is lost would be the Lease's end.
                     pause = self.settings.interval / 5;
                     self.log(&error);
-                    if !self.claim.borrow().is_mine(Instant::now()) {
-                        self.publish(LeaseClaim::default());
+                    if !self.holder.borrow().is_mine(Instant::now()) {
+                        self.publish(LeaseHolder::default());
                         return;
                     }
                 }
@@ -273,8 +275,8 @@ impl Lease {
         let forever = async {
             loop {
                 is_wanted(wanted.as_mut(), true).await;
-                let claim = self.acquire().await;
-                info!(lease = %self.settings.name, namespace = %self.settings.namespace, transitions = claim.transitions, "lease acquired");
+                let holder = self.acquire().await;
+                info!(lease = %self.settings.name, namespace = %self.settings.namespace, transitions = holder.transitions, "lease acquired");
                 tokio::select! {
                     () = self.renew() => {
                         warn!(lease = %self.settings.name, namespace = %self.settings.namespace, "lease lost");
@@ -295,10 +297,10 @@ impl Lease {
 
     /// Gives the Lease back, if it is ours. A release that was dropped on its way is taken up by the next one.
     pub async fn release(&mut self) {
-        if !self.is_being_released && !self.claim.borrow().is_mine(Instant::now()) {
+        if !self.is_being_released && !self.holder.borrow().is_mine(Instant::now()) {
             return;
         }
-        self.publish(LeaseClaim::default());
+        self.publish(LeaseHolder::default());
         self.written = None;
         self.is_being_released = true;
         let released = async {
@@ -370,15 +372,15 @@ impl Lease {
         }
     }
 
-    /// A call that ends before its claim does.
+    /// A call that ends before its Lease does.
     async fn call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
         within(self.settings.duration / 3, call).await
     }
 
-    fn publish(&self, claim: LeaseClaim) {
-        self.claim.send_if_modified(|current| {
-            let changed = *current != claim;
-            *current = claim;
+    fn publish(&self, holder: LeaseHolder) {
+        self.holder.send_if_modified(|current| {
+            let changed = *current != holder;
+            *current = holder;
             changed
         });
     }

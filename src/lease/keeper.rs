@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::claim::LeaseClaim;
 use super::hold::{Lease, LeaseSettings};
+use super::holder::LeaseHolder;
 
 /// Name of the thread, as tools for processes show it.
 const THREAD: &str = "leases";
@@ -68,8 +68,8 @@ impl Keeper {
         &self,
         settings: LeaseSettings,
         shutdown: CancellationToken,
-    ) -> (JoinHandle<()>, watch::Receiver<LeaseClaim>) {
-        let (lease, claim) = Lease::new(self.client.clone(), settings);
-        (self.handle.spawn(lease.run(shutdown)), claim)
+    ) -> (JoinHandle<()>, watch::Receiver<LeaseHolder>) {
+        let (lease, holder) = Lease::new(self.client.clone(), settings);
+        (self.handle.spawn(lease.run(shutdown)), holder)
     }
 }

@@ -66,7 +66,7 @@ impl Default for Peers {
 
 /// When a replica may take a Lease that has no holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum Precedence {
     /// At once.
     First,
     /// When those that should have taken it have not.
@@ -102,18 +102,18 @@ impl Peers {
     }
 
     /// When `me` may take a Lease whose last holder was `gone`.
-    pub fn turn(&self, me: &str, lease: &str, gone: Option<&str>) -> Turn {
+    pub fn turn(&self, me: &str, lease: &str, gone: Option<&str>) -> Precedence {
         if self.leaving {
-            return Turn::Never;
+            return Precedence::Never;
         }
         let Some(ready) = &self.ready else {
-            return Turn::First;
+            return Precedence::First;
         };
         let gone = gone.filter(|gone| *gone != me);
         let there = ready.iter().map(String::as_str).filter(|name| Some(*name) != gone);
         match preferred(lease, there) {
-            Some(best) if best != me => Turn::Later,
-            Some(_) | None => Turn::First,
+            Some(best) if best != me => Precedence::Later,
+            Some(_) | None => Precedence::First,
         }
     }
 
@@ -137,7 +137,7 @@ pub struct Spread {
 
 impl Spread {
     /// When this replica may take the Lease after a holder.
-    pub(super) fn turn(&self, gone: Option<&str>) -> Turn {
+    pub(super) fn turn(&self, gone: Option<&str>) -> Precedence {
         let gone = gone.map(replica_of);
         self.peers.borrow().turn(&self.replica, &self.lease, gone)
     }

@@ -93,25 +93,25 @@ fn whose_turn_it_is() {
         peers
     };
     for (ready, me, gone, expected) in [
-        (&names[..], best, None, Turn::First),
-        (&names, second, None, Turn::Later),
-        (&names, last, None, Turn::Later),
+        (&names[..], best, None, Precedence::First),
+        (&names, second, None, Precedence::Later),
+        (&names, last, None, Precedence::Later),
         // A killed replica is not waited for, though it still counts as ready.
-        (&names, second, Some(best), Turn::First),
-        (&names, last, Some(best), Turn::Later),
+        (&names, second, Some(best), Precedence::First),
+        (&names, last, Some(best), Precedence::Later),
         // It was this very replica, restarted.
-        (&names, best, Some(best), Turn::First),
+        (&names, best, Some(best), Precedence::First),
         // Not ready yet: it lets the others go first.
-        (&[second][..], best, None, Turn::Later),
-        (&[last], best, Some(last), Turn::First),
-        (&[], last, None, Turn::First),
+        (&[second][..], best, None, Precedence::Later),
+        (&[last], best, Some(last), Precedence::First),
+        (&[], last, None, Precedence::First),
     ] {
         assert_eq!(peers(ready).turn(me, "n/r", gone), expected, "{ready:?} {me} {gone:?}");
     }
     let mut leaving = peers(&names);
     leaving.leave();
-    assert_eq!(leaving.turn(best, "n/r", None), Turn::Never);
-    assert_eq!(Peers::default().turn("x", "n/r", None), Turn::First);
+    assert_eq!(leaving.turn(best, "n/r", None), Precedence::Never);
+    assert_eq!(Peers::default().turn("x", "n/r", None), Precedence::First);
     assert_eq!(Peers::default().better_than("x", "n/r"), None);
     assert_eq!(peers(&names).better_than(best, "n/r"), None);
     assert_eq!(peers(&names).better_than(last, "n/r"), Some(best));

@@ -90,9 +90,9 @@ fn settings(identity: &str) -> LeaseSettings {
 async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
     let (client, server) = start().await;
     let stop = CancellationToken::new();
-    let (first, mut claim) = Lease::new(client.clone(), settings("first"));
+    let (first, mut holder) = Lease::new(client.clone(), settings("first"));
     let mut running = vec![tokio::spawn(first.run(stop.clone()))];
-    claim.wait_for(|claim| claim.mine_until.is_some()).await.unwrap();
+    holder.wait_for(|holder| holder.mine_until.is_some()).await.unwrap();
     for name in ["second", "third"] {
         let (standby, _) = Lease::new(client.clone(), settings(name));
         running.push(tokio::spawn(standby.run(stop.clone())));
@@ -107,7 +107,7 @@ async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
     let (reads, writes) = (count().0 - reads, count().1 - writes);
     assert!(writes <= 5, "{writes} writes");
     assert!(reads <= 8, "{reads} reads: an owner renews without reading");
-    assert!(claim.borrow().is_mine(tokio::time::Instant::now()));
+    assert!(holder.borrow().is_mine(tokio::time::Instant::now()));
     stop.cancel();
     for running in running {
         running.await.unwrap();
@@ -117,7 +117,7 @@ async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
 #[tokio::test]
 async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_holder() {
     let (client, server) = start().await;
-    let (mut first, claim) = Lease::new(client.clone(), settings("first"));
+    let (mut first, holder) = Lease::new(client.clone(), settings("first"));
     assert!(first.step().await.unwrap() && first.step().await.unwrap());
     // Another replica has taken it, whatever the first one believes.
     {
@@ -128,8 +128,8 @@ async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_
         server.lease = Some(lease);
     }
     assert!(!first.step().await.unwrap());
-    assert_eq!(claim.borrow().holder.as_deref(), Some("thief"));
-    assert!(claim.borrow().mine_until.is_none());
+    assert_eq!(holder.borrow().holder.as_deref(), Some("thief"));
+    assert!(holder.borrow().mine_until.is_none());
 
     // A standby with a long pause, asked to look: it takes what was given back at once.
     let patient = LeaseSettings {
@@ -139,10 +139,10 @@ async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_
         ..settings("patient")
     };
     let look_request = patient.look_request.clone();
-    let (standby, mut claim) = Lease::new(client, patient);
+    let (standby, mut holder) = Lease::new(client, patient);
     let stop = CancellationToken::new();
     let running = tokio::spawn(standby.run(stop.clone()));
-    claim.wait_for(|claim| claim.holder.is_some()).await.unwrap();
+    holder.wait_for(|holder| holder.holder.is_some()).await.unwrap();
     {
         let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lease = server.lease.clone().unwrap();
@@ -150,7 +150,7 @@ async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_
         server.lease = Some(lease);
     }
     look_request.request();
-    let taken = claim.wait_for(|claim| claim.mine_until.is_some());
+    let taken = holder.wait_for(|holder| holder.mine_until.is_some());
     tokio::time::timeout(Duration::from_secs(30), taken)
         .await
         .unwrap()
@@ -194,7 +194,7 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
         },
     );
     let mut running = vec![tokio::spawn(lease.run(stop.clone()))];
-    let mine = |claim: &LeaseClaim| claim.mine_until.is_some();
+    let mine = |holder: &LeaseHolder| holder.mine_until.is_some();
     let patience = Duration::from_mins(1);
     tokio::time::timeout(patience, held.wait_for(mine))
         .await
@@ -214,7 +214,7 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
         peers.see(["a", "b"].map(str::to_owned).into(), tokio::time::Instant::now());
     });
     // A held Lease stays with its holder, even if another replica should have it.
-    tokio::time::timeout(patience, taken.wait_for(|claim| claim.holder.is_some()))
+    tokio::time::timeout(patience, taken.wait_for(|holder| holder.holder.is_some()))
         .await
         .unwrap()
         .unwrap();
@@ -223,7 +223,7 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
     assert!(held.borrow().mine_until.is_some());
 
     wanted.send_replace(false);
-    tokio::time::timeout(patience, held.wait_for(|claim| !mine(claim)))
+    tokio::time::timeout(patience, held.wait_for(|holder| !mine(holder)))
         .await
         .unwrap()
         .unwrap();
@@ -265,7 +265,7 @@ async fn a_shutdown_while_the_lease_is_given_back_gives_it_back() {
     let (client, server) = start().await;
     let (wanted, is_wanted) = watch::channel(true);
     let shutdown = CancellationToken::new();
-    let (lease, mut claim) = Lease::new(
+    let (lease, mut holder) = Lease::new(
         client,
         LeaseSettings {
             wanted: Some(is_wanted),
@@ -273,12 +273,12 @@ async fn a_shutdown_while_the_lease_is_given_back_gives_it_back() {
         },
     );
     let task = tokio::spawn(lease.run(shutdown.clone()));
-    let is_mine = |claim: &LeaseClaim| claim.is_mine(tokio::time::Instant::now());
-    claim.wait_for(is_mine).await.unwrap();
+    let is_mine = |holder: &LeaseHolder| holder.is_mine(tokio::time::Instant::now());
+    holder.wait_for(is_mine).await.unwrap();
     server.lock().unwrap().delay = Duration::from_millis(300);
     wanted.send_replace(false);
     // Nobody here uses the runtime any more, and the API server has not heard of it.
-    claim.wait_for(|claim| !is_mine(claim)).await.unwrap();
+    holder.wait_for(|holder| !is_mine(holder)).await.unwrap();
     shutdown.cancel();
     task.await.unwrap();
     let server = server.lock().unwrap();

@@ -18,7 +18,7 @@ use super::layout;
 use super::limits::BuildLimits;
 use super::lock::{LockTarget, check_size, choose};
 use super::node::{self, NpmIndex};
-use super::python::Base;
+use super::python::BaseInterpreter;
 use super::store::{EnvironmentInfo, Store};
 use super::uv::Uv;
 
@@ -29,7 +29,7 @@ const WORK_FILES: u64 = 5_000;
 #[derive(Debug)]
 pub struct Builder {
     store: Store,
-    base: Base,
+    base: BaseInterpreter,
     /// An error where there is no `uv`: environments that are present already need none.
     uv: Result<Uv, BuildError>,
     /// As above, for packages of Node.
@@ -53,7 +53,7 @@ impl Builder {
     /// A builder.
     pub const fn new(
         store: Store,
-        base: Base,
+        base: BaseInterpreter,
         uv: Result<Uv, BuildError>,
         npm: Result<NpmIndex, BuildError>,
         limits: BuildLimits,

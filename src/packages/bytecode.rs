@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::build_error::BuildError;
 use super::child::{self, Bound};
-use super::python::Base;
+use super::python::BaseInterpreter;
 
 /// Nothing is imported for it. Tests of packages are left out: they are a third of the modules of numpy, and skills do not
 /// run them. Hashes instead of times, unchecked: environments do not change, and equal files give equal byte code.
@@ -24,7 +24,12 @@ const MAX_PROCESSES: usize = 8;
 /// Compiles what is below `lib` of a prefix. What is no valid Python stays as it is.
 ///
 /// Errors: the interpreter dies, the time is over, or the bound is passed.
-pub(super) async fn compile(base: &Base, prefix: &Path, time: Duration, bound: Bound<'_>) -> Result<(), BuildError> {
+pub(super) async fn compile(
+    base: &BaseInterpreter,
+    prefix: &Path,
+    time: Duration,
+    bound: Bound<'_>,
+) -> Result<(), BuildError> {
     let processes = std::thread::available_parallelism().map_or(1, usize::from);
     let mut command = Command::new(&base.executable);
     command

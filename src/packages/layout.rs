@@ -10,7 +10,7 @@ use knack_packages::State;
 
 use super::build_error::BuildError;
 use super::limits::BuildLimits;
-use super::python::Base;
+use super::python::BaseInterpreter;
 
 /// Longest first line of a script that is looked at.
 const MAX_SHEBANG: usize = 1024;
@@ -79,7 +79,12 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<
 }
 
 /// Makes the prefix that `uv` filled a virtual environment of `base` for the place `home`. Blocks.
-pub(super) fn finish(prefix: &Path, home: &Path, base: &Base, limits: &BuildLimits) -> Result<Size, BuildError> {
+pub(super) fn finish(
+    prefix: &Path,
+    home: &Path,
+    base: &BaseInterpreter,
+    limits: &BuildLimits,
+) -> Result<Size, BuildError> {
     let disk = |what: &'static str| move |error: io::Error| BuildError::of_disk(what, &error);
     check_links(prefix)?;
     let _ = fs::remove_file(prefix.join(".lock"));
@@ -111,7 +116,7 @@ pub(super) fn finish(prefix: &Path, home: &Path, base: &Base, limits: &BuildLimi
 }
 
 /// Names and versions of what is installed, sorted: of a lock for many platforms that is a part. Blocks.
-pub(super) fn installed(prefix: &Path, base: &Base) -> io::Result<Vec<(String, String)>> {
+pub(super) fn installed(prefix: &Path, base: &BaseInterpreter) -> io::Result<Vec<(String, String)>> {
     let mut packages = Vec::new();
     for entry in fs::read_dir(prefix.join("lib").join(&base.directory).join("site-packages"))? {
         let folder = entry?.file_name().to_string_lossy().into_owned();
@@ -183,7 +188,7 @@ fn check_links(prefix: &Path) -> Result<(), BuildError> {
 }
 
 /// Console scripts begin with the interpreter that installed them; they are to begin with the environment's.
-fn point_scripts(bin: &Path, python: &Path, base: &Base) -> io::Result<()> {
+fn point_scripts(bin: &Path, python: &Path, base: &BaseInterpreter) -> io::Result<()> {
     for entry in fs::read_dir(bin)?.filter_map(Result::ok) {
         let path = entry.path();
         if !entry.file_type()?.is_file() {
@@ -205,7 +210,7 @@ fn point_scripts(bin: &Path, python: &Path, base: &Base) -> io::Result<()> {
 }
 
 /// Where the text after `#!<a python>` begins; also after the two lines that replace a long path.
-fn after_python_shebang(bytes: &[u8], base: &Base) -> Option<usize> {
+fn after_python_shebang(bytes: &[u8], base: &BaseInterpreter) -> Option<usize> {
     let end = |from: usize| {
         bytes[from..]
             .iter()
@@ -231,7 +236,7 @@ fn after_python_shebang(bytes: &[u8], base: &Base) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn base() -> Base {
+    fn base() -> BaseInterpreter {
         serde_json::from_value(serde_json::json!({
             "executable": "/usr/bin/python3.11", "version": "3.11.2", "directory": "python3.11", "abi": "a", "libc": "g", "architecture": "x",
         }))

@@ -8,7 +8,7 @@ use knack_packages::{Declaration, Lock, MAX_PACKAGES, Rules, Source, State};
 use super::build_error::BuildError;
 use super::child::Bound;
 use super::limits::BuildLimits;
-use super::python::Base;
+use super::python::BaseInterpreter;
 use super::uv::Uv;
 
 /// The file that `uv` reads, in a folder of its own: no project's settings are found beside it.
@@ -31,7 +31,7 @@ pub(super) struct LockTarget<'a> {
 /// constraints.
 pub async fn lock_for_all_platforms(
     uv: &Uv,
-    base: &Base,
+    base: &BaseInterpreter,
     declared: &Declaration,
     rules: &Rules,
     limits: &BuildLimits,
@@ -50,7 +50,7 @@ pub async fn lock_for_all_platforms(
 /// Chooses versions; `folder` is empty and stays below the limits. `log` gets a line for each extra that there is not.
 pub(super) async fn choose(
     uv: &Uv,
-    base: &Base,
+    base: &BaseInterpreter,
     wanted: LockTarget<'_>,
     folder: &Path,
     limits: &BuildLimits,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use knack_execution::Language;
-use knack_execution::interpreter::{ASK_TIMEOUT, Reach, Search, find, unreachable_part};
+use knack_execution::interpreter::{ASK_TIMEOUT, CodeUser, Search, find, unreachable_part};
 use knack_packages::State;
 use knack_packages::key::Platform;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ print(json.dumps({'executable':os.path.realpath(getattr(sys,'_base_executable',N
 
 /// A base interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Base {
+pub struct BaseInterpreter {
     /// Absolute path, links followed.
     pub executable: PathBuf,
     /// `3.11.2`.
@@ -34,9 +34,9 @@ pub struct Base {
     architecture: String,
 }
 
-impl Base {
+impl BaseInterpreter {
     /// The interpreter that the local sandbox uses for skills.
-    pub async fn of_host(reach: Reach) -> Result<Self, BuildError> {
+    pub async fn of_host(reach: CodeUser) -> Result<Self, BuildError> {
         let found = find(&Search::of_host(reach)).await;
         let python = found
             .interpreters
@@ -51,7 +51,7 @@ impl Base {
     }
 
     /// Asks an interpreter for its base.
-    pub async fn of(interpreter: &Path, reach: Reach) -> Result<Self, BuildError> {
+    pub async fn of(interpreter: &Path, reach: CodeUser) -> Result<Self, BuildError> {
         let off = |why: String| BuildError::new(State::PackagesOff, format!("{}: {why}", interpreter.display()));
         let mut command = Command::new(interpreter);
         command

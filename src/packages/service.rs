@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_execution::environments::{EnvironmentState, Environments};
-use knack_execution::interpreter::Reach;
+use knack_execution::interpreter::CodeUser;
 use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::Skill;
@@ -16,7 +16,7 @@ use super::build::{Builder, BuiltEnvironment};
 use super::build_error::BuildError;
 use super::limits::BuildLimits;
 use super::node::NpmIndex;
-use super::python::Base;
+use super::python::BaseInterpreter;
 use super::store::{Store, default_store};
 use super::uv::Uv;
 use crate::counted::counted;
@@ -171,11 +171,11 @@ impl Packages {
 /// The builder of this machine, which trusts these authorities besides those of the system.
 pub(crate) async fn open_builder(limits: BuildLimits, rules: Rules, roots: &Roots) -> Result<Builder, BuildError> {
     let reach = if rustix::process::geteuid().is_root() {
-        Reach::Stranger
+        CodeUser::Stranger
     } else {
-        Reach::SameUser
+        CodeUser::SameUser
     };
-    let base = Base::of_host(reach).await?;
+    let base = BaseInterpreter::of_host(reach).await?;
     let store = Store::open(&default_store()?, reach)?;
     let npm = NpmIndex::of(std::env::vars_os(), roots);
     Ok(Builder::new(

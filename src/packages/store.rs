@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use knack_execution::environments::Environment;
-use knack_execution::interpreter::{Reach, unreachable_part};
+use knack_execution::interpreter::{CodeUser, unreachable_part};
 use knack_packages::State;
 use knack_packages::key::Key;
 use rustix::fs::{FlockOperation, flock};
@@ -106,7 +106,7 @@ pub fn default_store() -> Result<PathBuf, BuildError> {
 
 impl Store {
     /// Opens the folder, and makes it if need be. Blocks.
-    pub fn open(root: &Path, reach: Reach) -> Result<Self, BuildError> {
+    pub fn open(root: &Path, reach: CodeUser) -> Result<Self, BuildError> {
         let off = |why: String| {
             BuildError::new(
                 State::PackagesOff,

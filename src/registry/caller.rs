@@ -2,13 +2,13 @@
 
 use http::request::Parts;
 use http::{HeaderMap, header};
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_serving::Peer;
 
 use crate::hub::auth::{Authenticator, Caller};
 
 /// The account that a request proves to be. Errors: 401, 429 for an address that sends many unknown tokens, 503.
-pub(super) async fn authenticate(accounts: &Authenticator, parts: &Parts) -> Result<Caller, Problem> {
+pub(super) async fn authenticate(accounts: &Authenticator, parts: &Parts) -> Result<Caller, HubRefusal> {
     let peer = parts
         .extensions
         .get::<Peer>()
@@ -16,8 +16,8 @@ pub(super) async fn authenticate(accounts: &Authenticator, parts: &Parts) -> Res
         .unwrap_or_default();
     match token(&parts.headers) {
         Some(token) => accounts.authenticate(&token, &peer).await,
-        None => Err(Problem::new(
-            ProblemCode::Unauthenticated,
+        None => Err(HubRefusal::new(
+            RefusalCode::Unauthenticated,
             "send a ServiceAccount token for the audience knack as API key: Authorization: Bearer <token>, or x-api-key",
         )),
     }

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_memory::{MemoryBudget, MemoryShare};
-use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, Record, Store, StoreError, document};
+use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, SkillEntry, Store, StoreError, document};
 
 use super::cluster::Cluster;
-use crate::access_review::Deed;
+use crate::access_review::AccessAction;
 use crate::hub::auth::{AccessReviewer, Caller};
 
 /// What a file set costs besides its bytes while it is packed: a zip of it, of about its size at most.
@@ -42,8 +42,8 @@ impl CallerStore {
     }
 
     async fn may(&self, verb: &'static str, owner: &Owner, name: Option<&str>) -> Result<bool, StoreError> {
-        let answer = self.shared.rights.may(&self.caller, &deed(verb, owner, name)).await;
-        answer.map_err(|problem| StoreError::Unavailable(problem.message))
+        let answer = self.shared.rights.may(&self.caller, &action(verb, owner, name)).await;
+        answer.map_err(|refusal| StoreError::Unavailable(refusal.message))
     }
 
     /// Refuses what the caller may not do.
@@ -59,9 +59,9 @@ impl CallerStore {
     }
 
     /// Refuses to fetch for a caller that could install nothing: neither a new skill nor a version of one.
-    pub(super) async fn demand_install(&self, owner: &Owner) -> Result<(), Problem> {
+    pub(super) async fn demand_install(&self, owner: &Owner) -> Result<(), HubRefusal> {
         for verb in ["create", "update"] {
-            if self.shared.rights.may(&self.caller, &deed(verb, owner, None)).await? {
+            if self.shared.rights.may(&self.caller, &action(verb, owner, None)).await? {
                 return Ok(());
             }
         }
@@ -70,46 +70,46 @@ impl CallerStore {
             self.caller.name(),
             owner.as_str()
         );
-        Err(Problem::new(ProblemCode::Forbidden, text))
+        Err(HubRefusal::new(RefusalCode::Forbidden, text))
     }
 
-    /// A record that the caller may read. What it may not is not there for it.
-    async fn seen(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+    /// An entry that the caller may read. What it may not is not there for it.
+    async fn seen(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         let known = self.shared.cluster.get(owner.as_str(), id)?;
-        let record = known.record().cloned().ok_or(StoreError::NotFound)?;
-        if self.may("get", owner, Some(&record.name)).await? {
-            return Ok(record);
+        let entry = known.entry().cloned().ok_or(StoreError::NotFound)?;
+        if self.may("get", owner, Some(&entry.name)).await? {
+            return Ok(entry);
         }
         Err(StoreError::NotFound)
     }
 
-    /// A record that the caller may change.
+    /// An entry that the caller may change.
     async fn demand_change(&self, verb: &'static str, owner: &Owner, id: &str) -> Result<(), StoreError> {
-        let record = self.seen(owner, id).await?;
-        self.demand(verb, owner, Some(&record.name)).await
+        let entry = self.seen(owner, id).await?;
+        self.demand(verb, owner, Some(&entry.name)).await
     }
 
     /// The files of a version that the caller may read, and the memory that they take.
     pub(super) async fn taken(&self, owner: &Owner, id: &str, number: u32) -> Result<(Files, MemoryShare), StoreError> {
-        let record = self.seen(owner, id).await?;
-        self.taken_of_listed(owner, &record, number).await
+        let entry = self.seen(owner, id).await?;
+        self.taken_of_listed(owner, &entry, number).await
     }
 
-    /// The same of a record that the caller was shown in a list, for what a list may show of them.
+    /// The same of an entry that the caller was shown in a list, for what a list may show of them.
     pub(super) async fn taken_of_listed(
         &self,
         owner: &Owner,
-        record: &Record,
+        entry: &SkillEntry,
         number: u32,
     ) -> Result<(Files, MemoryShare), StoreError> {
-        let version = record.version(number).ok_or(StoreError::NotFound)?;
+        let version = entry.version(number).ok_or(StoreError::NotFound)?;
         let bytes = usize::try_from(version.bytes)
             .unwrap_or(usize::MAX)
             .saturating_mul(COPIES);
         let share = self.shared.downloads.try_take(bytes).map_err(|_| {
             StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
         })?;
-        let files = self.shared.cluster.content(owner.as_str(), &record.id, number).await?;
+        let files = self.shared.cluster.content(owner.as_str(), &entry.id, number).await?;
         Ok((files, share))
     }
 
@@ -119,8 +119,8 @@ impl CallerStore {
     }
 }
 
-fn deed(verb: &'static str, owner: &Owner, name: Option<&str>) -> Deed {
-    Deed {
+fn action(verb: &'static str, owner: &Owner, name: Option<&str>) -> AccessAction {
+    AccessAction {
         verb,
         resource: "skills",
         namespace: owner.as_str().to_owned(),
@@ -130,7 +130,7 @@ fn deed(verb: &'static str, owner: &Owner, name: Option<&str>) -> Deed {
 
 #[async_trait]
 impl Store for CallerStore {
-    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError> {
+    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<SkillEntry, StoreError> {
         self.demand("create", owner, None).await?;
         self.shared.cluster.create(self.by(owner), title, draft).await
     }
@@ -149,50 +149,50 @@ impl Store for CallerStore {
         id: &str,
         draft: Draft,
         make_default: bool,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
         let cluster = &self.shared.cluster;
         cluster.add_version(self.by(owner), id, draft, make_default).await
     }
 
-    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<Record, StoreError> {
+    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
         self.shared.cluster.add_in_turn(self.by(owner), id, draft).await
     }
 
-    async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+    async fn get(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         self.seen(owner, id).await
     }
 
-    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<Record>, StoreError> {
+    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<SkillEntry>, StoreError> {
         let found = self.shared.cluster.find(owner.as_str(), name);
         Ok(match found {
-            Some(record) if self.may("get", owner, Some(name)).await? => Some(record),
+            Some(entry) if self.may("get", owner, Some(name)).await? => Some(entry),
             _ => None,
         })
     }
 
-    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError> {
+    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<SkillEntry>, StoreError> {
         self.demand("list", owner, None).await?;
         self.shared.cluster.list(owner.as_str(), page)
     }
 
-    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
         self.shared.cluster.set_default(self.by(owner), id, number).await
     }
 
-    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
+    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
         self.shared.cluster.set_mode(self.by(owner), id, mode).await
     }
 
-    async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+    async fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         self.demand_change("delete", owner, id).await?;
         self.shared.cluster.delete(owner.as_str(), id).await
     }
 
-    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
         self.shared.cluster.delete_version(self.by(owner), id, number).await
     }

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_registry::{ApiCall, CATALOG_FETCH_MAX_BYTES, Catalogs, OmniRoute, Owner};
-use knack_serving::sources::{Pace, Sources, Turn};
+use knack_serving::sources::{Pace, SourcePermit, Sources};
 
 use super::caller_store::CallerStore;
 use super::refusal::too_many;
@@ -38,7 +38,7 @@ pub(super) struct ClusterCatalogs {
 /// The right to one fetch, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Fetch {
-    _turn: Turn,
+    _turn: SourcePermit,
     _memory: MemoryShare,
 }
 
@@ -59,7 +59,7 @@ impl ClusterCatalogs {
         call: &ApiCall,
         store: &CallerStore,
         (owner, caller): (&Owner, &Caller),
-    ) -> Result<Option<Fetch>, Problem> {
+    ) -> Result<Option<Fetch>, HubRefusal> {
         if !matches!(
             call,
             ApiCall::OmniRoute(OmniRoute::Search(_) | OmniRoute::InstallFrom(_))
@@ -77,7 +77,7 @@ impl ClusterCatalogs {
         let memory = self.reading.take(COPIES * CATALOG_FETCH_MAX_BYTES, PATIENCE).await;
         let memory = memory.map_err(|_| {
             let text = "too much skill content is being read at this moment; try again";
-            Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+            HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
         })?;
         Ok(Some(Fetch {
             _turn: turn,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
-use knack_registry::{Draft, Files, Mode, Page, Paged, Record, Stamp, StoreError};
+use knack_registry::{Draft, Files, Mode, Page, Paged, SkillEntry, Stamp, StoreError};
 use knack_vocabulary::NAME_MAX_BYTES;
 use kube::Client;
 use kube::runtime::watcher::Event;
@@ -19,9 +19,9 @@ use kube::runtime::watcher::Event;
 use super::content::{Contents, config_maps};
 use super::failure::{is_conflict, is_missing, store_error};
 use super::index::SkillIndex;
-use super::known::{ObjectKind, RegistryObject};
 use super::managed::manager;
 use super::objects::UploadedSkill;
+use super::registry_object::{ObjectKind, RegistryObject};
 use super::skills::Skills;
 use super::write_outcome::{WriteOutcome, is_gone};
 use crate::hub::decoded::Undecoded;
@@ -32,7 +32,7 @@ const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(40);
 /// Time for a change. Less than the age of a leftover, so that the sweep removes nothing that is being made.
 const CHANGE_TIMEOUT: Duration = Duration::from_mins(2);
-/// Skills of a namespace, those that others apply among them: their records are in memory.
+/// Skills of a namespace, those that others apply among them: their entries are in memory.
 pub(super) const SKILLS_MAX: usize = 10_000;
 /// Bytes of all uploaded versions of a namespace: they are in etcd, which has 2 GiB for everything by default.
 const BYTES_MAX: u64 = 256 << 20;
@@ -50,8 +50,8 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// A change of a record. `None`: it stays as it is.
-type Change<'a> = dyn Fn(&Record) -> Result<Record, StoreError> + Send + Sync + 'a;
+/// A change of an entry. `None`: it stays as it is.
+type Change<'a> = dyn Fn(&SkillEntry) -> Result<SkillEntry, StoreError> + Send + Sync + 'a;
 
 impl Cluster {
     pub(super) fn new(client: Client) -> Self {
@@ -100,13 +100,13 @@ impl Cluster {
         found.ok_or(StoreError::NotFound)
     }
 
-    /// The record of the skill of a name.
-    pub(super) fn find(&self, namespace: &str, name: &str) -> Option<Record> {
-        self.read(|index| index.named(namespace, name)?.record().cloned())
+    /// The entry of the skill of a name.
+    pub(super) fn find(&self, namespace: &str, name: &str) -> Option<SkillEntry> {
+        self.read(|index| index.named(namespace, name)?.entry().cloned())
     }
 
     /// A page of the skills of a namespace.
-    pub(super) fn list(&self, namespace: &str, page: &Page) -> Result<Paged<Record>, StoreError> {
+    pub(super) fn list(&self, namespace: &str, page: &Page) -> Result<Paged<SkillEntry>, StoreError> {
         self.read(|index| index.page(namespace, page))
             .ok_or(StoreError::NotFound)
     }
@@ -114,7 +114,7 @@ impl Cluster {
     /// The files of a version.
     pub(super) async fn content(&self, namespace: &str, id: &str, number: u32) -> Result<Files, StoreError> {
         let known = self.get(namespace, id)?;
-        let version = known.record().and_then(|record| record.version(number));
+        let version = known.entry().and_then(|entry| entry.version(number));
         let digest = version.ok_or(StoreError::NotFound)?.digest.as_str().into();
         Contents::of(&self.client, namespace)
             .read(known.config_maps(number), digest)
@@ -175,7 +175,7 @@ impl Cluster {
         (namespace, by): (&str, &str),
         title: Option<String>,
         draft: Draft,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         within(
             &draft.name.clone(),
             Box::pin(self.create_now((namespace, by), title, draft)),
@@ -188,30 +188,30 @@ impl Cluster {
         (namespace, by): (&str, &str),
         title: Option<String>,
         draft: Draft,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         self.may_be_made(namespace, &draft)?;
         let owner = knack_registry::Owner::namespace(namespace);
-        let record = Record::new(owner, title, &draft, &Stamp::of_now());
-        let version = record.latest().ok_or(StoreError::NotFound)?;
-        let made = built(namespace, &record, draft.files).await?;
+        let entry = SkillEntry::new(owner, title, &draft, &Stamp::of_now());
+        let version = entry.latest().ok_or(StoreError::NotFound)?;
+        let made = built(namespace, &entry, draft.files).await?;
         let uploaded = UploadedSkill {
             shards: [(version.number, made.len())].into(),
-            record: record.clone(),
+            entry: entry.clone(),
         };
         let (contents, skills) = (
             Contents::of(&self.client, namespace),
             Skills::of(&self.client, namespace),
         );
-        // Before anything is made: a record that is too large is refused.
+        // Before anything is made: an entry that is too large is refused.
         let objects = uploaded.objects()?;
         contents
             .create(&made, None)
             .await
             .map_err(|error| store_error(&error))?;
-        let created = match skills.create_main(&record.name, objects, by).await {
+        let created = match skills.create_main(&entry.name, objects, by).await {
             Ok(created) => created,
             Err(error) => {
-                match WriteOutcome::of(&skills, &record.name, error, |there| there.names(&version.id)).await {
+                match WriteOutcome::of(&skills, &entry.name, error, |there| there.names(&version.id)).await {
                     WriteOutcome::Done(created) => *created,
                     WriteOutcome::Refused(error, there) => {
                         // What is left of it is swept.
@@ -219,7 +219,7 @@ impl Cluster {
                         if !is_conflict(&error) {
                             return Err(store_error(&error));
                         }
-                        return Err(there.map_or_else(|| conflict(&record.name), |there| taken(&there)));
+                        return Err(there.map_or_else(|| conflict(&entry.name), |there| taken(&there)));
                     }
                     WriteOutcome::Unknown(error) => return Err(store_error(&error)),
                 }
@@ -230,7 +230,7 @@ impl Cluster {
         if let Err(error) = contents.give_to(uploaded.all_config_maps(), &created).await {
             tracing::warn!(%error, "content of an uploaded skill has no owner yet");
         }
-        Ok(record)
+        Ok(entry)
     }
 
     /// Keeps one more version.
@@ -240,10 +240,10 @@ impl Cluster {
         id: &str,
         draft: Draft,
         make_default: bool,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         let (bare, files) = self.fitting(namespace, draft)?;
         // The id is that of the attempt: another writer may have made a version before it.
-        let change = move |record: &Record| record.with_version(&bare, make_default, &Stamp::of_now());
+        let change = move |entry: &SkillEntry| entry.with_version(&bare, make_default, &Stamp::of_now());
         self.change((namespace, by), id, &change, Some(files)).await
     }
 
@@ -253,9 +253,9 @@ impl Cluster {
         (namespace, by): (&str, &str),
         id: &str,
         draft: Draft,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         let (bare, files) = self.fitting(namespace, draft)?;
-        let change = move |record: &Record| record.with_version_in_turn(&bare, &Stamp::of_now());
+        let change = move |entry: &SkillEntry| entry.with_version_in_turn(&bare, &Stamp::of_now());
         self.change((namespace, by), id, &change, Some(files)).await
     }
 
@@ -267,23 +267,28 @@ impl Cluster {
     }
 
     /// Serves another version where none is named.
-    pub(super) async fn set_default(&self, of: (&str, &str), id: &str, number: u32) -> Result<Record, StoreError> {
+    pub(super) async fn set_default(&self, of: (&str, &str), id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         let now = Stamp::of_now().now;
-        self.change(of, id, &move |record| record.with_default(number, now), None)
+        self.change(of, id, &move |entry| entry.with_default(number, now), None)
             .await
     }
 
     /// Sets when it reaches models.
-    pub(super) async fn set_mode(&self, of: (&str, &str), id: &str, mode: Mode) -> Result<Record, StoreError> {
+    pub(super) async fn set_mode(&self, of: (&str, &str), id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         let now = Stamp::of_now().now;
-        self.change(of, id, &move |record| Ok(record.with_mode(mode, now)), None)
+        self.change(of, id, &move |entry| Ok(entry.with_mode(mode, now)), None)
             .await
     }
 
     /// Removes a version.
-    pub(super) async fn delete_version(&self, of: (&str, &str), id: &str, number: u32) -> Result<Record, StoreError> {
+    pub(super) async fn delete_version(
+        &self,
+        of: (&str, &str),
+        id: &str,
+        number: u32,
+    ) -> Result<SkillEntry, StoreError> {
         let now = Stamp::of_now().now;
-        self.change(of, id, &move |record| record.without_version(number, now), None)
+        self.change(of, id, &move |entry| entry.without_version(number, now), None)
             .await
     }
 
@@ -293,7 +298,7 @@ impl Cluster {
         id: &str,
         change: &Change<'_>,
         files: Option<Files>,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         let known = self.get(of.0, id)?;
         within(&known.name, Box::pin(self.change_now(of, (&known, id), change, files))).await
     }
@@ -304,18 +309,18 @@ impl Cluster {
         (known, id): (&RegistryObject, &str),
         change: &Change<'_>,
         files: Option<Files>,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         let skills = Skills::of(&self.client, namespace);
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 tokio::time::sleep(PAUSE * 2_u32.pow(attempt - 1)).await;
             }
             let (main, before) = self.owned(&skills, &known.name, id).await?;
-            let mut after = before.with(change(&before.record)?);
+            let mut after = before.with(change(&before.entry)?);
             let mut made = Vec::new();
             if let Some(files) = &files {
-                made = built(namespace, &after.record, files.clone()).await?;
-                let number = after.record.latest().map_or(0, |version| version.number);
+                made = built(namespace, &after.entry, files.clone()).await?;
+                let number = after.entry.latest().map_or(0, |version| version.number);
                 after.shards.insert(number, made.len());
             }
             let Some(written) = self.commit((&main, by), (&before, &after), &made).await? else {
@@ -326,7 +331,7 @@ impl Cluster {
             if UploadedSkill::of(&written).as_ref() == Some(&after) {
                 self.tidy(&written, (&before, &after)).await;
             }
-            return Ok(after.record);
+            return Ok(after.entry);
         }
         Err(conflict(&known.name))
     }
@@ -339,12 +344,12 @@ impl Cluster {
         (before, after): (&UploadedSkill, &UploadedSkill),
         made: &[ConfigMap],
     ) -> Result<Option<Skill>, StoreError> {
-        let (name, namespace) = (&after.record.name, main.metadata.namespace.clone().unwrap_or_default());
+        let (name, namespace) = (&after.entry.name, main.metadata.namespace.clone().unwrap_or_default());
         let (contents, skills) = (
             Contents::of(&self.client, &namespace),
             Skills::of(&self.client, &namespace),
         );
-        // Before anything is made: a record that is too large is refused.
+        // Before anything is made: an entry that is too large is refused.
         let objects = after.objects()?;
         let prepared = async {
             contents.create(made, Some(main)).await?;
@@ -386,7 +391,7 @@ impl Cluster {
             }
         })?;
         let known = RegistryObject::of(&main).ok_or(StoreError::NotFound)?;
-        if known.record().is_none_or(|record| record.id != id) {
+        if known.entry().is_none_or(|entry| entry.id != id) {
             return Err(StoreError::NotFound);
         }
         let by = match &known.kind {
@@ -411,7 +416,7 @@ impl Cluster {
         );
         let kept: Vec<String> = after.all_config_maps().collect();
         let tidied = async {
-            let was_version = |number: u32| before.record.version(number).is_some();
+            let was_version = |number: u32| before.entry.version(number).is_some();
             skills
                 .bring(main, after, |_, number| number.is_some_and(was_version))
                 .await?;
@@ -425,7 +430,7 @@ impl Cluster {
     }
 
     /// Removes a skill with all versions: its object, with which Kubernetes removes what it owns.
-    pub(super) async fn delete(&self, namespace: &str, id: &str) -> Result<Record, StoreError> {
+    pub(super) async fn delete(&self, namespace: &str, id: &str) -> Result<SkillEntry, StoreError> {
         let known = self.get(namespace, id)?;
         within(&known.name.clone(), async {
             let skills = Skills::of(&self.client, namespace);
@@ -442,7 +447,7 @@ impl Cluster {
                     }
                     _ => {
                         self.note_gone(&main);
-                        return Ok(uploaded.record);
+                        return Ok(uploaded.entry);
                     }
                 }
             }
@@ -452,10 +457,10 @@ impl Cluster {
     }
 }
 
-/// The ConfigMaps of the version that a record has last. Hashing megabytes is beside the threads that serve requests.
-async fn built(namespace: &str, record: &Record, files: Files) -> Result<Vec<ConfigMap>, StoreError> {
-    let version = record.latest().cloned().ok_or(StoreError::NotFound)?;
-    let (namespace, name) = (namespace.to_owned(), record.name.clone());
+/// The ConfigMaps of the version that an entry has last. Hashing megabytes is beside the threads that serve requests.
+async fn built(namespace: &str, entry: &SkillEntry, files: Files) -> Result<Vec<ConfigMap>, StoreError> {
+    let version = entry.latest().cloned().ok_or(StoreError::NotFound)?;
+    let (namespace, name) = (namespace.to_owned(), entry.name.clone());
     let work = tokio::task::spawn_blocking(move || config_maps(&namespace, &name, &version, &files));
     work.await.map_err(|error| StoreError::Failed(error.to_string()))
 }
@@ -475,7 +480,7 @@ fn taken(there: &RegistryObject) -> StoreError {
     let id = match &there.kind {
         ObjectKind::Version(of) => format!("it is version {} of \"{}\"", of.number, of.main),
         ObjectKind::Uploaded(_) | ObjectKind::Applied(_) => {
-            there.record().map(|record| record.id.clone()).unwrap_or_default()
+            there.entry().map(|entry| entry.id.clone()).unwrap_or_default()
         }
     };
     StoreError::NameTaken {

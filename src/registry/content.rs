@@ -111,7 +111,7 @@ impl Contents {
         for name in &names {
             match call(|| self.what("get", name), self.api.get(name)).await {
                 Ok(config_map) => found.push(config_map),
-                // Deleted since the record was read.
+                // Deleted since the entry was read.
                 Err(error) if is_missing(&error) => return Err(StoreError::NotFound),
                 Err(error) => return Err(store_error(&error)),
             }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_config_maps_of_a_version_have_the_names_of_its_record_and_no_label_of_the_controller() {
+    fn the_config_maps_of_a_version_have_the_names_of_its_entry_and_no_label_of_the_controller() {
         let mut uploaded = uploaded("draw", &[1], Some(1));
         let file = |text: String| SkillFile {
             bytes: text.into_bytes().into(),
@@ -152,7 +152,7 @@ mod tests {
             ),
             ("data.txt".to_owned(), file("x".repeat(2 * artifact::SHARD_MAX_BYTES))),
         ]);
-        let version = uploaded.record.versions[0].clone();
+        let version = uploaded.entry.versions[0].clone();
         let made = config_maps("team", "draw", &version, &files);
         assert!(made.len() > 1);
         uploaded.shards.insert(1, made.len());

@@ -72,7 +72,7 @@ impl ClusterFiles {
         self.kept.held()
     }
 
-    /// Answers a gateway, as the account that it proved to be. Its turn and what it holds are given back when the answer is sent.
+    /// Answers a gateway, as the account that it proved to be. Its permit and what it holds are given back when the answer is sent.
     pub(super) async fn answer(&self, caller: &Caller, body: &Bytes, metrics: &Metrics) -> (StatusCode, Bytes) {
         let Some(turn) = self.calls.take(&caller.namespace, tokio::time::Instant::now()) else {
             metrics.files_refused("busy");

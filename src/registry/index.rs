@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knack_api::Skill;
-use knack_registry::{ID_PREFIX, Page, Paged, Record};
+use knack_registry::{ID_PREFIX, Page, Paged, SkillEntry};
 use kube::runtime::watcher::Event;
 use uuid::Uuid;
 
-use super::known::{ObjectKind, RegistryObject};
+use super::registry_object::{ObjectKind, RegistryObject};
 use crate::hub::decoded::Undecoded;
 
 /// How long a deleted object counts as deleted even if a watch still reports it: a watch may lag.
 const GONE_FOR: Duration = Duration::from_mins(10);
 
 /// The place of a skill in a list: the millisecond of its making, then its id.
-type SkillPlace = (i64, String);
+type ListPosition = (i64, String);
 
 /// The Skills of the cluster.
 #[derive(Debug, Default)]
 pub(super) struct SkillIndex {
-    namespaces: BTreeMap<String, Space>,
+    namespaces: BTreeMap<String, NamespaceSkills>,
     /// Uids of objects that were deleted here.
     gone: HashMap<String, Instant>,
     /// Lists that are being read, by what is listed.
@@ -33,12 +33,12 @@ pub(super) struct SkillIndex {
 
 /// The Skills of a namespace.
 #[derive(Debug, Default)]
-struct Space {
+struct NamespaceSkills {
     objects: BTreeMap<String, Arc<RegistryObject>>,
     /// Names of skills, versions left out, in the order of their making.
-    order: BTreeMap<SkillPlace, String>,
+    order: BTreeMap<ListPosition, String>,
     /// Their places by id.
-    places: HashMap<String, SkillPlace>,
+    positions: HashMap<String, ListPosition>,
     /// Bytes of all uploaded versions.
     bytes: u64,
 }
@@ -148,12 +148,12 @@ impl SkillIndex {
     /// A skill by id.
     pub(super) fn by_id(&self, namespace: &str, id: &str) -> Option<&Arc<RegistryObject>> {
         let space = self.namespaces.get(namespace)?;
-        space.objects.get(space.order.get(space.places.get(id)?)?)
+        space.objects.get(space.order.get(space.positions.get(id)?)?)
     }
 
     /// A page of the skills of a namespace in the order of their making. `None`: it begins behind a skill whose place nothing
     /// knows any more.
-    pub(super) fn page(&self, namespace: &str, page: &Page) -> Option<Paged<Record>> {
+    pub(super) fn page(&self, namespace: &str, page: &Page) -> Option<Paged<SkillEntry>> {
         let Some(space) = self.namespaces.get(namespace) else {
             return Some(Paged {
                 items: Vec::new(),
@@ -161,7 +161,7 @@ impl SkillIndex {
             });
         };
         let after = match &page.after {
-            Some(id) => Some(space.places.get(id).cloned().or_else(|| place_of_id(id))?),
+            Some(id) => Some(space.positions.get(id).cloned().or_else(|| position_of_id(id))?),
             None => None,
         };
         let mut names: Vec<&String> = if page.newest_first {
@@ -179,11 +179,11 @@ impl SkillIndex {
         };
         let more = names.len() > page.limit;
         names.truncate(page.limit);
-        let records = names
+        let entries = names
             .iter()
-            .filter_map(|name| space.objects.get(*name)?.record().cloned());
+            .filter_map(|name| space.objects.get(*name)?.entry().cloned());
         Some(Paged {
-            items: records.collect(),
+            items: entries.collect(),
             more,
         })
     }
@@ -201,13 +201,13 @@ impl SkillIndex {
     }
 }
 
-impl Space {
+impl NamespaceSkills {
     fn put(&mut self, known: RegistryObject) {
         self.remove(&known.name);
-        if let Some(record) = known.record() {
-            let place = place(record);
-            self.places.insert(record.id.clone(), place.clone());
-            self.order.insert(place, known.name.clone());
+        if let Some(entry) = known.entry() {
+            let position = position(entry);
+            self.positions.insert(entry.id.clone(), position.clone());
+            self.order.insert(position, known.name.clone());
         }
         self.bytes += bytes(&known);
         self.objects.insert(known.name.clone(), Arc::new(known));
@@ -218,27 +218,27 @@ impl Space {
             return;
         };
         self.bytes = self.bytes.saturating_sub(bytes(&known));
-        if let Some(record) = known.record()
-            && let Some(place) = self.places.remove(&record.id)
+        if let Some(entry) = known.entry()
+            && let Some(position) = self.positions.remove(&entry.id)
         {
-            self.order.remove(&place);
+            self.order.remove(&position);
         }
     }
 }
 
 fn bytes(known: &RegistryObject) -> u64 {
     match &known.kind {
-        ObjectKind::Uploaded(uploaded) => uploaded.record.bytes(),
+        ObjectKind::Uploaded(uploaded) => uploaded.entry.bytes(),
         ObjectKind::Applied(_) | ObjectKind::Version(..) => 0,
     }
 }
 
 /// The place of a skill. That of an uploaded one is in its id, so that it is known after its deletion, too.
-fn place(record: &Record) -> SkillPlace {
-    place_of_id(&record.id).unwrap_or_else(|| (record.created.div_euclid(1000), record.id.clone()))
+fn position(entry: &SkillEntry) -> ListPosition {
+    position_of_id(&entry.id).unwrap_or_else(|| (entry.created.div_euclid(1000), entry.id.clone()))
 }
 
-fn place_of_id(id: &str) -> Option<SkillPlace> {
+fn position_of_id(id: &str) -> Option<ListPosition> {
     let uuid = Uuid::try_parse(id.strip_prefix(ID_PREFIX)?).ok()?;
     if uuid.get_version_num() != 7 {
         return None;
@@ -266,7 +266,7 @@ mod tests {
             newest_first,
         };
         let paged = index.page("team", &page).unwrap();
-        (paged.items.into_iter().map(|record| record.name).collect(), paged.more)
+        (paged.items.into_iter().map(|entry| entry.name).collect(), paged.more)
     }
 
     #[test]
@@ -329,9 +329,9 @@ mod tests {
         let mut ids = Vec::new();
         for (millisecond, name) in ["c", "a", "b"].into_iter().enumerate() {
             let mut uploaded = uploaded(name, &[1], Some(1));
-            uploaded.record.id = format!("skill_knack_0199a7c4a3c{millisecond}7d53a0f6f0c1f9a2b3c4");
+            uploaded.entry.id = format!("skill_knack_0199a7c4a3c{millisecond}7d53a0f6f0c1f9a2b3c4");
             let known = RegistryObject::of(&object(&uploaded)).unwrap();
-            ids.push(known.record().unwrap().id.clone());
+            ids.push(known.entry().unwrap().id.clone());
             index.put(known);
         }
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

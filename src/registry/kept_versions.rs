@@ -30,19 +30,19 @@ pub fn kept_versions(skill: &Skill) -> Vec<KeptVersion> {
     let Some(uploaded) = UploadedSkill::of(skill) else {
         return Vec::new();
     };
-    let record = &uploaded.record;
-    if record.served().is_none_or(|served| served.digest != source.digest) {
+    let entry = &uploaded.entry;
+    if entry.served().is_none_or(|served| served.digest != source.digest) {
         return Vec::new();
     }
-    let kept = record.versions.iter().map(|version| KeptVersion {
+    let kept = entry.versions.iter().map(|version| KeptVersion {
         number: version.number,
         version: version.version.clone(),
         source: UploadSource {
             digest: version.digest.clone(),
             config_maps: uploaded.config_maps(version),
         },
-        activation: record.mode_of(version).map(knack_registry::Mode::activation),
-        is_default: record.default == Some(version.number),
+        activation: entry.mode_of(version).map(knack_registry::Mode::activation),
+        is_default: entry.default == Some(version.number),
     });
     kept.collect()
 }
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn an_uploaded_skill_has_its_versions_and_no_other_skill_has_any() {
         let mut draw = uploaded("draw", &[1, 2, 3], Some(2));
-        draw.record.versions[2].version = Some("1.3.0".to_owned());
-        draw.record.versions[2].mode = Some(Mode::Auto);
+        draw.entry.versions[2].version = Some("1.3.0".to_owned());
+        draw.entry.versions[2].mode = Some(Mode::Auto);
         let skill = object(&draw);
         let kept = kept_versions(&skill);
         let numbers: Vec<(u32, bool)> = kept.iter().map(|kept| (kept.number, kept.is_default)).collect();
@@ -69,7 +69,7 @@ mod tests {
             version: Some("1.3.0".to_owned()),
             source: UploadSource {
                 digest: "digest3".to_owned(),
-                config_maps: draw.config_maps(&draw.record.versions[2]),
+                config_maps: draw.config_maps(&draw.entry.versions[2]),
             },
             activation: Some(ActivationMode::Auto),
             is_default: false,

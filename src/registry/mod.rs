@@ -5,7 +5,7 @@
 //!                                                                                               └▶ skills, content (writes)
 //! ```
 //!
-//! It writes Skills that were uploaded here, what belongs to them, and nothing else. [`objects`], [`index`], [`known`], [`kept_versions`],
+//! It writes Skills that were uploaded here, what belongs to them, and nothing else. [`objects`], [`index`], [`registry_object`], [`kept_versions`],
 //! [`managed`] and the decision in [`sweep`] are functions of values.
 
 mod caller;
@@ -18,12 +18,12 @@ mod files;
 mod history;
 mod index;
 mod kept_versions;
-mod known;
 mod managed;
 mod metrics;
 mod objects;
 mod offered;
 mod refusal;
+mod registry_object;
 mod request;
 mod server;
 mod skills;

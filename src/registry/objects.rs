@@ -1,17 +1,17 @@
-//! A record as Skill objects, and back. Pure.
+//! An entry as Skill objects, and back. Pure.
 //!
 //! ```text
-//! Skill <name>        annotation knack.dev/upload: the record; spec: the version that is served where none is named
+//! Skill <name>        annotation knack.dev/upload: the entry; spec: the version that is served where none is named
 //! Skill <name>-v<n>   owned by that one; spec: another version, by request only
 //! ```
-//! The first is the commit: what the record does not name does not exist, whatever other objects there are.
+//! The first is the commit: what the entry does not name does not exist, whatever other objects there are.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use knack_api::skill::{Activation, InlineSource, Source, UploadSource};
 use knack_api::{Skill, SkillSpec};
-use knack_registry::{Owner, Record, StoreError, Version};
+use knack_registry::{Owner, SkillEntry, StoreError, Version};
 use knack_skill::digest::sha256;
 use knack_vocabulary::{
     ANNOTATION_UPLOAD, API_VERSION, KIND_SKILL, LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION, NAME_MAX_BYTES,
@@ -19,8 +19,8 @@ use knack_vocabulary::{
 use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 
-/// Longest record as JSON, bytes: the annotations of an object have 256 KiB together, and kubectl may add the object itself.
-const RECORD_MAX_BYTES: usize = 192 << 10;
+/// Longest entry as JSON, bytes: the annotations of an object have 256 KiB together, and kubectl may add the object itself.
+const ENTRY_MAX_BYTES: usize = 192 << 10;
 /// Hex digits of the id of a version in the names of its ConfigMaps.
 const HASH_DIGITS: usize = 10;
 /// Names that are tried for the object of a version.
@@ -31,15 +31,16 @@ pub(super) const NAMES_TRIED: usize = 5;
 #[serde(rename_all = "camelCase")]
 pub(super) struct UploadedSkill {
     /// The skill and its versions.
-    pub(super) record: Record,
+    #[serde(rename = "record")]
+    pub(super) entry: SkillEntry,
     /// How many ConfigMaps hold a version, by its number.
     pub(super) shards: BTreeMap<u32, usize>,
 }
 
-/// What should be there of a record.
+/// What should be there of an entry.
 #[derive(Debug)]
 pub(super) struct Objects {
-    /// The annotation with the record.
+    /// The annotation with the entry.
     pub(super) annotation: String,
     /// Of the object that has the skill's name.
     pub(super) main: SkillSpec,
@@ -50,74 +51,74 @@ pub(super) struct Objects {
 }
 
 impl UploadedSkill {
-    /// The record of an object; `None`: it was not uploaded, or its annotation was not written for this object.
+    /// The entry of an object; `None`: it was not uploaded, or its annotation was not written for this object.
     pub(super) fn of(skill: &Skill) -> Option<Self> {
         let text = skill.annotations().get(ANNOTATION_UPLOAD)?;
         let mut uploaded: Self = serde_json::from_str(text).ok()?;
-        let record = &mut uploaded.record;
-        record.owner = Owner::namespace(&skill.namespace()?);
-        let named: Vec<u32> = record.versions.iter().map(|version| version.number).collect();
-        let is_whole = record.default.is_none_or(|number| named.contains(&number))
+        let entry = &mut uploaded.entry;
+        entry.owner = Owner::namespace(&skill.namespace()?);
+        let named: Vec<u32> = entry.versions.iter().map(|version| version.number).collect();
+        let is_whole = entry.default.is_none_or(|number| named.contains(&number))
             && named.iter().all(|number| uploaded.shards.contains_key(number));
-        (record.name == skill.name_any() && is_whole).then_some(uploaded)
+        (entry.name == skill.name_any() && is_whole).then_some(uploaded)
     }
 
     /// The ConfigMaps of a version, in order.
     pub(super) fn config_maps(&self, version: &Version) -> Vec<String> {
-        let base = config_map_name(&self.record.name, version);
+        let base = config_map_name(&self.entry.name, version);
         let count = self.shards.get(&version.number).copied().unwrap_or_default();
         (0..count).map(|shard| shard_name(&base, shard)).collect()
     }
 
     /// The ConfigMaps of all versions.
     pub(super) fn all_config_maps(&self) -> impl Iterator<Item = String> {
-        let versions = self.record.versions.iter();
+        let versions = self.entry.versions.iter();
         versions.flat_map(|version| self.config_maps(version))
     }
 
     /// Whether it has the version of an id.
     pub(super) fn names(&self, id: &str) -> bool {
-        self.record.versions.iter().any(|version| version.id == id)
+        self.entry.versions.iter().any(|version| version.id == id)
     }
 
     /// Whether a change to `after` was written: it has the version that was uploaded, whatever was changed since, or it is in that
     /// state. The time of a change is to the microsecond.
     pub(super) fn has(&self, after: &Self, is_upload: bool) -> bool {
-        match after.record.latest() {
+        match after.entry.latest() {
             Some(made) if is_upload => self.names(&made.id),
-            _ => self.record == after.record,
+            _ => self.entry == after.entry,
         }
     }
 
-    /// With another state of the record; what it does not name any more has no ConfigMaps.
-    pub(super) fn with(&self, record: Record) -> Self {
+    /// With another state of the entry; what it does not name any more has no ConfigMaps.
+    pub(super) fn with(&self, entry: SkillEntry) -> Self {
         let shards = self.shards.iter().map(|(number, count)| (*number, *count));
-        let shards = shards.filter(|(number, _)| record.version(*number).is_some()).collect();
-        Self { record, shards }
+        let shards = shards.filter(|(number, _)| entry.version(*number).is_some()).collect();
+        Self { entry, shards }
     }
 
-    /// What should be there. Errors: the record is too large for an annotation.
+    /// What should be there. Errors: the entry is too large for an annotation.
     pub(super) fn objects(&self) -> Result<Objects, StoreError> {
         let annotation = serde_json::to_string(self).map_err(|error| StoreError::Failed(error.to_string()))?;
-        if annotation.len() > RECORD_MAX_BYTES {
+        if annotation.len() > ENTRY_MAX_BYTES {
             return Err(StoreError::Full(format!(
-                "the record of skill \"{}\" would have {} bytes, the maximum is {RECORD_MAX_BYTES}; delete unused versions",
-                self.record.name,
+                "the entry of skill \"{}\" would have {} bytes, the maximum is {ENTRY_MAX_BYTES}; delete unused versions",
+                self.entry.name,
                 annotation.len()
             )));
         }
         let others = self
-            .record
+            .entry
             .versions
             .iter()
-            .filter(|version| self.record.default != Some(version.number));
+            .filter(|version| self.entry.default != Some(version.number));
         Ok(Objects {
             annotation,
-            number: self.record.default,
+            number: self.entry.default,
             main: self
-                .record
+                .entry
                 .served()
-                .map_or_else(|| empty(&self.record.name), |served| self.spec(served, true)),
+                .map_or_else(|| empty(&self.entry.name), |served| self.spec(served, true)),
             versions: others
                 .map(|version| (version.number, self.spec(version, false)))
                 .collect(),
@@ -125,7 +126,7 @@ impl UploadedSkill {
     }
 
     fn spec(&self, version: &Version, is_default: bool) -> SkillSpec {
-        let mut mode = self.record.mode_of(version).map(knack_registry::Mode::activation);
+        let mut mode = self.entry.mode_of(version).map(knack_registry::Mode::activation);
         if !is_default {
             mode = Some(mode.map_or(knack_skill::model::ActivationMode::OnRequest, |mode| {
                 mode.min(knack_skill::model::ActivationMode::OnRequest)
@@ -137,7 +138,7 @@ impl UploadedSkill {
                 mode: Some(mode.into()),
                 tags: None,
             }),
-            ids: Some(self.record.references(version)),
+            ids: Some(self.entry.references(version)),
             ..spec_of(Source {
                 upload: Some(UploadSource {
                     digest: version.digest.clone(),
@@ -274,11 +275,11 @@ pub(super) mod tests {
         }
     }
 
-    /// A record with these versions, of which one is the default.
+    /// An entry with these versions, of which one is the default.
     pub(in crate::registry) fn uploaded(name: &str, numbers: &[u32], default: Option<u32>) -> UploadedSkill {
         let stamp = Stamp::of_now();
         UploadedSkill {
-            record: Record {
+            entry: SkillEntry {
                 id: format!("skill_knack_{}", stamp.skill),
                 owner: Owner::namespace("team"),
                 name: name.to_owned(),
@@ -294,13 +295,13 @@ pub(super) mod tests {
         }
     }
 
-    /// The object of a record.
+    /// The object of an entry.
     pub(in crate::registry) fn object(uploaded: &UploadedSkill) -> Skill {
         let objects = uploaded.objects().unwrap();
-        let mut skill = Skill::new(&uploaded.record.name, objects.main);
+        let mut skill = Skill::new(&uploaded.entry.name, objects.main);
         skill.metadata.namespace = Some("team".to_owned());
-        label(&mut skill.metadata, &uploaded.record.name, objects.number);
-        skill.metadata.uid = Some(format!("uid-{}", uploaded.record.name));
+        label(&mut skill.metadata, &uploaded.entry.name, objects.number);
+        skill.metadata.uid = Some(format!("uid-{}", uploaded.entry.name));
         skill.metadata.resource_version = Some("1".to_owned());
         skill.metadata.annotations = Some(BTreeMap::from([(ANNOTATION_UPLOAD.to_owned(), objects.annotation)]));
         skill
@@ -314,16 +315,14 @@ pub(super) mod tests {
         assert_eq!(source.digest, "digest2");
         assert_eq!(
             source.config_maps,
-            uploaded.config_maps(uploaded.record.version(2).unwrap())
+            uploaded.config_maps(uploaded.entry.version(2).unwrap())
         );
-        assert!(objects.main.ids.clone().unwrap().contains(&uploaded.record.id));
+        assert!(objects.main.ids.clone().unwrap().contains(&uploaded.entry.id));
         assert_eq!(objects.main.activation, None, "as its SKILL.md says");
         assert_eq!(objects.versions.keys().copied().collect::<Vec<_>>(), [1, 3]);
         let last = &objects.versions[&3];
-        let latest = format!("{}:latest", uploaded.record.id);
-        assert!(
-            last.ids.clone().unwrap().contains(&latest) && !last.ids.clone().unwrap().contains(&uploaded.record.id)
-        );
+        let latest = format!("{}:latest", uploaded.entry.id);
+        assert!(last.ids.clone().unwrap().contains(&latest) && !last.ids.clone().unwrap().contains(&uploaded.entry.id));
         assert_eq!(
             serde_json::to_value(&last.activation).unwrap(),
             serde_json::json!({"mode": "OnRequest"})
@@ -334,7 +333,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_record_is_read_from_its_own_object_alone() {
+    fn a_entry_is_read_from_its_own_object_alone() {
         let uploaded = uploaded("draw", &[1, 2], Some(2));
         let skill = object(&uploaded);
         assert_eq!(UploadedSkill::of(&skill), Some(uploaded));
@@ -354,7 +353,7 @@ pub(super) mod tests {
     #[test]
     fn a_mode_that_was_set_is_that_of_every_object_and_a_skill_without_versions_is_suspended() {
         let mut off = uploaded("draw", &[1, 2], Some(2));
-        off.record.mode = Some(Mode::Off);
+        off.entry.mode = Some(Mode::Off);
         let objects = off.objects().unwrap();
         let never = serde_json::json!({"mode": "Never"});
         assert_eq!(serde_json::to_value(&objects.main.activation).unwrap(), never);
@@ -380,9 +379,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_record_that_no_annotation_holds_is_refused_by_name() {
+    fn a_entry_that_no_annotation_holds_is_refused_by_name() {
         let mut large = uploaded("draw", &(1..=100).collect::<Vec<_>>(), Some(1));
-        for version in &mut large.record.versions {
+        for version in &mut large.entry.versions {
             version.description = "d".repeat(4096);
         }
         let refused = large.objects().unwrap_err().to_string();

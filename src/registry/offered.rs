@@ -3,9 +3,9 @@
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::StatusCode;
-use knack_hub_api::Problem;
+use knack_hub_api::HubRefusal;
 use knack_registry::index::ENTRIES_MAX;
-use knack_registry::{Mode, Owner, Page, Record, Store as _, StoreError, Version};
+use knack_registry::{Mode, Owner, Page, SkillEntry, Store as _, StoreError, Version};
 use knack_skill::names;
 
 use super::caller_store::CallerStore;
@@ -19,7 +19,7 @@ const RETRY_AFTER_SECONDS: u64 = 2;
 pub(super) struct NamespaceShelf<'s> {
     store: &'s CallerStore,
     owner: &'s Owner,
-    served: Vec<(Record, Version)>,
+    served: Vec<(SkillEntry, Version)>,
     shown: Vec<SiteSkill>,
 }
 
@@ -32,15 +32,15 @@ impl<'s> NamespaceShelf<'s> {
             newest_first: false,
         };
         let listed = store.list(owner, &page).await.map_err(refused)?;
-        let offered = listed.items.into_iter().filter_map(|record| {
-            let version = record.served()?.clone();
-            let is_offered = record.mode_of(&version) != Some(Mode::Off) && names::check(&record.name).is_ok();
-            is_offered.then_some((record, version))
+        let offered = listed.items.into_iter().filter_map(|entry| {
+            let version = entry.served()?.clone();
+            let is_offered = entry.mode_of(&version) != Some(Mode::Off) && names::check(&entry.name).is_ok();
+            is_offered.then_some((entry, version))
         });
-        let mut served: Vec<(Record, Version)> = offered.collect();
+        let mut served: Vec<(SkillEntry, Version)> = offered.collect();
         served.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
-        let shown = served.iter().map(|(record, version)| SiteSkill {
-            name: record.name.clone(),
+        let shown = served.iter().map(|(entry, version)| SiteSkill {
+            name: entry.name.clone(),
             description: version.description.clone(),
             digest: version.digest.clone(),
         });
@@ -60,8 +60,8 @@ impl Shelf for NamespaceShelf<'_> {
 
     fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>> {
         async move {
-            let (record, version) = self.served.get(at).ok_or(Refusal::NotFound)?;
-            let taken = self.store.taken(self.owner, &record.id, version.number).await;
+            let (entry, version) = self.served.get(at).ok_or(Refusal::NotFound)?;
+            let taken = self.store.taken(self.owner, &entry.id, version.number).await;
             held(taken)
         }
         .boxed()
@@ -70,8 +70,8 @@ impl Shelf for NamespaceShelf<'_> {
     // A list shows of a skill what no right to read it is needed for: so does the index, which has a digest beside it.
     fn files_to_measure(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>> {
         async move {
-            let (record, version) = self.served.get(at).ok_or(Refusal::NotFound)?;
-            held(self.store.taken_of_listed(self.owner, record, version.number).await)
+            let (entry, version) = self.served.get(at).ok_or(Refusal::NotFound)?;
+            held(self.store.taken_of_listed(self.owner, entry, version.number).await)
         }
         .boxed()
     }
@@ -86,8 +86,8 @@ fn held(taken: Result<(knack_registry::Files, knack_memory::MemoryShare), StoreE
 }
 
 /// A refusal of the registry's own.
-pub(super) fn of_problem(problem: &Problem) -> Refusal {
-    Refusal::Denied(status_of(problem), problem.message.clone(), problem.retry_after_seconds)
+pub(super) fn of_problem(refusal: &HubRefusal) -> Refusal {
+    Refusal::Denied(status_of(refusal), refusal.message.clone(), refusal.retry_after_seconds)
 }
 
 fn refused(error: StoreError) -> Refusal {

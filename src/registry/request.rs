@@ -9,10 +9,10 @@ use axum::extract::{Request, State};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response};
-use knack_hub_api::{Problem, ProblemCode, is_label};
+use knack_hub_api::{HubRefusal, RefusalCode, is_label};
 use knack_registry::{ApiCall, ApiRequest, Dialect, OmniRoute, Owner, Registry as Apis, no_such_path, route};
 use knack_serving::probes::Probes as _;
-use knack_serving::sources::{Pace, Turn};
+use knack_serving::sources::{Pace, SourcePermit};
 use knack_vocabulary::HEADER_CLIENT;
 
 use super::caller::authenticate;
@@ -85,7 +85,7 @@ async fn offer(
     let (parts, _) = request.into_parts();
     let caller = match authenticate(&state.callers, &parts).await {
         Ok(caller) => caller,
-        Err(problem) => return (String::new(), of_problem(&problem).response(path)),
+        Err(refusal) => return (String::new(), of_problem(&refusal).response(path)),
     };
     let who = caller.name();
     let answered = offer_to(state, caller, (named, &parts)).await;
@@ -97,7 +97,7 @@ async fn offer_to(
     caller: Caller,
     (named, parts): (Option<String>, &Parts),
 ) -> Result<Response<Bytes>, Refusal> {
-    let of_problem = |problem: Problem| of_problem(&problem);
+    let of_problem = |refusal: HubRefusal| of_problem(&refusal);
     demand_ready(state).map_err(of_problem)?;
     let before = named
         .as_ref()
@@ -116,12 +116,12 @@ async fn offer_to(
 }
 
 /// Error: 400 for a namespace of another installation.
-fn demand_served(state: &RegistryState, namespace: &str) -> Result<(), Problem> {
+fn demand_served(state: &RegistryState, namespace: &str) -> Result<(), HubRefusal> {
     if state.settings.serves(namespace) {
         return Ok(());
     }
     let text = format!("this installation does not serve namespace {namespace}");
-    Err(Problem::new(ProblemCode::Invalid, text))
+    Err(HubRefusal::new(RefusalCode::Invalid, text))
 }
 
 /// The caller's name for the log, and the answer.
@@ -134,10 +134,10 @@ async fn respond(
     let (parts, body) = request.into_parts();
     let caller = match authenticate(&state.callers, &parts).await {
         Ok(caller) => caller,
-        Err(problem) => return (String::new(), denied(call, &problem)),
+        Err(refusal) => return (String::new(), denied(call, &refusal)),
     };
     let answered = answer_caller(state, call, (&caller, named), (parts, body)).await;
-    (caller.name(), answered.unwrap_or_else(|problem| denied(call, &problem)))
+    (caller.name(), answered.unwrap_or_else(|refusal| denied(call, &refusal)))
 }
 
 async fn answer_caller(
@@ -145,7 +145,7 @@ async fn answer_caller(
     call: &ApiCall,
     (caller, named): (&Caller, Option<String>),
     (parts, body): (Parts, Body),
-) -> Result<Response<Bytes>, Problem> {
+) -> Result<Response<Bytes>, HubRefusal> {
     demand_ready(state)?;
     let namespace = named.unwrap_or_else(|| caller.namespace.clone());
     demand_served(state, &namespace)?;
@@ -178,18 +178,18 @@ async fn answer_caller(
 }
 
 /// Error: 503 before the first lists. A replica that drains still answers what comes to it.
-fn demand_ready(state: &RegistryState) -> Result<(), Problem> {
+fn demand_ready(state: &RegistryState) -> Result<(), HubRefusal> {
     match state.ready() {
         Err(text) if !state.draining.load(Ordering::Acquire) => {
             let text = format!("this replica is not ready: {text}");
-            Err(Problem::new(ProblemCode::Unavailable, text).retry_after(1))
+            Err(HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1))
         }
         _ => Ok(()),
     }
 }
 
-/// The right to one change, by the caller's namespace: no namespace uses up the turns of others. Error: 429.
-fn turn_of_change(state: &RegistryState, caller: &Caller) -> Result<Turn, Problem> {
+/// The right to one change, by the caller's namespace: no namespace uses up the permits of others. Error: 429.
+fn turn_of_change(state: &RegistryState, caller: &Caller) -> Result<SourcePermit, HubRefusal> {
     let turn = state.changes.take(&caller.namespace, tokio::time::Instant::now());
     turn.ok_or_else(|| {
         too_many(format!(
@@ -200,7 +200,7 @@ fn turn_of_change(state: &RegistryState, caller: &Caller) -> Result<Turn, Proble
 }
 
 /// The right to one read, by the account: a namespace's programs do not use up those of its gateway. Error: 429.
-fn turn_of_read(state: &RegistryState, caller: &Caller) -> Result<Turn, Problem> {
+fn turn_of_read(state: &RegistryState, caller: &Caller) -> Result<SourcePermit, HubRefusal> {
     let turn = state.reads.take(&caller.key(), tokio::time::Instant::now());
     turn.ok_or_else(|| {
         too_many(format!(
@@ -212,16 +212,16 @@ fn turn_of_read(state: &RegistryState, caller: &Caller) -> Result<Turn, Problem>
 }
 
 /// Bytes in flight are the caller's affair: 429 instead of 503.
-fn too_many_bytes(problem: Problem) -> Problem {
-    if problem.code == ProblemCode::Unavailable {
-        return Problem::new(ProblemCode::TooManyRequests, problem.message).retry_after(1);
+fn too_many_bytes(refusal: HubRefusal) -> HubRefusal {
+    if refusal.code == RefusalCode::Unavailable {
+        return HubRefusal::new(RefusalCode::TooManyRequests, refusal.message).retry_after(1);
     }
-    problem
+    refusal
 }
 
 /// Whose objects a request is about: a namespace's Skills, or the executions of the account itself, of which a gateway asks for
 /// those of one of its clients. Error: executions of another namespace.
-fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) -> Result<Owner, Problem> {
+fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) -> Result<Owner, HubRefusal> {
     let is_of_runs = matches!(
         call,
         ApiCall::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_))
@@ -234,7 +234,7 @@ fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) 
             "executions are shown only to the ServiceAccount that they belong to; {} is not in namespace {namespace}",
             caller.name()
         );
-        return Err(Problem::new(ProblemCode::Invalid, text));
+        return Err(HubRefusal::new(RefusalCode::Invalid, text));
     }
     let client = headers.get(HEADER_CLIENT).and_then(|client| client.to_str().ok());
     Ok(Owner::account(&caller.namespace, &caller.service_account, client))

@@ -12,7 +12,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use knack_gateway::files::user_files::FILES_PATH;
-use knack_hub_api::Problem;
+use knack_hub_api::HubRefusal;
 use knack_memory::MemoryBudget;
 use knack_registry::{CLAIM_PATH, REPORT_MAX_BYTES, REPORT_PATH, Reader, Stamp};
 use knack_serving::bodies::HeldBody;
@@ -200,7 +200,7 @@ async fn of_gateway(State(state): State<Arc<RegistryState>>, request: Request) -
     } else {
         ("history", report(&state, request).await)
     };
-    let (status, body) = answer.unwrap_or_else(|problem| (status_of(&problem), problem.message.into()));
+    let (status, body) = answer.unwrap_or_else(|refusal| (status_of(&refusal), refusal.message.into()));
     let seconds = begun.elapsed().as_secs_f64();
     state.metrics.answered(api, status.as_u16(), seconds);
     let mut response = Response::new(Body::from(body));
@@ -208,7 +208,7 @@ async fn of_gateway(State(state): State<Arc<RegistryState>>, request: Request) -
     response
 }
 
-async fn report(state: &RegistryState, request: Request) -> Result<(StatusCode, Bytes), Problem> {
+async fn report(state: &RegistryState, request: Request) -> Result<(StatusCode, Bytes), HubRefusal> {
     let Some(history) = &state.history else {
         let text = "this registry keeps no history of executions";
         return Ok((StatusCode::NOT_FOUND, text.into()));
@@ -228,7 +228,7 @@ async fn report(state: &RegistryState, request: Request) -> Result<(StatusCode, 
     Ok((status, text.into()))
 }
 
-async fn files(state: &RegistryState, request: Request) -> Result<(StatusCode, Bytes), Problem> {
+async fn files(state: &RegistryState, request: Request) -> Result<(StatusCode, Bytes), HubRefusal> {
     let Some(files) = &state.files else {
         return Ok((StatusCode::NOT_FOUND, "this registry keeps no files".into()));
     };
@@ -242,7 +242,7 @@ async fn files(state: &RegistryState, request: Request) -> Result<(StatusCode, B
 async fn posted(
     state: &RegistryState,
     request: Request,
-) -> Result<Result<(Caller, HeldBody), (StatusCode, Bytes)>, Problem> {
+) -> Result<Result<(Caller, HeldBody), (StatusCode, Bytes)>, HubRefusal> {
     if request.method() != Method::POST {
         return Ok(Err((
             StatusCode::METHOD_NOT_ALLOWED,

@@ -94,7 +94,7 @@ impl Skills {
         beside: &[Skill],
     ) -> Result<(), CallError> {
         for (number, spec) in &objects.versions {
-            let was_version = before.record.version(*number).is_some() && before.record.default != Some(*number);
+            let was_version = before.entry.version(*number).is_some() && before.entry.default != Some(*number);
             if !was_version || !beside.iter().any(|object| is_version(object, main, *number)) {
                 self.bring_one(main, *number, spec, beside).await?;
             }
@@ -102,7 +102,7 @@ impl Skills {
         Ok(())
     }
 
-    /// Brings what is beside a skill to its record: the objects of its other versions are there, and of the rest those go of
+    /// Brings what is beside a skill to its entry: the objects of its other versions are there, and of the rest those go of
     /// which `is_over` says so by object and number. What another change has just made for its commit must stay.
     pub(super) async fn bring(
         &self,

@@ -1,4 +1,4 @@
-//! What ended changes have left: ConfigMaps that no record names, versions without their object. Every replica may do it, since
+//! What ended changes have left: ConfigMaps that no entry names, versions without their object. Every replica may do it, since
 //! every replica does the same.
 
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::cluster::Cluster;
 use super::content::Contents;
 use super::failure::{is_conflict, is_missing};
 use super::index::SkillIndex;
-use super::known::ObjectKind;
 use super::objects::{UploadedSkill, version_of};
+use super::registry_object::ObjectKind;
 use super::skills::Skills;
 use crate::api_call::{CallError, call};
 use crate::hub::watch;
@@ -46,7 +46,7 @@ struct Work {
     give: Vec<UploadMap>,
     /// ConfigMaps without a reference.
     delete: Vec<UploadMap>,
-    /// Skills, by namespace and name, whose other objects differ from their record.
+    /// Skills, by namespace and name, whose other objects differ from their entry.
     bring: Vec<(String, String)>,
 }
 
@@ -83,7 +83,7 @@ fn decide(index: &SkillIndex, found: Vec<UploadMap>, now: i64) -> Work {
             continue;
         };
         let there = beside.remove(&(&known.namespace, &known.name)).unwrap_or_default();
-        if !matches_record(uploaded, &known.uid, &there) {
+        if !matches_entry(uploaded, &known.uid, &there) {
             work.bring.push((known.namespace.clone(), known.name.clone()));
         }
     }
@@ -94,8 +94,8 @@ fn decide(index: &SkillIndex, found: Vec<UploadMap>, now: i64) -> Work {
 type VersionsBySkill<'a> =
     std::collections::BTreeMap<(&'a String, &'a String), Vec<(u32, Option<&'a str>, &'a knack_api::SkillSpec, bool)>>;
 
-/// Whether the objects of a skill are those of its record, without older ones.
-fn matches_record(
+/// Whether the objects of a skill are those of its entry, without older ones.
+fn matches_entry(
     uploaded: &UploadedSkill,
     uid: &str,
     there: &[(u32, Option<&str>, &knack_api::SkillSpec, bool)],
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skill_is_brought_to_its_record_unless_a_change_may_be_under_way() {
+    fn a_skill_is_brought_to_its_entry_unless_a_change_may_be_under_way() {
         let draw = uploaded("draw", &[1, 2], Some(2));
         let main = object(&draw);
         let of = |number: u32, spec: u32, created: i64| -> Skill {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use knack_api::Skill;
 use knack_memory::MemoryBudget;
-use knack_registry::{Draft, Files, Mode, Owner, Page, Record, Stamp, Store as _, StoreError};
+use knack_registry::{Draft, Files, Mode, Owner, Page, SkillEntry, Stamp, Store as _, StoreError};
 use knack_skill::model::SkillFile;
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -56,17 +56,17 @@ fn skills(fake: &Fake) -> Vec<Skill> {
 
 /// What a skill is for its callers: versions with the text that they have, and the default; `None`: there is none.
 async fn state(cluster: &Cluster, name: &str) -> Option<(BTreeMap<u32, String>, Option<u32>, Option<Mode>)> {
-    let record = cluster.find("team", name)?;
+    let entry = cluster.find("team", name)?;
     let mut texts = BTreeMap::new();
-    for version in &record.versions {
-        let files = cluster.content("team", &record.id, version.number).await.unwrap();
+    for version in &entry.versions {
+        let files = cluster.content("team", &entry.id, version.number).await.unwrap();
         let text = String::from_utf8(files["SKILL.md"].bytes.to_vec()).unwrap();
         texts.insert(version.number, text.rsplit('\n').next().unwrap().to_owned());
     }
-    Some((texts, record.default, record.mode))
+    Some((texts, entry.default, entry.mode))
 }
 
-/// That every object is one that a record names, and that all of those are there.
+/// That every object is one that an entry names, and that all of those are there.
 fn assert_nothing_is_left(fake: &Fake) {
     let skills = skills(fake);
     let (mut maps, mut versions) = (BTreeSet::new(), BTreeSet::new());
@@ -79,11 +79,11 @@ fn assert_nothing_is_left(fake: &Fake) {
                 objects
                     .versions
                     .keys()
-                    .map(|number| (uploaded.record.name.clone(), *number)),
+                    .map(|number| (uploaded.entry.name.clone(), *number)),
             );
             for other in skills.iter().filter(|other| version_of(&other.metadata).is_some()) {
                 let (of, number) = version_of(&other.metadata).unwrap();
-                if of == uploaded.record.name {
+                if of == uploaded.entry.name {
                     assert_eq!(Some(&other.spec), objects.versions.get(&number), "{of} {number}");
                 }
             }
@@ -111,8 +111,8 @@ enum Step {
     Delete,
 }
 
-async fn take(cluster: &Cluster, step: Step) -> Result<Record, StoreError> {
-    let id = cluster.find("team", "draw").map(|record| record.id).unwrap_or_default();
+async fn take(cluster: &Cluster, step: Step) -> Result<SkillEntry, StoreError> {
+    let id = cluster.find("team", "draw").map(|entry| entry.id).unwrap_or_default();
     match step {
         Step::Create => cluster.create(OF, None, draft("draw", "one")).await,
         Step::Add { default } => cluster.add_version(OF, &id, draft("draw", "more"), default).await,
@@ -240,11 +240,11 @@ async fn of_two_writers_of_one_name_one_wins_and_the_other_leaves_nothing() {
     } else {
         (second, first)
     };
-    let record = won.unwrap();
+    let entry = won.unwrap();
     let Err(StoreError::NameTaken { id, .. }) = lost else {
         panic!("{lost:?}")
     };
-    assert_eq!(id, record.id);
+    assert_eq!(id, entry.id);
     assert_nothing_is_left(&fake);
     // Both change it: neither change is lost.
     let (one, other) = (started(&fake).await, started(&fake).await);
@@ -329,7 +329,7 @@ async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads(
         limit: 9,
         newest_first: false,
     };
-    let records = cluster.list("team", &all).unwrap().items;
+    let entries = cluster.list("team", &all).unwrap().items;
     let shared = Shared {
         rights: AccessReviewer::new(cluster.client.clone()),
         cluster,
@@ -348,17 +348,17 @@ async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads(
     };
     let store = CallerStore::new(Arc::new(shared), caller);
     let owner = Owner::namespace("team");
-    for record in &records {
-        let document = store.document(&owner, &record.id, 1).await.unwrap().unwrap();
-        assert!(document.contains(&record.name), "{document}");
+    for entry in &entries {
+        let document = store.document(&owner, &entry.id, 1).await.unwrap().unwrap();
+        assert!(document.contains(&entry.name), "{document}");
     }
-    store.content(&owner, &records[0].id, 1).await.unwrap();
+    store.content(&owner, &entries[0].id, 1).await.unwrap();
     // A download keeps its share until it is sent.
-    let refused = store.content(&owner, &records[1].id, 1).await;
+    let refused = store.content(&owner, &entries[1].id, 1).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
 }
 
-/// A list of ten thousand skills. Beside it, what copying its records takes: no page is faster than that.
+/// A list of ten thousand skills. Beside it, what copying its entries takes: no page is faster than that.
 #[tokio::test]
 async fn a_page_of_ten_thousand_skills_takes_milliseconds() {
     let cluster = Cluster::new(Fake::default().client().await);
@@ -380,7 +380,7 @@ async fn a_page_of_ten_thousand_skills_takes_milliseconds() {
         let copies = std::hint::black_box(paged.items.clone());
         floors.push(since.elapsed());
         listed += copies.len();
-        page.after = copies.last().map(|record| record.id.clone());
+        page.after = copies.last().map(|entry| entry.id.clone());
         if !paged.more {
             break;
         }

@@ -5,8 +5,8 @@ use knack_api::Skill;
 use kube::ResourceExt as _;
 
 use super::failure::{is_missing, is_refusal};
-use super::known::RegistryObject;
 use super::objects::UploadedSkill;
+use super::registry_object::RegistryObject;
 use super::skills::Skills;
 use crate::api_call::CallError;
 
@@ -16,12 +16,12 @@ pub(super) enum WriteOutcome {
     Done(Box<Skill>),
     /// It was refused, and the object, if there is one, does not show it: what was made for it can be deleted.
     Refused(CallError, Option<Box<RegistryObject>>),
-    /// It may still be done: what was made for it must stay. The sweep deletes it if no record comes to name it.
+    /// It may still be done: what was made for it must stay. The sweep deletes it if no entry comes to name it.
     Unknown(CallError),
 }
 
 impl WriteOutcome {
-    /// Reads the object again. `is_mine` says whether a record shows the write.
+    /// Reads the object again. `is_mine` says whether an entry shows the write.
     pub(super) async fn of(
         skills: &Skills,
         name: &str,

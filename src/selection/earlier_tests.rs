@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use knack_api::skill_runtime::SkillPin;
 use knack_api::skill_status::EarlierRevision;
 use knack_packages::environment::{EnvironmentImage, key};
-use knack_packages::{EnvironmentRecord, Records, Rules, State};
+use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use knack_skill::model::ActivationMode;
 use serde_json::{Value, json};
 
@@ -120,7 +120,7 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             "EarlierRevision: revision one stays in service here; the newest revision is not served: packages are declared without a lock",
         ),
     ] {
-        let record = |state, digest: &str| EnvironmentRecord {
+        let record = |state, digest: &str| EnvironmentStatus {
             state,
             message: "said".to_owned(),
             environment: (state == State::Ready).then(|| image(digest)),
@@ -129,7 +129,7 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             used: 0,
         };
         let open = |digest| key(digest, false, &Rules::default(), base);
-        let records = Records(BTreeMap::from([
+        let records = EnvironmentStatuses(BTreeMap::from([
             (open("d2"), record(newest, "two")),
             (open("d1"), record(known, "one")),
             (key("d1", true, &Rules::default(), base), record(known, "one")),
@@ -168,7 +168,7 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
             .unwrap();
     let skill = skill("blue", "pdf", json!({}), json!({}));
     let key = key("d1", false, &Rules::default(), "r.io/default@sha256:00");
-    let record = |state| EnvironmentRecord {
+    let record = |state| EnvironmentStatus {
         state,
         message: String::new(),
         environment: None,
@@ -251,7 +251,7 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
             EarlierState::Useless,
         ),
     ] {
-        let records = Records(known.map(|state| (key.clone(), record(state))).into_iter().collect());
+        let records = EnvironmentStatuses(known.map(|state| (key.clone(), record(state))).into_iter().collect());
         let scope = Scope {
             cluster_default: false,
             namespaces: &NO_NAMESPACES,

@@ -7,7 +7,7 @@ use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_api::{Skill, SkillRuntime};
 use knack_packages::environment::{EnvironmentImage, key};
 use knack_packages::rules::{Allowed, BrokenRule, RuleViolation, Versions};
-use knack_packages::{EnvironmentRecord, Requirement, Rules, Source, State};
+use knack_packages::{EnvironmentStatus, Requirement, Rules, Source, State};
 
 use super::declared::packages_status;
 use super::types::{Reason, Rejection, Scope};
@@ -169,7 +169,7 @@ const fn is_none(declared: &PackagesStatus) -> bool {
     declared.python.is_empty() && declared.node.is_empty()
 }
 
-fn of_builder(record: Option<&EnvironmentRecord>) -> PackagesVerdict {
+fn of_builder(record: Option<&EnvironmentStatus>) -> PackagesVerdict {
     let Some(record) = record else {
         return PackagesVerdict {
             state: State::Resolving,

@@ -1,19 +1,19 @@
 //! Environments of packages: what a skill with packages is at a runtime, by what builders say.
 
 use knack_packages::environment::{EnvironmentImage, key};
-use knack_packages::{EnvironmentRecord, Records, Rules, State};
+use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use serde_json::{Value, json};
 
 use super::tests::{runtime, scope, skill, told};
 use super::*;
 
 /// What a builder says of an environment.
-fn record(state: State) -> EnvironmentRecord {
+fn record(state: State) -> EnvironmentStatus {
     let image = EnvironmentImage {
         image: format!("r.io/environments@sha256:{}", "a".repeat(64)),
         home: "/opt/knack/packages/env-1".to_owned(),
     };
-    EnvironmentRecord {
+    EnvironmentStatus {
         state,
         message: "said".to_owned(),
         environment: (state == State::Ready).then_some(image),
@@ -150,7 +150,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             "PackagesOff",
         ),
     ] {
-        let records = Records(
+        let records = EnvironmentStatuses(
             known
                 .map(|state| (key("r.io/default@sha256:00"), record(state)))
                 .into_iter()
@@ -177,7 +177,12 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
 }
 
 /// A skill with these packages at a runtime with the images `default` and `node`, and what builders say of the first one.
-fn at_images(declared: &Value, skill_spec: Value, spec: Value, known: Option<&Records>) -> (String, PackagesVerdict) {
+fn at_images(
+    declared: &Value,
+    skill_spec: Value,
+    spec: Value,
+    known: Option<&EnvironmentStatuses>,
+) -> (String, PackagesVerdict) {
     let mut skill = skill("blue", "pdf", json!({}), skill_spec);
     skill.status.as_mut().unwrap().packages = serde_json::from_value(declared.clone()).unwrap();
     let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
@@ -198,8 +203,8 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
     let open = json!({"source": "requirements.txt; package.json", "python": ["mcp>=1"], "node": ["docx@9.5.1"], "digest": "d1"});
     let demands = json!({"packages": {"constraints": ["docx<2", "six<2"], "requireLock": true}});
     let key = key("d1", true, &Rules::default(), "r.io/default@sha256:00");
-    let ready = Records([(key, record(State::Ready))].into());
-    let nothing = Records::default();
+    let ready = EnvironmentStatuses([(key, record(State::Ready))].into());
+    let nothing = EnvironmentStatuses::default();
     for (what, declared, records, spec, said, state) in [
         ("it is there", &node, Some(&ready), json!({}), "served", "Ready"),
         ("under rules", &node, Some(&ready), demands.clone(), "served", "Ready"),
@@ -245,11 +250,11 @@ fn a_skill_whose_packages_are_not_installed_says_so() {
     let base = "r.io/default@sha256:00";
     let key = key("d1", true, &Rules::default(), base);
     let known = |state, is_partial| {
-        let record = EnvironmentRecord {
+        let record = EnvironmentStatus {
             is_partial,
             ..record(state)
         };
-        Records([(key.clone(), record)].into())
+        EnvironmentStatuses([(key.clone(), record)].into())
     };
     let (off, partial) = (known(State::PackagesOff, false), known(State::Ready, true));
     let named = json!({"sandbox": {"images": [{"name": "own", "image": base}]}});
@@ -296,7 +301,7 @@ fn what_a_runtime_gives_is_not_missed_in_an_image_that_a_skill_asks_for() {
     let standard =
         knack_packages::environment::Input::of(&knack_packages::given::standard_environment().unwrap()).digest();
     let key = key(&standard, true, &Rules::default(), base);
-    let off = Records([(key, record(State::PackagesOff))].into());
+    let off = EnvironmentStatuses([(key, record(State::PackagesOff))].into());
     let gives =
         json!({"packages": {"standard": true}, "sandbox": {"image": base, "images": [{"name": "own", "image": base}]}});
     let missing = "PackagesMissing: its code runs without the standard environment that this runtime gives: ";
@@ -439,7 +444,7 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
         ),
     ] {
         let key = key(&standard, true, &Rules::default(), base);
-        let records = Records(known.map(|state| (key, record(state))).into_iter().collect());
+        let records = EnvironmentStatuses(known.map(|state| (key, record(state))).into_iter().collect());
         let is_own = !declared.is_null();
         let mut skill = skill("blue", "pdf", json!({}), json!({}));
         skill.status.as_mut().unwrap().packages = serde_json::from_value(declared).unwrap();
@@ -488,7 +493,7 @@ fn a_long_marker_hides_no_version_from_a_constraint() {
         "{status:?}"
     );
     let base = "r.io/default@sha256:00";
-    let (none, nothing) = (NamespaceLabels::new(), Records::default());
+    let (none, nothing) = (NamespaceLabels::new(), EnvironmentStatuses::default());
     let scope = Scope {
         default_image: Some(base),
         environments: Some(&nothing),
@@ -524,7 +529,7 @@ fn a_long_marker_hides_no_version_from_a_constraint() {
 #[test]
 fn a_requirement_that_cannot_be_read_breaks_the_rules() {
     let declared = json!({"source": "requirements.lock", "locked": true, "python": ["numpy==2", "%%"], "digest": "d1"});
-    let nothing = Records::default();
+    let nothing = EnvironmentStatuses::default();
     for (spec, said) in [
         (
             json!({"packages": {"constraints": ["numpy<3"]}}),

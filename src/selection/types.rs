@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use knack_api::skill_runtime::SkillPin;
 use knack_api::skill_status::EarlierRevision;
 use knack_api::{Labels, Skill};
-use knack_packages::Records;
+use knack_packages::EnvironmentStatuses;
 use knack_skill::model::ActivationMode;
 
 /// Labels of every namespace.
@@ -23,7 +23,7 @@ pub struct Scope<'a> {
     /// Whether images may go without a digest (`--allow-image-tags`, for test clusters).
     pub allow_image_tags: bool,
     /// What builders of the cluster say of environments of packages; absent where nothing builds them.
-    pub environments: Option<&'a Records>,
+    pub environments: Option<&'a EnvironmentStatuses>,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod error;
 
 pub mod fetch;
 mod inline;
-mod place;
+mod skill_folder;
 mod upload;
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use knack_skill::model::SkillFile;
 pub use config_map::config_map_files;
 pub use error::{Cause, SourceError};
 pub use inline::inline_files;
-pub use place::{below, folder_name};
+pub use skill_folder::{below, folder_name};
 pub use upload::uploaded_files;
 
 /// Whether bytes have a digest, `sha256:` and 64 hex digits. Else: the one that they have.

@@ -11,7 +11,7 @@ use knack_execution::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{table, world};
+use crate::{table, targets};
 
 /// What a kernel without Landlock is played by.
 pub(crate) const WITHOUT_LANDLOCK: &str = "abi-0-no-mounts";
@@ -39,14 +39,14 @@ struct Column<'a> {
     directory: &'a Path,
     executor: LocalExecutor,
     script: String,
-    world: String,
+    targets: String,
     /// The newest Landlock ABI of the kernel that it plays; `None`: that of this one.
     abi: Option<u32>,
 }
 
 /// The settings of a column: its runner knows by its name which kernel it plays.
 fn settings(column: &str, directory: &Path) -> LocalSettings {
-    if !world::plays_another_kernel(column) {
+    if !targets::plays_another_kernel(column) {
         return LocalSettings::new(directory.join("knack-runner"));
     }
     LocalSettings::new(directory.join(format!("runner-{column}")))
@@ -72,7 +72,7 @@ impl<'a> Column<'a> {
             directory,
             executor,
             script: std::fs::read_to_string(directory.join("attacks.py")).unwrap(),
-            world: std::fs::read_to_string(directory.join("world.json")).unwrap(),
+            targets: std::fs::read_to_string(directory.join("world.json")).unwrap(),
             abi: played_abi(name),
         }
     }
@@ -83,8 +83,8 @@ impl<'a> Column<'a> {
         let program = Program::Code {
             language: Language::Python,
             source: format!(
-                "import os, sys\nos.environ['KNACK_WORLD'] = {:?}\nsys.argv = {arguments}\n{}",
-                self.world, self.script
+                "import os, sys\nos.environ['KNACK_TARGETS'] = {:?}\nsys.argv = {arguments}\n{}",
+                self.targets, self.script
             ),
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -103,7 +103,7 @@ impl<'a> Column<'a> {
     /// Each attack in a sandbox of its own.
     async fn one_by_one(&self) -> BTreeMap<String, String> {
         let mut cells = BTreeMap::new();
-        for name in world::names(self.directory, "--list") {
+        for name in targets::names(self.directory, "--list") {
             let cell = match self.run(&[&name], time_limit(&name)).await {
                 Err(error) => format!("no result: {error}"),
                 // A run that was ended for a limit, or counted over it at its end, was stopped, whatever it printed before.
@@ -119,8 +119,8 @@ impl<'a> Column<'a> {
 
     /// All but the bombs in one sandbox, each in a child.
     async fn gentle_together(&self) -> BTreeMap<String, String> {
-        let bombs = world::names(self.directory, "--bombs");
-        let names = world::names(self.directory, "--list");
+        let bombs = targets::names(self.directory, "--bombs");
+        let names = targets::names(self.directory, "--list");
         let gentle: Vec<&str> = names
             .iter()
             .map(String::as_str)

@@ -1,7 +1,7 @@
 //! The attack suite: every attack of `program/`, unlocked as a positive control and in the local sandbox.
 //!
 //! ```text
-//! cargo test --test attacks          as root: unshare ──▶ --world (networks, peer, victim)
+//! cargo test --test attacks          as root: unshare ──▶ --targets (networks, peer, victim)
 //!                                                          ├─ control: each attack unlocked, as uid 65532, else as root
 //!                                                          ├─ --column bare-host     knack as uid 65532, no cgroup
 //!                                                          ├─ --column host-cgroup   knack as root inside a cgroup
@@ -24,7 +24,7 @@
 mod column;
 mod program;
 mod table;
-mod world;
+mod targets;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [_, "--world", directory] => world::main(Path::new(directory)),
+        [_, "--targets", directory] => targets::main(Path::new(directory)),
         [_, "--column", name, directory] => column::main(name, Path::new(directory)),
         // `cargo test -- --list` and filters of other tests' names.
         [_, "--list", ..] => {
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
 
 /// Copies what the run needs to where uid 65532 can reach it, and enters the namespaces.
 fn outer() -> ExitCode {
-    println!("\nrunning {} tests", world::COLUMNS.len());
-    if let Some(reason) = world::lacking() {
+    println!("\nrunning {} tests", targets::COLUMNS.len());
+    if let Some(reason) = targets::lacking() {
         println!("SKIPPED attacks: {reason}");
         println!("test attacks ... ignored, {reason}\n\ntest result: ok. 0 passed; 0 failed; 1 ignored");
         return ExitCode::SUCCESS;
@@ -62,7 +62,7 @@ fn outer() -> ExitCode {
     for (from, to) in [
         (std::env::current_exe().unwrap(), "suite"),
         (runner(), "knack-runner"),
-        (source.join("world.py"), "world.py"),
+        (source.join("targets.py"), "targets.py"),
     ] {
         let to = directory.path().join(to);
         std::fs::copy(from, &to).unwrap();
@@ -71,7 +71,7 @@ fn outer() -> ExitCode {
     let attacks = directory.path().join("attacks.py");
     std::fs::write(&attacks, program::PROGRAM).unwrap();
     std::fs::set_permissions(&attacks, std::fs::Permissions::from_mode(0o755)).unwrap();
-    for kernel in world::kernels() {
+    for kernel in targets::kernels() {
         std::fs::copy(older_kernel(), directory.path().join(format!("runner-{kernel}"))).unwrap();
     }
     refuses_checkouts(directory.path());
@@ -90,12 +90,12 @@ fn outer() -> ExitCode {
         ])
         .args(["--propagation", "private"])
         .arg(directory.path().join("suite"))
-        .arg("--world")
+        .arg("--targets")
         .arg(directory.path())
         .status()
         .unwrap();
     let (word, passed, failed) = if status.success() {
-        ("ok", world::COLUMNS.len(), 0)
+        ("ok", targets::COLUMNS.len(), 0)
     } else {
         ("FAILED", 0, 1)
     };

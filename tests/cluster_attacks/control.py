@@ -1,6 +1,6 @@
 """The positive control, inside a privileged pod: each attack unlocked, as the victim's uid, else as root.
 
-control.py FOLDER: FOLDER holds attacks.py and world.py. Prints CONTROL, the attack's name and who opened it, or what
+control.py FOLDER: FOLDER holds attacks.py and targets.py. Prints CONTROL, the attack's name and who opened it, or what
 stopped both. Root, all capabilities, no seccomp profile; the network is the one that every pod of the node has.
 """
 import json, os, shutil, subprocess, sys
@@ -43,19 +43,19 @@ def as_uid(uid):
 
 
 def victim():
-    process = subprocess.Popen([PYTHON, f"{HERE}/world.py", "victim", "/control/open/victim.sock", "knack-attack-victim"],
+    process = subprocess.Popen([PYTHON, f"{HERE}/targets.py", "victim", "/control/open/victim.sock", "knack-attack-victim"],
                                stdout=subprocess.PIPE, text=True, preexec_fn=as_uid(UID), env={"VICTIM_SECRET": "dummy-secret"})
     pid, address = process.stdout.readline().split()
     return int(pid), int(address)
 
 
-def attempt(name, uid, world):
+def attempt(name, uid, targets):
     place = f"/control/places/{name}-{uid}"
     os.mkdir(place)
     os.chown(place, uid, uid)
     inherited = os.open("/control/root-only" if uid == 0 else "/control/for-all", os.O_RDONLY)
     os.dup2(inherited, 7, inheritable=True)
-    environment = {"KNACK_WORLD": json.dumps(world), "KNACK_DUMMY_SECRET": "dummy"}
+    environment = {"KNACK_TARGETS": json.dumps(targets), "KNACK_DUMMY_SECRET": "dummy"}
     try:
         ended = subprocess.run([PYTHON, "-I", f"{HERE}/attacks.py", "--control", name], cwd=place, env=environment, pass_fds=[7],
                                preexec_fn=as_uid(uid), capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
@@ -71,18 +71,18 @@ def attempt(name, uid, world):
 
 def main():
     prepare()
-    world = json.loads(os.environ["KNACK_WORLD"])
+    targets = json.loads(os.environ["KNACK_TARGETS"])
     pid, address = victim()
-    world.update(victim=pid, victim_address=address, unix_path="/control/open/victim.sock", unix_abstract="knack-attack-victim",
+    targets.update(victim=pid, victim_address=address, unix_path="/control/open/victim.sock", unix_abstract="knack-attack-victim",
                  outside="/control/open", link_source="/control/places/own-file", token="/control/token",
                  readable="/control/own-tool", setuid_id="/control/id", mounted="/control/mounted", peer=1)
-    world.pop("runner")
+    targets.pop("runner")
     names = subprocess.run([PYTHON, f"{HERE}/attacks.py", "--list"], capture_output=True, text=True, check=True).stdout.split()
     for name in names:
-        outcome = attempt(name, UID, world)
+        outcome = attempt(name, UID, targets)
         who = "uid 65532"
         if outcome != "OPEN":
-            outcome, who = attempt(name, 0, world), "root"
+            outcome, who = attempt(name, 0, targets), "root"
         print("CONTROL", name, who if outcome == "OPEN" else f"closed {outcome}", flush=True)
 
 

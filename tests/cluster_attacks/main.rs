@@ -59,10 +59,10 @@ async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> 
     let words = serde_json::to_string(&[&["attacks.py"], words].concat()).unwrap();
     let script = program::PROGRAM;
     // Code is given no environment by anybody.
-    let world = serde_json::to_string(&world().to_string()).unwrap();
+    let targets = serde_json::to_string(&targets().to_string()).unwrap();
     let program = Program::Code {
         language: Language::Python,
-        source: format!("import os, sys\nos.environ['KNACK_WORLD'] = {world}\nsys.argv = {words}\n{script}"),
+        source: format!("import os, sys\nos.environ['KNACK_TARGETS'] = {targets}\nsys.argv = {words}\n{script}"),
     };
     let request = ExecutionRequest {
         limits: Limits {
@@ -101,9 +101,9 @@ async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> 
     }
 }
 
-/// What the code inside knows. The runner is PID 1; nothing else of the world is in the pod: no second process, no file of
+/// What the code inside knows. The runner is PID 1; none of the other targets is in the pod: no second process, no file of
 /// its own uid outside the run, no token, no setuid program. Those cells say ENOENT, which is the answer of the pod.
-fn world() -> serde_json::Value {
+fn targets() -> serde_json::Value {
     json!({
         "v4": outside::V4, "v6": "2001:db8::1", "victim": 1, "runner": 1, "victim_address": 4096, "peer": 1,
         "unix_path": "/tmp/victim.sock", "unix_abstract": "knack-attack-victim", "outside": "/tmp", "link_source": "/etc/passwd",

@@ -1,4 +1,4 @@
-//! The outside world of the bed: an address that answers as internet, metadata service and DNS.
+//! What is outside of the bed: an address that answers as internet, metadata service and DNS.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Peer {
             // Left behind by a run that was killed: not an error.
             ip(&namespace, &["addr", "replace", address, "dev", "lo"]);
         }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/world.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/targets.py");
         let mut process = Command::new("nsenter")
             .arg(format!("--net={namespace}"))
             .args(["--", "/usr/bin/python3"])

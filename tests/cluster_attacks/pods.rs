@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace, progress};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use knack::jobs::{Defaults, JobClients, JobExecutor, JobSettings, RuntimeView};
+use knack::jobs::{Defaults, JobClients, JobExecutor, JobSettings, ResolvedRuntime};
 use knack_api::SkillRuntime;
 use knack_execution::StartKind;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use crate::table::Control;
-use crate::world;
+use crate::targets;
 
 /// How the pods of a column come about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,10 +107,10 @@ impl Runtime {
             .create(&PostParams::default(), &serde_json::from_value(runtime).unwrap())
             .await
             .unwrap();
-        let view = RuntimeView::of(&runtime, &Defaults::new(cluster.image("sandbox-python")));
+        let resolved = ResolvedRuntime::of(&runtime, &Defaults::new(cluster.image("sandbox-python")));
         let clients = JobClients::new(cluster.config().await).unwrap();
         let settings = JobSettings::new("attacks-0", "https://127.0.0.1:1", [7; 32]);
-        let executor = JobExecutor::new(clients, view, settings);
+        let executor = JobExecutor::new(clients, resolved, settings);
         let bystander = Bystander::start(cluster).await;
         let runtime = Self {
             executor,
@@ -197,7 +197,7 @@ pub(crate) async fn controls(cluster: &Cluster) -> BTreeMap<String, Control> {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "attacks"},
         "data": {
             "attacks.py": crate::program::PROGRAM,
-            "world.py": include_str!("../attacks/world.py"),
+            "targets.py": include_str!("../attacks/targets.py"),
             "control.py": include_str!("control.py"),
         },
     });
@@ -213,7 +213,7 @@ pub(crate) async fn controls(cluster: &Cluster) -> BTreeMap<String, Control> {
             "containers": [{
                 "name": "main", "image": cluster.image("sandbox-python"),
                 "command": ["/usr/bin/python3", "-c", "import os,time,sys\nwhile not os.path.exists('/control/go'): time.sleep(0.1)\nos.execv('/usr/bin/python3', ['python3', '/attacks/control.py', '/attacks'])"],
-                "env": [{"name": "KNACK_WORLD", "value": world().to_string()}],
+                "env": [{"name": "KNACK_TARGETS", "value": targets().to_string()}],
                 "securityContext": {"privileged": true, "runAsUser": 0, "runAsGroup": 0},
                 "volumeMounts": [
                     {"name": "attacks", "mountPath": "/attacks"}, {"name": "busybox", "mountPath": "/busybox"},

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::beside;
 use super::calls::{Calls, is_named};
 use super::journals::Journals;
-use super::support::World;
+use super::support::Installation;
 
 /// How often the runtime is created again.
 const TIMES: usize = 4;
@@ -28,8 +28,8 @@ const TOLD_WITHIN: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Deletes the runtime and makes it again from its own spec. Returns the new uid.
-async fn make_anew(world: &World) -> String {
-    let api: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+async fn make_anew(installation: &Installation) -> String {
+    let api: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
     let mut runtime = api.get("default").await.unwrap();
     runtime.metadata.uid = None;
     runtime.metadata.resource_version = None;
@@ -41,8 +41,8 @@ async fn make_anew(world: &World) -> String {
 }
 
 /// The owner of the fence.
-async fn owner_of_fence(world: &World) -> Option<String> {
-    let api: Api<NetworkPolicy> = Api::namespaced(world.client.clone(), world.run.name());
+async fn owner_of_fence(installation: &Installation) -> Option<String> {
+    let api: Api<NetworkPolicy> = Api::namespaced(installation.client.clone(), installation.run.name());
     let fence = api.get_opt("knack-sandbox-default").await.unwrap()?;
     fence.owner_references().first().map(|owner| owner.uid.clone())
 }
@@ -70,9 +70,9 @@ fn a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice() {
         "a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice",
         async |cluster| {
             let spec = json!({"warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 2 * RUNNING}});
-            let world = World::start(cluster, 1, spec).await;
-            let mut journals = Journals::keep(cluster, &world.run);
-            let calls = Calls::new(&world, world.tenant(0).await).await;
+            let installation = Installation::start(cluster, 1, spec).await;
+            let mut journals = Journals::keep(cluster, &installation.run);
+            let calls = Calls::new(&installation, installation.tenant(0).await).await;
             let (mut ids, mut uid, mut answers) = (BTreeSet::new(), String::new(), [0, 0]);
             for time in 0..TIMES {
                 let mut running = JoinSet::new();
@@ -87,9 +87,9 @@ fn a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice() {
                     journals.started().filter(|(id, _)| ids.contains(*id)).count() == (time + 1) * RUNNING
                 })
                 .await;
-                uid = make_anew(&world).await;
+                uid = make_anew(&installation).await;
                 until("the fence is the new one's", async || {
-                    owner_of_fence(&world).await.as_ref() == Some(&uid)
+                    owner_of_fence(&installation).await.as_ref() == Some(&uid)
                 })
                 .await;
                 while let Some(ended) = tokio::time::timeout(TOLD_WITHIN, running.join_next())
@@ -115,14 +115,14 @@ fn a_recreated_runtime_takes_its_fence_over_and_runs_nothing_twice() {
                 println!("{time}: code runs again {:?} after the answers", begun.elapsed());
             }
             // When the objects of the earlier runtimes are collected, the fence still exists.
-            let jobs: Api<Job> = Api::namespaced(world.client.clone(), world.run.name());
+            let jobs: Api<Job> = Api::namespaced(installation.client.clone(), installation.run.name());
             until("the Jobs of earlier ones are gone", async || {
                 let jobs = jobs.list(&ListParams::default()).await.unwrap();
                 let of_new = |job: &Job| job.owner_references().iter().any(|owner| owner.uid == uid);
                 jobs.iter().all(of_new)
             })
             .await;
-            assert_eq!(owner_of_fence(&world).await, Some(uid));
+            assert_eq!(owner_of_fence(&installation).await, Some(uid));
             let starts = journals.starts();
             let doubled: Vec<_> = starts.iter().filter(|(_, starts)| **starts > 1).collect();
             println!("output and errors: {answers:?}; doubled: {doubled:?}");

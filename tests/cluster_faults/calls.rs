@@ -12,7 +12,7 @@ use knack_hub_api::client::HubClient;
 use knack_skill::model::SkillRef;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{SOON, World, fresh_id};
+use super::support::{Installation, SOON, fresh_id};
 
 /// The skill that calls belong to.
 const SKILL: &str = "steady";
@@ -29,10 +29,10 @@ pub(crate) struct Calls {
 
 impl Calls {
     /// Of the first tenant, for a skill that prints `steady ran`.
-    pub(crate) async fn new(world: &World, client: HubClient) -> Self {
-        let namespace = world.tenants[0].name();
-        world.skill(namespace, SKILL, "print('steady ran')").await;
-        world.served(&client, SKILL).await;
+    pub(crate) async fn new(installation: &Installation, client: HubClient) -> Self {
+        let namespace = installation.tenants[0].name();
+        installation.skill(namespace, SKILL, "print('steady ran')").await;
+        installation.served(&client, SKILL).await;
         let id = SkillRef {
             namespace: namespace.to_owned(),
             name: SKILL.to_owned(),
@@ -40,14 +40,14 @@ impl Calls {
         // A replica behind the same address may see the skill later than the one that was asked before.
         let begun = Instant::now();
         let skill = loop {
-            match fetch_skill(&client, &world.runtime(), &id).await {
+            match fetch_skill(&client, &installation.runtime(), &id).await {
                 Ok((skill, _)) => break skill,
                 Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
             }
             tokio::time::sleep(LOOK_EVERY).await;
         };
         Self {
-            executor: RemoteExecutor::new(client, world.runtime()),
+            executor: RemoteExecutor::new(client, installation.runtime()),
             mount: Arc::new(SkillMount {
                 name: SKILL.to_owned(),
                 skill,

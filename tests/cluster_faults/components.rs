@@ -13,7 +13,7 @@ use super::alone;
 use super::calls::{Calls, is_named};
 use super::chat::{Model, chat, content};
 use super::journals::Journals;
-use super::support::World;
+use super::support::Installation;
 
 /// Longest wait for the answer to a request without skills, whatever is down.
 const PROXIED_WITHIN: Duration = Duration::from_mins(1);
@@ -157,13 +157,13 @@ impl Load {
 
 /// Whether an error says what is the matter. `Gone` does so only of an owner that has said in its log why it does not know what ran
 /// before it came back, as where it cannot read the log of a container that went with containerd.
-fn is_told(world: &World, error: &ExecutionError) -> bool {
-    is_named(error) || (*error == ExecutionError::Gone && !rejections(world).is_empty())
+fn is_told(installation: &Installation, error: &ExecutionError) -> bool {
+    is_named(error) || (*error == ExecutionError::Gone && !rejections(installation).is_empty())
 }
 
 /// What the hub's log says of executions that it does not know.
-fn rejections(world: &World) -> Vec<String> {
-    let log = std::fs::read_to_string(world.folder.path().join("hub.log")).unwrap_or_default();
+fn rejections(installation: &Installation) -> Vec<String> {
+    let log = std::fs::read_to_string(installation.folder.path().join("hub.log")).unwrap_or_default();
     let lines = log
         .lines()
         .filter(|line| line.contains("rejecting unknown execution ids"));
@@ -172,7 +172,7 @@ fn rejections(world: &World) -> Vec<String> {
 
 /// One outage, with runs of every age, callers that go on, and traffic without skills.
 async fn outage(
-    world: &World,
+    installation: &Installation,
     calls: &Calls,
     port: u16,
     journals: &mut Journals,
@@ -195,13 +195,13 @@ async fn outage(
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let broken = Down::kill(world.cluster, component);
+    let broken = Down::kill(installation.cluster, component);
     tokio::time::sleep(down).await;
     drop(broken);
     let back = Instant::now();
     let mut last = one(calls, 0.0).await;
     while let Err(error) = &last.outcome {
-        assert!(is_told(world, error), "{name}: {error:?}");
+        assert!(is_told(installation, error), "{name}: {error:?}");
         assert!(
             back.elapsed() < RECOVERED_WITHIN,
             "{name} is back and no code runs: {error}"
@@ -219,7 +219,7 @@ async fn outage(
     all.push(long.await.unwrap());
     all.push(last);
     let (requests, longest) = traffic.end().await;
-    whole(world.cluster).await;
+    whole(installation.cluster).await;
 
     let starts = journals.starts();
     let (mut failed, mut unlogged) = (Vec::new(), 0);
@@ -233,7 +233,7 @@ async fn outage(
                 unlogged += 1 - count;
             }
             Err(error) => {
-                assert!(is_told(world, error), "{name}: {error:?}");
+                assert!(is_told(installation, error), "{name}: {error:?}");
                 failed.push(error.to_string());
             }
         }
@@ -258,7 +258,7 @@ async fn outage(
         slowest.as_secs_f64(),
         longest.as_millis()
     );
-    for line in failed.into_iter().chain(rejections(world)) {
+    for line in failed.into_iter().chain(rejections(installation)) {
         println!("  {line}");
     }
 }
@@ -272,11 +272,11 @@ fn parts_of_the_cluster_go_and_come_back() {
             "warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 6},
             "sandbox": {"ttlSecondsAfterFinished": 3600, "maxTimeoutSeconds": 60},
         });
-        let world = World::start(cluster, 1, spec).await;
-        let mut journals = Journals::keep(cluster, &world.run);
-        let calls = Calls::new(&world, world.tenant(0).await).await;
-        let model = Model::start(&world).await;
-        let (_gateway, port) = model.gateway(&world, "gateway").await;
+        let installation = Installation::start(cluster, 1, spec).await;
+        let mut journals = Journals::keep(cluster, &installation.run);
+        let calls = Calls::new(&installation, installation.tenant(0).await).await;
+        let model = Model::start(&installation).await;
+        let (_gateway, port) = model.gateway(&installation, "gateway").await;
         for (component, seconds) in [
             (Component::Containerd, 8),
             (Component::Kubelet, 8),
@@ -284,7 +284,7 @@ fn parts_of_the_cluster_go_and_come_back() {
             (Component::Apiserver, 30),
         ] {
             outage(
-                &world,
+                &installation,
                 &calls,
                 port,
                 &mut journals,

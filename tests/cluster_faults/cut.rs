@@ -12,7 +12,7 @@ use super::calls::Calls;
 use super::journals::Journals;
 use super::replicas::owner;
 use super::service::Service;
-use super::support::{Plan, Process, SOON, World, free_port};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port};
 
 /// How long nothing passes.
 const CUT: Duration = Duration::from_secs(10);
@@ -111,8 +111,8 @@ fn run(program: &str, words: &[&str]) {
 }
 
 /// A hub at the far end of the cable.
-fn remote_hub(cluster: &Cluster, world: &World, cable: &Cable, port: u16) -> Process {
-    let kubeconfig = world.folder.path().join("remote.kubeconfig");
+fn remote_hub(cluster: &Cluster, installation: &Installation, cable: &Cable, port: u16) -> Process {
+    let kubeconfig = installation.folder.path().join("remote.kubeconfig");
     let text = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
     std::fs::write(
         &kubeconfig,
@@ -121,9 +121,9 @@ fn remote_hub(cluster: &Cluster, world: &World, cable: &Cable, port: u16) -> Pro
     .unwrap();
     let mut command = cable.program(env!("CARGO_BIN_EXE_knack"));
     command
-        .args(world.hub_words(&format!("{HUB_SIDE}:{port}")))
+        .args(installation.hub_words(&format!("{HUB_SIDE}:{port}")))
         .env("KUBECONFIG", kubeconfig);
-    Process::spawn(world.folder.path(), "remote-hub", &mut command)
+    Process::spawn(installation.folder.path(), "remote-hub", &mut command)
 }
 
 /// The owner's network is cut for 10 s, towards the API server and towards gateways, with runs in every state. All end with
@@ -131,21 +131,21 @@ fn remote_hub(cluster: &Cluster, world: &World, cable: &Cable, port: u16) -> Pro
 #[test]
 fn a_hub_that_is_cut_off_loses_nothing() {
     beside("a_hub_that_is_cut_off_loses_nothing", async |cluster| {
-        let plan = Plan {
+        let options = InstallationOptions {
             tenants: 1,
             spec: json!({"warmPool": {"replicas": 1}, "concurrency": {"maxRuns": 8}}),
             hub_names: vec!["127.0.0.1".to_owned(), HUB_SIDE.to_owned()],
             hub_words: Vec::new(),
         };
-        let world = World::install(cluster, plan).await;
-        let mut journals = Journals::keep(cluster, &world.run);
+        let installation = Installation::install(cluster, options).await;
+        let mut journals = Journals::keep(cluster, &installation.run);
         let (cable, service) = (Cable::lay(), Service::start().await);
         let remote = format!("{HUB_SIDE}:8443");
-        let _remote = remote_hub(cluster, &world, &cable, 8443);
+        let _remote = remote_hub(cluster, &installation, &cable, 8443);
         service.point_to([remote.clone()]);
-        world.wait_for_hub_at(&service.url).await;
+        installation.wait_for_hub_at(&service.url).await;
         tokio::time::timeout(SOON, async {
-            while owner(&world).await.as_ref() != Some(&remote) {
+            while owner(&installation).await.as_ref() != Some(&remote) {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         })
@@ -153,11 +153,11 @@ fn a_hub_that_is_cut_off_loses_nothing() {
         .expect("the remote hub owns the runtime");
         let port = free_port();
         let near = format!("127.0.0.1:{port}");
-        let _near = world.replica("near-hub", port);
-        world.wait_for_hub_at(&format!("https://{near}")).await;
+        let _near = installation.replica("near-hub", port);
+        installation.wait_for_hub_at(&format!("https://{near}")).await;
         service.point_to([remote, near]);
-        let token = world.token(&world.tenants[0], "default", "knack").await;
-        let calls = Calls::new(&world, world.hub_client_at(&service.url, &token)).await;
+        let token = installation.token(&installation.tenants[0], "default", "knack").await;
+        let calls = Calls::new(&installation, installation.hub_client_at(&service.url, &token)).await;
 
         let (mut asked, mut ids) = (JoinSet::new(), Vec::new());
         let mut ask = |asked: &mut JoinSet<_>, seconds: f64| {
@@ -198,7 +198,7 @@ fn a_hub_that_is_cut_off_loses_nothing() {
             }
         });
         bounded.await.expect("every call ends");
-        println!("owner after it: {:?}", owner(&world).await);
+        println!("owner after it: {:?}", owner(&installation).await);
         let starts = journals.starts();
         for id in ids {
             assert_eq!(starts.get(&id), Some(&1), "{id}");

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::beside;
 use super::calls::{Calls, is_named};
 use super::journals::Journals;
-use super::support::World;
+use super::support::Installation;
 
 /// How soon a caller hears of it.
 const TOLD_WITHIN: Duration = Duration::from_mins(2);
@@ -54,10 +54,10 @@ fn a_runtime_that_is_deleted_ends_its_executions_and_may_come_back() {
     beside(
         "a_runtime_that_is_deleted_ends_its_executions_and_may_come_back",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({})).await;
-            let mut journals = Journals::keep(cluster, &world.run);
-            let calls = Calls::new(&world, world.tenant(0).await).await;
-            let runtime = ["-n", world.run.name(), "skillruntime", "default"];
+            let installation = Installation::start(cluster, 1, json!({})).await;
+            let mut journals = Journals::keep(cluster, &installation.run);
+            let calls = Calls::new(&installation, installation.tenant(0).await).await;
+            let runtime = ["-n", installation.run.name(), "skillruntime", "default"];
             let yaml = cluster.kubectl(&[&["get", "-o", "yaml"], &runtime[..]].concat());
             let running = runs(&calls, &mut journals).await;
             cluster.kubectl(&[&["delete"], &runtime[..]].concat());
@@ -67,13 +67,13 @@ fn a_runtime_that_is_deleted_ends_its_executions_and_may_come_back() {
             // Its Jobs are its own, and go with it.
             let begun = Instant::now();
             while !cluster
-                .kubectl(&["get", "jobs,pods", "-n", &world.run, "-o", "name"])
+                .kubectl(&["get", "jobs,pods", "-n", &installation.run, "-o", "name"])
                 .is_empty()
             {
                 assert!(begun.elapsed() < STILL, "its Jobs and pods stay");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
-            let file = world.folder.path().join("runtime.yaml");
+            let file = installation.folder.path().join("runtime.yaml");
             std::fs::write(&file, without_identity(&yaml)).unwrap();
             cluster.kubectl(&["apply", "--server-side", "-f", file.to_str().unwrap()]);
             let again = tokio::time::timeout(STILL, async {
@@ -103,11 +103,11 @@ fn without_identity(yaml: &str) -> String {
 #[test]
 fn a_namespace_that_is_deleted_ends_its_executions() {
     beside("a_namespace_that_is_deleted_ends_its_executions", async |cluster| {
-        let world = World::start(cluster, 1, json!({})).await;
-        let mut journals = Journals::keep(cluster, &world.run);
-        let calls = Calls::new(&world, world.tenant(0).await).await;
+        let installation = Installation::start(cluster, 1, json!({})).await;
+        let mut journals = Journals::keep(cluster, &installation.run);
+        let calls = Calls::new(&installation, installation.tenant(0).await).await;
         let running = runs(&calls, &mut journals).await;
-        cluster.kubectl(&["delete", "namespace", &world.run, "--wait=false"]);
+        cluster.kubectl(&["delete", "namespace", &installation.run, "--wait=false"]);
         // While it is terminating, and after.
         let first = calls.text(calls.sleeper(0.0, "x"));
         let first = tokio::time::timeout(TOLD_WITHIN, first)
@@ -119,7 +119,11 @@ fn a_namespace_that_is_deleted_ends_its_executions() {
         // The hub's rights there may go before its runs do: then pods end by their grace, in which a run may finish.
         told(running, true).await;
         let begun = Instant::now();
-        while cluster.try_kubectl(&["get", "namespace", &world.run]).status.success() {
+        while cluster
+            .try_kubectl(&["get", "namespace", &installation.run])
+            .status
+            .success()
+        {
             assert!(begun.elapsed() < STILL, "the namespace stays");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

@@ -13,8 +13,8 @@ pub(crate) struct Journals {
     started: BTreeMap<String, (Vec<String>, Instant)>,
     /// Pods whose journal needs no second look.
     known: BTreeSet<String>,
-    /// Pods that are claimed and have started nothing.
-    claimed: BTreeSet<String>,
+    /// Pods that are bound and have started nothing.
+    bound: BTreeSet<String>,
     /// When each container was first seen.
     seen: BTreeMap<String, Instant>,
 }
@@ -26,7 +26,7 @@ impl Journals {
             logs: cluster.keep_logs(namespace),
             started: BTreeMap::new(),
             known: BTreeSet::new(),
-            claimed: BTreeSet::new(),
+            bound: BTreeSet::new(),
             seen: BTreeMap::new(),
         }
     }
@@ -42,14 +42,14 @@ impl Journals {
                 let frame: Value = serde_json::from_str(&line).unwrap_or_default();
                 match frame["type"].as_str() {
                     Some("claimed") => {
-                        self.claimed.insert(pod.clone());
+                        self.bound.insert(pod.clone());
                     }
                     Some("started") => {
                         let id = frame["id"].as_str().unwrap().to_owned();
                         let entry = self.started.entry(id).or_insert_with(|| (Vec::new(), Instant::now()));
                         entry.0.push(pod.clone());
                         self.known.insert(pod.clone());
-                        self.claimed.remove(&pod);
+                        self.bound.remove(&pod);
                     }
                     _ => {}
                 }
@@ -62,9 +62,9 @@ impl Journals {
         self.started.iter().map(|(id, (_, at))| (id.as_str(), *at))
     }
 
-    /// Pods that are claimed and have started nothing (so far).
-    pub(crate) fn claimed(&self) -> &BTreeSet<String> {
-        &self.claimed
+    /// Pods that are bound and have started nothing (so far).
+    pub(crate) fn bound(&self) -> &BTreeSet<String> {
+        &self.bound
     }
 
     /// Containers not older than `age` in which nothing has started (so far).

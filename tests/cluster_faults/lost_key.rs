@@ -18,11 +18,11 @@ const RUNNING: usize = 6;
 #[test]
 fn a_hub_with_another_journal_key_runs_nothing_twice() {
     beside("a_hub_with_another_journal_key_runs_nothing_twice", async |cluster| {
-        let mut world = install(cluster, json!({"warmPool": {"replicas": 1}})).await;
-        let mut journals = Journals::keep(cluster, &world.run);
-        world.restart_hub().await;
-        let token = world.token(&world.tenants[0], "default", "knack").await;
-        let calls = Calls::new(&world, world.hub_client(&token)).await;
+        let mut installation = install(cluster, json!({"warmPool": {"replicas": 1}})).await;
+        let mut journals = Journals::keep(cluster, &installation.run);
+        installation.restart_hub().await;
+        let token = installation.token(&installation.tenants[0], "default", "knack").await;
+        let calls = Calls::new(&installation, installation.hub_client(&token)).await;
 
         let ended = calls.sleeper(0.0, "ended");
         assert_eq!(calls.text(ended.clone()).await, Ok("ended\n".to_owned()));
@@ -41,9 +41,9 @@ fn a_hub_with_another_journal_key_runs_nothing_twice() {
             journals.look();
         }
 
-        world.kill_hub();
-        std::fs::write(world.folder.path().join("journal.key"), "another").unwrap();
-        world.restart_hub().await;
+        installation.kill_hub();
+        std::fs::write(installation.folder.path().join("journal.key"), "another").unwrap();
+        installation.restart_hub().await;
         assert_eq!(calls.text(ended).await, Err(ExecutionError::Gone));
         while let Some(outcome) = running.join_next().await {
             assert_eq!(outcome.unwrap(), Err(ExecutionError::Gone));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use knack_execution::Exit;
 use knack_hub_api::ExecutionFrame;
-use knack_hub_api::client::Lines;
+use knack_hub_api::client::LineReader;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -30,13 +30,13 @@ fn resident(process: &Process) -> u64 {
     kibibytes << 10
 }
 
-async fn read(mut lines: Lines) -> (usize, usize) {
+async fn read(mut lines: LineReader) -> (usize, usize) {
     let (mut output, mut files) = (0, 0);
     while let Some(frame) = lines.next_value::<ExecutionFrame>().await.unwrap() {
         match frame {
             ExecutionFrame::File(piece) => files += piece.data.0.len(),
             ExecutionFrame::Result(result) => output = result.stdout.0.len(),
-            ExecutionFrame::Error(problem) => panic!("{problem:?}"),
+            ExecutionFrame::Error(refusal) => panic!("{refusal:?}"),
             _ => {}
         }
     }
@@ -51,16 +51,16 @@ fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
         "stopped_readers_and_forty_megabytes_harm_no_other_run",
         async |cluster| {
             let spec = json!({"concurrency": {"maxRuns": 4}, "sandbox": {"ttlSecondsAfterFinished": 3600}});
-            let world = install(cluster, spec).await;
+            let installation = install(cluster, spec).await;
             let port = free_port();
-            let hub = world.replica("hub-loud", port);
+            let hub = installation.replica("hub-loud", port);
             let url = format!("https://127.0.0.1:{port}");
-            world.wait_for_hub_at(&url).await;
-            let journals = Journals::keep(cluster, &world.run);
-            let token = world.token(&world.tenants[0], "default", "knack").await;
-            let client = world.hub_client_at(&url, &token);
-            let calls = Calls::new(&world, client.clone()).await;
-            let skill = world.served(&client, "steady").await;
+            installation.wait_for_hub_at(&url).await;
+            let journals = Journals::keep(cluster, &installation.run);
+            let token = installation.token(&installation.tenants[0], "default", "knack").await;
+            let client = installation.hub_client_at(&url, &token);
+            let calls = Calls::new(&installation, client.clone()).await;
+            let skill = installation.served(&client, "steady").await;
             calls.text(calls.sleeper(0.0, "first")).await.unwrap();
 
             let program = format!(
@@ -68,7 +68,7 @@ fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
             );
             let mut unread = Vec::new();
             for _ in 0..READERS {
-                let mut post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
+                let mut post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
                 post["live"] = json!(true);
                 let stream = client.post_stream(None, "/v1/executions", post.to_string().into());
                 unread.push(stream.await.unwrap());
@@ -88,7 +88,7 @@ fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
                 "get",
                 "pods",
                 "-n",
-                &world.run,
+                &installation.run,
                 "-o",
                 "jsonpath={range .items[*]}{.status.phase} {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}",
             ]);

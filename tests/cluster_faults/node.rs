@@ -10,7 +10,7 @@ use super::alone;
 use super::calls::Calls;
 use super::components::{Down, whole};
 use super::journals::Journals;
-use super::support::{SOON, World};
+use super::support::{Installation, SOON};
 
 /// Kubernetes keeps pods of a node that is gone for 40 s, and looks every 20 s; the rest is for a busy machine. Shorter than the run.
 const NOTICED_WITHIN: Duration = Duration::from_secs(140);
@@ -21,9 +21,9 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(140);
 fn a_lost_node_is_reported_and_the_next_one_is_used() {
     alone("a_lost_node_is_reported_and_the_next_one_is_used", async |cluster| {
         let spec = json!({"sandbox": {"maxTimeoutSeconds": 200}});
-        let world = World::start(cluster, 1, spec).await;
-        let mut journals = Journals::keep(cluster, &world.run);
-        let calls = Calls::new(&world, world.tenant(0).await).await;
+        let installation = Installation::start(cluster, 1, spec).await;
+        let mut journals = Journals::keep(cluster, &installation.run);
+        let calls = Calls::new(&installation, installation.tenant(0).await).await;
         let running = tokio::spawn({
             let calls = calls.clone();
             async move { calls.text(calls.python("import time; time.sleep(150)", 160)).await }
@@ -58,9 +58,9 @@ fn a_run_whose_node_and_owner_are_lost_at_once_is_not_run_again() {
         "a_run_whose_node_and_owner_are_lost_at_once_is_not_run_again",
         async |cluster| {
             let spec = json!({"sandbox": {"maxTimeoutSeconds": 200}});
-            let mut world = World::start(cluster, 1, spec).await;
-            let mut journals = Journals::keep(cluster, &world.run);
-            let calls = Calls::new(&world, world.tenant(0).await).await;
+            let mut installation = Installation::start(cluster, 1, spec).await;
+            let mut journals = Journals::keep(cluster, &installation.run);
+            let calls = Calls::new(&installation, installation.tenant(0).await).await;
             let request = calls.python("import time; time.sleep(150)", 160);
             let id = request.id.to_string();
             let asked = tokio::spawn({
@@ -69,9 +69,9 @@ fn a_run_whose_node_and_owner_are_lost_at_once_is_not_run_again() {
             });
             starts(&mut journals).await;
 
-            world.kill_hub();
+            installation.kill_hub();
             let off = lose_node(cluster);
-            world.restart_hub().await;
+            installation.restart_hub().await;
             let outcome = tokio::time::timeout(NOTICED_WITHIN, asked)
                 .await
                 .expect("told in bounded time");

@@ -40,8 +40,8 @@ const OWNER_KNOWN_FOR: Duration = Duration::from_millis(250);
 /// When a replica is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// The owner, with a pod that it has claimed and that has started nothing.
-    BetweenClaimAndRun,
+    /// The owner, with a pod that it has bound and that has started nothing.
+    BetweenBindAndRun,
     /// The owner, at any time.
     Owner,
     /// The other one.
@@ -51,7 +51,7 @@ enum Moment {
 impl Moment {
     fn of(kill: usize) -> Self {
         match kill % 4 {
-            0 => Self::BetweenClaimAndRun,
+            0 => Self::BetweenBindAndRun,
             2 => Self::Owner,
             _ => Self::Other,
         }
@@ -79,11 +79,11 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
             "warmPool": {"replicas": 2}, "concurrency": {"maxRuns": MAX_RUNS, "maxQueued": 300, "queueTimeoutSeconds": 300},
             "sandbox": {"ttlSecondsAfterFinished": 3600, "maxTimeoutSeconds": 60},
         });
-        let world = install(cluster, spec).await;
-        let mut journals = Journals::keep(cluster, &world.run);
-        let mut replicas = Replicas::start(&world, 2).await;
-        let token = world.token(&world.tenants[0], "default", "knack").await;
-        let calls = Calls::new(&world, world.hub_client_at(&replicas.service.url, &token)).await;
+        let installation = install(cluster, spec).await;
+        let mut journals = Journals::keep(cluster, &installation.run);
+        let mut replicas = Replicas::start(&installation, 2).await;
+        let token = installation.token(&installation.tenants[0], "default", "knack").await;
+        let calls = Calls::new(&installation, installation.hub_client_at(&replicas.service.url, &token)).await;
 
         let begun = Instant::now();
         let places = Arc::new(Semaphore::new(CALLERS));
@@ -107,12 +107,12 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
         let mut between = 0;
         for kill in 0..KILLS {
             let moment = Moment::of(kill);
-            let (victim, claimed) = wait_for(moment, &mut journals, &answered, &replicas, kill).await;
+            let (victim, bound) = wait_for(moment, &mut journals, &answered, &replicas, kill).await;
             let alive = in_flight(&journals, &answered);
             replicas.kill(&victim);
             progress(format!("kill {kill} of {KILLS}"));
             journals.look();
-            between += usize::from(!claimed.is_disjoint(journals.claimed()));
+            between += usize::from(!bound.is_disjoint(journals.bound()));
             println!(
                 "{:>5.1} s: kill {kill}, {moment:?}, {alive} in flight, {} left",
                 begun.elapsed().as_secs_f64(),
@@ -135,12 +135,12 @@ fn killed_hubs_lose_nothing_and_double_nothing() {
             "{EXECUTIONS} executions, {KILLS} kills, {between} between claim and run: {lost} lost, {doubled} doubled"
         );
         assert_eq!((lost, doubled), (0, 0));
-        let planned = (0..KILLS).filter(|kill| Moment::of(*kill) == Moment::BetweenClaimAndRun);
+        let planned = (0..KILLS).filter(|kill| Moment::of(*kill) == Moment::BetweenBindAndRun);
         assert_eq!(between, planned.count(), "kills that met a pod between claim and run");
     });
 }
 
-/// Waits for a moment; returns who is to be killed, and the pods that its death leaves between claim and run (for the moment
+/// Waits for a moment; returns who is to be killed, and the pods that its death leaves between bind and run (for the moment
 /// of that name; the owner is halted then, so that it stays so).
 async fn wait_for(
     moment: Moment,
@@ -150,19 +150,19 @@ async fn wait_for(
     kill: usize,
 ) -> (String, BTreeSet<String>) {
     journals.look();
-    let before = journals.claimed().clone();
+    let before = journals.bound().clone();
     let (mut owner, mut asked) = (None, Instant::now());
     loop {
-        // Not at once: the answer takes as long as a pod is between claim and run.
+        // Not at once: the answer takes as long as a pod is between bind and run.
         if owner.is_none() || asked.elapsed() > OWNER_KNOWN_FOR {
             (owner, asked) = (replicas.owner().await, Instant::now());
         }
         journals.look();
-        let claimed: BTreeSet<String> = journals.claimed().difference(&before).cloned().collect();
+        let bound: BTreeSet<String> = journals.bound().difference(&before).cloned().collect();
         // Spread over all executions: between two kills some are answered.
         let is_due = answered.load(Ordering::Relaxed) >= kill * ANSWERED_BETWEEN;
         let is_busy = is_due && in_flight(journals, answered) >= IN_FLIGHT;
-        let is_now = is_busy && (moment != Moment::BetweenClaimAndRun || !claimed.is_empty());
+        let is_now = is_busy && (moment != Moment::BetweenBindAndRun || !bound.is_empty());
         if is_now && let Some(owner) = &owner {
             match moment {
                 Moment::Owner => return (owner.clone(), BTreeSet::new()),
@@ -170,11 +170,11 @@ async fn wait_for(
                     let other = replicas.addresses().into_iter().find(|address| address != owner);
                     return (other.unwrap(), BTreeSet::new());
                 }
-                Moment::BetweenClaimAndRun => {
+                Moment::BetweenBindAndRun => {
                     replicas.freeze(owner);
                     tokio::time::sleep(SETTLES_WITHIN).await;
                     journals.look();
-                    let left: BTreeSet<String> = claimed.intersection(journals.claimed()).cloned().collect();
+                    let left: BTreeSet<String> = bound.intersection(journals.bound()).cloned().collect();
                     if !left.is_empty() {
                         return (owner.clone(), left);
                     }

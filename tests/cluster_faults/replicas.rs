@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cluster_support::Cluster;
 use k8s_openapi::api::coordination::v1::Lease;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_vocabulary::ANNOTATION_ADDRESS;
 use kube::Api;
 use rustix::process::Signal;
@@ -14,20 +14,20 @@ use serde_json::{Value, json};
 use super::beside;
 use super::calls::Calls;
 use super::service::Service;
-use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, fresh_id};
 
 /// Replicas behind one Service.
 pub(crate) struct Replicas<'w> {
-    world: &'w World,
+    installation: &'w Installation,
     pub(crate) service: Service,
     alive: Vec<(String, Process)>,
     started: usize,
 }
 
 impl<'w> Replicas<'w> {
-    pub(crate) async fn start(world: &'w World, count: usize) -> Self {
+    pub(crate) async fn start(installation: &'w Installation, count: usize) -> Self {
         let mut replicas = Self {
-            world,
+            installation,
             service: Service::start().await,
             alive: Vec::new(),
             started: 0,
@@ -36,7 +36,7 @@ impl<'w> Replicas<'w> {
             replicas.add();
         }
         for (address, _) in &replicas.alive {
-            world.wait_for_hub_at(&format!("https://{address}")).await;
+            installation.wait_for_hub_at(&format!("https://{address}")).await;
         }
         replicas
     }
@@ -45,7 +45,7 @@ impl<'w> Replicas<'w> {
     pub(crate) fn add(&mut self) {
         let (name, port) = (format!("hub-{}", self.started), free_port());
         self.started += 1;
-        let process = self.world.replica(&name, port);
+        let process = self.installation.replica(&name, port);
         self.alive.push((format!("127.0.0.1:{port}"), process));
         self.tell();
     }
@@ -83,7 +83,7 @@ impl<'w> Replicas<'w> {
 
     /// The address of the living replica that holds the runtime's Lease.
     pub(crate) async fn owner(&self) -> Option<String> {
-        let owner = owner(self.world).await?;
+        let owner = owner(self.installation).await?;
         self.addresses().into_iter().find(|address| *address == owner)
     }
 
@@ -103,33 +103,33 @@ impl<'w> Replicas<'w> {
 }
 
 /// Who the runtime's Lease says owns it, by `host:port`.
-pub(crate) async fn owner(world: &World) -> Option<String> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), world.run.name());
+pub(crate) async fn owner(installation: &Installation) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(installation.client.clone(), installation.run.name());
     let lease = leases.get_opt("knack-runtime-default").await.ok().flatten()?;
     let address = lease.metadata.annotations?.remove(ANNOTATION_ADDRESS)?;
     Some(address.strip_prefix("https://")?.to_owned())
 }
 
 /// Everything but a hub, for one tenant.
-pub(crate) async fn install(cluster: &'static Cluster, spec: Value) -> World {
-    let plan = Plan {
+pub(crate) async fn install(cluster: &'static Cluster, spec: Value) -> Installation {
+    let options = InstallationOptions {
         tenants: 1,
         spec,
         hub_names: vec!["127.0.0.1".to_owned()],
         hub_words: Vec::new(),
     };
-    World::install(cluster, plan).await
+    Installation::install(cluster, options).await
 }
 
 /// What a replica refuses a POST with. One that has just started takes it, until it has heard of the owner.
-async fn refusal(client: &HubClient, post: &Value) -> Problem {
+async fn refusal(client: &HubClient, post: &Value) -> HubRefusal {
     let refused = async {
         loop {
             match client
                 .post_stream(None, "/v1/executions", post.to_string().into())
                 .await
             {
-                Err(HubError::Refused(problem)) => return problem,
+                Err(HubError::Refused(refusal)) => return refusal,
                 Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 Err(other) => panic!("{other:?}"),
             }
@@ -144,24 +144,24 @@ async fn refusal(client: &HubClient, post: &Value) -> Problem {
 #[test]
 fn the_other_replica_names_the_owner_and_follows_it() {
     beside("the_other_replica_names_the_owner_and_follows_it", async |cluster| {
-        let world = install(cluster, json!({})).await;
-        let mut replicas = Replicas::start(&world, 2).await;
+        let installation = install(cluster, json!({})).await;
+        let mut replicas = Replicas::start(&installation, 2).await;
         let owner = replicas.wait_for_owner().await;
         let other = replicas
             .addresses()
             .into_iter()
             .find(|address| *address != owner)
             .unwrap();
-        let token = world.token(&world.tenants[0], "default", "knack").await;
-        let at_other = world.hub_client_at(&format!("https://{other}"), &token);
-        let calls = Calls::new(&world, at_other.clone()).await;
+        let token = installation.token(&installation.tenants[0], "default", "knack").await;
+        let at_other = installation.hub_client_at(&format!("https://{other}"), &token);
+        let calls = Calls::new(&installation, at_other.clone()).await;
 
-        let skill = world.served(&at_other, "steady").await;
-        let post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", "print(1)"]);
-        let problem = refusal(&at_other, &post).await;
-        assert_eq!(problem.code, ProblemCode::NotOwner, "{problem}");
-        assert_eq!(problem.owner, Some(format!("https://{owner}")));
-        assert!(!problem.message.contains("127.0.0.1"), "{problem}");
+        let skill = installation.served(&at_other, "steady").await;
+        let post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", "print(1)"]);
+        let refusal = refusal(&at_other, &post).await;
+        assert_eq!(refusal.code, RefusalCode::NotOwner, "{refusal}");
+        assert_eq!(refusal.owner, Some(format!("https://{owner}")));
+        assert!(!refusal.message.contains("127.0.0.1"), "{refusal}");
         // The word on the wire is HTTP's own.
         let plain = reqwest::Client::builder()
             .tls_danger_accept_invalid_certs(true)

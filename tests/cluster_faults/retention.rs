@@ -13,7 +13,7 @@ use serde_json::json;
 use super::beside;
 use super::calls::Calls;
 use super::journals::Journals;
-use super::support::World;
+use super::support::Installation;
 
 /// How long a request may run code.
 const DEADLINE_SECONDS: u64 = 3600;
@@ -39,9 +39,9 @@ fn with_a_deadline_beyond_the_retention_nothing_runs_again() {
                 "gateway": {"injection": {"deadlineSeconds": DEADLINE_SECONDS}},
                 "sandbox": {"ttlSecondsAfterFinished": KEPT_SECONDS},
             });
-            let mut world = World::start(cluster, 1, spec).await;
-            let mut journals = Journals::keep(cluster, &world.run);
-            let calls = Calls::new(&world, world.tenant(0).await).await;
+            let mut installation = Installation::start(cluster, 1, spec).await;
+            let mut journals = Journals::keep(cluster, &installation.run);
+            let calls = Calls::new(&installation, installation.tenant(0).await).await;
             let late = aged(&calls, Duration::from_secs(KEPT_SECONDS / 2), "late");
             assert_eq!(calls.text(late.clone()).await.unwrap(), "late\n");
             assert_eq!(calls.text(late.clone()).await.unwrap(), "late\n", "asked for again");
@@ -49,7 +49,7 @@ fn with_a_deadline_beyond_the_retention_nothing_runs_again() {
             let too_late = aged(&calls, beyond, "too late");
             assert_eq!(calls.text(too_late.clone()).await, Err(ExecutionError::Gone));
 
-            let jobs: Api<Job> = Api::namespaced(world.client.clone(), world.run.name());
+            let jobs: Api<Job> = Api::namespaced(installation.client.clone(), installation.run.name());
             let begun = Instant::now();
             while !jobs.list(&ListParams::default()).await.unwrap().items.is_empty() {
                 assert!(begun.elapsed() < STILL, "finished Jobs stay");
@@ -62,8 +62,8 @@ fn with_a_deadline_beyond_the_retention_nothing_runs_again() {
             );
 
             // The next owner has no record of it, and no journal is left.
-            world.kill_hub();
-            world.restart_hub().await;
+            installation.kill_hub();
+            installation.restart_hub().await;
             assert_eq!(calls.text(calls.sleeper(0.0, "fresh")).await.unwrap(), "fresh\n");
             assert_eq!(calls.text(late.clone()).await, Err(ExecutionError::Gone));
             // It could not distinguish them: an execution requested before the retention may have run.

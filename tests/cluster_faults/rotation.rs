@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use knack::certificates::state::service_names;
 use knack::certificates::{CertificateState, issue, issue_root};
-use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Lines, Token};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, LineReader, Token};
 use knack_hub_api::{CatalogLine, Version};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::beside;
 use super::calls::Calls;
 use super::chat::{Model, chat, content};
-use super::support::{Plan, Process, SOON, World, free_port, next_skill};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, next_skill};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -43,21 +43,21 @@ fn client(url: &str, authorities: &Path, token: &str) -> HubClient {
     .unwrap()
 }
 
-fn secrets(world: &World) -> Api<Secret> {
-    Api::namespaced(world.client.clone(), world.system.name())
+fn secrets(installation: &Installation) -> Api<Secret> {
+    Api::namespaced(installation.client.clone(), installation.system.name())
 }
 
-async fn state(world: &World) -> (Secret, Value) {
-    let secret = secrets(world).get("knack-hub-tls").await.unwrap();
+async fn state(installation: &Installation) -> (Secret, Value) {
+    let secret = secrets(installation).get("knack-hub-tls").await.unwrap();
     let state = serde_json::from_slice(&secret.data.as_ref().unwrap()["state.json"].0).unwrap();
     (secret, state)
 }
 
 /// Puts a certificate that is 61 days old, by a root that is gone, in the place of the new one. Returns that root.
-async fn age(world: &World, mut names: Vec<String>) -> String {
-    names.extend(service_names("knack-hub", world.system.name()));
+async fn age(installation: &Installation, mut names: Vec<String>) -> String {
+    names.extend(service_names("knack-hub", installation.system.name()));
     names.sort();
-    let (mut secret, value) = state(world).await;
+    let (mut secret, value) = state(installation).await;
     let mut aged: CertificateState = serde_json::from_value(value).unwrap();
     let made = seconds_now() - 61 * DAY;
     let active = issue(made, &names, &issue_root(made).unwrap()).unwrap();
@@ -71,7 +71,7 @@ async fn age(world: &World, mut names: Vec<String>) -> String {
     ] {
         data.insert(key.to_owned(), ByteString(text.into_bytes()));
     }
-    let api = secrets(world);
+    let api = secrets(installation);
     api.replace("knack-hub-tls", &PostParams::default(), &secret)
         .await
         .unwrap();
@@ -96,29 +96,29 @@ async fn until_replaced(calls: &Calls, url: &str, last: &Path, token: &str) {
 }
 
 /// Lets an hour pass since a moment that the controller has written down, and the next controller look.
-async fn an_hour_later(world: &mut World, member: &str, moment: &str) {
-    world.stop_controller();
-    let (mut secret, mut state) = state(world).await;
+async fn an_hour_later(installation: &mut Installation, member: &str, moment: &str) {
+    installation.stop_controller();
+    let (mut secret, mut state) = state(installation).await;
     let before = state[member][moment].as_u64().unwrap();
     state[member][moment] = json!(before - HOUR);
     let bytes = ByteString(serde_json::to_vec(&state).unwrap());
     secret.data.as_mut().unwrap().insert("state.json".to_owned(), bytes);
-    let api = secrets(world);
+    let api = secrets(installation);
     api.replace("knack-hub-tls", &PostParams::default(), &secret)
         .await
         .unwrap();
-    world.start_controller();
+    installation.start_controller();
 }
 
 /// Waits until the controller has come to a state, and mounts what it has written, as kubelet does for hub and gateway.
-async fn until(world: &World, authorities: &Path, what: &str, fits: impl Fn(&Value) -> bool) -> String {
+async fn until(installation: &Installation, authorities: &Path, what: &str, fits: impl Fn(&Value) -> bool) -> String {
     let begun = Instant::now();
-    while !fits(&state(world).await.1) {
+    while !fits(&state(installation).await.1) {
         assert!(begun.elapsed() < SOON, "{what}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // The ConfigMap is written before the Secret, so both are of this state.
-    let bundle = world.mount_certificates().await;
+    let bundle = installation.mount_certificates().await;
     let next = authorities.with_extension("next");
     std::fs::write(&next, &bundle).unwrap();
     std::fs::rename(&next, authorities).unwrap();
@@ -134,9 +134,9 @@ struct Load {
 }
 
 impl Load {
-    async fn start(world: &World, hub: &str, authorities: &Path) -> Self {
-        let model = Model::start_for(world, hub, authorities).await;
-        let (gateway, port) = model.gateway(world, "gateway-rotated").await;
+    async fn start(installation: &Installation, hub: &str, authorities: &Path) -> Self {
+        let model = Model::start_for(installation, hub, authorities).await;
+        let (gateway, port) = model.gateway(installation, "gateway-rotated").await;
         let begun = Instant::now();
         while !has_run(port).await {
             assert!(begun.elapsed() < SOON, "the gateway has no catalog: {}", gateway.log());
@@ -184,8 +184,8 @@ fn count(bundle: &str) -> usize {
 }
 
 /// A change comes by the stream.
-async fn goes_on(world: &World, catalog: &mut Lines) {
-    world.skill(&world.tenants[0], "late", "print('x')").await;
+async fn goes_on(installation: &Installation, catalog: &mut LineReader) {
+    installation.skill(&installation.tenants[0], "late", "print('x')").await;
     let late = async {
         loop {
             if let Some(CatalogLine::Skill(skill)) = catalog.next_value::<CatalogLine>().await.unwrap()
@@ -207,24 +207,24 @@ async fn goes_on(world: &World, catalog: &mut Lines) {
 fn a_certificate_is_replaced_under_its_gateways() {
     beside("a_certificate_is_replaced_under_its_gateways", async |cluster| {
         let names = vec!["127.0.0.1".to_owned()];
-        let plan = Plan {
+        let options = InstallationOptions {
             tenants: 1,
             spec: json!({"warmPool": {"replicas": 1}}),
             hub_names: names.clone(),
             hub_words: Vec::new(),
         };
-        let mut world = World::install(cluster, plan).await;
-        world.stop_controller();
-        let last = age(&world, names).await;
-        let authorities = world.folder.path().join("ca.crt");
+        let mut installation = Installation::install(cluster, options).await;
+        installation.stop_controller();
+        let last = age(&installation, names).await;
+        let authorities = installation.folder.path().join("ca.crt");
         std::fs::write(&authorities, &last).unwrap();
-        world.mount_certificates().await;
+        installation.mount_certificates().await;
 
         let port = free_port();
         let url = format!("https://127.0.0.1:{port}");
-        let token = world.token(&world.tenants[0], "default", "knack").await;
+        let token = installation.token(&installation.tenants[0], "default", "knack").await;
         let gateway = client(&url, &authorities, &token);
-        let hub = world.replica("hub-rotated", port);
+        let hub = installation.replica("hub-rotated", port);
         let begun = Instant::now();
         while gateway.get::<Version>("/v1/version").await.is_err() {
             assert!(
@@ -235,15 +235,18 @@ fn a_certificate_is_replaced_under_its_gateways() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         // Published first.
-        world.start_controller();
-        let bundle = until(&world, &authorities, "the next one is prepared", |state| {
+        installation.start_controller();
+        let bundle = until(&installation, &authorities, "the next one is prepared", |state| {
             !state["next"].is_null()
         })
         .await;
         assert_eq!(count(&bundle), 2, "{bundle}");
-        let calls = Calls::new(&world, gateway.clone()).await;
-        let load = Load::start(&world, &url, &authorities).await;
-        let mut catalog = gateway.watch(&format!("{}&watch=true", world.catalog())).await.unwrap();
+        let calls = Calls::new(&installation, gateway.clone()).await;
+        let load = Load::start(&installation, &url, &authorities).await;
+        let mut catalog = gateway
+            .watch(&format!("{}&watch=true", installation.catalog()))
+            .await
+            .unwrap();
         next_skill(&mut catalog, |skill| skill.name == "steady").await;
         let long = tokio::spawn({
             let calls = calls.clone();
@@ -255,21 +258,21 @@ fn a_certificate_is_replaced_under_its_gateways() {
         });
 
         // An hour later it serves; a hub looks at its files every 10 s.
-        an_hour_later(&mut world, "next", "published_at").await;
-        let bundle = until(&world, &authorities, "the next one serves", |state| {
+        an_hour_later(&mut installation, "next", "published_at").await;
+        let bundle = until(&installation, &authorities, "the next one serves", |state| {
             !state["previous"].is_null()
         })
         .await;
         assert_eq!(count(&bundle), 2, "{bundle}");
-        let only_last = world.folder.path().join("last.crt");
+        let only_last = installation.folder.path().join("last.crt");
         std::fs::write(&only_last, &last).unwrap();
         until_replaced(&calls, &url, &only_last, &token).await;
         let fresh = client(&url, &authorities, &token);
         assert!(fresh.get::<Version>("/v1/version").await.is_ok());
 
         // An hour later the last authority is forgotten.
-        an_hour_later(&mut world, "previous", "replaced_at").await;
-        let bundle = until(&world, &authorities, "the last one is dropped", |state| {
+        an_hour_later(&mut installation, "previous", "replaced_at").await;
+        let bundle = until(&installation, &authorities, "the last one is dropped", |state| {
             state["previous"].is_null()
         })
         .await;
@@ -277,11 +280,13 @@ fn a_certificate_is_replaced_under_its_gateways() {
         assert!(!bundle.contains(last.trim()));
         assert_eq!(calls.text(calls.sleeper(0.0, "last")).await, Ok("last\n".to_owned()));
         // A root that is deleted is followed by another, which is published before it is used.
-        world.stop_controller();
-        let deleted = secrets(&world).delete("knack-root", &DeleteParams::default()).await;
+        installation.stop_controller();
+        let deleted = secrets(&installation)
+            .delete("knack-root", &DeleteParams::default())
+            .await;
         assert!(deleted.is_ok(), "{deleted:?}");
-        world.start_controller();
-        let both = until(&world, &authorities, "a certificate by another root", |state| {
+        installation.start_controller();
+        let both = until(&installation, &authorities, "a certificate by another root", |state| {
             !state["next"].is_null()
         })
         .await;
@@ -295,6 +300,6 @@ fn a_certificate_is_replaced_under_its_gateways() {
 
         // What was connected at the beginning is connected still.
         assert_eq!(long.await.unwrap(), Ok("through\n".to_owned()));
-        goes_on(&world, &mut catalog).await;
+        goes_on(&installation, &mut catalog).await;
     });
 }

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::beside;
 use super::journals::Journals;
-use super::support::{Plan, SOON, World};
+use super::support::{Installation, InstallationOptions, SOON};
 
 /// Runs, of 3 to 6 s.
 const RUNS: usize = 40;
@@ -37,19 +37,19 @@ const ENDED_LATE: usize = 3;
 const SOME_IN_FLIGHT: usize = 2;
 
 /// The hub as the chart installs it, with the program of this build: two pods behind the Service.
-fn hub(world: &World) -> Value {
+fn hub(installation: &Installation) -> Value {
     let (system, labels) = (
-        world.system.name(),
+        installation.system.name(),
         json!({"app.kubernetes.io/name": "knack", "app.kubernetes.io/component": "hub"}),
     );
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let words = [
         "hub".to_owned(),
         format!("--namespace={system}"),
-        format!("--runtime-namespaces={}", world.run.name()),
-        format!("--default-runtime={}/default", world.run.name()),
-        format!("--watch-namespace={}", world.run.name()),
-        format!("--watch-namespace={}", world.tenants[0].name()),
+        format!("--runtime-namespaces={}", installation.run.name()),
+        format!("--default-runtime={}/default", installation.run.name()),
+        format!("--watch-namespace={}", installation.run.name()),
+        format!("--watch-namespace={}", installation.tenants[0].name()),
         "--allow-image-tags".to_owned(),
         "--tls-dir=/etc/knack/tls".to_owned(),
         "--journal-key=/etc/knack/journal/journal.key".to_owned(),
@@ -57,7 +57,7 @@ fn hub(world: &World) -> Value {
     ];
     let pod = json!({
         "containers": [{
-            "name": "hub", "image": world.cluster.image("sandbox-python"), "command": ["/program/knack"], "args": words,
+            "name": "hub", "image": installation.cluster.image("sandbox-python"), "command": ["/program/knack"], "args": words,
             "env": [field("POD_NAME", "metadata.name"), field("POD_IP", "status.podIP")],
             "ports": [{"name": "https", "containerPort": 8443}],
             "readinessProbe": {"httpGet": {"path": "/readyz", "port": 9090}, "periodSeconds": 1, "timeoutSeconds": 5},
@@ -86,7 +86,7 @@ fn hub(world: &World) -> Value {
 }
 
 /// Deletes what no namespace takes with it.
-struct Binding<'w>(&'w World);
+struct Binding<'w>(&'w Installation);
 
 impl Drop for Binding<'_> {
     fn drop(&mut self) {
@@ -124,23 +124,23 @@ async fn ready(pods: &Api<Pod>) {
 }
 
 /// The process that holds the runtime's Lease: its pod's name, and some letters.
-async fn holder(world: &World) -> Option<String> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+async fn holder(installation: &Installation) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(installation.client.clone(), &installation.run);
     let lease = leases.get_opt("knack-runtime-default").await.ok()??;
     lease.spec?.holder_identity
 }
 
 /// How often the runtime's Lease has passed to another owner.
-async fn transitions(world: &World) -> usize {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+async fn transitions(installation: &Installation) -> usize {
+    let leases: Api<Lease> = Api::namespaced(installation.client.clone(), &installation.run);
     let lease = leases.get("knack-runtime-default").await.unwrap();
     let count = lease.spec.and_then(|spec| spec.lease_transitions).unwrap_or_default();
     usize::try_from(count).unwrap()
 }
 
 /// The executions that Jobs of the skill say they have run, once there are as many as runs; each Job says it at its end.
-async fn recorded(world: &World) -> BTreeSet<String> {
-    let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.run);
+async fn recorded(installation: &Installation) -> BTreeSet<String> {
+    let jobs: Api<Job> = Api::namespaced(installation.client.clone(), &installation.run);
     let of_skill = ListParams::default().labels("knack.dev/skill=steady");
     let all = async {
         loop {
@@ -201,15 +201,15 @@ async fn skill_run(
 }
 
 /// The command line of one run.
-fn words(world: &World, index: usize) -> Vec<String> {
+fn words(installation: &Installation, index: usize) -> Vec<String> {
     let source = format!("import time; time.sleep({}); print('done {index}')", 3 + index % 4);
     [
         "skill",
         "run",
-        &format!("{}/steady", world.tenants[0].name()),
-        &format!("--runtime={}", world.runtime()),
-        &format!("--service-account={}/default", world.tenants[0].name()),
-        &format!("--hub-namespace={}", world.system.name()),
+        &format!("{}/steady", installation.tenants[0].name()),
+        &format!("--runtime={}", installation.runtime()),
+        &format!("--service-account={}/default", installation.tenants[0].name()),
+        &format!("--hub-namespace={}", installation.system.name()),
         "--timeout=30",
         "--",
         "python3",
@@ -247,7 +247,7 @@ async fn asked_again(mut running: JoinSet<(usize, (bool, String, String))>) -> u
 #[test]
 fn skill_runs_of_the_command_line_outlive_killed_hubs() {
     beside("skill_runs_of_the_command_line_outlive_killed_hubs", async |cluster| {
-        let plan = Plan {
+        let options = InstallationOptions {
             tenants: 1,
             spec: json!({
                 "warmPool": {"replicas": 2}, "concurrency": {"maxRuns": 8, "maxQueued": 100, "queueTimeoutSeconds": 300},
@@ -256,22 +256,24 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
             hub_names: Vec::new(),
             hub_words: Vec::new(),
         };
-        let world = World::install(cluster, plan).await;
-        let mut journals = Journals::keep(cluster, &world.run);
-        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
-        let file = world.folder.path().join("hub.json");
-        std::fs::write(&file, hub(&world).to_string()).unwrap();
-        let _binding = Binding(&world);
+        let installation = Installation::install(cluster, options).await;
+        let mut journals = Journals::keep(cluster, &installation.run);
+        installation
+            .skill(&installation.tenants[0], "steady", "print('steady ran')")
+            .await;
+        let file = installation.folder.path().join("hub.json");
+        std::fs::write(&file, hub(&installation).to_string()).unwrap();
+        let _binding = Binding(&installation);
         cluster.kubectl(&["apply", "-f", file.to_str().unwrap()]);
-        let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.system);
+        let pods: Api<Pod> = Api::namespaced(installation.client.clone(), &installation.system);
         ready(&pods).await;
 
         let (places, ended) = (Arc::new(Semaphore::new(PROGRAMS)), Arc::new(AtomicUsize::new(0)));
         let (mut running, begun) = (JoinSet::new(), Instant::now());
         for index in 0..RUNS {
-            let words = words(&world, index);
+            let words = words(&installation, index);
             let (places, ended) = (Arc::clone(&places), Arc::clone(&ended));
-            let (kubeconfig, folder) = (cluster.kubeconfig().to_owned(), world.folder.path().to_owned());
+            let (kubeconfig, folder) = (cluster.kubeconfig().to_owned(), installation.folder.path().to_owned());
             running.spawn(async move {
                 let _place = places.acquire_owned().await.unwrap();
                 let outcome = skill_run(words, kubeconfig, folder).await;
@@ -293,7 +295,7 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
                 }
                 let under_way = journals.started().count().saturating_sub(done);
                 if is_due(kill_index, done, under_way)
-                    && let Some(holder) = holder(&world).await
+                    && let Some(holder) = holder(&installation).await
                     && killed.as_ref() != Some(&holder)
                 {
                     println!(
@@ -316,11 +318,11 @@ fn skill_runs_of_the_command_line_outlive_killed_hubs() {
             "{RUNS} runs, {KILLS} kills, {again} asked again, all ended after {:?}",
             begun.elapsed()
         );
-        let ids = recorded(&world).await;
+        let ids = recorded(&installation).await;
         assert!(ids.iter().all(|id| starts.get(id) == Some(&1)), "{ids:?} {starts:?}");
         // An owner tries once, at its beginning, whether a run could open a socket. One that gets no processor time loses its Lease
         // without being killed.
-        let owners = 1 + transitions(&world).await;
+        let owners = 1 + transitions(&installation).await;
         assert!(starts.len() <= RUNS + owners, "{owners} owners: {starts:?}");
         assert!(again > 0, "no run has met a kill");
     });

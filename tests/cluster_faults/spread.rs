@@ -18,7 +18,7 @@ use super::beside;
 use super::calls::Calls;
 use super::replicas::install;
 use super::service::Service;
-use super::support::{Process, SOON, World, free_port};
+use super::support::{Installation, Process, SOON, free_port};
 
 /// Runtimes beside the default one.
 const RUNTIMES: usize = 8;
@@ -30,7 +30,7 @@ type Holders = BTreeMap<String, (String, i32)>;
 
 /// Replicas by name, and their Service.
 struct Hubs<'w> {
-    world: &'w World,
+    installation: &'w Installation,
     service: Service,
     alive: BTreeMap<String, (String, Process)>,
 }
@@ -38,11 +38,11 @@ struct Hubs<'w> {
 impl Hubs<'_> {
     async fn add(&mut self, name: &str) {
         let address = format!("127.0.0.1:{}", free_port());
-        let mut words = self.world.hub_words(&address);
+        let mut words = self.installation.hub_words(&address);
         words.push(format!("--replica={name}"));
-        let process = Process::start(self.world.cluster, self.world.folder.path(), name, &words);
+        let process = Process::start(self.installation.cluster, self.installation.folder.path(), name, &words);
         self.alive.insert(name.to_owned(), (address.clone(), process));
-        self.world.wait_for_hub_at(&format!("https://{address}")).await;
+        self.installation.wait_for_hub_at(&format!("https://{address}")).await;
         self.tell().await;
     }
 
@@ -70,7 +70,7 @@ impl Hubs<'_> {
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
             "metadata": {"name": "knack-hub-test", "labels": {"kubernetes.io/service-name": "knack-hub"}}, "ports": [],
         });
-        let api: Api<EndpointSlice> = Api::namespaced(self.world.client.clone(), &self.world.system);
+        let api: Api<EndpointSlice> = Api::namespaced(self.installation.client.clone(), &self.installation.system);
         let params = PatchParams::apply("hub-test").force();
         api.patch("knack-hub-test", &params, &Patch::Apply(&slice))
             .await
@@ -79,7 +79,7 @@ impl Hubs<'_> {
 
     /// Who holds each runtime's Lease, and how often it has changed hands.
     async fn holders(&self) -> Holders {
-        let leases: Api<Lease> = Api::namespaced(self.world.client.clone(), &self.world.run);
+        let leases: Api<Lease> = Api::namespaced(self.installation.client.clone(), &self.installation.run);
         let list = leases.list(&kube::api::ListParams::default()).await.unwrap();
         let held = list.items.into_iter().filter_map(|lease| {
             let runtime = lease.metadata.name?.strip_prefix("knack-runtime-")?.to_owned();
@@ -98,7 +98,7 @@ impl Hubs<'_> {
 
     /// The replica that should have a runtime.
     fn should_have(&self, runtime: &str) -> String {
-        let key = format!("{}/{runtime}", self.world.run.name());
+        let key = format!("{}/{runtime}", self.installation.run.name());
         preferred(&key, self.names()).unwrap().to_owned()
     }
 
@@ -129,8 +129,8 @@ impl Hubs<'_> {
     }
 }
 
-async fn apply_runtimes(world: &World) {
-    let api: Api<SkillRuntime> = Api::namespaced(world.client.clone(), &world.run);
+async fn apply_runtimes(installation: &Installation) {
+    let api: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), &installation.run);
     let default = api.get("default").await.unwrap();
     for index in 0..RUNTIMES {
         let name = format!("runtime-{index}");
@@ -167,25 +167,25 @@ fn assert_moved_once(before: &Holders, after: &Holders, moved: &[String]) {
 #[test]
 fn runtimes_are_spread_over_replicas_and_follow_them() {
     beside("runtimes_are_spread_over_replicas_and_follow_them", async |cluster| {
-        let world = install(cluster, json!({"concurrency": {"maxRuns": 4}})).await;
+        let installation = install(cluster, json!({"concurrency": {"maxRuns": 4}})).await;
         let mut hubs = Hubs {
-            world: &world,
+            installation: &installation,
             service: Service::start().await,
             alive: BTreeMap::new(),
         };
         for name in ["hub-a", "hub-b", "hub-c"] {
             hubs.add(name).await;
         }
-        apply_runtimes(&world).await;
+        apply_runtimes(&installation).await;
         let (took, spread) = hubs.settled().await;
         println!("9 runtimes at 3 replicas are spread after {took:?}: {spread:?}");
 
-        let token = world.token(&world.tenants[0], "default", "knack").await;
-        let client = world.hub_client_at(&hubs.service.url, &token);
+        let token = installation.token(&installation.tenants[0], "default", "knack").await;
+        let client = installation.hub_client_at(&hubs.service.url, &token);
         // The one that answers the calls goes.
         let count = |name: &str| spread.values().filter(|(holder, _)| holder == name).count();
         let victim = &*spread["default"].0;
-        let calls = Calls::new(&world, client).await;
+        let calls = Calls::new(&installation, client).await;
         let (ended, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let calling = tokio::spawn({
             let (ended, answered, calls) = (Arc::clone(&ended), Arc::clone(&answered), calls.clone());

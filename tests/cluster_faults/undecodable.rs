@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::alone;
 use super::calls::Calls;
-use super::support::{SOON, World};
+use super::support::{Installation, SOON};
 
 /// How often something without a signal is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -58,17 +58,21 @@ impl Drop for Loose {
 
 /// Objects of one kind, as they are stored.
 struct Objects<'w> {
-    world: &'w World,
+    installation: &'w Installation,
     kind: &'static str,
     api: Api<DynamicObject>,
 }
 
 impl<'w> Objects<'w> {
-    fn both(world: &'w World) -> [Self; 2] {
+    fn both(installation: &'w Installation) -> [Self; 2] {
         KINDS.map(|(_, kind)| {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("knack.dev", "v1alpha1", kind));
-            let api = Api::namespaced_with(world.client.clone(), world.run.name(), &resource);
-            Self { world, kind, api }
+            let api = Api::namespaced_with(installation.client.clone(), installation.run.name(), &resource);
+            Self {
+                installation,
+                kind,
+                api,
+            }
         })
     }
 
@@ -77,7 +81,7 @@ impl<'w> Objects<'w> {
         match self.kind {
             "Skill" => json!({"source": {"inline": {"files": {
                 "SKILL.md": format!("---\nname: {name}\ndescription: A skill of a test.\n---\nx\n")}}}}),
-            _ => json!({"sandbox": {"image": self.world.cluster.image("sandbox-python")}}),
+            _ => json!({"sandbox": {"image": self.installation.cluster.image("sandbox-python")}}),
         }
     }
 
@@ -174,8 +178,8 @@ fn told(object: &DynamicObject) -> (String, String) {
 }
 
 /// The note of the Event about an object that does not fit.
-async fn event(world: &World, kind: &str, name: &str) -> String {
-    let api: Api<Event> = Api::namespaced(world.client.clone(), world.run.name());
+async fn event(installation: &Installation, kind: &str, name: &str) -> String {
+    let api: Api<Event> = Api::namespaced(installation.client.clone(), installation.run.name());
     until(&format!("an Event tells of {kind} {name}"), async || {
         let events = api.list(&ListParams::default()).await.unwrap();
         let found = events.items.into_iter().find(|event| {
@@ -189,8 +193,8 @@ async fn event(world: &World, kind: &str, name: &str) -> String {
 }
 
 /// How the controller has written the status of a skill that fits.
-async fn operations(world: &World) -> Vec<String> {
-    let api: Api<Skill> = Api::namespaced(world.client.clone(), world.tenants[0].name());
+async fn operations(installation: &Installation) -> Vec<String> {
+    let api: Api<Skill> = Api::namespaced(installation.client.clone(), installation.tenants[0].name());
     let fields = api.get("steady").await.unwrap().metadata.managed_fields;
     let of_controller = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
     let fields = fields.unwrap_or_default().into_iter().filter(of_controller);
@@ -199,8 +203,8 @@ async fn operations(world: &World) -> Vec<String> {
 
 /// The hub's part of the status of a runtime that does not fit any more: its last readable state is served, and the condition and
 /// the counts that the hub loses are written again.
-async fn hub_reports_a_runtime_that_does_not_fit(world: &World, calls: &Calls) {
-    let [runtimes, _] = Objects::both(world);
+async fn hub_reports_a_runtime_that_does_not_fit(installation: &Installation, calls: &Calls) {
+    let [runtimes, _] = Objects::both(installation);
     assert_eq!(runtimes.kind, "SkillRuntime");
     let name = "default";
     let before = runtimes.api.get(name).await.unwrap();
@@ -252,33 +256,33 @@ fn undecodable_objects_are_reported_and_do_not_affect_others() {
     alone(
         "undecodable_objects_are_reported_and_do_not_affect_others",
         async |cluster| {
-            let mut world = World::start(cluster, 1, json!({})).await;
-            let calls = Calls::new(&world, world.tenant(0).await).await;
+            let mut installation = Installation::start(cluster, 1, json!({})).await;
+            let calls = Calls::new(&installation, installation.tenant(0).await).await;
             let loose = Loose::definitions(cluster);
             // One while the controller looks on, under the loose definition: server-side apply takes its status.
-            for objects in Objects::both(&world) {
+            for objects in Objects::both(&installation) {
                 objects.create("seen", &objects.without_rule("seen")).await;
                 objects.reads("seen", INVALID).await;
             }
             // One that the hub serves already: what the hub says of it still reaches its status.
-            hub_reports_a_runtime_that_does_not_fit(&world, &calls).await;
+            hub_reports_a_runtime_that_does_not_fit(&installation, &calls).await;
             // The others come with the first list of controller and hub, under definitions that they do not fit.
-            world.stop_controller();
-            world.kill_hub();
-            for objects in Objects::both(&world) {
+            installation.stop_controller();
+            installation.kill_hub();
+            for objects in Objects::both(&installation) {
                 objects.create("unseen", &objects.without_rule("unseen")).await;
                 objects.create("ruled", &objects.with_rule().0).await;
             }
             drop(loose);
-            world.start_controller();
-            world.restart_hub().await;
-            for objects in Objects::both(&world) {
+            installation.start_controller();
+            installation.restart_hub().await;
+            for objects in Objects::both(&installation) {
                 for name in ["seen", "unseen"] {
                     let messages = objects.reads(name, INVALID).await;
                     assert!(messages.contains("spec.suspend: invalid type"), "{messages}");
                     assert!(messages.contains("kubectl replace"), "{messages}");
                 }
-                let note = event(&world, objects.kind, "ruled").await;
+                let note = event(&installation, objects.kind, "ruled").await;
                 assert!(note.contains(objects.with_rule().1), "{note}");
             }
             assert_eq!(
@@ -286,11 +290,11 @@ fn undecodable_objects_are_reported_and_do_not_affect_others() {
                 "others go on\n"
             );
             assert_eq!(
-                operations(&world).await,
+                operations(&installation).await,
                 ["Apply"],
                 "what fits is applied and never merged"
             );
-            for objects in Objects::both(&world) {
+            for objects in Objects::both(&installation) {
                 let good = match objects.kind {
                     "Skill" => "Ready=True/Delivered",
                     _ => "Ready=True/Serving",

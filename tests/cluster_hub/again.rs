@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use cluster_support::{progress, run};
 use knack_api::{Skill, SkillRuntime};
-use knack_hub_api::ProblemCode;
+use knack_hub_api::RefusalCode;
 use knack_hub_api::client::{HubClient, HubError};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::answer::{printed, until_it_prints};
-use super::support::{SOON, World, fresh_id};
+use super::support::{Installation, SOON, fresh_id};
 
 /// How long the run takes, seconds: longer than all that happens meanwhile.
 const RUN_SECONDS: u64 = 20;
 
 /// Posts until the hub refuses with this code; each time with another id.
-async fn until_refused(client: &HubClient, post: &Value, code: ProblemCode) {
+async fn until_refused(client: &HubClient, post: &Value, code: RefusalCode) {
     let refused = async {
         loop {
             let mut fresh = post.clone();
@@ -27,7 +27,7 @@ async fn until_refused(client: &HubClient, post: &Value, code: ProblemCode) {
                 .post_stream(None, "/v1/executions", fresh.to_string().into())
                 .await
             {
-                Err(HubError::Refused(problem)) if problem.code == code => return,
+                Err(HubError::Refused(refusal)) if refusal.code == code => return,
                 Err(HubError::Refused(_)) | Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 Err(other) => panic!("{other:?}"),
             }
@@ -41,12 +41,14 @@ fn an_execution_is_answered_whatever_became_of_its_skill_and_its_runtime() {
     run(
         "an_execution_is_answered_whatever_became_of_its_skill_and_its_runtime",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({"sandbox": {"timeoutSeconds": 60}})).await;
-            let client = world.tenant(0).await;
-            world.skill(&world.tenants[0], "brief", "print('x')").await;
-            let skill = world.served(&client, "brief").await;
+            let installation = Installation::start(cluster, 1, json!({"sandbox": {"timeoutSeconds": 60}})).await;
+            let client = installation.tenant(0).await;
+            installation
+                .skill(&installation.tenants[0], "brief", "print('x')")
+                .await;
+            let skill = installation.served(&client, "brief").await;
             let program = format!("import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')");
-            let mut post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
+            let mut post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
             post["live"] = json!(true);
             let ask = async || {
                 client
@@ -57,16 +59,16 @@ fn an_execution_is_answered_whatever_became_of_its_skill_and_its_runtime() {
             until_it_prints(&mut ask().await).await;
             progress("a run is under way, and its stream broke");
 
-            let skills: Api<Skill> = Api::namespaced(world.client.clone(), world.tenants[0].name());
+            let skills: Api<Skill> = Api::namespaced(installation.client.clone(), installation.tenants[0].name());
             skills.delete("brief", &DeleteParams::default()).await.unwrap();
-            until_refused(&client, &post, ProblemCode::NotFound).await;
-            let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+            until_refused(&client, &post, RefusalCode::NotFound).await;
+            let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
             let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
             runtimes
                 .patch("default", &PatchParams::default(), &suspend)
                 .await
                 .unwrap();
-            until_refused(&client, &post, ProblemCode::Unavailable).await;
+            until_refused(&client, &post, RefusalCode::Unavailable).await;
             progress("its skill is gone, and its runtime suspended");
 
             assert_eq!(printed(&mut ask().await).await, "begun\nwhole\n", "while it runs");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::support::{Process, SOON, World, free_port, listening};
+use super::support::{Installation, Process, SOON, free_port, listening};
 
 /// A model that runs a skill's script by `run_code` when asked to, and says what came of it.
 const SCRIPT: &str = r#"
@@ -31,28 +31,32 @@ pub(crate) struct Model {
 
 impl Model {
     /// Starts the model; its gateways come with a token of the first tenant.
-    pub(crate) async fn start(world: &World) -> Self {
-        Self::start_for(world, &world.url(), &world.authorities_file()).await
+    pub(crate) async fn start(installation: &Installation) -> Self {
+        Self::start_for(installation, &installation.url(), &installation.authorities_file()).await
     }
 
     /// Starts the model; its gateways ask the hub at this URL and trust the authorities of this file.
-    pub(crate) async fn start_for(world: &World, hub: &str, authorities: &Path) -> Self {
-        let folder = world.folder.path();
+    pub(crate) async fn start_for(installation: &Installation, hub: &str, authorities: &Path) -> Self {
+        let folder = installation.folder.path();
         let (script, token, port) = (folder.join("script.yaml"), folder.join("token"), free_port());
         std::fs::write(&script, SCRIPT).unwrap();
-        std::fs::write(&token, world.token(&world.tenants[0], "default", "knack").await).unwrap();
+        std::fs::write(
+            &token,
+            installation.token(&installation.tenants[0], "default", "knack").await,
+        )
+        .unwrap();
         let mock = [
             "mock",
             &format!("--listen=127.0.0.1:{port}"),
             &format!("--script={}", script.display()),
         ];
-        let process = Process::start(world.cluster, folder, "mock", &mock.map(str::to_owned));
+        let process = Process::start(installation.cluster, folder, "mock", &mock.map(str::to_owned));
         listening(port).await;
         let words = vec![
             format!("--hub={hub}"),
             format!("--hub-ca={}", authorities.display()),
             format!("--token-file={}", token.display()),
-            format!("--runtime={}", world.runtime()),
+            format!("--runtime={}", installation.runtime()),
             format!("--upstream-openai=http://127.0.0.1:{port}"),
             "--metrics-listen=127.0.0.1:0".to_owned(),
         ];
@@ -63,10 +67,10 @@ impl Model {
     }
 
     /// Starts a gateway and returns its port.
-    pub(crate) async fn gateway(&self, world: &World, name: &str) -> (Process, u16) {
+    pub(crate) async fn gateway(&self, installation: &Installation, name: &str) -> (Process, u16) {
         let port = free_port();
-        let folder: &Path = world.folder.path();
-        let process = Process::start(world.cluster, folder, name, &self.gateway_words(port));
+        let folder: &Path = installation.folder.path();
+        let process = Process::start(installation.cluster, folder, name, &self.gateway_words(port));
         listening(port).await;
         (process, port)
     }

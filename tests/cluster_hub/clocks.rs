@@ -8,7 +8,7 @@ use cluster_support::{progress, run};
 use serde_json::json;
 
 use super::chat::{Model, chat, content};
-use super::support::{Process, SOON, World, free_port, listening};
+use super::support::{Installation, Process, SOON, free_port, listening};
 
 /// Where Debian has the library that gives a process another clock (package libfaketime), and where others have it.
 const LIBRARIES: [&str; 3] = [
@@ -18,21 +18,21 @@ const LIBRARIES: [&str; 3] = [
 ];
 
 /// Starts this build's program with a clock that is apart from the machine's; durations are true.
-fn start(world: &World, library: &str, clock: &str, name: &str, words: &[String]) -> Process {
+fn start(installation: &Installation, library: &str, clock: &str, name: &str, words: &[String]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
-    command.args(words).env("KUBECONFIG", world.cluster.kubeconfig());
+    command.args(words).env("KUBECONFIG", installation.cluster.kubeconfig());
     command.envs([
         ("LD_PRELOAD", library),
         ("FAKETIME", clock),
         ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
     ]);
-    Process::spawn(world.folder.path(), name, &mut command)
+    Process::spawn(installation.folder.path(), name, &mut command)
 }
 
 /// A gateway with such a clock, and its port.
-async fn gateway(world: &World, model: &Model, library: &str, clock: &str) -> (Process, u16) {
+async fn gateway(installation: &Installation, model: &Model, library: &str, clock: &str) -> (Process, u16) {
     let (name, port) = (format!("gateway{clock}"), free_port());
-    let process = start(world, library, clock, &name, &model.gateway_words(port));
+    let process = start(installation, library, clock, &name, &model.gateway_words(port));
     listening(port).await;
     (process, port)
 }
@@ -63,18 +63,20 @@ fn clocks_that_differ_stop_no_run_and_are_reported() {
             cluster_support::skip("clocks that differ", "libfaketime is not installed");
             return;
         };
-        let mut world = World::start(cluster, 1, json!({})).await;
-        let client = world.tenant(0).await;
-        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
-        world.served(&client, "steady").await;
-        let model = Model::start(&world).await;
+        let mut installation = Installation::start(cluster, 1, json!({})).await;
+        let client = installation.tenant(0).await;
+        installation
+            .skill(&installation.tenants[0], "steady", "print('steady ran')")
+            .await;
+        installation.served(&client, "steady").await;
+        let model = Model::start(&installation).await;
         for (clock, said) in [
             ("+4m", Some("ahead of the hub's")),
             ("-4m", Some("behind the hub's")),
             ("+1h", Some("ahead of the hub's")),
             ("+0", None),
         ] {
-            let (process, port) = gateway(&world, &model, library, clock).await;
+            let (process, port) = gateway(&installation, &model, library, clock).await;
             runs(port, "steady ran", &format!("a gateway at {clock}")).await;
             let log = process.log();
             assert_eq!(
@@ -85,7 +87,7 @@ fn clocks_that_differ_stop_no_run_and_are_reported() {
             assert!(said.is_none_or(|said| log.contains(said)), "{log}");
         }
 
-        let (process, port) = gateway(&world, &model, library, "-20m").await;
+        let (process, port) = gateway(&installation, &model, library, "-20m").await;
         let (status, body) = chat(port, "hello", None).await;
         assert_eq!((status, content(&body).as_str()), (200, "the model speaks"));
         let (status, body) = chat(port, "run it", Some("steady")).await;
@@ -93,15 +95,15 @@ fn clocks_that_differ_stop_no_run_and_are_reported() {
         let log = process.log();
         assert!(log.contains("certificate not valid yet"), "{log}");
 
-        let (_steady, port) = gateway(&world, &model, library, "+0").await;
+        let (_steady, port) = gateway(&installation, &model, library, "+0").await;
         for clock in ["+4m", "-4m"] {
-            world.kill_hub();
-            let words = world.hub_words(&format!("127.0.0.1:{}", world.port));
-            let _hub = start(&world, library, clock, &format!("hub{clock}"), &words);
-            world.wait_for_hub_at(&world.url()).await;
+            installation.kill_hub();
+            let words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
+            let _hub = start(&installation, library, clock, &format!("hub{clock}"), &words);
+            installation.wait_for_hub_at(&installation.url()).await;
             let printed = format!("the hub is at {clock}");
-            world
-                .skill(&world.tenants[0], "steady", &format!("print('{printed}')"))
+            installation
+                .skill(&installation.tenants[0], "steady", &format!("print('{printed}')"))
                 .await;
             runs(port, &printed, &printed).await;
         }

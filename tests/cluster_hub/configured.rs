@@ -20,7 +20,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{SOON, World, fresh_id};
+use super::support::{Installation, SOON, fresh_id};
 
 /// The value of the Secret. The function prints a signature that it makes with it.
 const SECRET: &str = "top-secret-4711";
@@ -38,7 +38,7 @@ for path in glob.glob('/proc/*/environ'):
 ";
 
 /// The example as a Skill, and a Secret with the value of its parameter `signingKey`.
-async fn install(world: &World) {
+async fn install(installation: &Installation) {
     let file = |name: &str| {
         let path = format!("{}/examples/skills/{SKILL}/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()
@@ -49,19 +49,19 @@ async fn install(world: &World) {
         "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": SKILL},
         "spec": {"source": {"inline": {"files": files}}},
     });
-    let skills: Api<Skill> = Api::namespaced(world.client.clone(), &world.tenants[0]);
+    let skills: Api<Skill> = Api::namespaced(installation.client.clone(), &installation.tenants[0]);
     let params = PatchParams::apply("hub-test").force();
     skills.patch(SKILL, &params, &Patch::Apply(&body)).await.unwrap();
     let secret = json!({"metadata": {"name": "prices"}, "stringData": {"key": SECRET}});
-    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), world.run.name());
+    let secrets: Api<Secret> = Api::namespaced(installation.client.clone(), installation.run.name());
     let secret: Secret = serde_json::from_value(secret).unwrap();
     secrets.create(&PostParams::default(), &secret).await.unwrap();
     let config = json!([
         {"name": "taxPercent", "value": "19"},
         {"name": "signingKey", "valueFrom": {"secretKeyRef": {"name": "prices", "key": "key"}}},
     ]);
-    let pin = json!({"namespace": world.tenants[0].name(), "name": SKILL, "config": config});
-    let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+    let pin = json!({"namespace": installation.tenants[0].name(), "name": SKILL, "config": config});
+    let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
     let patch = Patch::Merge(json!({"spec": {"skillSelector": {"skills": [pin]}}}));
     runtimes
         .patch("default", &PatchParams::default(), &patch)
@@ -70,12 +70,12 @@ async fn install(world: &World) {
 }
 
 /// Runs something of the skill: its declared tool, or code that a model wrote.
-async fn execute(world: &World, client: &HubClient, code: Option<&str>) -> Arc<ExecutionResult> {
+async fn execute(installation: &Installation, client: &HubClient, code: Option<&str>) -> Arc<ExecutionResult> {
     let id = SkillRef {
-        namespace: world.tenants[0].name().to_owned(),
+        namespace: installation.tenants[0].name().to_owned(),
         name: SKILL.to_owned(),
     };
-    let (skill, _) = fetch_skill(client, &world.runtime(), &id).await.unwrap();
+    let (skill, _) = fetch_skill(client, &installation.runtime(), &id).await.unwrap();
     let arguments = json!({"items": [{"name": "Desk", "count": 2, "price": 149.5}]});
     let arguments = arguments.as_object().unwrap().clone();
     let tool = ToolRun::resolve(&skill, "quote", arguments, &knack_tool_schema::validate).unwrap();
@@ -104,22 +104,22 @@ async fn execute(world: &World, client: &HubClient, code: Option<&str>) -> Arc<E
         }],
         ..ExecutionRequest::new(fresh_id(), "test", program)
     };
-    RemoteExecutor::new(client.clone(), world.runtime())
+    RemoteExecutor::new(client.clone(), installation.runtime())
         .execute(request, CancellationToken::new())
         .await
         .unwrap()
 }
 
 /// Everything that anybody may read who may not read the Secret: objects of the namespaces, Events and logs.
-fn everything_reported(world: &World) -> String {
+fn everything_reported(installation: &Installation) -> String {
     let kinds = "jobs,pods,events,configmaps,resourcequotas,leases,skills,skillruntimes,networkpolicies";
     let mut told = String::new();
-    for namespace in [&world.run, &world.tenants[0], &world.system] {
-        told += &world
+    for namespace in [&installation.run, &installation.tenants[0], &installation.system] {
+        told += &installation
             .cluster
             .kubectl(&["get", kinds, "--namespace", namespace.name(), "--output", "yaml"]);
     }
-    for entry in std::fs::read_dir(world.folder.path()).unwrap() {
+    for entry in std::fs::read_dir(installation.folder.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "log") {
             told += &std::fs::read_to_string(path).unwrap();
@@ -133,15 +133,15 @@ fn a_function_gets_its_value_from_a_secret_and_no_other_sees_it() {
     run(
         "a_function_gets_its_value_from_a_secret_and_no_other_sees_it",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({"warmPool": {"replicas": 1}})).await;
-            let logs = cluster.keep_logs(world.run.name());
-            install(&world).await;
-            let client = world.tenant(0).await;
-            world.served(&client, SKILL).await;
+            let installation = Installation::start(cluster, 1, json!({"warmPool": {"replicas": 1}})).await;
+            let logs = cluster.keep_logs(installation.run.name());
+            install(&installation).await;
+            let client = installation.tenant(0).await;
+            installation.served(&client, SKILL).await;
             // The pin arrives a moment after the Skill.
             let result = tokio::time::timeout(SOON, async {
                 loop {
-                    let result = execute(&world, &client, None).await;
+                    let result = execute(&installation, &client, None).await;
                     if result.stdout.text().contains("\"tax\": \"56.81\"") {
                         return result;
                     }
@@ -157,14 +157,14 @@ fn a_function_gets_its_value_from_a_secret_and_no_other_sees_it() {
                 result.stderr.text()
             );
             // Another run, so that a pod with the value is held ready beside that of the code.
-            execute(&world, &client, None).await;
+            execute(&installation, &client, None).await;
 
-            let stolen = execute(&world, &client, Some(STEAL)).await;
+            let stolen = execute(&installation, &client, Some(STEAL)).await;
             let stolen = stolen.stdout.text().into_owned() + &stolen.stderr.text();
             assert!(stolen.contains("code ran"), "{stolen}");
             assert!(!stolen.contains(SECRET) && !stolen.contains("KNACK_CONFIG"), "{stolen}");
 
-            let mut told = everything_reported(&world);
+            let mut told = everything_reported(&installation);
             assert!(
                 told.contains("KNACK_CONFIG_signingKey"),
                 "the Jobs name the Secret's key"

@@ -6,13 +6,13 @@ use cluster_support::{progress, run};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use knack_hub_api::CatalogLine;
-use knack_hub_api::client::Lines;
+use knack_hub_api::client::LineReader;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::answer::{printed, until_it_prints};
-use super::support::{Plan, Process, SOON, World, free_port, fresh_id};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, fresh_id};
 
 /// How long the hub is given before it ends its catalogs, seconds: long enough for two requests to begin meanwhile.
 const PAUSE_SECONDS: u64 = 10;
@@ -36,7 +36,7 @@ async fn not_ready(probes: u16) -> String {
 }
 
 /// Reads a catalog until the hub ends it; how long after `told` that was.
-async fn ended(mut catalog: Lines, told: Instant) -> Duration {
+async fn ended(mut catalog: LineReader, told: Instant) -> Duration {
     while catalog
         .next_value::<CatalogLine>()
         .await
@@ -61,29 +61,37 @@ async fn status_of(process: &mut Process) -> std::process::ExitStatus {
 #[test]
 fn a_hub_that_ends_cuts_no_stream() {
     run("a_hub_that_ends_cuts_no_stream", async |cluster| {
-        let plan = Plan::of(1, json!({}));
-        let world = World::install(cluster, plan).await;
+        let options = InstallationOptions::of(1, json!({}));
+        let installation = Installation::install(cluster, options).await;
         let (port, probes) = (free_port(), free_port());
-        let mut words = world.hub_words(&format!("127.0.0.1:{port}"));
+        let mut words = installation.hub_words(&format!("127.0.0.1:{port}"));
         words.retain(|word| !word.starts_with("--metrics-listen="));
         words.extend([
             format!("--metrics-listen=127.0.0.1:{probes}"),
             format!("--shutdown-pause-seconds={PAUSE_SECONDS}"),
             "--drain-seconds=120".to_owned(),
         ]);
-        let mut hub = Process::start(cluster, world.folder.path(), "hub", &words);
+        let mut hub = Process::start(cluster, installation.folder.path(), "hub", &words);
         let url = format!("https://127.0.0.1:{port}");
-        world.wait_for_hub_at(&url).await;
-        let client = world.hub_client_at(&url, &world.token(&world.tenants[0], "default", "knack").await);
-        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
-        let skill = world.served(&client, "steady").await;
+        installation.wait_for_hub_at(&url).await;
+        let client = installation.hub_client_at(
+            &url,
+            &installation.token(&installation.tenants[0], "default", "knack").await,
+        );
+        installation
+            .skill(&installation.tenants[0], "steady", "print('steady ran')")
+            .await;
+        let skill = installation.served(&client, "steady").await;
         let post = |source: &str| {
-            let mut post = world.post(&skill, &fresh_id().to_string(), &["python3", "-c", source]);
+            let mut post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", source]);
             post["live"] = json!(true);
             post["limits"] = json!({"timeout_ms": 60_000});
             post.to_string()
         };
-        let catalog = client.watch(&format!("{}&watch=true", world.catalog())).await.unwrap();
+        let catalog = client
+            .watch(&format!("{}&watch=true", installation.catalog()))
+            .await
+            .unwrap();
         let long = post(&format!(
             "import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')"
         ));
@@ -99,7 +107,7 @@ fn a_hub_that_ends_cuts_no_stream() {
             .expect("it is not ready any more");
         assert_eq!(why, "draining\n");
         // New requests are still served: a catalog, and a new run, which may end after the pause.
-        assert_eq!(world.names(&client).await.len(), 1);
+        assert_eq!(installation.names(&client).await.len(), 1);
         let mut short = client
             .post_stream(None, "/v1/executions", post("print('as usual')").into())
             .await
@@ -119,14 +127,14 @@ fn a_hub_that_ends_cuts_no_stream() {
             "a run of {RUN_SECONDS} s was told to its end, the hub ended after {:?}",
             told.elapsed()
         );
-        let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+        let leases: Api<Lease> = Api::namespaced(installation.client.clone(), &installation.run);
         let lease = leases.get("knack-runtime-default").await.unwrap();
         assert_eq!(
             lease.spec.unwrap().holder_identity,
             None,
             "the next owner need not wait"
         );
-        let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.run);
+        let jobs: Api<Job> = Api::namespaced(installation.client.clone(), &installation.run);
         let of_runs = ListParams::default().labels("knack.dev/execution");
         let of_runs = jobs.list(&of_runs).await.unwrap();
         let has_result = |job: &&Job| job.annotations().contains_key("knack.dev/result");

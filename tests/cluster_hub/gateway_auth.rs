@@ -8,7 +8,7 @@ use cluster_support::run;
 use http::HeaderMap;
 use serde_json::json;
 
-use super::support::{Process, SOON, World, free_port, listening};
+use super::support::{Installation, Process, SOON, free_port, listening};
 
 /// A provider that remembers the headers it got.
 async fn provider() -> (u16, Arc<Mutex<Vec<HeaderMap>>>) {
@@ -48,21 +48,25 @@ fn clients_show_a_token_and_the_provider_sees_the_operators_key_only() {
     run(
         "clients_show_a_token_and_the_provider_sees_the_operators_key_only",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({})).await;
-            let tenant = world.tenants[0].name().to_owned();
-            let folder = world.folder.path().to_owned();
+            let installation = Installation::start(cluster, 1, json!({})).await;
+            let tenant = installation.tenants[0].name().to_owned();
+            let folder = installation.folder.path().to_owned();
             let keys = folder.join("keys");
             std::fs::create_dir(&keys).unwrap();
             std::fs::write(keys.join("openai"), "operators-key\n").unwrap();
-            std::fs::write(folder.join("token"), world.token(&tenant, "default", "knack").await).unwrap();
+            std::fs::write(
+                folder.join("token"),
+                installation.token(&tenant, "default", "knack").await,
+            )
+            .unwrap();
             let ((upstream, seen), port) = (provider().await, free_port());
             let words = [
                 "gateway".to_owned(),
                 format!("--listen=127.0.0.1:{port}"),
-                format!("--hub={}", world.url()),
-                format!("--hub-ca={}", world.authorities_file().display()),
+                format!("--hub={}", installation.url()),
+                format!("--hub-ca={}", installation.authorities_file().display()),
                 format!("--token-file={}", folder.join("token").display()),
-                format!("--runtime={}", world.runtime()),
+                format!("--runtime={}", installation.runtime()),
                 format!("--upstream-openai=http://127.0.0.1:{upstream}"),
                 format!("--provider-keys-dir={}", keys.display()),
                 "--client-auth=token-review".to_owned(),
@@ -70,9 +74,11 @@ fn clients_show_a_token_and_the_provider_sees_the_operators_key_only() {
             ];
             let _gateway = Process::start(cluster, &folder, "gateway", &words);
             listening(port).await;
-            let client = world.token(&tenant, "default", "knack-gateway").await;
-            let for_hub = world.token(&tenant, "default", "knack").await;
-            let stranger = world.token(&world.system, "default", "knack-gateway").await;
+            let client = installation.token(&tenant, "default", "knack-gateway").await;
+            let for_hub = installation.token(&tenant, "default", "knack").await;
+            let stranger = installation
+                .token(&installation.system, "default", "knack-gateway")
+                .await;
             for (header, value) in [
                 ("x-nothing", "x".to_owned()),
                 ("authorization", "Bearer sk-own-key".to_owned()),

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use cluster_support::{progress, run};
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{KeptKey, KeptLine, KeptValue, ProblemCode, kept_path};
+use knack_hub_api::{KeptKey, KeptLine, KeptValue, RefusalCode, kept_path};
 use knack_mock_provider::{MockServer, Script, spawn};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::support::{Process, SOON, World, free_port, listening};
+use super::support::{Installation, Process, SOON, free_port, listening};
 
 const SCRIPT: &str = r#"
 turns:
@@ -87,34 +87,40 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    pub(crate) async fn start(world: &World, mock: &MockServer, name: &str, tenant: usize) -> Self {
-        Self::start_at(world, &world.url(), mock, (name, tenant), &[]).await
+    pub(crate) async fn start(installation: &Installation, mock: &MockServer, name: &str, tenant: usize) -> Self {
+        Self::start_at(installation, &installation.url(), mock, (name, tenant), &[]).await
     }
 
     /// A replica that asks a certain replica of the hub, with more words.
     pub(crate) async fn start_at(
-        world: &World,
+        installation: &Installation,
         hub: &str,
         mock: &MockServer,
         (name, tenant): (&str, usize),
         more: &[String],
     ) -> Self {
-        let (folder, port, probes) = (world.folder.path(), free_port(), free_port());
+        let (folder, port, probes) = (installation.folder.path(), free_port(), free_port());
         let token = folder.join(format!("{name}.token"));
-        std::fs::write(&token, world.token(&world.tenants[tenant], "default", "knack").await).unwrap();
+        std::fs::write(
+            &token,
+            installation
+                .token(&installation.tenants[tenant], "default", "knack")
+                .await,
+        )
+        .unwrap();
         let words = [
             "gateway".to_owned(),
             format!("--listen=127.0.0.1:{port}"),
             format!("--hub={hub}"),
-            format!("--hub-ca={}", world.authorities_file().display()),
+            format!("--hub-ca={}", installation.authorities_file().display()),
             format!("--token-file={}", token.display()),
-            format!("--runtime={}", world.runtime()),
+            format!("--runtime={}", installation.runtime()),
             format!("--upstream-openai={}", mock.url),
             format!("--metrics-listen=127.0.0.1:{probes}"),
             "--shutdown-pause-seconds=0".to_owned(),
         ];
         let words = [&words, more].concat();
-        let process = Process::start(world.cluster, folder, name, &words);
+        let process = Process::start(installation.cluster, folder, name, &words);
         listening(port).await;
         listening(probes).await;
         until(probes, LINKED, 1).await;
@@ -191,8 +197,10 @@ fn upstream(mock: &MockServer) -> Vec<(Vec<String>, String)> {
 }
 
 /// What the hub announces to a caller, and the secret that it sends.
-async fn kept(world: &World, hub: &HubClient) -> Result<(KeptKey, Vec<KeptValue>), HubError> {
-    let mut lines = hub.watch(&format!("/v1/kept?runtime={}", world.runtime())).await?;
+async fn kept(installation: &Installation, hub: &HubClient) -> Result<(KeptKey, Vec<KeptValue>), HubError> {
+    let mut lines = hub
+        .watch(&format!("/v1/kept?runtime={}", installation.runtime()))
+        .await?;
     let (mut secret, mut values) = (None, Vec::new());
     while let Some(line) = lines.next_value::<KeptLine>().await? {
         match line {
@@ -206,9 +214,9 @@ async fn kept(world: &World, hub: &HubClient) -> Result<(KeptKey, Vec<KeptValue>
 }
 
 /// Waits until the hub owns the runtime.
-pub(crate) async fn owned(world: &World, hub: &HubClient) {
+pub(crate) async fn owned(installation: &Installation, hub: &HubClient) {
     let owned = async {
-        while kept(world, hub).await.is_err() {
+        while kept(installation, hub).await.is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
@@ -222,15 +230,17 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
     run(
         "a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_and_files",
         async |cluster| {
-            let world = World::start(cluster, 2, json!({})).await;
-            let (hub, strange) = (world.tenant(0).await, world.tenant(1).await);
-            world.skill(&world.tenants[0], "steady", "print('x')").await;
-            world.served(&hub, "steady").await;
-            owned(&world, &hub).await;
+            let installation = Installation::start(cluster, 2, json!({})).await;
+            let (hub, strange) = (installation.tenant(0).await, installation.tenant(1).await);
+            installation
+                .skill(&installation.tenants[0], "steady", "print('x')")
+                .await;
+            installation.served(&hub, "steady").await;
+            owned(&installation, &hub).await;
             let mock = spawn(Script::parse(SCRIPT).unwrap()).await.unwrap();
-            let one = Replica::start(&world, &mock, "one", 0).await;
-            let two = Replica::start(&world, &mock, "two", 0).await;
-            let foreign = Replica::start(&world, &mock, "foreign", 1).await;
+            let one = Replica::start(&installation, &mock, "one", 0).await;
+            let two = Replica::start(&installation, &mock, "two", 0).await;
+            let foreign = Replica::start(&installation, &mock, "foreign", 1).await;
 
             // A conversation without hidden turns asks the hub for nothing, and leaves nothing there.
             let mut plain = Conversation::new();
@@ -280,19 +290,19 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
 
             // Another tenant's gateway gets no announcement, even if its client is the same, and can read nothing by
             // key.
-            let (secret, values) = kept(&world, &hub).await.unwrap();
-            let (other_secret, others) = kept(&world, &strange).await.unwrap();
+            let (secret, values) = kept(&installation, &hub).await.unwrap();
+            let (other_secret, others) = kept(&installation, &strange).await.unwrap();
             assert_eq!((values.len(), others), (5, vec![]));
             assert_ne!(secret, other_secret);
             for value in &values {
-                let path = kept_path(value.client, value.keys[0], &world.runtime());
+                let path = kept_path(value.client, value.keys[0], &installation.runtime());
                 let sealed = hub.get_bytes(&path, 1 << 20).await.unwrap();
                 assert!(
                     memchr::memmem::find(&sealed, b"replica").is_none(),
                     "the hub reads nothing of it"
                 );
                 match strange.get_bytes(&path, 1 << 20).await {
-                    Err(HubError::Refused(problem)) => assert_eq!(problem.code, ProblemCode::NotFound),
+                    Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::NotFound),
                     other => panic!("{other:?}"),
                 }
             }
@@ -305,7 +315,7 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             // A replica that is replaced finds what the last one made.
             let Replica { mut process, .. } = one;
             process.stop();
-            let three = Replica::start(&world, &mock, "three", 0).await;
+            let three = Replica::start(&installation, &mock, "three", 0).await;
             until(three.probes, KNOWN, 5).await;
             assert_eq!(said(&talk.ask(&three, "sum up").await), "It was a long way.");
             assert_eq!(three.get(&file, "sk-of-the-client").await.1, "made at one replica");
@@ -314,10 +324,10 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             // A replica of the hub that does not own the runtime says who does. Last: it may come to own it.
             let port = free_port();
             let url = format!("https://127.0.0.1:{port}");
-            let mut standby = world.replica("standby", port);
-            world.wait_for_hub_at(&url).await;
+            let mut standby = installation.replica("standby", port);
+            installation.wait_for_hub_at(&url).await;
             standby.assert_runs();
-            Replica::start_at(&world, &url, &mock, ("aside", 0), &[]).await;
+            Replica::start_at(&installation, &url, &mock, ("aside", 0), &[]).await;
         },
     );
 }
@@ -326,19 +336,21 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
 #[test]
 fn replicas_whose_hub_is_away_answer_each_for_itself() {
     run("replicas_whose_hub_is_away_answer_each_for_itself", async |cluster| {
-        let mut world = World::start(cluster, 1, json!({})).await;
-        let hub = world.tenant(0).await;
-        world.skill(&world.tenants[0], "steady", "print('x')").await;
-        world.served(&hub, "steady").await;
-        owned(&world, &hub).await;
+        let mut installation = Installation::start(cluster, 1, json!({})).await;
+        let hub = installation.tenant(0).await;
+        installation
+            .skill(&installation.tenants[0], "steady", "print('x')")
+            .await;
+        installation.served(&hub, "steady").await;
+        owned(&installation, &hub).await;
         let mock = spawn(Script::parse(SCRIPT).unwrap()).await.unwrap();
-        let one = Replica::start(&world, &mock, "one", 0).await;
-        let two = Replica::start(&world, &mock, "two", 0).await;
+        let one = Replica::start(&installation, &mock, "one", 0).await;
+        let two = Replica::start(&installation, &mock, "two", 0).await;
         let mut talk = Conversation::new();
         let first = talk.ask(&one, "make a file").await;
         until(two.probes, KNOWN, 3).await;
 
-        world.kill_hub();
+        installation.kill_hub();
         let mut elsewhere = Conversation {
             messages: talk.messages.clone(),
         };
@@ -349,7 +361,7 @@ fn replicas_whose_hub_is_away_answer_each_for_itself() {
         assert_eq!(mock.handle.failures(), [""; 0]);
 
         // The next hub keeps nothing of the last one's; what is made from now on is found again.
-        world.restart_hub().await;
+        installation.restart_hub().await;
         for replica in [&one, &two] {
             until(replica.probes, LINKED, 1).await;
         }

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use cluster_support::{progress, run};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use knack_hub_api::client::{HubClient, HubError, Lines};
-use knack_hub_api::{CatalogLine, ContentIndex, ProblemCode, SkillLine};
+use knack_hub_api::client::{HubClient, HubError, LineReader};
+use knack_hub_api::{CatalogLine, ContentIndex, RefusalCode, SkillLine};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::chat::{chat_with, content};
-use super::support::{Plan, Process, SOON, World, free_port, fresh_id, listening};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, fresh_id, listening};
 
 /// Runs that wait at a runtime where one runs at once.
 const WAITING: usize = 8;
@@ -46,7 +46,7 @@ turns:
 "#;
 
 /// What the gateway's account may at the runtime.
-async fn allow(world: &World, verbs: &[&str]) {
+async fn allow(installation: &Installation, verbs: &[&str]) {
     let role: Role = serde_json::from_value(json!({
         "metadata": {"name": "gateway"},
         "rules": [{"apiGroups": ["knack.dev"], "resources": ["skillruntimes"], "resourceNames": ["default"], "verbs": verbs}],
@@ -55,41 +55,45 @@ async fn allow(world: &World, verbs: &[&str]) {
     let binding: RoleBinding = serde_json::from_value(json!({
         "metadata": {"name": "gateway"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gateway"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": world.system.name()}],
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": installation.system.name()}],
     }))
     .unwrap();
-    let roles: Api<Role> = Api::namespaced(world.client.clone(), world.run.name());
-    let bindings: Api<RoleBinding> = Api::namespaced(world.client.clone(), world.run.name());
+    let roles: Api<Role> = Api::namespaced(installation.client.clone(), installation.run.name());
+    let bindings: Api<RoleBinding> = Api::namespaced(installation.client.clone(), installation.run.name());
     roles.create(&PostParams::default(), &role).await.unwrap();
     bindings.create(&PostParams::default(), &binding).await.unwrap();
 }
 
 /// A gateway with the account of the system's namespace, which knows its clients, and a model behind it.
-async fn gateway(world: &World) -> (Process, Process, u16) {
-    let folder: &Path = world.folder.path();
+async fn gateway(installation: &Installation) -> (Process, Process, u16) {
+    let folder: &Path = installation.folder.path();
     let (script, token) = (folder.join("tenants.yaml"), folder.join("gateway-token"));
     std::fs::write(&script, SCRIPT).unwrap();
-    std::fs::write(&token, world.token(world.system.name(), "default", "knack").await).unwrap();
+    std::fs::write(
+        &token,
+        installation.token(installation.system.name(), "default", "knack").await,
+    )
+    .unwrap();
     let (model, port) = (free_port(), free_port());
     let words = [
         "mock".to_owned(),
         format!("--listen=127.0.0.1:{model}"),
         format!("--script={}", script.display()),
     ];
-    let mock = Process::start(world.cluster, folder, "tenants-mock", &words);
+    let mock = Process::start(installation.cluster, folder, "tenants-mock", &words);
     listening(model).await;
     let words = [
         "gateway".to_owned(),
         format!("--listen=127.0.0.1:{port}"),
-        format!("--hub={}", world.url()),
-        format!("--hub-ca={}", world.authorities_file().display()),
+        format!("--hub={}", installation.url()),
+        format!("--hub-ca={}", installation.authorities_file().display()),
         format!("--token-file={}", token.display()),
-        format!("--runtime={}", world.runtime()),
+        format!("--runtime={}", installation.runtime()),
         format!("--upstream-openai=http://127.0.0.1:{model}"),
         "--client-auth=token-review".to_owned(),
         "--metrics-listen=127.0.0.1:0".to_owned(),
     ];
-    let gateway = Process::start(world.cluster, folder, "tenants-gateway", &words);
+    let gateway = Process::start(installation.cluster, folder, "tenants-gateway", &words);
     listening(port).await;
     (mock, gateway, port)
 }
@@ -101,8 +105,10 @@ struct Client {
 }
 
 impl Client {
-    async fn of(world: &World, tenant: usize, port: u16) -> Self {
-        let token = world.token(&world.tenants[tenant], "default", "knack-gateway").await;
+    async fn of(installation: &Installation, tenant: usize, port: u16) -> Self {
+        let token = installation
+            .token(&installation.tenants[tenant], "default", "knack-gateway")
+            .await;
         Self { port, token }
     }
 
@@ -128,9 +134,9 @@ impl Client {
     }
 }
 
-fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> ProblemCode {
+fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> RefusalCode {
     match answer {
-        Err(HubError::Refused(problem)) => problem.code,
+        Err(HubError::Refused(refusal)) => refusal.code,
         other => panic!("{other:?}"),
     }
 }
@@ -146,8 +152,8 @@ async fn names(client: &HubClient, catalog: &str) -> Result<Vec<String>, HubErro
     Ok(names)
 }
 
-async fn share(world: &World, namespace: &str, name: &str) {
-    let api: Api<knack_api::Skill> = Api::namespaced(world.client.clone(), namespace);
+async fn share(installation: &Installation, namespace: &str, name: &str) {
+    let api: Api<knack_api::Skill> = Api::namespaced(installation.client.clone(), namespace);
     let patch = json!({"spec": {"allowedRuntimes": {"namespaces": {"from": "All"}}}});
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
@@ -159,14 +165,17 @@ fn a_client_of_a_shared_gateway_sees_and_runs_what_its_namespace_sees() {
     run(
         "a_client_of_a_shared_gateway_sees_and_runs_what_its_namespace_sees",
         async |cluster| {
-            let world = World::start(cluster, 2, json!({})).await;
-            allow(&world, &["use", "use-for"]).await;
-            let (_mock, _gateway, port) = gateway(&world).await;
-            let (a, b) = (Client::of(&world, 0, port).await, Client::of(&world, 1, port).await);
-            let (in_a, in_b) = (world.tenants[0].name(), world.tenants[1].name());
-            world.skill(in_a, "own", "print('of a')").await;
-            world.skill(in_b, "own", "print('of b')").await;
-            world.skill(in_b, "secret-of-b", "print('secret')").await;
+            let installation = Installation::start(cluster, 2, json!({})).await;
+            allow(&installation, &["use", "use-for"]).await;
+            let (_mock, _gateway, port) = gateway(&installation).await;
+            let (a, b) = (
+                Client::of(&installation, 0, port).await,
+                Client::of(&installation, 1, port).await,
+            );
+            let (in_a, in_b) = (installation.tenants[0].name(), installation.tenants[1].name());
+            installation.skill(in_a, "own", "print('of a')").await;
+            installation.skill(in_b, "own", "print('of b')").await;
+            installation.skill(in_b, "secret-of-b", "print('secret')").await;
             let shows = |name: &'static str| move |text: &str| text.contains(&format!("name=\"{name}\""));
 
             // Each gets its own skills only, under their plain names, and runs its own code by them.
@@ -189,7 +198,7 @@ fn a_client_of_a_shared_gateway_sees_and_runs_what_its_namespace_sees() {
             assert!(body.contains("skill_not_found"), "{body}");
 
             // What b shares is shown to a, and takes no name away from it, whatever the namespaces are called.
-            share(&world, in_b, "own").await;
+            share(&installation, in_b, "own").await;
             let full = format!("name=\"{in_b}/own\"");
             a.until("which skills", "a sees what b shares", |text| text.contains(&full))
                 .await;
@@ -212,23 +221,24 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
     run(
         "asking_for_a_client_takes_a_right_and_shows_what_the_client_sees",
         async |cluster| {
-            let world = World::start(cluster, 2, json!({})).await;
-            let (in_a, in_b) = (world.tenants[0].name(), world.tenants[1].name());
-            world.skill(in_b, "of-b", "print('b')").await;
-            let b = world.tenant(1).await;
-            let of_b = world.served(&b, "of-b").await;
-            let catalog = world.catalog();
+            let installation = Installation::start(cluster, 2, json!({})).await;
+            let (in_a, in_b) = (installation.tenants[0].name(), installation.tenants[1].name());
+            installation.skill(in_b, "of-b", "print('b')").await;
+            let b = installation.tenant(1).await;
+            let of_b = installation.served(&b, "of-b").await;
+            let catalog = installation.catalog();
 
             // A tenant's own gateway may ask for its own namespace by name, and for no other.
-            let a = world.tenant(0).await;
+            let a = installation.tenant(0).await;
             assert_eq!(names(&a.for_namespace(in_a), &catalog).await.unwrap(), [""; 0]);
             assert_eq!(
                 code(names(&a.for_namespace(in_b), &catalog).await),
-                ProblemCode::Forbidden
+                RefusalCode::Forbidden
             );
 
-            allow(&world, &["use", "use-for"]).await;
-            let shared = world.hub_client(&world.token(world.system.name(), "default", "knack").await);
+            allow(&installation, &["use", "use-for"]).await;
+            let shared =
+                installation.hub_client(&installation.token(installation.system.name(), "default", "knack").await);
             let expected = [format!("{in_b}/of-b")];
             let seen = async {
                 while names(&shared.for_namespace(in_b), &catalog).await.ok().as_deref() != Some(&expected) {
@@ -246,9 +256,9 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
                 (shared.for_namespace(in_a), false),
                 (shared.clone(), false),
             ] {
-                let index = format!("/v1/content/{}?runtime={}", of_b.digest, world.runtime());
+                let index = format!("/v1/content/{}?runtime={}", of_b.digest, installation.runtime());
                 assert_eq!(client.get::<ContentIndex>(&index).await.is_ok(), taken);
-                let post = world.post(
+                let post = installation.post(
                     &of_b,
                     &fresh_id().to_string(),
                     &["python3", "skills/of-b/scripts/run.py"],
@@ -259,19 +269,19 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
                 if taken {
                     assert!(answer.is_ok(), "{:?}", answer.err());
                 } else {
-                    assert_eq!(code(answer), ProblemCode::NotFound);
+                    assert_eq!(code(answer), RefusalCode::NotFound);
                 }
             }
             let odd = shared.for_namespace("not a namespace");
-            assert_eq!(code(names(&odd, &catalog).await), ProblemCode::Invalid);
+            assert_eq!(code(names(&odd, &catalog).await), RefusalCode::Invalid);
         },
     );
 }
 
 /// A runtime where one run at a time has a place, and [`WAITING`] wait.
-async fn narrow(cluster: &'static cluster_support::Cluster) -> World {
+async fn narrow(cluster: &'static cluster_support::Cluster) -> Installation {
     let concurrency = json!({"maxRuns": 1, "maxQueued": WAITING, "queueTimeoutSeconds": 300});
-    World::install(cluster, Plan::of(2, json!({"concurrency": concurrency}))).await
+    Installation::install(cluster, InstallationOptions::of(2, json!({"concurrency": concurrency}))).await
 }
 
 /// Waits until a hub counts so many runs that wait.
@@ -299,22 +309,25 @@ fn a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run() {
     run(
         "a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run",
         async |cluster| {
-            let world = narrow(cluster).await;
+            let installation = narrow(cluster).await;
             let metrics = free_port();
-            let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+            let mut words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
             words.retain(|word| !word.starts_with("--metrics-listen"));
             words.push(format!("--metrics-listen=127.0.0.1:{metrics}"));
-            let _hub = Process::start(world.cluster, world.folder.path(), "hub", &words);
-            world.wait_for_hub_at(&world.url()).await;
-            allow(&world, &["use", "use-for"]).await;
-            let (_mock, _gateway, port) = gateway(&world).await;
-            let (a, b) = (Client::of(&world, 0, port).await, Client::of(&world, 1, port).await);
+            let _hub = Process::start(installation.cluster, installation.folder.path(), "hub", &words);
+            installation.wait_for_hub_at(&installation.url()).await;
+            allow(&installation, &["use", "use-for"]).await;
+            let (_mock, _gateway, port) = gateway(&installation).await;
+            let (a, b) = (
+                Client::of(&installation, 0, port).await,
+                Client::of(&installation, 1, port).await,
+            );
             for (tenant, client, script) in [
                 // The queue is full before the first of them ends, also on a slow machine.
                 (0, &a, "import time; time.sleep(8); print('of a')"),
                 (1, &b, "print('of b')"),
             ] {
-                world.skill(&world.tenants[tenant], "own", script).await;
+                installation.skill(&installation.tenants[tenant], "own", script).await;
                 client
                     .until("which skills", "a client sees its skill", |text| {
                         text.contains("name=\"own\"")
@@ -349,8 +362,13 @@ fn a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run() {
 }
 
 /// Posts a run in the name of a client, and gives what the hub says of it once it has a place or waits.
-async fn post_for(world: &World, caller: &HubClient, skill: &SkillLine, client: &str) -> Result<Lines, HubError> {
-    let mut post = world.post(
+async fn post_for(
+    installation: &Installation,
+    caller: &HubClient,
+    skill: &SkillLine,
+    client: &str,
+) -> Result<LineReader, HubError> {
+    let mut post = installation.post(
         skill,
         &fresh_id().to_string(),
         &["python3", "skills/slow/scripts/run.py"],
@@ -367,32 +385,33 @@ fn clients_that_a_caller_names_without_the_right_are_one_sharer() {
     run(
         "clients_that_a_caller_names_without_the_right_are_one_sharer",
         async |cluster| {
-            let mut world = narrow(cluster).await;
-            world.restart_hub().await;
-            allow(&world, &["use", "use-for"]).await;
-            let tenant = world.tenants[0].name();
-            world.skill(tenant, "slow", "import time; time.sleep(60)").await;
-            let own = world.tenant(0).await;
-            let line = world.served(&own, "slow").await;
-            let shared = world.hub_client(&world.token(world.system.name(), "default", "knack").await);
+            let mut installation = narrow(cluster).await;
+            installation.restart_hub().await;
+            allow(&installation, &["use", "use-for"]).await;
+            let tenant = installation.tenants[0].name();
+            installation.skill(tenant, "slow", "import time; time.sleep(60)").await;
+            let own = installation.tenant(0).await;
+            let line = installation.served(&own, "slow").await;
+            let shared =
+                installation.hub_client(&installation.token(installation.system.name(), "default", "knack").await);
             let shared = shared.for_namespace(tenant);
 
             // One runs, and all seats are taken by a caller without the right.
-            let posts = (0..=WAITING).map(|_| post_for(&world, &own, &line, "one"));
+            let posts = (0..=WAITING).map(|_| post_for(&installation, &own, &line, "one"));
             let mut streams = futures::future::try_join_all(posts).await.unwrap();
             progress("one runs, the others wait");
             assert_eq!(
-                code(post_for(&world, &own, &line, "two").await),
-                ProblemCode::TooManyRequests
+                code(post_for(&installation, &own, &line, "two").await),
+                RefusalCode::TooManyRequests
             );
             // The same of one that has it: each client is a sharer, and the longest line gives a seat up.
             for client in ["one", "two", "three"] {
-                streams.push(post_for(&world, &shared, &line, client).await.unwrap());
+                streams.push(post_for(&installation, &shared, &line, client).await.unwrap());
                 progress("a run waits");
             }
             assert_eq!(
-                code(post_for(&world, &own, &line, "three").await),
-                ProblemCode::TooManyRequests
+                code(post_for(&installation, &own, &line, "three").await),
+                RefusalCode::TooManyRequests
             );
         },
     );

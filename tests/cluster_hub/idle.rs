@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::support::{Plan, SOON, World};
+use super::support::{Installation, InstallationOptions, SOON};
 
 /// Runtimes, and Skills that each of them serves.
 const RUNTIMES: u32 = 5;
@@ -126,8 +126,8 @@ async fn calm(counted: &Counted) {
 }
 
 /// Edits a Skill and waits until the controller has judged it.
-async fn edit(world: &World, tag: &str) {
-    let skills: Api<Skill> = Api::namespaced(world.client.clone(), world.run.name());
+async fn edit(installation: &Installation, tag: &str) {
+    let skills: Api<Skill> = Api::namespaced(installation.client.clone(), installation.run.name());
     let edit: Value = json!({"spec": {"activation": {"tags": [tag]}}});
     let params = PatchParams::default();
     let edited = skills.patch("s0", &params, &Patch::Merge(&edit)).await.unwrap();
@@ -167,14 +167,18 @@ fn runtimes_that_do_nothing_cost_the_api_server_next_to_nothing() {
     run(
         "runtimes_that_do_nothing_cost_the_api_server_next_to_nothing",
         async |cluster| {
-            let plan = Plan::of(1, json!({}));
-            let mut world = World::install(cluster, plan).await;
-            world.stop_controller();
-            let counted = Counted::new(world.client.clone(), format!("counted-{}", world.run.name())).await;
-            world.acts_as(&counted.name);
-            world.start_controller();
-            world.restart_hub().await;
-            let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+            let options = InstallationOptions::of(1, json!({}));
+            let mut installation = Installation::install(cluster, options).await;
+            installation.stop_controller();
+            let counted = Counted::new(
+                installation.client.clone(),
+                format!("counted-{}", installation.run.name()),
+            )
+            .await;
+            installation.acts_as(&counted.name);
+            installation.start_controller();
+            installation.restart_hub().await;
+            let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
             let mut more = runtimes.get("default").await.unwrap();
             more.metadata = kube::api::ObjectMeta::default();
             more.status = None;
@@ -183,7 +187,9 @@ fn runtimes_that_do_nothing_cost_the_api_server_next_to_nothing() {
                 runtimes.create(&PostParams::default(), &more).await.unwrap();
             }
             for number in 0..SKILLS {
-                world.skill(&world.run, &format!("s{number}"), "print('x')").await;
+                installation
+                    .skill(&installation.run, &format!("s{number}"), "print('x')")
+                    .await;
             }
             all_serve(&runtimes, SKILLS).await;
             calm(&counted).await;
@@ -204,7 +210,7 @@ fn runtimes_that_do_nothing_cost_the_api_server_next_to_nothing() {
 
             let per_second = idle * f64::from(RUNTIMES);
             let change = fewest(&counted, per_second, CALLS_PER_CHANGE, async |number| {
-                edit(&world, &format!("edited-{number}")).await;
+                edit(&installation, &format!("edited-{number}")).await;
             });
             let change = change.await;
             println!("{change:.1} calls for one Skill's change, of {SKILLS} Skills and {RUNTIMES} runtimes");

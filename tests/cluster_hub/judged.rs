@@ -8,13 +8,13 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{CatalogLine, Problem, ProblemCode};
+use knack_hub_api::{CatalogLine, HubRefusal, RefusalCode};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
 use super::answer::{printed, until_it_prints};
-use super::support::{SOON, World, fresh_id};
+use super::support::{Installation, SOON, fresh_id};
 
 /// How long a run goes on after its first line: its Skill is deleted meanwhile, with its ConfigMaps, which a busy cluster takes its time
 /// to collect.
@@ -33,8 +33,8 @@ async fn soon<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 /// `sandbox.maxTimeoutSeconds` of the runtime as the hub has it now: its catalog has a spec before anybody has judged it.
-async fn highest_limit(world: &World, client: &HubClient) -> Option<u64> {
-    let mut lines = client.watch(&world.catalog()).await.unwrap();
+async fn highest_limit(installation: &Installation, client: &HubClient) -> Option<u64> {
+    let mut lines = client.watch(&installation.catalog()).await.unwrap();
     while let Some(line) = lines.next_value::<CatalogLine>().await.unwrap() {
         if let CatalogLine::Runtime(runtime) = line {
             return Some(runtime.max_timeout_seconds);
@@ -43,9 +43,9 @@ async fn highest_limit(world: &World, client: &HubClient) -> Option<u64> {
     None
 }
 
-async fn refusal(client: &HubClient, body: &str) -> Option<Problem> {
+async fn refusal(client: &HubClient, body: &str) -> Option<HubRefusal> {
     match client.post_stream(None, "/v1/executions", body.to_owned().into()).await {
-        Err(HubError::Refused(problem)) => Some(problem),
+        Err(HubError::Refused(refusal)) => Some(refusal),
         Err(other) => panic!("{other:?}"),
         Ok(_) => None,
     }
@@ -57,17 +57,17 @@ fn a_swapped_config_map_is_never_served_and_the_skill_says_so() {
     run(
         "a_swapped_config_map_is_never_served_and_the_skill_says_so",
         async |cluster| {
-            let mut world = World::start(cluster, 1, json!({})).await;
-            let client = world.tenant(0).await;
-            let namespace = world.tenants[0].name().to_owned();
-            world.skill(&namespace, "reviewed", "print('good')").await;
-            world.served(&client, "reviewed").await;
+            let mut installation = Installation::start(cluster, 1, json!({})).await;
+            let client = installation.tenant(0).await;
+            let namespace = installation.tenants[0].name().to_owned();
+            installation.skill(&namespace, "reviewed", "print('good')").await;
+            installation.served(&client, "reviewed").await;
             // The controller is away, so that it cannot restore the object; the hub restarts, so that it has to read.
-            world.stop_controller();
-            world.kill_hub();
-            let skills: Api<Skill> = Api::namespaced(world.client.clone(), &namespace);
+            installation.stop_controller();
+            installation.kill_hub();
+            let skills: Api<Skill> = Api::namespaced(installation.client.clone(), &namespace);
             let status = skills.get("reviewed").await.unwrap().status.unwrap();
-            let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &namespace);
+            let maps: Api<ConfigMap> = Api::namespaced(installation.client.clone(), &namespace);
             let name = &status.config_maps[0].name;
             let mut map = maps.get(name).await.unwrap();
             maps.delete(name, &DeleteParams::default()).await.unwrap();
@@ -81,8 +81,8 @@ fn a_swapped_config_map_is_never_served_and_the_skill_says_so() {
                 maps.create(&PostParams::default(), &map).await.ok()
             })
             .await;
-            world.restart_hub().await;
-            let events: Api<Event> = Api::namespaced(world.client.clone(), &namespace);
+            installation.restart_hub().await;
+            let events: Api<Event> = Api::namespaced(installation.client.clone(), &namespace);
             let note = soon("the Skill has an Event", async || {
                 let found = events.list(&ListParams::default()).await.unwrap();
                 let mine = found
@@ -96,7 +96,7 @@ fn a_swapped_config_map_is_never_served_and_the_skill_says_so() {
                 note.contains(name.as_str()) && note.contains("status.configMaps"),
                 "{note}"
             );
-            assert!(world.names(&client).await.is_empty(), "it is not in the catalog");
+            assert!(installation.names(&client).await.is_empty(), "it is not in the catalog");
         },
     );
 }
@@ -106,25 +106,25 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
     run(
         "a_runtime_without_its_fence_runs_nothing_and_says_why",
         async |cluster| {
-            let mut world = World::start(cluster, 1, json!({})).await;
-            let client = world.tenant(0).await;
-            let namespace = world.tenants[0].name().to_owned();
-            world.skill(&namespace, "plain", "print('x')").await;
-            let skill = world.served(&client, "plain").await;
-            let template = world.post(&skill, "ID", &["true"]).to_string();
+            let mut installation = Installation::start(cluster, 1, json!({})).await;
+            let client = installation.tenant(0).await;
+            let namespace = installation.tenants[0].name().to_owned();
+            installation.skill(&namespace, "plain", "print('x')").await;
+            let skill = installation.served(&client, "plain").await;
+            let template = installation.post(&skill, "ID", &["true"]).to_string();
             let post = || template.replace("ID", &fresh_id().to_string());
             soon("it runs", async || {
                 refusal(&client, &post()).await.is_none().then_some(())
             })
             .await;
             // A foreign policy has the name of the fence.
-            let policies: Api<NetworkPolicy> = Api::namespaced(world.client.clone(), world.run.name());
+            let policies: Api<NetworkPolicy> = Api::namespaced(installation.client.clone(), installation.run.name());
             let fence = "knack-sandbox-default";
             let mut foreign = policies.get(fence).await.unwrap();
             foreign.metadata.owner_references = None;
             foreign.metadata.managed_fields = None;
             policies.replace(fence, &PostParams::default(), &foreign).await.unwrap();
-            let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+            let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
             let touch = json!({"metadata": {"annotations": {"knack.dev/requestedAt": "now"}}});
             let patch = kube::api::Patch::Merge(&touch);
             runtimes
@@ -132,7 +132,7 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
                 .await
                 .unwrap();
             let refused = soon("it stops", async || refusal(&client, &post()).await).await;
-            assert_eq!(refused.code, ProblemCode::Unavailable);
+            assert_eq!(refused.code, RefusalCode::Unavailable);
             assert!(refused.message.contains(fence), "{refused}");
             policies.delete(fence, &DeleteParams::default()).await.unwrap();
             let touch = json!({"metadata": {"annotations": {"knack.dev/requestedAt": "again"}}});
@@ -146,7 +146,7 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
             })
             .await;
             // Without the controller the last judgement goes on, also under an edit that takes nothing away.
-            world.stop_controller();
+            installation.stop_controller();
             let set = async |spec: serde_json::Value| {
                 let patch = kube::api::Patch::Merge(json!({ "spec": spec }));
                 runtimes
@@ -156,7 +156,7 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
             };
             set(json!({"sandbox": {"maxTimeoutSeconds": 300}})).await;
             soon("the hub has the edit", async || {
-                (highest_limit(&world, &client).await == Some(300)).then_some(())
+                (highest_limit(&installation, &client).await == Some(300)).then_some(())
             })
             .await;
             assert_eq!(refusal(&client, &post()).await, None);
@@ -173,18 +173,18 @@ fn a_run_whose_skill_is_deleted_meanwhile_ends_as_it_began() {
     run(
         "a_run_whose_skill_is_deleted_meanwhile_ends_as_it_began",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({})).await;
-            let client = world.tenant(0).await;
-            let namespace = world.tenants[0].name().to_owned();
+            let installation = Installation::start(cluster, 1, json!({})).await;
+            let client = installation.tenant(0).await;
+            let namespace = installation.tenants[0].name().to_owned();
             let script = format!(
                 "import time\nprint('begun', flush=True)\ntime.sleep({})\nprint(open('skills/short/SKILL.md').read())\n",
                 RUNS_ON.as_secs()
             );
-            world.skill(&namespace, "short", &script).await;
-            let skill = world.served(&client, "short").await;
+            installation.skill(&namespace, "short", &script).await;
+            let skill = installation.served(&client, "short").await;
             let post = || {
                 let words = ["python3", "skills/short/scripts/run.py"];
-                let mut post = world.post(&skill, &fresh_id().to_string(), &words);
+                let mut post = installation.post(&skill, &fresh_id().to_string(), &words);
                 post["live"] = json!(true);
                 post["limits"] = json!({"timeout_ms": 100_000});
                 post.to_string()
@@ -193,16 +193,16 @@ fn a_run_whose_skill_is_deleted_meanwhile_ends_as_it_began() {
             let mut lines = begun.unwrap();
             until_it_prints(&mut lines).await;
 
-            let skills: Api<Skill> = Api::namespaced(world.client.clone(), &namespace);
-            let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &namespace);
+            let skills: Api<Skill> = Api::namespaced(installation.client.clone(), &namespace);
+            let maps: Api<ConfigMap> = Api::namespaced(installation.client.clone(), &namespace);
             let map = &skills.get("short").await.unwrap().status.unwrap().config_maps[0].name;
             skills.delete("short", &DeleteParams::default()).await.unwrap();
             soon("its content is deleted", async || {
                 maps.get_opt(map).await.unwrap().is_none().then_some(())
             })
             .await;
-            let problem = soon("the next request is refused", async || refusal(&client, &post()).await).await;
-            assert_eq!(problem.code, ProblemCode::NotFound, "{problem:?}");
+            let refusal = soon("the next request is refused", async || refusal(&client, &post()).await).await;
+            assert_eq!(refusal.code, RefusalCode::NotFound, "{refusal:?}");
 
             let deleted = Instant::now();
             let stdout = printed(&mut lines).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster_support::Cluster;
 
 use super::cgroup::Group;
-use super::support::{Process, World, free_port};
+use super::support::{Installation, Process, free_port};
 
 const MIB: usize = 1 << 20;
 /// Time for the metrics of a hub that a failed test asks.
@@ -23,9 +23,9 @@ pub(crate) struct Limited {
 
 impl Limited {
     /// Starts one at the address of the installation, and waits until it answers.
-    pub(crate) async fn start(world: &World, cluster: &Cluster, group: Group) -> Self {
+    pub(crate) async fn start(installation: &Installation, cluster: &Cluster, group: Group) -> Self {
         let metrics = format!("127.0.0.1:{}", free_port());
-        let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+        let mut words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
         words.retain(|word| !word.starts_with("--metrics-listen"));
         words.push(format!("--metrics-listen={metrics}"));
         let [shell, before @ ..] = group.words();
@@ -33,8 +33,8 @@ impl Limited {
         command.args(before).arg(super::released::knack()).args(words);
         command.env("KUBECONFIG", cluster.kubeconfig());
         command.env(Group::ENVIRONMENT.0, Group::ENVIRONMENT.1);
-        let process = Process::spawn(world.folder.path(), "hub", &mut command);
-        world.wait_for_hub_at(&world.url()).await;
+        let process = Process::spawn(installation.folder.path(), "hub", &mut command);
+        installation.wait_for_hub_at(&installation.url()).await;
         Self {
             process,
             group,

@@ -22,7 +22,7 @@ use super::cgroup::{Group, resident_mib};
 use super::chart;
 use super::floor::Echo;
 use super::limited::Limited;
-use super::support::{Plan, SOON, World, fresh_id};
+use super::support::{Installation, InstallationOptions, SOON, fresh_id};
 
 const MIB: usize = 1 << 20;
 /// Bodies at once, and their size: just below the most that the hub takes, 23 MiB of input as base64. They announce it, as the
@@ -63,11 +63,13 @@ struct Sender {
 }
 
 impl Sender {
-    async fn new(world: &World, tenant: usize) -> Self {
+    async fn new(installation: &Installation, tenant: usize) -> Self {
         Self {
             client: client_of(tenant),
-            url: world.url(),
-            token: world.token(&world.tenants[tenant], "default", "knack").await,
+            url: installation.url(),
+            token: installation
+                .token(&installation.tenants[tenant], "default", "knack")
+                .await,
         }
     }
 
@@ -213,9 +215,9 @@ struct Post {
 struct Posts(Post);
 
 impl Posts {
-    fn new(world: &World, skill: &SkillLine, announced: bool) -> Self {
+    fn new(installation: &Installation, skill: &SkillLine, announced: bool) -> Self {
         let source = "import time; time.sleep(1)";
-        let mut body = world.post(skill, "", &["python3", "-c", source]);
+        let mut body = installation.post(skill, "", &["python3", "-c", source]);
         body["limits"] = json!({});
         Self(Post { body, announced })
     }
@@ -245,8 +247,8 @@ async fn forge(sender: Sender, number: usize, stop: Arc<AtomicBool>) -> usize {
 }
 
 /// Waits until the pool has a pod for each reader.
-async fn warm(world: &World) {
-    let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), &world.run);
+async fn warm(installation: &Installation) {
+    let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), &installation.run);
     let has_all = async {
         loop {
             let status = runtimes.get("default").await.unwrap().status;
@@ -262,11 +264,16 @@ async fn warm(world: &World) {
 }
 
 /// Runs whose answers are not read beyond their heads, each on a connection of its own.
-async fn unread(world: &World, tenant: usize, sender: &Sender, skill: &SkillLine) -> Vec<reqwest::Response> {
+async fn unread(
+    installation: &Installation,
+    tenant: usize,
+    sender: &Sender,
+    skill: &SkillLine,
+) -> Vec<reqwest::Response> {
     let program =
         format!("import sys; sys.stdout.write('o' * {OUTPUT_BYTES}); open('file', 'wb').write(bytes({FILE_BYTES}))");
     let asked = (0..READERS).map(async |_| {
-        let mut post = world.post(skill, &fresh_id().to_string(), &["python3", "-c", &program]);
+        let mut post = installation.post(skill, &fresh_id().to_string(), &["python3", "-c", &program]);
         post["live"] = json!(true);
         // One token: the hub looks at few new ones of an address at once.
         let request = client_of(tenant).post(format!("{}/v1/executions", sender.url));
@@ -298,8 +305,8 @@ async fn held(hub: &Limited, before: usize) {
 }
 
 /// The holder of the runtime's Lease, and how often it has changed hands.
-async fn lease(world: &World) -> (String, i32) {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.run);
+async fn lease(installation: &Installation) -> (String, i32) {
+    let leases: Api<Lease> = Api::namespaced(installation.client.clone(), &installation.run);
     let lease = leases.list(&ListParams::default()).await.unwrap().items.pop().unwrap();
     let spec = lease.spec.unwrap();
     (
@@ -309,10 +316,10 @@ async fn lease(world: &World) -> (String, i32) {
 }
 
 /// How long small requests of another caller take while something goes on, and what the machine alone takes meanwhile.
-async fn measured(sender: &Sender, world: &World, goes_on: impl Fn() -> bool) -> [Vec<Duration>; 2] {
+async fn measured(sender: &Sender, installation: &Installation, goes_on: impl Fn() -> bool) -> [Vec<Duration>; 2] {
     let (mut took, mut floor) = (Vec::new(), Vec::new());
     let mut echo = Echo::start().await;
-    let catalog = world.catalog();
+    let catalog = installation.catalog();
     while took.len() < MEASURED || goes_on() {
         for path in ["/v1/version", catalog.as_str()] {
             let begun = Instant::now();
@@ -355,28 +362,30 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
                 cluster_support::skip("the hub's limit", "no memory control group can be made here");
                 return;
             };
-            let plan = Plan::of(
+            let options = InstallationOptions::of(
                 4,
                 json!({
                     "warmPool": {"replicas": READERS},
                     "concurrency": {"maxRuns": 4, "maxQueued": 600, "queueTimeoutSeconds": 600},
                 }),
             );
-            let world = World::install(cluster, plan).await;
-            let mut hub = Limited::start(&world, cluster, group).await;
-            let client = world.tenant(3).await;
+            let installation = Installation::install(cluster, options).await;
+            let mut hub = Limited::start(&installation, cluster, group).await;
+            let client = installation.tenant(3).await;
             let mut skills = Vec::new();
             let mut senders = Vec::new();
             for tenant in 0..4 {
                 let name = format!("s{tenant}");
-                world.skill(&world.tenants[tenant], &name, "print('x')").await;
-                skills.push(world.served(&world.tenant(tenant).await, &name).await);
-                senders.push(Sender::new(&world, tenant).await);
+                installation
+                    .skill(&installation.tenants[tenant], &name, "print('x')")
+                    .await;
+                skills.push(installation.served(&installation.tenant(tenant).await, &name).await);
+                senders.push(Sender::new(&installation, tenant).await);
             }
-            warm(&world).await;
+            warm(&installation).await;
             let before = hub.metric("knack_hub_memory_held_bytes").await;
-            let held_by = lease(&world).await;
-            let streams = unread(&world, 2, &senders[2], &skills[2]).await;
+            let held_by = lease(&installation).await;
+            let streams = unread(&installation, 2, &senders[2], &skills[2]).await;
             held(&hub, before).await;
 
             let (stop, mut tasks, mut forgers) = (Arc::<AtomicBool>::default(), JoinSet::new(), JoinSet::new());
@@ -384,14 +393,20 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             for number in 0..FORGERS {
                 forgers.spawn(forge(senders[2].clone(), number, Arc::clone(&stop)));
             }
-            let posts = [true, false].map(|announced| Posts::new(&world, &skills[usize::from(!announced)], announced));
+            let posts =
+                [true, false].map(|announced| Posts::new(&installation, &skills[usize::from(!announced)], announced));
             let (large, less) = (base64(BODY_BYTES), base64(QUEUED_BYTES));
             at_once(&mut tasks, &senders[0], &posts[0], (BODIES, &large), &bodies);
             at_once(&mut tasks, &senders[1], &posts[1], (QUEUED, &less), &queued);
-            let [others, floor] = measured(&senders[3], &world, || bodies.both().iter().sum::<usize>() < BODIES).await;
+            let [others, floor] = measured(&senders[3], &installation, || {
+                bodies.both().iter().sum::<usize>() < BODIES
+            })
+            .await;
             let begun = Instant::now();
             let words = ["python3", "skills/s3/scripts/run.py"];
-            let ran = world.run_skill(&client, &world.tenants[3], "s3", &words).await;
+            let ran = installation
+                .run_skill(&client, &installation.tenants[3], "s3", &words)
+                .await;
             assert_eq!(ran.unwrap().stdout.text(), "x\n", "another caller's code runs");
             let ran = begun.elapsed();
             tasks.join_all().await;
@@ -423,7 +438,7 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             // Senders, hub, API server and sandboxes share two processors here: the slowest wait for one, and senders that wait
             // behind all others are too slow for the hub.
             assert!(p50 < Duration::from_secs(1) + 10 * alone, "{p50:?}, {alone:?}");
-            let holds = lease(&world).await;
+            let holds = lease(&installation).await;
             println!("the Lease of the runtime: {held_by:?} before, {holds:?} after");
             assert_eq!(holds.0, held_by.0, "the hub leads still");
             drop(streams);

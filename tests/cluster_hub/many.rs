@@ -7,13 +7,13 @@ use cluster_support::{progress, run};
 use k8s_openapi::api::coordination::v1::Lease;
 use knack_api::SkillRuntime;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{ExecutionView, ProblemCode};
+use knack_hub_api::{ExecutionState, RefusalCode};
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use serde_json::json;
 
 use super::idle::Counted;
-use super::support::{Plan, SOON, World, fresh_id};
+use super::support::{Installation, InstallationOptions, SOON, fresh_id};
 
 const RUNTIMES: u32 = 20;
 /// How long it may take from the start of the process until it serves the last of them, beyond what a first start takes on this machine.
@@ -27,8 +27,8 @@ const CALLS_PER_SECOND: f64 = 1.0 / 3.0;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Who holds the Lease of each runtime.
-async fn holders(world: &World) -> BTreeMap<String, String> {
-    let leases: Api<Lease> = Api::namespaced(world.client.clone(), world.run.name());
+async fn holders(installation: &Installation) -> BTreeMap<String, String> {
+    let leases: Api<Lease> = Api::namespaced(installation.client.clone(), installation.run.name());
     let list = leases.list(&ListParams::default()).await.unwrap();
     let held = list.items.into_iter().filter_map(|lease| {
         let runtime = lease.metadata.name?.strip_prefix("knack-runtime-")?.to_owned();
@@ -38,13 +38,17 @@ async fn holders(world: &World) -> BTreeMap<String, String> {
 }
 
 /// Waits until the hub serves every runtime: only an owner that has recovered knows that it has no such execution.
-async fn all_serve(world: &World, client: &HubClient, names: &[String], within: Duration) {
+async fn all_serve(installation: &Installation, client: &HubClient, names: &[String], within: Duration) {
     let begun = Instant::now();
     for (served, name) in names.iter().enumerate() {
-        let path = format!("/v1/executions/{}?runtime={}/{name}", fresh_id(), world.run.name());
+        let path = format!(
+            "/v1/executions/{}?runtime={}/{name}",
+            fresh_id(),
+            installation.run.name()
+        );
         loop {
-            match client.get::<ExecutionView>(&path).await {
-                Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotFound => break,
+            match client.get::<ExecutionState>(&path).await {
+                Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotFound => break,
                 Err(HubError::Refused(_)) => {}
                 Err(error) if error.is_transient() => {}
                 other => panic!("{name}: {other:?}"),
@@ -59,8 +63,8 @@ async fn all_serve(world: &World, client: &HubClient, names: &[String], within: 
 #[test]
 fn many_runtimes_are_taken_over_at_once_within_a_bound() {
     run("many_runtimes_are_taken_over_at_once_within_a_bound", async |cluster| {
-        let mut world = World::install(cluster, Plan::of(1, json!({}))).await;
-        let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+        let mut installation = Installation::install(cluster, InstallationOptions::of(1, json!({}))).await;
+        let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
         let mut more = runtimes.get("default").await.unwrap();
         more.metadata = ObjectMeta::default();
         more.status = None;
@@ -72,20 +76,24 @@ fn many_runtimes_are_taken_over_at_once_within_a_bound() {
             names.push(name);
         }
         // The hub alone: the controller was started as somebody else.
-        let counted = Counted::new(world.client.clone(), format!("counted-{}", world.run.name())).await;
-        world.acts_as(&counted.name);
+        let counted = Counted::new(
+            installation.client.clone(),
+            format!("counted-{}", installation.run.name()),
+        )
+        .await;
+        installation.acts_as(&counted.name);
         let begun = Instant::now();
-        world.restart_hub().await;
-        let client = world.tenant(0).await;
-        all_serve(&world, &client, &names, SOON).await;
+        installation.restart_hub().await;
+        let client = installation.tenant(0).await;
+        all_serve(&installation, &client, &names, SOON).await;
         let within = WITHIN + begun.elapsed();
-        let old = holders(&world).await;
+        let old = holders(&installation).await;
         assert_eq!(old.len(), names.len(), "{old:?}");
 
-        world.kill_hub();
+        installation.kill_hub();
         let (before, begun) = (counted.calls().await, Instant::now());
-        world.restart_hub().await;
-        all_serve(&world, &client, &names, within).await;
+        installation.restart_hub().await;
+        all_serve(&installation, &client, &names, within).await;
         let (took, calls) = (begun.elapsed(), counted.calls().await - before);
         let each = calls / f64::from(RUNTIMES);
         println!(
@@ -98,7 +106,7 @@ fn many_runtimes_are_taken_over_at_once_within_a_bound() {
             each <= CALLS_PER_RUNTIME + CALLS_PER_SECOND * took.as_secs_f64(),
             "{each:.1} calls for each of {RUNTIMES} runtimes in {took:?}"
         );
-        let new = holders(&world).await;
+        let new = holders(&installation).await;
         assert!(
             old.iter()
                 .all(|(name, holder)| new.get(name).is_some_and(|now| now != holder)),

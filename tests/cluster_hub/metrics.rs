@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use cluster_support::run;
 use knack_hub_api::client::HubError;
-use knack_hub_api::{ProblemCode, USES_MAX, UseLine, UsesPost};
+use knack_hub_api::{RefusalCode, USES_MAX, UseLine, UsesPost};
 use regex::Regex;
 use serde_json::{Value, json};
 
 use super::chat::{Model, chat, content};
-use super::support::{Plan, Process, SOON, World, free_port, listening};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, listening};
 
 /// Labels that the scraper adds.
 const OF_SCRAPER: [&str; 3] = ["namespace", "pod", "component"];
@@ -80,16 +80,16 @@ fn missing(query: &str, text: &str) -> Vec<String> {
 }
 
 /// Starts a hub whose metrics are served at a port of loopback.
-async fn metered_hub(world: &World) -> (Process, u16) {
+async fn metered_hub(installation: &Installation) -> (Process, u16) {
     let probes = free_port();
-    let mut words = world.hub_words(&format!("127.0.0.1:{}", world.port));
+    let mut words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
     let listen = words
         .iter_mut()
         .find(|word| word.starts_with("--metrics-listen="))
         .unwrap();
     *listen = format!("--metrics-listen=127.0.0.1:{probes}");
-    let hub = Process::start(world.cluster, world.folder.path(), "hub", &words);
-    world.wait_for_hub_at(&world.url()).await;
+    let hub = Process::start(installation.cluster, installation.folder.path(), "hub", &words);
+    installation.wait_for_hub_at(&installation.url()).await;
     (hub, probes)
 }
 
@@ -105,17 +105,19 @@ async fn has_run(port: u16) {
 #[test]
 fn what_alerts_and_the_dashboard_ask_for_is_there() {
     run("what_alerts_and_the_dashboard_ask_for_is_there", async |cluster| {
-        let plan = Plan::of(1, json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}));
-        let world = World::install(cluster, plan).await;
-        let (_hub, probes) = metered_hub(&world).await;
-        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
-        world.served(&world.tenant(0).await, "steady").await;
-        let model = Model::start(&world).await;
+        let options = InstallationOptions::of(1, json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}));
+        let installation = Installation::install(cluster, options).await;
+        let (_hub, probes) = metered_hub(&installation).await;
+        installation
+            .skill(&installation.tenants[0], "steady", "print('steady ran')")
+            .await;
+        installation.served(&installation.tenant(0).await, "steady").await;
+        let model = Model::start(&installation).await;
         let (port, own) = (free_port(), free_port());
         let mut words = model.gateway_words(port);
         words.retain(|word| !word.starts_with("--metrics-listen="));
         words.push(format!("--metrics-listen=127.0.0.1:{own}"));
-        let _gateway = Process::start(world.cluster, world.folder.path(), "gateway", &words);
+        let _gateway = Process::start(installation.cluster, installation.folder.path(), "gateway", &words);
         listening(port).await;
         listening(own).await;
         has_run(port).await;
@@ -143,22 +145,24 @@ fn uses_of_skills_at_all_gateways_are_added_up_at_the_hub() {
     run(
         "uses_of_skills_at_all_gateways_are_added_up_at_the_hub",
         async |cluster| {
-            let plan = Plan::of(1, json!({"warmPool": {"replicas": 1}}));
-            let world = World::install(cluster, plan).await;
-            let (_hub, probes) = metered_hub(&world).await;
-            let steady = format!("{}/steady", world.tenants[0].name());
-            world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
-            let client = world.tenant(0).await;
-            world.served(&client, "steady").await;
-            let model = Model::start(&world).await;
+            let options = InstallationOptions::of(1, json!({"warmPool": {"replicas": 1}}));
+            let installation = Installation::install(cluster, options).await;
+            let (_hub, probes) = metered_hub(&installation).await;
+            let steady = format!("{}/steady", installation.tenants[0].name());
+            installation
+                .skill(&installation.tenants[0], "steady", "print('steady ran')")
+                .await;
+            let client = installation.tenant(0).await;
+            installation.served(&client, "steady").await;
+            let model = Model::start(&installation).await;
             for name in ["first", "second"] {
-                let (mut gateway, port) = model.gateway(&world, name).await;
+                let (mut gateway, port) = model.gateway(&installation, name).await;
                 has_run(port).await;
                 // What it has not reported yet is reported at its end.
                 gateway.stop();
             }
             let uses = |skill: &str, what: &str| {
-                let runtime = world.runtime();
+                let runtime = installation.runtime();
                 format!("knack_hub_skill_uses_total{{runtime=\"{runtime}\",skill=\"{skill}\",use=\"{what}\"}}")
             };
             let text = metrics(probes).await;
@@ -170,7 +174,7 @@ fn uses_of_skills_at_all_gateways_are_added_up_at_the_hub() {
                 loaded: 3,
                 ..UseLine::default()
             };
-            let path = format!("/v1/uses?runtime={}", world.runtime());
+            let path = format!("/v1/uses?runtime={}", installation.runtime());
             for (count, skill) in [
                 (1, "nobody/has-this"),
                 (1, "no name"),
@@ -183,8 +187,8 @@ fn uses_of_skills_at_all_gateways_are_added_up_at_the_hub() {
                 let told = client.post_report(&path, &post).await;
                 match told {
                     Ok(()) => assert_eq!(count, 1),
-                    Err(HubError::Refused(problem)) => {
-                        assert_eq!((count, problem.code), (USES_MAX + 1, ProblemCode::Invalid));
+                    Err(HubError::Refused(refusal)) => {
+                        assert_eq!((count, refusal.code), (USES_MAX + 1, RefusalCode::Invalid));
                     }
                     Err(error) => panic!("{skill}: {error}"),
                 }

@@ -7,13 +7,13 @@ use cluster_support::{progress, run};
 use k8s_openapi::api::batch::v1::Job;
 use knack_api::{Skill, SkillRuntime};
 use knack_execution::StartKind;
-use knack_hub_api::ProblemCode;
+use knack_hub_api::RefusalCode;
 use knack_hub_api::client::HubError;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::support::{SOON, World, fresh_id};
+use super::support::{Installation, SOON, fresh_id};
 
 /// How often something without a signal is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -21,21 +21,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 const IN_NODE: [&str; 3] = ["node", "-e", "console.log('node', process.versions.node)"];
 
 /// Applies a Skill that asks for a sandbox.
-async fn apply(world: &World, name: &str, sandbox: &Value) {
+async fn apply(installation: &Installation, name: &str, sandbox: &Value) {
     let document = format!("---\nname: {name}\ndescription: A skill of a test.\n---\nText.\n");
     let body = json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": name},
         "spec": {"source": {"inline": {"files": {"SKILL.md": document}}}, "sandbox": sandbox},
     });
-    let api: Api<Skill> = Api::namespaced(world.client.clone(), &world.tenants[0]);
+    let api: Api<Skill> = Api::namespaced(installation.client.clone(), &installation.tenants[0]);
     let params = PatchParams::apply("hub-test").force();
     api.patch(name, &params, &Patch::Apply(&body)).await.unwrap();
 }
 
 /// Waits until Skill and SkillRuntime say that the Skill is not served for this reason, and returns the message.
-async fn told(world: &World, name: &str, reason: &str) -> String {
-    let skills: Api<Skill> = Api::namespaced(world.client.clone(), &world.tenants[0]);
-    let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+async fn told(installation: &Installation, name: &str, reason: &str) -> String {
+    let skills: Api<Skill> = Api::namespaced(installation.client.clone(), &installation.tenants[0]);
+    let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
     let told = tokio::time::timeout(SOON, async {
         loop {
             let status = skills.get(name).await.unwrap().status.unwrap_or_default();
@@ -55,8 +55,8 @@ async fn told(world: &World, name: &str, reason: &str) -> String {
 }
 
 /// Jobs of sandboxes in an image.
-async fn jobs_in(world: &World, image: &str) -> usize {
-    let api: Api<Job> = Api::namespaced(world.client.clone(), world.run.name());
+async fn jobs_in(installation: &Installation, image: &str) -> usize {
+    let api: Api<Job> = Api::namespaced(installation.client.clone(), installation.run.name());
     let jobs = api.list(&ListParams::default()).await.unwrap();
     let is_in = |job: &&Job| {
         let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
@@ -72,8 +72,8 @@ fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported() {
         async |cluster| {
             let image = cluster.image("sandbox-node");
             let spec = json!({"sandbox": {"images": [{"name": "node", "image": image}]}, "warmPool": {"replicas": 1}});
-            let world = World::start(cluster, 1, spec).await;
-            let (tenant, client) = (world.tenants[0].name().to_owned(), world.tenant(0).await);
+            let installation = Installation::start(cluster, 1, spec).await;
+            let (tenant, client) = (installation.tenants[0].name().to_owned(), installation.tenant(0).await);
             for (name, sandbox) in [
                 ("plain", json!({})),
                 ("named", json!({"imageName": "node"})),
@@ -81,18 +81,21 @@ fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported() {
                 // Being named does not allow the reference.
                 ("referring", json!({"image": image})),
             ] {
-                apply(&world, name, &sandbox).await;
+                apply(&installation, name, &sandbox).await;
             }
-            world.served(&client, "plain").await;
-            let line = world.served(&client, "named").await;
-            let first = world.run_skill(&client, &tenant, "named", &IN_NODE).await.unwrap();
+            installation.served(&client, "plain").await;
+            let line = installation.served(&client, "named").await;
+            let first = installation
+                .run_skill(&client, &tenant, "named", &IN_NODE)
+                .await
+                .unwrap();
             assert!(first.stdout.text().starts_with("node "), "{first:?}");
             assert_eq!(
                 first.timings.start,
                 StartKind::Cold,
                 "no pod of that image is made before it is used"
             );
-            let plain = world.run_skill(&client, &tenant, "plain", &IN_NODE).await;
+            let plain = installation.run_skill(&client, &tenant, "plain", &IN_NODE).await;
             assert!(
                 !plain.is_ok_and(|result| result.stdout.text().contains("node ")),
                 "the runtime's own image"
@@ -100,7 +103,10 @@ fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported() {
             // The pool has one by now, or soon.
             tokio::time::timeout(SOON, async {
                 loop {
-                    let result = world.run_skill(&client, &tenant, "named", &IN_NODE).await.unwrap();
+                    let result = installation
+                        .run_skill(&client, &tenant, "named", &IN_NODE)
+                        .await
+                        .unwrap();
                     assert!(result.stdout.text().starts_with("node "), "{result:?}");
                     if result.timings.start == StartKind::Warm {
                         return;
@@ -111,18 +117,18 @@ fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported() {
             })
             .await
             .expect("a warm pod of the named image is used");
-            assert!(jobs_in(&world, &image).await >= 2);
+            assert!(jobs_in(&installation, &image).await >= 2);
 
-            let message = told(&world, "unknown", "ImageUnknown").await;
+            let message = told(&installation, "unknown", "ImageUnknown").await;
             assert!(
                 message.contains("imageName nodes") && message.contains("(it has node)"),
                 "{message}"
             );
-            told(&world, "referring", "ImageNotAllowed").await;
-            let mut names = world.names(&client).await;
+            told(&installation, "referring", "ImageNotAllowed").await;
+            let mut names = installation.names(&client).await;
             names.sort();
             assert_eq!(names, [format!("{tenant}/named"), format!("{tenant}/plain")]);
-            let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+            let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
 
             // A name that is taken away.
             let nothing = Patch::Merge(json!({"spec": {"sandbox": {"images": null}}}));
@@ -130,20 +136,20 @@ fn a_skill_runs_in_the_image_that_it_names_and_an_unknown_name_is_reported() {
                 .patch("default", &PatchParams::default(), &nothing)
                 .await
                 .unwrap();
-            let message = told(&world, "named", "ImageUnknown").await;
+            let message = told(&installation, "named", "ImageUnknown").await;
             assert!(message.contains("(it has none)"), "{message}");
             let refused = tokio::time::timeout(SOON, async {
                 loop {
-                    let post = world.post(&line, &fresh_id().to_string(), &IN_NODE).to_string();
+                    let post = installation.post(&line, &fresh_id().to_string(), &IN_NODE).to_string();
                     match client.post_stream(None, "/v1/executions", post.into()).await {
-                        Err(HubError::Refused(problem)) => return problem,
+                        Err(HubError::Refused(refusal)) => return refusal,
                         Err(other) => panic!("{other:?}"),
                         Ok(_) => tokio::time::sleep(LOOK_EVERY).await,
                     }
                 }
             });
             let refused = refused.await.expect("it is not run any more");
-            assert_eq!(refused.code, ProblemCode::NotFound, "{refused}");
+            assert_eq!(refused.code, RefusalCode::NotFound, "{refused}");
             assert!(refused.message.contains("no longer) served"), "{refused}");
         },
     );

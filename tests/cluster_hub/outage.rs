@@ -6,27 +6,29 @@ use cluster_support::run;
 use serde_json::json;
 
 use super::chat::{Model, chat, content};
-use super::support::{SOON, World};
+use super::support::{Installation, SOON};
 
 /// Traffic flows and the last catalog serves while the hub is gone; a gateway that never had a catalog says so where a
 /// skill is named; when the hub is back, code runs again.
 #[test]
 fn a_gateway_goes_on_without_its_hub() {
     run("a_gateway_goes_on_without_its_hub", async |cluster| {
-        let mut world = World::start(cluster, 1, json!({})).await;
-        let client = world.tenant(0).await;
-        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
-        world.served(&client, "steady").await;
-        let model = Model::start(&world).await;
-        let (_gateway, port) = model.gateway(&world, "gateway").await;
+        let mut installation = Installation::start(cluster, 1, json!({})).await;
+        let client = installation.tenant(0).await;
+        installation
+            .skill(&installation.tenants[0], "steady", "print('steady ran')")
+            .await;
+        installation.served(&client, "steady").await;
+        let model = Model::start(&installation).await;
+        let (_gateway, port) = model.gateway(&installation, "gateway").await;
         let (status, body) = chat(port, "run it", None).await;
         assert_eq!(status, 200, "{body}");
         assert!(content(&body).contains("steady ran"), "{body}");
 
-        world.kill_hub();
+        installation.kill_hub();
         let (status, body) = chat(port, "hello", Some("steady")).await;
         assert_eq!((status, content(&body).as_str()), (200, "the model speaks"));
-        let (_late, late) = model.gateway(&world, "late-gateway").await;
+        let (_late, late) = model.gateway(&installation, "late-gateway").await;
         let (status, body) = chat(late, "hello", None).await;
         assert_eq!((status, content(&body).as_str()), (200, "the model speaks"));
         let (status, body) = chat(late, "hello", Some("steady")).await;
@@ -35,7 +37,7 @@ fn a_gateway_goes_on_without_its_hub() {
 
         // A call that is under way is asked again until the hub is back.
         let waiting = tokio::spawn(chat(port, "run it", None));
-        world.restart_hub().await;
+        installation.restart_hub().await;
         let (status, body) = waiting.await.unwrap();
         assert_eq!(status, 200, "{body}");
         assert!(content(&body).contains("steady ran"), "{body}");

@@ -10,7 +10,7 @@ use knack_api::{Skill, SkillRuntime};
 use knack_execution::remote::RemoteExecutor;
 use knack_execution::{ExecutionRequest, ExecutionResult, Executor as _, InputFile, SkillMount, StartKind};
 use knack_gateway::catalog::remote::fetch_skill;
-use knack_hub_api::ProblemCode;
+use knack_hub_api::RefusalCode;
 use knack_hub_api::client::{HubClient, HubError};
 use knack_skill::call::ToolRun;
 use knack_skill::model::SkillRef;
@@ -19,7 +19,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Plan, SOON, World, fresh_id};
+use super::support::{Installation, InstallationOptions, SOON, fresh_id};
 
 /// The value of the Secret. Only declared tools may print it.
 const SECRET: &str = "granted-4712";
@@ -139,22 +139,22 @@ fn planted() -> (Vec<InputFile>, Vec<String>) {
 }
 
 /// The Secret, its grants, and the Skills, before any hub starts.
-async fn install(world: &World) {
-    let tenant = world.tenants[0].name();
+async fn install(installation: &Installation) {
+    let tenant = installation.tenants[0].name();
     let secret = json!({"metadata": {"name": "granted"}, "stringData": {"key": SECRET}});
     let secret: Secret = serde_json::from_value(secret).unwrap();
-    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), world.run.name());
+    let secrets: Api<Secret> = Api::namespaced(installation.client.clone(), installation.run.name());
     secrets.create(&PostParams::default(), &secret).await.unwrap();
     let skills = TOOLS.map(|tool| format!("{tenant}/{}", tool.skill));
     let grant =
         json!({"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "granted", "key": "key"}}, "skills": skills});
-    let runtimes: Api<SkillRuntime> = Api::namespaced(world.client.clone(), world.run.name());
+    let runtimes: Api<SkillRuntime> = Api::namespaced(installation.client.clone(), installation.run.name());
     let patch = Patch::Merge(json!({"spec": {"env": [grant]}}));
     runtimes
         .patch("default", &PatchParams::default(), &patch)
         .await
         .unwrap();
-    let api: Api<Skill> = Api::namespaced(world.client.clone(), tenant);
+    let api: Api<Skill> = Api::namespaced(installation.client.clone(), tenant);
     for tool in TOOLS {
         let document = format!(
             "---\nname: {}\ndescription: A skill of a test.\nmode: llm\nactivation: Listed\ntool_env: [TOKEN]\n\
@@ -176,12 +176,17 @@ async fn install(world: &World) {
 }
 
 /// Runs the declared tool of a skill beside the planted files.
-async fn tell(world: &World, client: &HubClient, skill: &str, inputs: Vec<InputFile>) -> Arc<ExecutionResult> {
+async fn tell(
+    installation: &Installation,
+    client: &HubClient,
+    skill: &str,
+    inputs: Vec<InputFile>,
+) -> Arc<ExecutionResult> {
     let id = SkillRef {
-        namespace: world.tenants[0].name().to_owned(),
+        namespace: installation.tenants[0].name().to_owned(),
         name: skill.to_owned(),
     };
-    let (found, _) = fetch_skill(client, &world.runtime(), &id).await.unwrap();
+    let (found, _) = fetch_skill(client, &installation.runtime(), &id).await.unwrap();
     let tool = ToolRun::resolve(&found, "tell", serde_json::Map::new(), &knack_tool_schema::validate).unwrap();
     let mount = SkillMount {
         name: skill.to_owned(),
@@ -191,7 +196,7 @@ async fn tell(world: &World, client: &HubClient, skill: &str, inputs: Vec<InputF
         inputs,
         ..ExecutionRequest::of_tool(fresh_id(), "test", tool, mount)
     };
-    RemoteExecutor::new(client.clone(), world.runtime())
+    RemoteExecutor::new(client.clone(), installation.runtime())
         .execute(request, CancellationToken::new())
         .await
         .unwrap()
@@ -222,13 +227,13 @@ fn check(tool: &Tool, result: &ExecutionResult) {
 }
 
 /// One cold call of a tool, and one in a pod that stood ready with the value.
-async fn cold_and_warm(world: &World, client: &HubClient, tool: &Tool) {
+async fn cold_and_warm(installation: &Installation, client: &HubClient, tool: &Tool) {
     let (inputs, _) = planted();
-    let first = tell(world, client, tool.skill, inputs.clone()).await;
+    let first = tell(installation, client, tool.skill, inputs.clone()).await;
     check(tool, &first);
     assert_eq!(first.timings.start, StartKind::Cold, "{}", tool.skill);
     loop {
-        let next = tell(world, client, tool.skill, inputs.clone()).await;
+        let next = tell(installation, client, tool.skill, inputs.clone()).await;
         check(tool, &next);
         if next.timings.start == StartKind::Warm {
             return;
@@ -239,8 +244,8 @@ async fn cold_and_warm(world: &World, client: &HubClient, tool: &Tool) {
 }
 
 /// What a gateway that is no gateway of ours posts: files under names that configure programs, or beside the skill's own.
-async fn hidden_names_are_refused(world: &World, client: &HubClient) {
-    let line = world.served(client, TOOLS[0].skill).await;
+async fn hidden_names_are_refused(installation: &Installation, client: &HubClient) {
+    let line = installation.served(client, TOOLS[0].skill).await;
     let (_, mut paths) = planted();
     assert!(paths.len() > 30, "{paths:?}");
     let beside = [
@@ -250,14 +255,14 @@ async fn hidden_names_are_refused(world: &World, client: &HubClient) {
     ];
     paths.extend(beside.map(str::to_owned));
     for path in paths {
-        let mut post: Value = world.post(&line, &fresh_id().to_string(), &[]);
+        let mut post: Value = installation.post(&line, &fresh_id().to_string(), &[]);
         post["program"] = json!({"kind": "tool", "name": "tell", "arguments": {}});
         post["inputs"] = json!([{"path": path, "data": {"text": "x"}}]);
         match client
             .post_stream(None, "/v1/executions", post.to_string().into())
             .await
         {
-            Err(HubError::Refused(problem)) => assert_eq!(problem.code, ProblemCode::Invalid, "{path}: {problem}"),
+            Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::Invalid, "{path}: {refusal}"),
             other => panic!("{path}: {:?}", other.err()),
         }
     }
@@ -272,18 +277,19 @@ fn planted_files_are_only_data_for_tools_with_a_value_of_a_secret() {
                 {"name": "node", "image": cluster.image("sandbox-node")},
                 {"name": "shell", "image": cluster.image("busybox")},
             ]);
-            let mut plan = Plan::of(1, json!({"sandbox": {"images": images}, "warmPool": {"replicas": 1}}));
+            let mut options =
+                InstallationOptions::of(1, json!({"sandbox": {"images": images}, "warmPool": {"replicas": 1}}));
             // The image with a shell holds no runner.
-            plan.hub_words = vec![format!("--runner-image={}", cluster.image("runner"))];
-            let mut world = World::install(cluster, plan).await;
-            install(&world).await;
-            world.restart_hub().await;
-            let client = world.tenant(0).await;
+            options.hub_words = vec![format!("--runner-image={}", cluster.image("runner"))];
+            let mut installation = Installation::install(cluster, options).await;
+            install(&installation).await;
+            installation.restart_hub().await;
+            let client = installation.tenant(0).await;
             for tool in &TOOLS {
-                world.served(&client, tool.skill).await;
+                installation.served(&client, tool.skill).await;
             }
-            hidden_names_are_refused(&world, &client).await;
-            let calls = TOOLS.iter().map(|tool| cold_and_warm(&world, &client, tool));
+            hidden_names_are_refused(&installation, &client).await;
+            let calls = TOOLS.iter().map(|tool| cold_and_warm(&installation, &client, tool));
             let called = tokio::time::timeout(SOON, futures::future::join_all(calls)).await;
             called.expect("each tool finds a warm pod");
         },

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::support::{SOON, World, apply_skill};
+use super::support::{Installation, SOON, apply_skill};
 
 /// Changes measured: p99 of 100 is the second worst.
 const CHANGES: usize = 100;
@@ -21,12 +21,12 @@ fn every_change_becomes_active_in_a_gateway_and_its_time_is_a_figure() {
     run(
         "every_change_becomes_active_in_a_gateway_and_its_time_is_a_figure",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({})).await;
-            let client = world.tenant(0).await;
+            let installation = Installation::start(cluster, 1, json!({})).await;
+            let client = installation.tenant(0).await;
             let (sender, mut digests) = mpsc::unbounded_channel();
             let (_live, _following) = follow(
                 client,
-                world.runtime(),
+                installation.runtime(),
                 Blobs::new(MemoryBudget::of_process()),
                 None,
                 move |snapshot| {
@@ -41,7 +41,7 @@ fn every_change_becomes_active_in_a_gateway_and_its_time_is_a_figure() {
             for change in 0..=CHANGES {
                 let script = format!("print({change})");
                 let begun = Instant::now();
-                apply_skill(&world.client, &world.tenants[0], "moving", &script).await;
+                apply_skill(&installation.client, &installation.tenants[0], "moving", &script).await;
                 tokio::time::timeout(SOON, async {
                     while digests.recv().await.as_deref() != Some(script.as_str()) {}
                 })

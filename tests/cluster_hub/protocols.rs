@@ -3,13 +3,13 @@
 use cluster_support::{progress, run};
 use knack_api::Skill;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{CatalogLine, PROTOCOL, PROTOCOL_MIN, Problem, ProblemCode, ProtocolRange, SkillLine};
+use knack_hub_api::{CatalogLine, HubRefusal, PROTOCOL, PROTOCOL_MIN, ProtocolRange, RefusalCode, SkillLine};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::answer::printed;
-use super::support::{World, fresh_id};
+use super::support::{Installation, fresh_id};
 
 /// Gateways of the oldest protocol that is understood, of this release, of the next one, and of one after it.
 const OLDER: ProtocolRange = ProtocolRange::new(PROTOCOL_MIN, PROTOCOL_MIN);
@@ -18,7 +18,7 @@ const NEWER: ProtocolRange = ProtocolRange::new(PROTOCOL, PROTOCOL + 1);
 const TOO_NEW: ProtocolRange = ProtocolRange::new(PROTOCOL + 1, PROTOCOL + 2);
 
 /// A Skill with a declared tool, which is posted otherwise by protocol 1.
-async fn apply(world: &World) {
+async fn apply(installation: &Installation) {
     let document = "---\nname: steady\ndescription: A skill of a test.\nmode: llm\nactivation: Listed\n\
                     tools:\n  - {name: tell, description: d, command: [python3, tell.py]}\n---\nx\n";
     let body = json!({
@@ -28,14 +28,14 @@ async fn apply(world: &World) {
             "sandbox": {"timeoutSeconds": 60},
         },
     });
-    let api: Api<Skill> = Api::namespaced(world.client.clone(), &world.tenants[0]);
+    let api: Api<Skill> = Api::namespaced(installation.client.clone(), &installation.tenants[0]);
     let params = PatchParams::apply("hub-test").force();
     api.patch("steady", &params, &Patch::Apply(&body)).await.unwrap();
 }
 
 /// A run of the tool as gateways post it that write `protocol`.
-fn post(world: &World, skill: &SkillLine, protocol: u32) -> Value {
-    let mut post = world.post(skill, &fresh_id().to_string(), &["python3", "tell.py"]);
+fn post(installation: &Installation, skill: &SkillLine, protocol: u32) -> Value {
+    let mut post = installation.post(skill, &fresh_id().to_string(), &["python3", "tell.py"]);
     post["protocol"] = json!(protocol);
     if protocol == 1 {
         post["working_directory"] = json!({"skill": skill.name});
@@ -47,13 +47,18 @@ fn post(world: &World, skill: &SkillLine, protocol: u32) -> Value {
 
 /// What a gateway that speaks `range` gets for a run: what the tool printed, or why there is no run. It writes its newest
 /// protocol, and after a refusal the hub's, if it speaks that.
-async fn told(world: &World, client: &HubClient, skill: &SkillLine, range: ProtocolRange) -> Result<String, Problem> {
+async fn told(
+    installation: &Installation,
+    client: &HubClient,
+    skill: &SkillLine,
+    range: ProtocolRange,
+) -> Result<String, HubRefusal> {
     let mut stated = range.max;
     loop {
-        let body = post(world, skill, stated).to_string();
+        let body = post(installation, skill, stated).to_string();
         let refused = match client.post_stream(None, "/v1/executions", body.into()).await {
             Ok(mut lines) => return Ok(printed(&mut lines).await),
-            Err(HubError::Refused(problem)) => problem,
+            Err(HubError::Refused(refusal)) => refusal,
             Err(other) => panic!("{other:?}"),
         };
         progress(format!("protocol {stated}: {refused}"));
@@ -66,8 +71,8 @@ async fn told(world: &World, client: &HubClient, skill: &SkillLine, range: Proto
 }
 
 /// Whether a gateway that speaks `range` follows the catalog, by the hub's greeting.
-async fn follows(world: &World, client: &HubClient, range: ProtocolRange) -> bool {
-    let mut lines = client.watch(&world.catalog()).await.unwrap();
+async fn follows(installation: &Installation, client: &HubClient, range: ProtocolRange) -> bool {
+    let mut lines = client.watch(&installation.catalog()).await.unwrap();
     let Some(CatalogLine::Hello(hello)) = lines.next_value::<CatalogLine>().await.unwrap() else {
         panic!("a catalog begins with a greeting");
     };
@@ -80,11 +85,11 @@ async fn follows(world: &World, client: &HubClient, range: ProtocolRange) -> boo
 #[test]
 fn gateways_of_several_protocols_are_served_at_once() {
     run("gateways_of_several_protocols_are_served_at_once", async |cluster| {
-        let world = World::start(cluster, 1, json!({})).await;
-        let client = world.tenant(0).await;
-        apply(&world).await;
-        let skill = world.served(&client, "steady").await;
-        let gets = |range| told(&world, &client, &skill, range);
+        let installation = Installation::start(cluster, 1, json!({})).await;
+        let client = installation.tenant(0).await;
+        apply(&installation).await;
+        let skill = installation.served(&client, "steady").await;
+        let gets = |range| told(&installation, &client, &skill, range);
         let (older, same, newer, too_new) = tokio::join!(gets(OLDER), gets(SAME), gets(NEWER), gets(TOO_NEW));
         for (range, got) in [(OLDER, older), (SAME, same), (NEWER, newer)] {
             assert_eq!(
@@ -92,15 +97,15 @@ fn gateways_of_several_protocols_are_served_at_once() {
                 "told\n",
                 "{range}"
             );
-            assert!(follows(&world, &client, range).await, "{range}");
+            assert!(follows(&installation, &client, range).await, "{range}");
         }
         let refused = too_new.unwrap_err();
-        assert_eq!((refused.code, refused.protocol), (ProblemCode::Invalid, Some(PROTOCOL)));
+        assert_eq!((refused.code, refused.protocol), (RefusalCode::Invalid, Some(PROTOCOL)));
         let said = format!(
             "understands protocol {SAME}, the request is of protocol {}; upgrade the older one",
             TOO_NEW.max
         );
         assert!(refused.message.contains(&said), "{refused}");
-        assert!(!follows(&world, &client, TOO_NEW).await);
+        assert!(!follows(&installation, &client, TOO_NEW).await);
     });
 }

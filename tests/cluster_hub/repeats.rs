@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::gateway_replicas::{Replica, owned};
-use super::support::{Process, SOON, World, free_port};
+use super::support::{Installation, Process, SOON, free_port};
 
 /// On Jobs that probe the network of a node.
 const LABEL_PROBE: &str = "knack.dev/probe";
@@ -31,10 +31,10 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn watch(world: &World) -> Self {
+    fn watch(installation: &Installation) -> Self {
         let seen: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
         let (api, kept): (Api<Job>, _) = (
-            Api::namespaced(world.client.clone(), world.run.name()),
+            Api::namespaced(installation.client.clone(), installation.run.name()),
             Arc::clone(&seen),
         );
         let watch = async move {
@@ -53,7 +53,7 @@ impl Jobs {
         };
         Self {
             seen,
-            pods: Api::namespaced(world.client.clone(), world.run.name()),
+            pods: Api::namespaced(installation.client.clone(), installation.run.name()),
             _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
         }
     }
@@ -98,7 +98,7 @@ impl Jobs {
 }
 
 /// A skill whose tools say which process they are, once after a moment and once after a long one.
-async fn apply(world: &World) {
+async fn apply(installation: &Installation) {
     let tool = |name: &str, seconds: u32| {
         format!("  - name: {name}\n    description: Tells.\n    command: [python3, tell.py, '{seconds}']\n")
     };
@@ -112,23 +112,23 @@ async fn apply(world: &World) {
         "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "teller"},
         "spec": {"source": {"inline": {"files": {"SKILL.md": document, "tell.py": script}}}},
     });
-    let api: Api<Skill> = Api::namespaced(world.client.clone(), &world.tenants[0]);
+    let api: Api<Skill> = Api::namespaced(installation.client.clone(), &installation.tenants[0]);
     let params = PatchParams::apply("hub-test").force();
     api.patch("teller", &params, &Patch::Apply(&body)).await.unwrap();
 }
 
 /// A registry that keeps a history, with the hub's certificate: both are 127.0.0.1 here. Returns its address.
-async fn start_registry(world: &World) -> (Process, String) {
-    let (folder, port, metrics) = (world.folder.path(), free_port(), free_port());
+async fn start_registry(installation: &Installation) -> (Process, String) {
+    let (folder, port, metrics) = (installation.folder.path(), free_port(), free_port());
     let words = [
         "registry".to_owned(),
-        format!("--watch-namespace={}", world.tenants[0].name()),
+        format!("--watch-namespace={}", installation.tenants[0].name()),
         format!("--listen=127.0.0.1:{port}"),
         format!("--metrics-listen=127.0.0.1:{metrics}"),
         format!("--tls-dir={}", folder.display()),
         format!("--history-dir={}", folder.join("history").display()),
     ];
-    let process = Process::start(world.cluster, folder, "registry", &words);
+    let process = Process::start(installation.cluster, folder, "registry", &words);
     let ready = async {
         let url = format!("http://127.0.0.1:{metrics}/readyz");
         while !reqwest::get(&url)
@@ -180,19 +180,19 @@ async fn ask_until_lost(port: u16, key: &str, tool: &str) -> Value {
 fn one_key_at_two_gateways_is_one_job_also_when_the_gateway_that_runs_it_is_killed() {
     let test = "one_key_at_two_gateways_is_one_job_also_when_the_gateway_that_runs_it_is_killed";
     run(test, async |cluster| {
-        let world = World::start(cluster, 1, json!({"sandbox": {"timeoutSeconds": 60}})).await;
-        let hub = world.tenant(0).await;
-        apply(&world).await;
-        world.served(&hub, "teller").await;
-        owned(&world, &hub).await;
-        let (_registry, address) = start_registry(&world).await;
+        let installation = Installation::start(cluster, 1, json!({"sandbox": {"timeoutSeconds": 60}})).await;
+        let hub = installation.tenant(0).await;
+        apply(&installation).await;
+        installation.served(&hub, "teller").await;
+        owned(&installation, &hub).await;
+        let (_registry, address) = start_registry(&installation).await;
         let mock = spawn(Script::parse("turns:\n  - rounds:\n      - reply: {text: hello}\n").unwrap())
             .await
             .unwrap();
         let more = [format!("--registry={address}"), format!("--history={address}")];
-        let gateway = async |name| Replica::start_at(&world, &world.url(), &mock, (name, 0), &more).await;
+        let gateway = async |name| Replica::start_at(&installation, &installation.url(), &mock, (name, 0), &more).await;
         let (mut one, two) = (gateway("one").await, gateway("two").await);
-        let jobs = Jobs::watch(&world);
+        let jobs = Jobs::watch(&installation);
 
         // At both at once: one runs it, the other one says that it is being run.
         let (first, second) = tokio::join!(ask(one.port, "at-once", "soon"), ask(two.port, "at-once", "soon"));

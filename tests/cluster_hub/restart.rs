@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use cluster_support::run;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{CatalogLine, ContentIndex, Problem, ProblemCode};
+use knack_hub_api::{CatalogLine, ContentIndex, HubRefusal, RefusalCode};
 use serde_json::json;
 
-use super::support::{SOON, World};
+use super::support::{Installation, SOON};
 
 /// Skills: reading their ConfigMaps takes longer than one list.
 const SKILLS: usize = 150;
@@ -16,8 +16,8 @@ const SKILLS: usize = 150;
 const RESTARTS: usize = 3;
 
 /// The digests of a catalog; the error of a hub that is not there, or has no catalog yet.
-async fn catalog(world: &World, client: &HubClient) -> Result<BTreeSet<String>, HubError> {
-    let mut lines = client.watch(&world.catalog()).await?;
+async fn catalog(installation: &Installation, client: &HubClient) -> Result<BTreeSet<String>, HubError> {
+    let mut lines = client.watch(&installation.catalog()).await?;
     let mut digests = BTreeSet::new();
     while let Some(line) = lines.next_value::<CatalogLine>().await? {
         if let CatalogLine::Skill(skill) = line {
@@ -28,13 +28,13 @@ async fn catalog(world: &World, client: &HubClient) -> Result<BTreeSet<String>, 
 }
 
 /// Asks for the content of a digest until the hub gives it. It never says that it does not know it.
-async fn content(world: &World, client: &HubClient, digest: &str) {
-    let path = format!("/v1/content/{digest}?runtime={}", world.runtime());
+async fn content(installation: &Installation, client: &HubClient, digest: &str) {
+    let path = format!("/v1/content/{digest}?runtime={}", installation.runtime());
     loop {
         match client.get::<ContentIndex>(&path).await {
             Ok(index) => return assert_eq!(index.digest, digest),
-            Err(HubError::Refused(Problem { code, message, .. })) => {
-                assert_eq!(code, ProblemCode::Unavailable, "{message}");
+            Err(HubError::Refused(HubRefusal { code, message, .. })) => {
+                assert_eq!(code, RefusalCode::Unavailable, "{message}");
             }
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
@@ -48,16 +48,20 @@ fn a_hub_that_starts_again_lacks_no_skill_from_its_first_answer_on() {
     run(
         "a_hub_that_starts_again_lacks_no_skill_from_its_first_answer_on",
         async |cluster| {
-            let mut world = World::start(cluster, 1, json!({})).await;
-            let client = world.tenant(0).await;
+            let mut installation = Installation::start(cluster, 1, json!({})).await;
+            let client = installation.tenant(0).await;
             for index in 0..SKILLS {
-                world
-                    .skill(&world.tenants[0], &format!("s{index}"), &format!("print({index})"))
+                installation
+                    .skill(
+                        &installation.tenants[0],
+                        &format!("s{index}"),
+                        &format!("print({index})"),
+                    )
                     .await;
             }
             let all = async {
                 loop {
-                    let served = catalog(&world, &client).await.unwrap();
+                    let served = catalog(&installation, &client).await.unwrap();
                     cluster_support::progress(format!("{} of {SKILLS} skills are served", served.len()));
                     if served.len() == SKILLS {
                         return served;
@@ -67,11 +71,11 @@ fn a_hub_that_starts_again_lacks_no_skill_from_its_first_answer_on() {
             };
             let all = tokio::time::timeout(SOON, all).await.expect("all skills are served");
             for restart in 0..RESTARTS {
-                world.kill_hub();
-                let _hub = world.replica("hub", world.port);
+                installation.kill_hub();
+                let _hub = installation.replica("hub", installation.port);
                 let first = async {
                     loop {
-                        match catalog(&world, &client).await {
+                        match catalog(&installation, &client).await {
                             Ok(served) => return served,
                             Err(error) => assert!(error.is_transient(), "{error}"),
                         }
@@ -79,10 +83,12 @@ fn a_hub_that_starts_again_lacks_no_skill_from_its_first_answer_on() {
                     }
                 };
                 let last = all.last().unwrap();
-                let ((), first) =
-                    tokio::time::timeout(SOON, futures::future::join(content(&world, &client, last), first))
-                        .await
-                        .expect("the hub answers");
+                let ((), first) = tokio::time::timeout(
+                    SOON,
+                    futures::future::join(content(&installation, &client, last), first),
+                )
+                .await
+                .expect("the hub answers");
                 assert_eq!(first.len(), SKILLS, "restart {restart}: skills of the first catalog");
             }
         },

@@ -9,7 +9,7 @@ use cluster_support::{progress, run};
 use serde_json::json;
 
 use super::chat::{Model, chat, content};
-use super::support::{Process, SOON, World, free_port, listening};
+use super::support::{Installation, Process, SOON, free_port, listening};
 
 /// Asks each gateway until its answer has what the skill prints now.
 async fn all_run(gateways: &[(&str, u16)], printed: &str) {
@@ -28,9 +28,9 @@ async fn all_run(gateways: &[(&str, u16)], printed: &str) {
 }
 
 /// The same after an edit of the skill.
-async fn edited_and_run(world: &World, gateways: &[(&str, u16)], text: &str) {
+async fn edited_and_run(installation: &Installation, gateways: &[(&str, u16)], text: &str) {
     let code = format!("print('{text}')");
-    world.skill(&world.tenants[0], "steady", &code).await;
+    installation.skill(&installation.tenants[0], "steady", &code).await;
     all_run(gateways, text).await;
 }
 
@@ -40,11 +40,13 @@ fn older_program() -> OsString {
 }
 
 /// A model, beside a skill that the hub serves.
-async fn serving(world: &World) -> Model {
-    let hub = world.tenant(0).await;
-    world.skill(&world.tenants[0], "steady", "print('printed first')").await;
-    world.served(&hub, "steady").await;
-    Model::start(world).await
+async fn serving(installation: &Installation) -> Model {
+    let hub = installation.tenant(0).await;
+    installation
+        .skill(&installation.tenants[0], "steady", "print('printed first')")
+        .await;
+    installation.served(&hub, "steady").await;
+    Model::start(installation).await
 }
 
 /// The other order of an upgrade, or a hub that is rolled back: the hub is the older one, the gateway of this tree. An edit reaches it,
@@ -56,20 +58,20 @@ fn a_gateway_of_this_protocol_is_served_by_a_hub_of_the_last_one() {
         "a_gateway_of_this_protocol_is_served_by_a_hub_of_the_last_one",
         async |cluster| {
             let program = older_program();
-            let mut world = World::start(cluster, 1, json!({})).await;
-            world.kill_hub();
-            let mut older = world.replica_of(&program, "hub-older", world.port);
-            world.wait_for_hub_at(&world.url()).await;
-            let model = serving(&world).await;
-            let (_gateway, port) = model.gateway(&world, "gateway-this").await;
+            let mut installation = Installation::start(cluster, 1, json!({})).await;
+            installation.kill_hub();
+            let mut older = installation.replica_of(&program, "hub-older", installation.port);
+            installation.wait_for_hub_at(&installation.url()).await;
+            let model = serving(&installation).await;
+            let (_gateway, port) = model.gateway(&installation, "gateway-this").await;
             let gateways = [("newer", port)];
 
             all_run(&gateways, "printed first").await;
-            edited_and_run(&world, &gateways, "printed second").await;
+            edited_and_run(&installation, &gateways, "printed second").await;
             older.assert_runs();
             older.stop();
-            let _hub = world.replica("hub", world.port);
-            edited_and_run(&world, &gateways, "printed third").await;
+            let _hub = installation.replica("hub", installation.port);
+            edited_and_run(&installation, &gateways, "printed third").await;
         },
     );
 }
@@ -82,21 +84,21 @@ fn gateways_of_the_last_protocol_and_of_this_one_serve_at_one_hub() {
         "gateways_of_the_last_protocol_and_of_this_one_serve_at_one_hub",
         async |cluster| {
             let program = older_program();
-            let mut world = World::start(cluster, 1, json!({})).await;
-            let model = serving(&world).await;
-            let (_this, port) = model.gateway(&world, "gateway-this").await;
+            let mut installation = Installation::start(cluster, 1, json!({})).await;
+            let model = serving(&installation).await;
+            let (_this, port) = model.gateway(&installation, "gateway-this").await;
             let older_port = free_port();
             let mut command = Command::new(program);
             command.args(model.gateway_words(older_port));
-            let mut older = Process::spawn(world.folder.path(), "gateway-older", &mut command);
+            let mut older = Process::spawn(installation.folder.path(), "gateway-older", &mut command);
             listening(older_port).await;
             let gateways = [("newer", port), ("older", older_port)];
 
             all_run(&gateways, "printed first").await;
-            edited_and_run(&world, &gateways, "printed second").await;
-            world.kill_hub();
-            let _hub = world.replica("hub", world.port);
-            edited_and_run(&world, &gateways, "printed third").await;
+            edited_and_run(&installation, &gateways, "printed second").await;
+            installation.kill_hub();
+            let _hub = installation.replica("hub", installation.port);
+            edited_and_run(&installation, &gateways, "printed third").await;
             older.assert_runs();
         },
     );

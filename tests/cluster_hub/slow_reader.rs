@@ -4,7 +4,7 @@ use cluster_support::run;
 use knack_hub_api::ExecutionFrame;
 use serde_json::json;
 
-use super::support::{SOON, World, fresh_id};
+use super::support::{Installation, SOON, fresh_id};
 
 /// A reader that stops holds up neither its own run nor anybody else's, and gets the whole result when it reads on.
 #[test]
@@ -12,13 +12,13 @@ fn a_stopped_reader_delays_no_other_and_gets_its_result() {
     run(
         "a_stopped_reader_delays_no_other_and_gets_its_result",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({})).await;
-            let client = world.tenant(0).await;
-            world.skill(&world.tenants[0], "loud", "print('x')").await;
-            let skill = world.served(&client, "loud").await;
+            let installation = Installation::start(cluster, 1, json!({})).await;
+            let client = installation.tenant(0).await;
+            installation.skill(&installation.tenants[0], "loud", "print('x')").await;
+            let skill = installation.served(&client, "loud").await;
             let id = fresh_id().to_string();
             let program = "import sys\nfor i in range(1000): sys.stdout.write(str(i % 10) * 1000)\nopen('end','w').write('e' * 3000000)";
-            let mut post = world.post(&skill, &id, &["python3", "-c", program]);
+            let mut post = installation.post(&skill, &id, &["python3", "-c", program]);
             post["live"] = json!(true);
             let mut unread = client
                 .post_stream(None, "/v1/executions", post.to_string().into())
@@ -26,10 +26,10 @@ fn a_stopped_reader_delays_no_other_and_gets_its_result() {
                 .unwrap();
             // Others run meanwhile; by the time that the third has run, the first is long over.
             for _ in 0..3 {
-                let result = world
+                let result = installation
                     .run_skill(
                         &client,
-                        &world.tenants[0],
+                        &installation.tenants[0],
                         "loud",
                         &["python3", "skills/loud/scripts/run.py"],
                     )
@@ -43,7 +43,7 @@ fn a_stopped_reader_delays_no_other_and_gets_its_result() {
                     match frame {
                         ExecutionFrame::File(piece) => file_bytes += piece.data.0.len(),
                         ExecutionFrame::Result(result) => stdout = result.stdout.0.to_vec(),
-                        ExecutionFrame::Error(problem) => panic!("{problem:?}"),
+                        ExecutionFrame::Error(refusal) => panic!("{refusal:?}"),
                         _ => {}
                     }
                 }

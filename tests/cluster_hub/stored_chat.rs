@@ -5,7 +5,7 @@ use knack_mock_provider::{Script, spawn};
 use serde_json::{Value, json};
 
 use super::gateway_replicas::{KNOWN, Replica, owned, until};
-use super::support::{SOON, World};
+use super::support::{Installation, SOON};
 
 const SCRIPT: &str = r#"
 turns:
@@ -58,14 +58,16 @@ fn a_stored_completion_is_read_through_another_replica_as_it_was_shown() {
     run(
         "a_stored_completion_is_read_through_another_replica_as_it_was_shown",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({})).await;
-            let hub = world.tenant(0).await;
-            world.skill(&world.tenants[0], "steady", "print('x')").await;
-            world.served(&hub, "steady").await;
-            owned(&world, &hub).await;
+            let installation = Installation::start(cluster, 1, json!({})).await;
+            let hub = installation.tenant(0).await;
+            installation
+                .skill(&installation.tenants[0], "steady", "print('x')")
+                .await;
+            installation.served(&hub, "steady").await;
+            owned(&installation, &hub).await;
             let mock = spawn(Script::parse(SCRIPT).unwrap()).await.unwrap();
-            let one = Replica::start(&world, &mock, "one", 0).await;
-            let two = Replica::start(&world, &mock, "two", 0).await;
+            let one = Replica::start(&installation, &mock, "one", 0).await;
+            let two = Replica::start(&installation, &mock, "two", 0).await;
 
             // A loop: its turn, its id, and its second round.
             let added = ask(&one, &json!([{"role": "user", "content": "add"}])).await;

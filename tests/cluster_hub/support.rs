@@ -14,7 +14,7 @@ use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Program, SkillMount,
 };
 use knack_gateway::catalog::remote::fetch_skill;
-use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Lines, Token};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, LineReader, Token};
 use knack_hub_api::{CatalogLine, RuntimeName, SkillLine};
 use knack_skill::model::SkillRef;
 use kube::Api;
@@ -124,7 +124,7 @@ impl Drop for Process {
 }
 
 /// What an installation is made of, beside what all have.
-pub(crate) struct Plan {
+pub(crate) struct InstallationOptions {
     /// Namespaces of tenants.
     pub(crate) tenants: usize,
     /// Merged into the SkillRuntime's.
@@ -135,7 +135,7 @@ pub(crate) struct Plan {
     pub(crate) hub_words: Vec<String>,
 }
 
-impl Plan {
+impl InstallationOptions {
     /// Of hubs on loopback without words of their own.
     pub(crate) fn of(tenants: usize, spec: Value) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl Plan {
 }
 
 /// An installation: controller, hub, one runtime that is the cluster default, and namespaces of tenants.
-pub(crate) struct World {
+pub(crate) struct Installation {
     pub(crate) cluster: &'static Cluster,
     pub(crate) client: kube::Client,
     pub(crate) system: Namespace,
@@ -169,26 +169,26 @@ pub(crate) struct World {
 /// The label by which the runtime lets a tenant in.
 const TENANT: &str = "hub-test-tenant";
 
-impl World {
+impl Installation {
     /// Installs; `spec` is merged into the SkillRuntime's.
     pub(crate) async fn start(cluster: &'static Cluster, tenants: usize, spec: Value) -> Self {
-        let mut world = Self::install(cluster, Plan::of(tenants, spec)).await;
-        world.restart_hub().await;
-        world
+        let mut installation = Self::install(cluster, InstallationOptions::of(tenants, spec)).await;
+        installation.restart_hub().await;
+        installation
     }
 
     /// Installs everything but a hub.
-    pub(crate) async fn install(cluster: &'static Cluster, plan: Plan) -> Self {
+    pub(crate) async fn install(cluster: &'static Cluster, options: InstallationOptions) -> Self {
         let client = cluster.client().await;
         cluster.install_definitions();
         let system = cluster.namespace("hub-system").await;
         let run = cluster.namespace("hub-run").await;
         let mut tenants = Vec::new();
-        for _ in 0..plan.tenants {
+        for _ in 0..options.tenants {
             // A label of this installation, so that parallel tests keep apart.
             tenants.push(cluster.namespace_with("hub-tenant", &[(TENANT, run.name())]).await);
         }
-        apply_runtime(&client, cluster, &run, plan.spec).await;
+        apply_runtime(&client, cluster, &run, options.spec).await;
         let folder = tempfile::tempdir().unwrap();
         let watched: Vec<String> = tenants
             .iter()
@@ -203,7 +203,7 @@ impl World {
             "--allow-image-tags".to_owned(),
             "--metrics-listen=127.0.0.1:0".to_owned(),
         ];
-        controller_words.extend(plan.hub_names.iter().map(|name| format!("--hub-name={name}")));
+        controller_words.extend(options.hub_names.iter().map(|name| format!("--hub-name={name}")));
         controller_words.extend(watched.iter().cloned());
         let mut hub_words = vec![
             "hub".to_owned(),
@@ -216,8 +216,8 @@ impl World {
             "--metrics-listen=127.0.0.1:0".to_owned(),
         ];
         hub_words.extend(watched);
-        hub_words.extend(plan.hub_words);
-        let mut world = Self {
+        hub_words.extend(options.hub_words);
+        let mut installation = Self {
             cluster,
             client,
             system,
@@ -232,10 +232,10 @@ impl World {
             port: free_port(),
             authorities: String::new(),
         };
-        world.start_controller();
-        world.authorities = world.mount_certificates().await;
+        installation.start_controller();
+        installation.authorities = installation.mount_certificates().await;
         cluster_support::progress("the certificates are there");
-        world
+        installation
     }
 
     /// From now on processes are started as a user of this name at the API server.
@@ -467,7 +467,7 @@ pub(crate) fn fresh_id() -> ExecutionId {
 }
 
 /// The next skill line that fits.
-pub(crate) async fn next_skill(lines: &mut Lines, fits: impl Fn(&SkillLine) -> bool) -> SkillLine {
+pub(crate) async fn next_skill(lines: &mut LineReader, fits: impl Fn(&SkillLine) -> bool) -> SkillLine {
     while let Some(line) = lines.next_value::<CatalogLine>().await.unwrap() {
         if let CatalogLine::Skill(skill) = line
             && fits(&skill)

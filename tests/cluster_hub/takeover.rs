@@ -6,12 +6,12 @@ use cluster_support::{progress, run};
 use futures::StreamExt as _;
 use knack_execution::ExecutionId;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{ExecutionFrame, ProblemCode, SkillLine};
+use knack_hub_api::{ExecutionFrame, RefusalCode, SkillLine};
 use serde_json::json;
 
 use super::cgroup::Group;
 use super::limited::Limited;
-use super::support::{SOON, World, fresh_id};
+use super::support::{Installation, SOON, fresh_id};
 
 /// Memory limit of the new owner, bytes: a quarter of its half may be kept results.
 const LIMIT_BYTES: usize = 128 << 20;
@@ -27,11 +27,16 @@ const AT_ONCE: usize = 4;
 const POLL: Duration = Duration::from_millis(200);
 
 /// What one answer was: the first bytes of the output, which are random, or the hub's refusal.
-async fn answer(world: &World, client: &HubClient, skill: &SkillLine, id: ExecutionId) -> Result<Vec<u8>, HubError> {
+async fn answer(
+    installation: &Installation,
+    client: &HubClient,
+    skill: &SkillLine,
+    id: ExecutionId,
+) -> Result<Vec<u8>, HubError> {
     let program = format!(
         "import os, sys; sys.stdout.write(os.urandom(8).hex().ljust({OUTPUT_BYTES}, '-')); open('file', 'wb').write(bytes({FILE_BYTES}))"
     );
-    let post = world.post(skill, &id.to_string(), &["python3", "-c", &program]);
+    let post = installation.post(skill, &id.to_string(), &["python3", "-c", &program]);
     let mut lines = client
         .post_stream(None, "/v1/executions", post.to_string().into())
         .await?;
@@ -39,7 +44,7 @@ async fn answer(world: &World, client: &HubClient, skill: &SkillLine, id: Execut
     while let Some(frame) = lines.next_value::<ExecutionFrame>().await? {
         match frame {
             ExecutionFrame::File(piece) => file_bytes += piece.data.0.len(),
-            ExecutionFrame::Error(problem) => return Err(HubError::Refused(problem)),
+            ExecutionFrame::Error(refusal) => return Err(HubError::Refused(refusal)),
             ExecutionFrame::Result(result) => {
                 assert_eq!((file_bytes, result.stdout.0.len()), (FILE_BYTES, OUTPUT_BYTES));
                 return Ok(result.stdout.0[..16].to_vec());
@@ -51,11 +56,16 @@ async fn answer(world: &World, client: &HubClient, skill: &SkillLine, id: Execut
 }
 
 /// The same, of a hub that may not own the runtime yet.
-async fn answered(world: &World, client: &HubClient, skill: &SkillLine, id: ExecutionId) -> Result<Vec<u8>, HubError> {
+async fn answered(
+    installation: &Installation,
+    client: &HubClient,
+    skill: &SkillLine,
+    id: ExecutionId,
+) -> Result<Vec<u8>, HubError> {
     let begun = Instant::now();
     loop {
-        match answer(world, client, skill, id).await {
-            Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotOwner && begun.elapsed() < SOON => {
+        match answer(installation, client, skill, id).await {
+            Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotOwner && begun.elapsed() < SOON => {
                 tokio::time::sleep(POLL).await;
             }
             told => return told,
@@ -77,30 +87,32 @@ fn a_new_owner_keeps_the_last_results_that_it_has_memory_for_and_lives() {
                 "concurrency": {"maxRuns": AT_ONCE, "maxQueued": RUNS, "queueTimeoutSeconds": 300},
                 "sandbox": {"ttlSecondsAfterFinished": 3600},
             });
-            let mut world = World::start(cluster, 1, spec).await;
-            world.skill(&world.tenants[0], "large", "print('x')").await;
-            let client = world.tenant(0).await;
-            let skill = world.served(&client, "large").await;
+            let mut installation = Installation::start(cluster, 1, spec).await;
+            installation
+                .skill(&installation.tenants[0], "large", "print('x')")
+                .await;
+            let client = installation.tenant(0).await;
+            let skill = installation.served(&client, "large").await;
             let answers: Vec<(ExecutionId, Vec<u8>)> = futures::stream::iter(0..RUNS)
                 .map(async |_| {
                     let id = fresh_id();
-                    let first = answer(&world, &client, &skill, id).await.unwrap();
+                    let first = answer(&installation, &client, &skill, id).await.unwrap();
                     progress("a large result was answered");
                     (id, first)
                 })
                 .buffered(AT_ONCE)
                 .collect()
                 .await;
-            world.kill_hub();
-            let mut hub = Limited::start(&world, cluster, group).await;
+            installation.kill_hub();
+            let mut hub = Limited::start(&installation, cluster, group).await;
             let (mut kept, mut gone) = (Vec::new(), 0);
             for (index, (id, first)) in answers.into_iter().enumerate().rev() {
-                match answered(&world, &client, &skill, id).await {
+                match answered(&installation, &client, &skill, id).await {
                     Ok(again) => {
                         assert_eq!(again, first, "an execution ran twice");
                         kept.push(index);
                     }
-                    Err(HubError::Refused(problem)) if problem.code == ProblemCode::Gone => gone += 1,
+                    Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::Gone => gone += 1,
                     Err(error) => panic!("{error}; {}", hub.state()),
                 }
                 progress("a result was asked for again");

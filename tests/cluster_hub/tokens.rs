@@ -8,12 +8,12 @@ use cluster_support::run;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use knack_hub_api::client::HubError;
-use knack_hub_api::{ClientCheck, ClientVerdict, ProblemCode, Version};
+use knack_hub_api::{ClientAuthorization, ClientCheck, RefusalCode, Version};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::support::{SOON, World};
+use super::support::{Installation, SOON};
 
 /// How often the API server is asked for what it tells nobody.
 const POLL: Duration = Duration::from_millis(200);
@@ -31,16 +31,16 @@ fn forged(token: &str, change: impl Fn(&mut Value)) -> String {
     )
 }
 
-async fn refusal(world: &World, token: &str) -> (ProblemCode, String) {
-    match world.hub_client(token).get::<Version>("/v1/version").await {
-        Err(HubError::Refused(problem)) => (problem.code, problem.message),
+async fn refusal(installation: &Installation, token: &str) -> (RefusalCode, String) {
+    match installation.hub_client(token).get::<Version>("/v1/version").await {
+        Err(HubError::Refused(refusal)) => (refusal.code, refusal.message),
         other => panic!("{other:?}"),
     }
 }
 
 /// Waits until the API server, which answers from what its watches have told it, knows that the account of a token is gone.
-async fn until_refused(world: &World, token: &str) {
-    let reviews: Api<TokenReview> = Api::all(world.client.clone());
+async fn until_refused(installation: &Installation, token: &str) {
+    let reviews: Api<TokenReview> = Api::all(installation.client.clone());
     let review = TokenReview {
         spec: TokenReviewSpec {
             token: Some(token.to_owned()),
@@ -67,26 +67,32 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
     run(
         "only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why",
         async |cluster| {
-            let world = World::start(cluster, 1, json!({})).await;
-            let tenant = world.tenants[0].name().to_owned();
-            let good = world.token(&tenant, "default", "knack").await;
-            assert!(world.hub_client(&good).get::<Version>("/v1/version").await.is_ok());
+            let installation = Installation::start(cluster, 1, json!({})).await;
+            let tenant = installation.tenants[0].name().to_owned();
+            let good = installation.token(&tenant, "default", "knack").await;
+            assert!(
+                installation
+                    .hub_client(&good)
+                    .get::<Version>("/v1/version")
+                    .await
+                    .is_ok()
+            );
 
-            let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), &tenant);
+            let accounts: Api<ServiceAccount> = Api::namespaced(installation.client.clone(), &tenant);
             let mut gone = ServiceAccount::default();
             gone.metadata.name = Some("gone".to_owned());
             accounts.create(&PostParams::default(), &gone).await.unwrap();
-            let of_gone = world.token(&tenant, "gone", "knack").await;
+            let of_gone = installation.token(&tenant, "gone", "knack").await;
             accounts
                 .delete("gone", &kube::api::DeleteParams::default())
                 .await
                 .unwrap();
-            until_refused(&world, &of_gone).await;
+            until_refused(&installation, &of_gone).await;
 
-            let other_audience = world
+            let other_audience = installation
                 .token(&tenant, "default", "https://kubernetes.default.svc.cluster.local")
                 .await;
-            let of_client = world.token(&tenant, "default", "knack-gateway").await;
+            let of_client = installation.token(&tenant, "default", "knack-gateway").await;
             for (token, word) in [
                 (other_audience, "audience"),
                 (of_client.clone(), "audience"),
@@ -104,32 +110,38 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
                 (of_gone, "not valid"),
                 ("sk-not-a-token".to_owned(), "not a ServiceAccount token"),
             ] {
-                let (code, message) = refusal(&world, &token).await;
-                assert_eq!(code, ProblemCode::Unauthenticated, "{message}");
+                let (code, message) = refusal(&installation, &token).await;
+                assert_eq!(code, RefusalCode::Unauthenticated, "{message}");
                 assert!(message.contains(word), "{message}");
                 assert!(!message.contains(&token[token.len() - 12..]), "{message}");
             }
 
             // Who is known is not yet allowed: the release's own namespace is no tenant.
-            let stranger = world.hub_client(&world.token(&world.system, "default", "knack").await);
-            match stranger.watch(&world.catalog()).await {
-                Err(HubError::Refused(problem)) => assert_eq!(problem.code, ProblemCode::Forbidden),
+            let stranger = installation.hub_client(&installation.token(&installation.system, "default", "knack").await);
+            match stranger.watch(&installation.catalog()).await {
+                Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::Forbidden),
                 other => panic!("{other:?}"),
             }
 
             // A gateway asks the hub who its client is; a token for the hub itself is not one for gateways.
-            let gateway = world.hub_client(&good);
+            let gateway = installation.hub_client(&good);
             let ask = async |token: String| {
                 let check = ClientCheck {
-                    runtime: world.runtime(),
+                    runtime: installation.runtime(),
                     token,
                 };
-                gateway.post::<ClientVerdict>("/v1/clients", &check).await.unwrap()
+                gateway
+                    .post::<ClientAuthorization>("/v1/clients", &check)
+                    .await
+                    .unwrap()
             };
-            let verdict = ask(of_client).await;
-            assert!(verdict.allowed && verdict.client.unwrap().starts_with(&format!("{tenant}/default/")));
+            let authorization = ask(of_client).await;
+            assert!(authorization.allowed && authorization.client.unwrap().starts_with(&format!("{tenant}/default/")));
             assert!(!ask(good.clone()).await.allowed);
-            let stranger = ask(world.token(&world.system, "default", "knack-gateway").await).await;
+            let stranger = ask(installation
+                .token(&installation.system, "default", "knack-gateway")
+                .await)
+            .await;
             assert!(!stranger.allowed && stranger.reason.unwrap().contains("may not use"));
         },
     );

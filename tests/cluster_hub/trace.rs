@@ -8,34 +8,36 @@ use serde_json::json;
 
 use super::chat::{Model, chat_with, content};
 use super::collector::{Collector, PARENT, TRACE, only};
-use super::support::{Plan, Process, SOON, World, free_port, listening};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, listening};
 
 /// A process of this build that exports its spans to a collector.
-fn traced(world: &World, collector: &Collector, name: &str, words: &[String]) -> Process {
+fn traced(installation: &Installation, collector: &Collector, name: &str, words: &[String]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
     command
         .args(words)
-        .env("KUBECONFIG", world.cluster.kubeconfig())
+        .env("KUBECONFIG", installation.cluster.kubeconfig())
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)
         .env("OTEL_BSP_SCHEDULE_DELAY", "100");
-    Process::spawn(world.folder.path(), name, &mut command)
+    Process::spawn(installation.folder.path(), name, &mut command)
 }
 
 #[test]
 fn a_run_in_a_pod_belongs_to_the_trace_of_its_request() {
     run("a_run_in_a_pod_belongs_to_the_trace_of_its_request", async |cluster| {
-        let plan = Plan::of(1, json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}));
-        let world = World::install(cluster, plan).await;
+        let options = InstallationOptions::of(1, json!({"maxActivation": "Always", "warmPool": {"replicas": 1}}));
+        let installation = Installation::install(cluster, options).await;
         let (of_hub, of_gateway) = (Collector::start().await, Collector::start().await);
-        let words = world.hub_words(&format!("127.0.0.1:{}", world.port));
-        let _hub = traced(&world, &of_hub, "hub", &words);
-        world.wait_for_hub_at(&world.url()).await;
-        world.skill(&world.tenants[0], "steady", "print('steady ran')").await;
-        world.served(&world.tenant(0).await, "steady").await;
+        let words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
+        let _hub = traced(&installation, &of_hub, "hub", &words);
+        installation.wait_for_hub_at(&installation.url()).await;
+        installation
+            .skill(&installation.tenants[0], "steady", "print('steady ran')")
+            .await;
+        installation.served(&installation.tenant(0).await, "steady").await;
 
-        let model = Model::start(&world).await;
+        let model = Model::start(&installation).await;
         let port = free_port();
-        let _gateway = traced(&world, &of_gateway, "gateway", &model.gateway_words(port));
+        let _gateway = traced(&installation, &of_gateway, "gateway", &model.gateway_words(port));
         listening(port).await;
 
         let (_, body) = chat_with(port, "run it", &[("traceparent", PARENT)]).await;
@@ -62,7 +64,10 @@ fn a_run_in_a_pod_belongs_to_the_trace_of_its_request() {
         assert_eq!(ran.kind, "server");
         assert!(call.begun <= ran.begun && ran.ended <= call.ended, "{call:?} {ran:?}");
         assert_eq!(ran.get("knack.execution.id"), call.get("knack.execution.id"));
-        assert_eq!(ran.get("knack.runtime"), Some(world.runtime().to_string().as_str()));
+        assert_eq!(
+            ran.get("knack.runtime"),
+            Some(installation.runtime().to_string().as_str())
+        );
         assert!(
             matches!(ran.get("knack.execution.start"), Some("warm" | "cold")),
             "{ran:?}"

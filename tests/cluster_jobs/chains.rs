@@ -120,8 +120,8 @@ fn chained_calls_stay_warm_with_and_without_granted_values() {
             println!("pace {pace:?}");
             let secret = ["create", "secret", "generic", "weather", "-n", &fixture.namespace];
             cluster.kubectl(&[&secret[..], &["--from-literal=key=granted"]].concat());
-            fixture.view.warm_replicas = 2;
-            fixture.view.env = vec![EnvGrant {
+            fixture.resolved.warm_replicas = 2;
+            fixture.resolved.env = vec![EnvGrant {
                 name: "API_KEY".to_owned(),
                 secret: "weather".to_owned(),
                 key: "key".to_owned(),
@@ -146,9 +146,9 @@ fn chained_calls_stay_warm_with_and_without_granted_values() {
             }
 
             // The grant is taken back: its pods go, and the next run has nothing.
-            let mut view = fixture.view.clone();
-            view.env[0].skills.clear();
-            executor.update(view);
+            let mut resolved = fixture.resolved.clone();
+            resolved.env[0].skills.clear();
+            executor.update(resolved);
             eventually(60, "only pods without values stand", async || {
                 executor.counts().ready == 2 && executor.counts().desired == 2
             })

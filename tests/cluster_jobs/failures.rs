@@ -65,7 +65,7 @@ fn images_that_cannot_run_are_named() {
             (cluster.image("silent"), Kind::RunnerTooOld, &["NoAnswer"][..]),
         ] {
             let mut fixture = Fixture::new(cluster, cold()).await;
-            fixture.view.image.clone_from(&image);
+            fixture.resolved.image.clone_from(&image);
             let executor = fixture.owner().await;
             let (found, reason, may_have_run) = failure(&executor, 60).await;
             assert_eq!((found, may_have_run), (kind, false), "{image}: {reason}");
@@ -112,7 +112,7 @@ fn a_compromised_runner_ends_in_an_error() {
 /// A run by an image whose runner is compromised, and one by an honest image in its place.
 async fn compromised(cluster: &'static Cluster, image: String, program: &str, expected: &str) {
     let mut fixture = Fixture::new(cluster, cold()).await;
-    fixture.view.image.clone_from(&image);
+    fixture.resolved.image.clone_from(&image);
     let executor = fixture.owner().await;
     let mut request = python(program);
     // What the executor waits for an answer of such a runner follows from the limit of the run.
@@ -124,7 +124,7 @@ async fn compromised(cluster: &'static Cluster, image: String, program: &str, ex
     };
     assert!(found.contains(expected), "{image} {program}: {found}");
     fixture.no_pod_runs().await;
-    let mut honest = fixture.view.clone();
+    let mut honest = fixture.resolved.clone();
     honest.image = cluster.image("sandbox-python");
     executor.update(honest);
     let result = within(
@@ -140,7 +140,7 @@ async fn compromised(cluster: &'static Cluster, image: String, program: &str, ex
 fn a_cluster_without_a_place_says_so() {
     cluster_support::run("a_cluster_without_a_place_says_so", async |cluster| {
         let mut fixture = Fixture::new(cluster, cold()).await;
-        fixture.view.node_selector = BTreeMap::from([("nowhere".to_owned(), "true".to_owned())]);
+        fixture.resolved.node_selector = BTreeMap::from([("nowhere".to_owned(), "true".to_owned())]);
         let executor = fixture.owner().await;
         let found = failure(&executor, 40).await;
         assert_eq!(found, (Kind::Unschedulable, "Unschedulable".to_owned(), false));
@@ -189,7 +189,7 @@ fn a_hub_that_may_not_attach_says_so() {
             knack::lease::Keeper::start(cluster.config().await).unwrap(),
         );
         let settings = JobSettings::new("owner", "https://owner:8443", [1; 32]);
-        let executor = JobExecutor::new(clients, fixture.view.clone(), settings);
+        let executor = JobExecutor::new(clients, fixture.resolved.clone(), settings);
         within(30, executor.wait_until_owner()).await;
         let found = failure(&executor, 40).await;
         assert_eq!(found, (Kind::AttachRefused, "Forbidden".to_owned(), false));
@@ -403,8 +403,8 @@ fn a_drain_loses_no_run() {
 fn a_pool_that_cannot_start_says_so_in_a_condition() {
     cluster_support::run("a_pool_that_cannot_start_says_so_in_a_condition", async |cluster| {
         let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 1}})).await;
-        let good = fixture.view.clone();
-        fixture.view.image = "knack.local/nothing:bed".to_owned();
+        let good = fixture.resolved.clone();
+        fixture.resolved.image = "knack.local/nothing:bed".to_owned();
         let executor = fixture.owner().await;
         let condition = || {
             cluster.kubectl(&[
@@ -459,7 +459,7 @@ fn a_pool_waits_for_a_late_node_with_the_same_pod() {
     cluster_support::run("a_pool_waits_for_a_late_node_with_the_same_pod", async |cluster| {
         let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 1}})).await;
         let key = format!("{}.knack.test/late", &*fixture.namespace);
-        fixture.view.node_selector = BTreeMap::from([(key.clone(), "true".to_owned())]);
+        fixture.resolved.node_selector = BTreeMap::from([(key.clone(), "true".to_owned())]);
         let executor = fixture.owner().await;
         let uid_of = |job: &str| {
             let path = "jsonpath={.metadata.uid}";

@@ -195,8 +195,8 @@ fn a_cancelled_run_ends_and_says_so() {
 fn a_foreign_image_gets_the_runner_by_an_image_volume() {
     cluster_support::run("a_foreign_image_gets_the_runner_by_an_image_volume", async |cluster| {
         let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 0}})).await;
-        fixture.view.image = cluster.image("busybox");
-        fixture.view.runner = RunnerSource::ImageVolume {
+        fixture.resolved.image = cluster.image("busybox");
+        fixture.resolved.runner = RunnerSource::ImageVolume {
             image: cluster.image("runner"),
         };
         let executor = fixture.owner().await;

@@ -21,10 +21,10 @@ const OURS: &str = "import os; print('ours', 'planted.py' in os.listdir(), os.un
 const STOLEN: &str = "stolen-run";
 
 /// Whole lines that somebody may write who has the right to attach: frames of an owner, with a key of his own and without any, and
-/// frames of a runner. A claim comes last: a runner answers it.
+/// frames of a runner. A `claim` comes last: a runner answers it.
 fn forged() -> Vec<u8> {
     let mut stranger = OwnerLink::new(Key::new([6; 32]));
-    let mut lines = vec![stranger.claim(), b"not json\n".to_vec()];
+    let mut lines = vec![stranger.bind(), b"not json\n".to_vec()];
     let file = StagedFile {
         path: "planted.py".to_owned(),
         data: Data(b"x".to_vec()),
@@ -60,11 +60,11 @@ fn forged() -> Vec<u8> {
         let frame = json!({"type": kind, "id": STOLEN, "exit": {"type": "code", "code": 0}, "mac": "A".repeat(32)});
         lines.push(format!("{frame}\n").into_bytes());
     }
-    lines.push(stranger.claim());
+    lines.push(stranger.bind());
     lines.concat()
 }
 
-/// How long a runner may take to answer a stranger's claim on a busy machine. A pod whose run has just ended never does.
+/// How long a runner may take to answer a stranger's `claim` on a busy machine. A pod whose run has just ended never does.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// How long the run takes into which a stranger writes, seconds: longer than all of them may take to answer.
 const RUN_SECONDS: u64 = 30;

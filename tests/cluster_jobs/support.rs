@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace};
-use knack::jobs::{Defaults, Event, JobClients, JobExecutor, JobRequest, JobSettings, RuntimeView};
+use knack::jobs::{Defaults, Event, JobClients, JobExecutor, JobRequest, JobSettings, ResolvedRuntime};
 use knack_api::SkillRuntime;
 use knack_api::schema::definitions;
 use knack_execution::{ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Language, Limits, Program};
@@ -22,7 +22,7 @@ const SECRET: [u8; 32] = [9; 32];
 pub(crate) struct Fixture {
     pub(crate) cluster: &'static Cluster,
     pub(crate) namespace: Namespace,
-    pub(crate) view: RuntimeView,
+    pub(crate) resolved: ResolvedRuntime,
 }
 
 impl Fixture {
@@ -41,11 +41,11 @@ impl Fixture {
         .unwrap();
         // A definition that was installed just now is served a moment later.
         let runtime = retry(async || runtimes.create(&PostParams::default(), &object).await).await;
-        let view = RuntimeView::of(&runtime, &Defaults::new(cluster.image("sandbox-python")));
+        let resolved = ResolvedRuntime::of(&runtime, &Defaults::new(cluster.image("sandbox-python")));
         Self {
             cluster,
             namespace,
-            view,
+            resolved,
         }
     }
 
@@ -59,7 +59,7 @@ impl Fixture {
         let clients = JobClients::new(self.cluster.config().await).unwrap();
         let mut settings = JobSettings::new(name, format!("https://{name}:8443"), SECRET);
         change(&mut settings);
-        JobExecutor::new(clients, self.view.clone(), settings)
+        JobExecutor::new(clients, self.resolved.clone(), settings)
     }
 
     /// A replica that owns the runtime.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cluster_support::Cluster;
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use knack::lease::{Keeper, Lease, LeaseClaim, LeaseSettings};
+use knack::lease::{Keeper, Lease, LeaseHolder, LeaseSettings};
 use knack_vocabulary::LEASE_CONTROLLER;
 use kube::Api;
 use rustix::process::Signal;
@@ -116,14 +116,14 @@ async fn is_kept_while_busy(cluster: &Cluster, namespace: &str, attempt: u32) ->
     };
     let shutdown = CancellationToken::new();
     let keeper = Keeper::start(cluster.config().await).unwrap();
-    let (kept, claim) = keeper.keep(settings(&apart), shutdown.clone());
+    let (kept, holder) = keeper.keep(settings(&apart), shutdown.clone());
     let (lease, control) = Lease::new(cluster.client().await, settings(&among_requests));
     let among = tokio::spawn(lease.run(shutdown.clone()));
-    let is_mine = |claim: &watch::Receiver<LeaseClaim>| claim.borrow().is_mine(tokio::time::Instant::now());
-    for claim in [&claim, &control] {
-        let mut claim = claim.clone();
-        claim
-            .wait_for(|claim| claim.is_mine(tokio::time::Instant::now()))
+    let is_mine = |holder: &watch::Receiver<LeaseHolder>| holder.borrow().is_mine(tokio::time::Instant::now());
+    for holder in [&holder, &control] {
+        let mut holder = holder.clone();
+        holder
+            .wait_for(|holder| holder.is_mine(tokio::time::Instant::now()))
             .await
             .unwrap();
     }
@@ -133,11 +133,11 @@ async fn is_kept_while_busy(cluster: &Cluster, namespace: &str, attempt: u32) ->
         Arc::new(AtomicBool::new(false)),
     );
     let looks = {
-        let (lost, done, claims) = (Arc::clone(&lost), Arc::clone(&done), [claim.clone(), control.clone()]);
+        let (lost, done, holders) = (Arc::clone(&lost), Arc::clone(&done), [holder.clone(), control.clone()]);
         std::thread::spawn(move || {
             while !done.load(Ordering::Relaxed) {
-                for (lost, claim) in lost.iter().zip(&claims) {
-                    lost.fetch_or(!is_mine(claim), Ordering::Relaxed);
+                for (lost, holder) in lost.iter().zip(&holders) {
+                    lost.fetch_or(!is_mine(holder), Ordering::Relaxed);
                 }
                 std::thread::park_timeout(Duration::from_millis(20));
             }

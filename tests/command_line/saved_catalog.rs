@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
@@ -181,7 +181,7 @@ async fn a_gateway_that_the_hub_refuses_logs_it_once() {
     let model = Model::start().await;
     let mut hub = Hub::new();
     std::fs::write(folder.path().join("ca.crt"), &hub.pem).unwrap();
-    hub.refuse(Some(Problem::new(ProblemCode::Forbidden, "not team")));
+    hub.refuse(Some(HubRefusal::new(RefusalCode::Forbidden, "not team")));
     hub.start();
     let log = folder.path().join("log");
     let more = [
@@ -205,7 +205,7 @@ async fn a_gateway_that_the_hub_refuses_logs_it_once() {
 async fn a_gateway_that_the_hub_refuses_says_why_until_it_is_served() {
     let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
     let why = "namespace team may not use run/main: spec.allowedCallers";
-    hub.refuse(Some(Problem::new(ProblemCode::Forbidden, why)));
+    hub.refuse(Some(HubRefusal::new(RefusalCode::Forbidden, why)));
     hub.start();
     let gateway = gateway(folder.path(), &model, &hub).await;
     until("it says why", async || {

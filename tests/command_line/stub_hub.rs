@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use knack_hub_api::fixture::runtime_line;
 use knack_hub_api::{
-    CatalogLine, ContentFile, ContentIndex, Hello, Overrides, PROTOCOL, Problem, ProblemCode, Removed, SkillLine,
+    CatalogLine, ContentFile, ContentIndex, Hello, HubRefusal, Overrides, PROTOCOL, RefusalCode, Removed, SkillLine,
     Synced,
 };
 use knack_registry::REPORT_PATH;
@@ -48,7 +48,7 @@ struct Catalog {
     versions: Vec<BTreeMap<String, SkillFile>>,
     is_removed: bool,
     /// Why nobody gets it.
-    refused: Option<Problem>,
+    refused: Option<HubRefusal>,
     /// The oldest protocol that is spoken, which older hubs did not say, and the newest; `None`: this build's newest.
     spoken: Option<(Option<u32>, u32)>,
     /// `maxSnapshotAgeSeconds` of the runtime, if it has one of its own.
@@ -161,7 +161,7 @@ impl Hub {
     }
 
     /// From now on clients are refused, or served again.
-    pub(crate) fn refuse(&self, why: Option<Problem>) {
+    pub(crate) fn refuse(&self, why: Option<HubRefusal>) {
         self.catalog.send_modify(|catalog| catalog.refused = why);
     }
 
@@ -219,8 +219,8 @@ async fn registry(request: axum::extract::Request, asked: Asked, catalog: watch:
         return http::StatusCode::NO_CONTENT.into_response();
     }
     if parts.uri.path() == "/v1/executions" {
-        let problem = Problem::new(ProblemCode::Forbidden, "nothing is run by this hub");
-        return (http::StatusCode::FORBIDDEN, axum::Json(problem)).into_response();
+        let refusal = HubRefusal::new(RefusalCode::Forbidden, "nothing is run by this hub");
+        return (http::StatusCode::FORBIDDEN, axum::Json(refusal)).into_response();
     }
     if parts.method == http::Method::POST {
         let text = String::from_utf8(body.to_vec()).unwrap();
@@ -286,8 +286,8 @@ fn ndjson(lines: &[CatalogLine]) -> String {
 }
 
 async fn stream(State(catalog): State<watch::Sender<Catalog>>) -> Response {
-    if let Some(problem) = &catalog.borrow().refused {
-        return (http::StatusCode::FORBIDDEN, axum::Json(problem)).into_response();
+    if let Some(refusal) = &catalog.borrow().refused {
+        return (http::StatusCode::FORBIDDEN, axum::Json(refusal)).into_response();
     }
     let mut changes = catalog.subscribe();
     let first = {
@@ -325,11 +325,11 @@ async fn index(State(catalog): State<watch::Sender<Catalog>>, Path(digest): Path
         false
     });
     if is_behind {
-        let problem = Problem::new(
-            ProblemCode::NotFound,
+        let refusal = HubRefusal::new(
+            RefusalCode::NotFound,
             "no skill visible to you at this runtime has the digest it",
         );
-        return (http::StatusCode::NOT_FOUND, axum::Json(problem)).into_response();
+        return (http::StatusCode::NOT_FOUND, axum::Json(refusal)).into_response();
     }
     let Some(files) = found(&catalog, &digest) else {
         return http::StatusCode::NOT_FOUND.into_response();

@@ -9,7 +9,7 @@ use knack_gateway::callers::client_auth::{ClientAccess, ClientAuth};
 use knack_gateway::callers::tenants::Tenants;
 use knack_gateway::catalog::remote::Blobs;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
-use knack_hub_api::{ClientVerdict, Problem, ProblemCode};
+use knack_hub_api::{ClientAuthorization, HubRefusal, RefusalCode};
 use knack_memory::MemoryBudget;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use super::support::{Running, Start, start};
 use super::tls::{self, Flaw};
 
-/// How long the hub's verdicts may be used, seconds.
+/// How long the hub's decisions may be used, seconds.
 const FRESH_SECONDS: u64 = 1;
 /// Tokens that one address forges, 32 at once.
 const FORGED: usize = 400;
@@ -30,7 +30,7 @@ const LARGE_BYTES: usize = 28 << 20;
 /// Enough of a body for its announced length to count, bytes.
 const BEGUN_BYTES: usize = 1 << 20;
 
-/// Longest wait for a verdict to get old, and for what must come.
+/// Longest wait for a decision to get old, and for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the hub was asked, and whether it is there.
@@ -48,21 +48,21 @@ impl Hub {
         let json = "content-type: application/json\r\n";
         if self.is_away.load(Ordering::SeqCst) {
             self.unanswered.fetch_add(1, Ordering::SeqCst);
-            let problem = Problem::new(ProblemCode::Unavailable, "away");
-            return tls::answer("503 Service Unavailable", json, &serde_json::to_vec(&problem).unwrap());
+            let refusal = HubRefusal::new(RefusalCode::Unavailable, "away");
+            return tls::answer("503 Service Unavailable", json, &serde_json::to_vec(&refusal).unwrap());
         }
         self.asked.fetch_add(1, Ordering::SeqCst);
         let check: Value = serde_json::from_slice(body).unwrap();
         let token = check["token"].as_str().unwrap();
         let is_real = token.starts_with("real");
-        let verdict = ClientVerdict {
+        let authorization = ClientAuthorization {
             allowed: is_real,
             client: is_real.then(|| format!("team/{token}/1")),
             sees_all: true,
             reason: (!is_real).then(|| "the token is not valid in this cluster".to_owned()),
             valid_seconds: FRESH_SECONDS,
         };
-        tls::answer("200 OK", json, &serde_json::to_vec(&verdict).unwrap())
+        tls::answer("200 OK", json, &serde_json::to_vec(&authorization).unwrap())
     }
 }
 
@@ -160,11 +160,11 @@ async fn a_flood_of_forged_tokens_costs_its_sender_and_no_other_client() {
         "a new client of another address"
     );
 
-    // The hub goes away, and the verdicts get old: who was let in stays in, and nobody else comes in.
+    // The hub goes away, and the decisions get old: who was let in stays in, and nobody else comes in.
     hub.is_away.store(true, Ordering::SeqCst);
     let begun = Instant::now();
     while hub.unanswered.load(Ordering::SeqCst) == 0 {
-        assert!(begun.elapsed() < PATIENCE, "the verdict does not get old");
+        assert!(begun.elapsed() < PATIENCE, "the decision does not get old");
         assert_eq!(status(&known, &knack, "real-known").await, 200);
     }
     assert_eq!(status(&at(5), &knack, "real-unknown").await, 503);

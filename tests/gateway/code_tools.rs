@@ -148,7 +148,7 @@ async fn a_code_tool_that_the_provider_does_not_have_runs_here_in_the_form_of_th
         // The next turn has the run again, in the words in which the model read it.
         talk.say("and then?");
         assert_eq!(talk.take(&ask(&knack, &talk).await).text, "I remember.", "{row:?}");
-        // So it has after the record is lost.
+        // So it has after the saved turn is lost.
         let after = lacking().await;
         talk.history.pop();
         let answer = ask(&after, &talk).await;
@@ -387,7 +387,7 @@ async fn a_forced_code_tool_is_forced_once() {
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
-/// Some servers count the calls of each answer. Where no record is left, the runs of two answers are in one request, and a
+/// Some servers count the calls of each answer. Where no saved turn is left, the runs of two answers are in one request, and a
 /// provider refuses two calls of one id.
 #[tokio::test]
 async fn runs_of_servers_that_count_their_calls_have_ids_of_their_own() {

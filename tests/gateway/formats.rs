@@ -398,7 +398,7 @@ async fn a_response_whose_loop_is_not_known_is_an_error_that_says_what_to_send()
     assert_eq!(first.mock.handle.failures(), Vec::<String>::new());
 }
 
-/// A loop of which no record fits: its messages are forgotten, and what a client needs that goes on by id is not.
+/// A loop of which no saved turn fits: its messages are forgotten, and what a client needs that goes on by id is not.
 #[tokio::test]
 async fn a_loop_that_is_too_large_to_be_remembered_is_continued_by_id() {
     let long = "long ".repeat(60_000);

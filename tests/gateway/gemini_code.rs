@@ -206,7 +206,7 @@ async fn code_execution_that_the_provider_does_not_have_runs_here_in_the_parts_o
             let again = ask(&knack, path, &asking(&kept, tool), &mut Vec::new()).await;
             assert_eq!(again[0]["text"], "I remember.", "{path}");
             assert!(sent(&knack).starts_with(&before), "{path}: {before}\n{}", sent(&knack));
-            // So it has after the record is lost, as far as the client can tell.
+            // So it has after the saved turn is lost, as far as the client can tell.
             let after = lacking().await;
             let again = ask(&after, path, &asking(&kept, tool), &mut Vec::new()).await;
             assert_eq!(again[0]["text"], "I remember.", "{path}");

@@ -391,7 +391,7 @@ async fn without_an_executor_the_model_reads_what_to_do_in_one_line() {
     }
 }
 
-/// The client saw the thinking of a hidden round directly before that of the round that called its tool. Another gateway without the record
+/// The client saw the thinking of a hidden round directly before that of the round that called its tool. Another gateway without the saved turn
 /// takes the former out, else the provider refuses the message.
 #[tokio::test]
 async fn thinking_of_two_rounds_in_a_row_stays_legal_without_a_record() {

@@ -1,4 +1,4 @@
-//! What a model reads in the next turn of runs that its client was shown, with their record and without.
+//! What a model reads in the next turn of runs that its client was shown, with their saved turn and without.
 
 use knack_gateway::runs::code_tools::CodeTools;
 use serde_json::Value;
@@ -50,7 +50,7 @@ async fn ask(knack: &Running, talk: &mut Talk) -> String {
     talk.take(&answer).text
 }
 
-/// A result without what only a record has: how long the run took.
+/// A result without what only a saved turn has: how long the run took.
 fn without_duration(live: &str) -> String {
     let (first, rest) = live.split_once('\n').unwrap();
     format!("{}\n{rest}", first.split(',').next().unwrap())
@@ -75,7 +75,7 @@ async fn notes_on_files_come_back_with_the_record_and_as_far_as_the_client_shows
         remembered.history.clone_from(&talk.history);
         assert!(ask(&knack, &mut remembered).await.contains("picture"));
         assert_eq!(results(&knack)[0], live);
-        // The client changed what it said, so it has no record; its file is still kept.
+        // The client changed what it said, so it has no saved turn; its file is still kept.
         talk.history[0]["content"] = "make a file, please".into();
         let mut changed = Talk::plain((Format::Messages, stream), "");
         changed.history.clone_from(&talk.history);

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use knack_gateway::callers::caller;
 use knack_memory::MemoryBudget;
-use knack_wire::StoredView;
-use knack_wire::history::TurnRecord;
+use knack_wire::StoredForm;
+use knack_wire::history::SavedTurn;
 use knack_wire::stored::SentMessages;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -147,26 +147,26 @@ async fn remembering(provider: &Arc<Provider>, keys: &[&str], rounds: &[String])
         let bearer = HeaderValue::try_from(format!("Bearer {key}")).unwrap();
         let headers = HeaderMap::from_iter([(header::AUTHORIZATION, bearer)]);
         let caller = caller::identify(&knack.gateway.secret.current(), &headers, &Uri::from_static("/"));
-        let own = StoredView {
+        let own = StoredForm {
             rounds: rounds.to_vec(),
             messages: Some(SentMessages {
                 count: 1,
                 changes: Vec::new(),
             }),
-            ..StoredView::default()
+            ..StoredForm::default()
         };
-        let round = StoredView {
+        let round = StoredForm {
             part_of: "c_own".to_owned(),
-            ..StoredView::default()
+            ..StoredForm::default()
         };
         for (id, state, view) in [("c_own", "c_own", own), ("c_round", "", round)] {
-            let record = Arc::new(TurnRecord {
+            let record = Arc::new(SavedTurn {
                 state: state.to_owned(),
                 stored: Some(view),
-                ..TurnRecord::default()
+                ..SavedTurn::default()
             });
             let key = caller.response_key(id);
-            assert!(knack.gateway.records.put(caller.bucket(), key, vec![key], record));
+            assert!(knack.gateway.turn_store.put(caller.bucket(), key, vec![key], record));
         }
     }
     knack

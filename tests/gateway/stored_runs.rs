@@ -113,7 +113,7 @@ async fn runs_are_listed_as_the_client_sent_them() {
         }
         let next = client.ask(asking(&json!(bare))).await;
         lists(&client, &next["id"], &sent).await;
-        // The record of the first answer is lost.
+        // The saved turn of the first answer is lost.
         let client = Keeping {
             knack: &restarted,
             stream,

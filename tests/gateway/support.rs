@@ -15,12 +15,12 @@ use knack_gateway::files::user_files::{Bounds as FileBounds, Clock, UserFiles};
 use knack_gateway::http_server::budget::{BodyTimes, Requests};
 use knack_gateway::http_server::server::{self, BOUNDS, Service, Stopping};
 use knack_gateway::model_calls::inject::Materials;
-use knack_gateway::model_calls::records::RecordStore;
+use knack_gateway::model_calls::turn_store::TurnStore;
 use knack_gateway::providers::provider::Api;
-use knack_gateway::providers::upstream::{Base, BaseUrl, Upstreams};
+use knack_gateway::providers::upstream::{BaseUrl, ProviderEndpoint, Upstreams};
 use knack_gateway::runs::code_tools::CodeTools;
+use knack_gateway::runs::execution_reporter::Reports;
 use knack_gateway::runs::grants::Grants;
-use knack_gateway::runs::history_reports::Reports;
 use knack_gateway::runs::run_history::RunHistory;
 use knack_gateway::runs::skill_runs::SkillRuns;
 use knack_gateway::skills_api::registry_relay::Relay;
@@ -172,8 +172,8 @@ pub(crate) fn write(folder: &Path, path: &str, text: &str) {
 }
 
 /// One provider for all APIs.
-fn bases(url: &str, operator_key: Option<&'static str>) -> BTreeMap<Api, Base> {
-    let base = || Base {
+fn bases(url: &str, operator_key: Option<&'static str>) -> BTreeMap<Api, ProviderEndpoint> {
+    let base = || ProviderEndpoint {
         url: BaseUrl::parse(url).unwrap(),
         key: operator_key.map(http::HeaderValue::from_static),
     };
@@ -226,7 +226,7 @@ pub(crate) async fn start(options: Start) -> Running {
             .map(|(bounds, clock)| UserFiles::temporary(bounds, clock).unwrap())
             .or(options.kept_files),
         files_folder: Some(folder.path().join("knack-files")),
-        records: RecordStore::new(4 << 20),
+        turn_store: TurnStore::new(4 << 20),
         secret,
         replicas: None,
         requests: Requests::new(&options.memory, options.times),

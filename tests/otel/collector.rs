@@ -23,8 +23,8 @@ pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(crate) const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// The one span of a name that ended so.
-pub(crate) fn only<'t>(told: &'t [Told], name: &str, error: Option<&str>) -> &'t Told {
-    let found: Vec<&Told> = told
+pub(crate) fn only<'t>(told: &'t [ReceivedSpan], name: &str, error: Option<&str>) -> &'t ReceivedSpan {
+    let found: Vec<&ReceivedSpan> = told
         .iter()
         .filter(|span| span.name == name && span.get("error.type") == error)
         .collect();
@@ -43,7 +43,7 @@ pub(crate) struct Collector {
 
 /// A span as it arrived.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct ReceivedSpan {
     pub(crate) name: String,
     pub(crate) trace: String,
     pub(crate) span: String,
@@ -55,7 +55,7 @@ pub(crate) struct Told {
     attributes: BTreeMap<String, String>,
 }
 
-impl Told {
+impl ReceivedSpan {
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.attributes.get(name).map(String::as_str)
     }
@@ -93,7 +93,7 @@ impl Collector {
     }
 
     /// All spans.
-    pub(crate) fn spans(&self) -> Vec<Told> {
+    pub(crate) fn spans(&self) -> Vec<ReceivedSpan> {
         let exports = self.decoded();
         let scopes = exports
             .iter()
@@ -124,8 +124,8 @@ impl Collector {
     }
 }
 
-fn told(span: &Span) -> Told {
-    Told {
+fn told(span: &Span) -> ReceivedSpan {
+    ReceivedSpan {
         name: span.name.clone(),
         trace: hex(&span.trace_id),
         span: hex(&span.span_id),

@@ -17,7 +17,7 @@ mod runner;
 
 use std::time::{Duration, Instant};
 
-use collector::{Collector, PARENT, TRACE, Told, only};
+use collector::{Collector, PARENT, ReceivedSpan, TRACE, only};
 use program::{Program, folder, knack};
 use provider::Provider;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ async fn post(program: &Program, path: &str, body: &Value, parent: Option<&str>)
 /// No export before the end unless a batch is full: what arrives was flushed at shutdown.
 const LATE: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "600000");
 
-fn names(told: &[Told]) -> Vec<&str> {
+fn names(told: &[ReceivedSpan]) -> Vec<&str> {
     told.iter().map(|span| span.name.as_str()).collect()
 }
 
@@ -108,8 +108,8 @@ async fn a_request_with_a_run_is_one_trace_and_arrives_at_shutdown() {
 }
 
 /// A request with a run has a round, the run and a second round, in order, each exported and propagated.
-fn a_trace_with_a_run(told: &[Told], provider: &Provider) {
-    let traced: Vec<Told> = told.iter().filter(|span| span.trace == TRACE).cloned().collect();
+fn a_trace_with_a_run(told: &[ReceivedSpan], provider: &Provider) {
+    let traced: Vec<ReceivedSpan> = told.iter().filter(|span| span.trace == TRACE).cloned().collect();
     let mut sorted = names(&traced);
     sorted.sort_unstable();
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_trace_with_a_run(told: &[Told], provider: &Provider) {
         "{run:?}"
     );
 
-    let mut rounds: Vec<&Told> = traced.iter().filter(|span| span.name == "chat gpt-x").collect();
+    let mut rounds: Vec<&ReceivedSpan> = traced.iter().filter(|span| span.name == "chat gpt-x").collect();
     rounds.sort_by_key(|span| span.begun);
     for (round, (id, reason, input)) in rounds
         .iter()
@@ -166,7 +166,7 @@ fn a_trace_with_a_run(told: &[Told], provider: &Provider) {
     assert!(server.begun <= rounds[0].begun && rounds[1].ended <= server.ended);
     // The provider received each round's span.
     let seen = provider.traceparents();
-    let expected = |round: &Told| Some(format!("00-{TRACE}-{}-01", round.span));
+    let expected = |round: &ReceivedSpan| Some(format!("00-{TRACE}-{}-01", round.span));
     assert_eq!(seen[0], expected(rounds[0]));
     assert_eq!(seen[1], expected(rounds[1]));
 }

@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 pub(crate) struct Provider {
     pub(crate) url: String,
     pub(crate) port: String,
-    state: Arc<Seen>,
+    state: Arc<ReceivedRequest>,
 }
 
-struct Seen {
+struct ReceivedRequest {
     secret: &'static str,
     traceparents: Mutex<Vec<Option<String>>>,
 }
 
-impl Seen {
+impl ReceivedRequest {
     fn note(&self, headers: &HeaderMap) {
         let value = headers
             .get("traceparent")
@@ -34,7 +34,7 @@ impl Seen {
 impl Provider {
     /// Whose answers and calls hold the secret.
     pub(crate) async fn start(secret: &'static str) -> Self {
-        let state = Arc::new(Seen {
+        let state = Arc::new(ReceivedRequest {
             secret,
             traceparents: Mutex::default(),
         });
@@ -59,7 +59,7 @@ impl Provider {
 }
 
 /// Asked to run: a call first, and an answer when its result is there. The model "busy" is busy.
-async fn chat(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn chat(State(seen): State<Arc<ReceivedRequest>>, headers: HeaderMap, body: Bytes) -> Response {
     seen.note(&headers);
     let body: Value = serde_json::from_slice(&body).unwrap();
     if body["model"] == "busy" {
@@ -86,7 +86,7 @@ async fn chat(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) ->
     .into_response()
 }
 
-async fn messages(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
+async fn messages(State(seen): State<Arc<ReceivedRequest>>, headers: HeaderMap) -> Response {
     seen.note(&headers);
     let events = [
         json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x-1",

@@ -1,6 +1,6 @@
 //! `make real-skills` over a folder with each shape of import, declaration and program (`tests/packages/skills`).
 
-use super::World;
+use super::BuilderFixture;
 use super::index::wheel;
 use super::uv_path;
 
@@ -36,7 +36,7 @@ async fn every_shape_of_import_and_program_is_done_in_the_sandbox_and_reported()
         ("plain_module/__init__.py", "VALUE = 1\n"),
         ("plain_module/deep.py", "BELOW = 2\nFURTHER = 3\n"),
     ];
-    let (world, index) = World::with(vec![
+    let (fixture, index) = BuilderFixture::with(vec![
         wheel("plain_package", "1.0", "", module),
         wheel("space_one", "1.0", "", &[("space/one.py", "ONE = 1\n")]),
         wheel("space_two", "1.0", "", &[("space/two.py", "TWO = 2\n")]),
@@ -49,9 +49,9 @@ async fn every_shape_of_import_and_program_is_done_in_the_sandbox_and_reported()
         .args(["--knack", env!("CARGO_BIN_EXE_knack")])
         .arg(format!("{ROOT}/tests/packages/skills"))
         .env("KNACK_UV", uv_path())
-        .env("KNACK_PACKAGES_DIR", world.store().root())
+        .env("KNACK_PACKAGES_DIR", fixture.store().root())
         .env("UV_DEFAULT_INDEX", &index.url)
-        .env("HOME", world.folder.path())
+        .env("HOME", fixture.folder.path())
         .env("NO_PROXY", "127.0.0.1")
         .kill_on_drop(true);
     let output = command.output().await.unwrap();

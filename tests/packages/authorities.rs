@@ -10,7 +10,7 @@ use serde_json::json;
 use super::index::{Index, wheel};
 use super::npm_index::{NpmServer, lock, package};
 use super::tls::{self, Flaw, TlsServer};
-use super::{World, declared};
+use super::{BuilderFixture, declared};
 
 fn roots(of: &TlsServer) -> Roots {
     Roots::default().with_pem(&of.authority).unwrap()
@@ -25,13 +25,13 @@ fn host(url: &str) -> String {
 async fn uv_trusts_the_authority_that_is_named() {
     let plain = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "x = 1\n")])]).await;
     let server = tls::serve(Flaw::None, tls::forward(host(&plain.url)));
-    let mut world = World::new(&format!("{}/simple", server.url));
+    let mut fixture = BuilderFixture::new(&format!("{}/simple", server.url));
     let files = [("requirements.txt", "good==1.0\n")];
-    let refused = world.build(&files).await.unwrap_err();
+    let refused = fixture.build(&files).await.unwrap_err();
     assert_eq!(refused.state, State::IndexUnreachable, "{refused}");
     assert!(refused.text.contains("--ca-file"), "{refused}");
-    world.roots = roots(&server);
-    let built = world.build(&files).await.unwrap();
+    fixture.roots = roots(&server);
+    let built = fixture.build(&files).await.unwrap();
     assert_eq!(built.about.packages, [("good".to_owned(), "1.0".to_owned())]);
 }
 
@@ -40,18 +40,18 @@ async fn the_index_of_node_packages_is_reached_by_the_authority_that_is_named() 
     let greet = package(&[("package.json", "{\"name\": \"greet\"}"), ("index.js", "")]);
     let plain = NpmServer::serve(&[("greet/-/greet-1.0.0.tgz", &greet)]).await;
     let server = tls::serve(Flaw::None, tls::forward(host(&plain.url)));
-    let mut world = World::new("http://127.0.0.1:9/simple");
-    world.npm = format!("{}/npm", server.url);
+    let mut fixture = BuilderFixture::new("http://127.0.0.1:9/simple");
+    fixture.npm = format!("{}/npm", server.url);
     let lock = lock(&[("node_modules/greet", "1.0.0", &greet, json!({}))]);
     let files = [("package-lock.json", lock.as_str())];
-    let refused = world.build(&files).await.unwrap_err();
+    let refused = fixture.build(&files).await.unwrap_err();
     assert_eq!(refused.state, State::IndexUnreachable, "{refused}");
     assert!(
         refused.text.contains("its certificate") && refused.text.contains("--ca-file"),
         "{refused}"
     );
-    world.roots = roots(&server);
-    let builder = world.builder(BuildLimits::default()).await;
+    fixture.roots = roots(&server);
+    let builder = fixture.builder(BuildLimits::default()).await;
     let built = builder.environment(&declared(&files), &|_| {}).await.unwrap();
     assert_eq!(built.about.node, [("greet".to_owned(), "1.0.0".to_owned())]);
 }

@@ -1,12 +1,12 @@
 //! Bad input, as one table: nothing of it runs, nothing is left, the error names what is wrong, and what was there before
 //! serves on.
 
-use knack::packages::{Base, BuildError, BuildLimits, Builder, Uv};
+use knack::packages::{BaseInterpreter, BuildError, BuildLimits, Builder, Uv};
 use knack_packages::{Rules, State};
 
 use super::index::{Index, sha256, wheel};
 use super::skip::skip;
-use super::{World, declared, reach, uv_path};
+use super::{BuilderFixture, declared, sandbox_user, uv_path};
 
 /// What nobody's sandbox needs and each row would make if its code ran or its path escaped.
 const MARKER: &str = "knack-bad-input-ran";
@@ -248,8 +248,8 @@ fn unavailable(elsewhere: &str) -> Vec<Row> {
 }
 
 /// Names of what stands in the store, apart from files of locks.
-fn kept(world: &World) -> Vec<String> {
-    let entries = std::fs::read_dir(world.store().root()).unwrap();
+fn kept(fixture: &BuilderFixture) -> Vec<String> {
+    let entries = std::fs::read_dir(fixture.store().root()).unwrap();
     let names = entries.map(|entry| entry.unwrap());
     let folders = names.filter(|entry| entry.file_type().unwrap().is_dir() && entry.file_name() != "locks");
     folders
@@ -263,7 +263,7 @@ async fn bad_input_has_its_own_error_leaves_nothing_and_stops_nothing() {
     let elsewhere = wheel("windows", "1.0", "", &[]).1;
     let impostor = wheel("impostor", "1.0", "", &[]).1;
     let ran = format!("open('/tmp/{MARKER}', 'w')\n");
-    let (world, _index) = World::with(vec![
+    let (fixture, _index) = BuilderFixture::with(vec![
         wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")]),
         wheel("shared", "1.0", "", &[]),
         wheel("shared", "2.0", "", &[]),
@@ -284,10 +284,10 @@ async fn bad_input_has_its_own_error_leaves_nothing_and_stops_nothing() {
         bytes: 8 << 20,
         ..BuildLimits::default()
     };
-    let builder = world.builder(limits).await;
+    let builder = fixture.builder(limits).await;
     let good = declared(&[("requirements.txt", "good")]);
     let before = builder.environment(&good, &|_| {}).await.unwrap();
-    let only = kept(&world);
+    let only = kept(&fixture);
     assert_eq!(only.len(), 1, "{only:?}");
     let mut wrong = Vec::new();
     for Row {
@@ -303,10 +303,10 @@ async fn bad_input_has_its_own_error_leaves_nothing_and_stops_nothing() {
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         let error = builder.environment(&declared(&files), &|_| {}).await.unwrap_err();
         let is_told = error.state == state && parts.iter().all(|part| error.text.contains(part));
-        if !is_told || error.text.contains("secret") || kept(&world) != only {
+        if !is_told || error.text.contains("secret") || kept(&fixture) != only {
             wrong.push(format!(
                 "{what}: expected {state} with {parts:?}, got {error}; kept {:?}",
-                kept(&world)
+                kept(&fixture)
             ));
         }
     }
@@ -351,32 +351,32 @@ async fn a_disk_without_space_is_reported_and_what_was_there_serves_on() {
             char::from(b'!' + u8::try_from(state >> 57).unwrap_or_default() % 90)
         })
         .collect();
-    let (world, _index) = World::with(vec![
+    let (fixture, _index) = BuilderFixture::with(vec![
         wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")]),
         wheel("large", "1.0", "", &[("large.txt", &noise)]),
     ])
     .await;
-    let Some(_small) = Small::mount(&world.folder.path().join("store")) else {
+    let Some(_small) = Small::mount(&fixture.folder.path().join("store")) else {
         return skip(
             "a_disk_without_space_is_reported_and_what_was_there_serves_on",
             "this user cannot mount a file system",
         );
     };
-    let good = world.build(&[("requirements.txt", "good")]).await.unwrap();
-    let error = world.build(&[("requirements.txt", "large")]).await.unwrap_err();
+    let good = fixture.build(&[("requirements.txt", "good")]).await.unwrap();
+    let error = fixture.build(&[("requirements.txt", "large")]).await.unwrap_err();
     assert_eq!(error.state, State::TooLarge, "{error}");
     assert!(error.text.to_lowercase().contains("no space left"), "{error}");
-    assert_eq!(kept(&world).len(), 1);
-    let again = world.build(&[("requirements.txt", "good")]).await.unwrap();
+    assert_eq!(kept(&fixture).len(), 1);
+    let again = fixture.build(&[("requirements.txt", "good")]).await.unwrap();
     assert!(!again.is_new && good.environment.python.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_environment_that_runs_use_is_not_removed_and_one_that_vanished_is_made_again() {
-    let (world, _index) = World::with(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
+    let (fixture, _index) = BuilderFixture::with(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
     let files = [("requirements.txt", "good")];
-    let first = world.build(&files).await.unwrap();
-    let pruned = world.store().prune(std::time::Duration::ZERO).unwrap();
+    let first = fixture.build(&files).await.unwrap();
+    let pruned = fixture.store().prune(std::time::Duration::ZERO).unwrap();
     assert!(pruned.iter().all(|one| one.freed.is_none()) && first.environment.python.exists());
     // Somebody removes it by hand, against all rules: the next one is made anew, at the same place.
     let mut open = vec![first.environment.root.clone()];
@@ -391,7 +391,7 @@ async fn an_environment_that_runs_use_is_not_removed_and_one_that_vanished_is_ma
         );
     }
     std::fs::remove_dir_all(&first.environment.root).unwrap();
-    let second = world.build(&files).await.unwrap();
+    let second = fixture.build(&files).await.unwrap();
     assert!(second.is_new && second.environment.root == first.environment.root);
     assert!(second.environment.python.exists());
 }
@@ -399,22 +399,23 @@ async fn an_environment_that_runs_use_is_not_removed_and_one_that_vanished_is_ma
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_two_indexes_have_is_taken_from_the_first_alone() {
     // Somebody published the name of a private package, with a higher version, on the index that is mirrored.
-    let (world, _mirror) = World::with(vec![wheel("shared", "9.0", "", &[]), wheel("public", "1.0", "", &[])]).await;
+    let (fixture, _mirror) =
+        BuilderFixture::with(vec![wheel("shared", "9.0", "", &[]), wheel("public", "1.0", "", &[])]).await;
     let private = Index::serve(vec![wheel("shared", "1.0", "", &[])]).await;
     let build = async |text: &str| {
         let variables = [
             ("UV_INDEX", private.url.as_str()),
-            ("UV_DEFAULT_INDEX", world.url.as_str()),
-            ("HOME", world.folder.path().to_str().unwrap()),
+            ("UV_DEFAULT_INDEX", fixture.url.as_str()),
+            ("HOME", fixture.folder.path().to_str().unwrap()),
         ];
         let variables = variables.map(|(name, value)| (name.into(), value.into()));
         let uv = Uv::new(uv_path(), variables.into_iter());
-        let base = Base::of(std::path::Path::new("/usr/bin/python3"), reach())
+        let base = BaseInterpreter::of(std::path::Path::new("/usr/bin/python3"), sandbox_user())
             .await
             .unwrap();
         let no_node = Err(BuildError::new(State::PackagesOff, "no packages of Node here"));
         let builder = Builder::new(
-            world.store(),
+            fixture.store(),
             base,
             uv,
             no_node,

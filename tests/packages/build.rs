@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::index::{Index, sha256, wheel};
 use super::program::folder;
-use super::{World, declared, skill_files};
+use super::{BuilderFixture, declared, skill_files};
 
 fn good() -> (String, Vec<u8>) {
     wheel("good", "1.0", "", &[("good/__init__.py", "VALUE = 7\n")])
@@ -20,8 +20,8 @@ fn good() -> (String, Vec<u8>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_environment_is_made_for_one_lock_however_many_ask() {
-    let (world, index) = World::with(vec![good()]).await;
-    let builder = world.builder(BuildLimits::default()).await;
+    let (fixture, index) = BuilderFixture::with(vec![good()]).await;
+    let builder = fixture.builder(BuildLimits::default()).await;
     let one = declared(&[("requirements.txt", "good")]);
     let two = declared(&[("SKILL.md", "---\npackages: {python: [Good]}\n---\n")]);
     let quiet = |_: &str| {};
@@ -34,7 +34,7 @@ async fn one_environment_is_made_for_one_lock_however_many_ask() {
     drop(index);
     assert!(!builder.environment(&one, &quiet).await.unwrap().is_new);
     assert!(builder.present(&two).await.unwrap().is_some());
-    let left: Vec<_> = std::fs::read_dir(world.store().root())
+    let left: Vec<_> = std::fs::read_dir(fixture.store().root())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
@@ -47,7 +47,7 @@ async fn one_environment_is_made_for_one_lock_however_many_ask() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_had_has_a_state_of_its_own() {
     let source_only = ("source-1.0.tar.gz".to_owned(), b"no archive".to_vec());
-    let (world, _index) = World::with(vec![
+    let (fixture, _index) = BuilderFixture::with(vec![
         good(),
         source_only,
         wheel("one", "1.0", "Requires-Dist: shared==1.0\n", &[]),
@@ -74,7 +74,7 @@ async fn what_cannot_be_had_has_a_state_of_its_own() {
             "a.py requires Python >=99",
         ),
     ] {
-        let error = world.build(files).await.unwrap_err();
+        let error = fixture.build(files).await.unwrap_err();
         assert_eq!(error.state, state, "{files:?}: {error}");
         assert!(error.text.contains(part), "{part} in {error}");
     }
@@ -82,18 +82,18 @@ async fn what_cannot_be_had_has_a_state_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_that_is_gone_is_reported_and_nothing_is_left() {
-    let (world, index) = World::with(vec![good()]).await;
+    let (fixture, index) = BuilderFixture::with(vec![good()]).await;
     drop(index);
-    let error = world.build(&[("requirements.txt", "good")]).await.unwrap_err();
+    let error = fixture.build(&[("requirements.txt", "good")]).await.unwrap_err();
     assert_eq!(error.state, State::IndexUnreachable, "{error}");
     // One that accepts and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let world = World::new(&format!("http://{}/simple", silent.local_addr().unwrap()));
+    let fixture = BuilderFixture::new(&format!("http://{}/simple", silent.local_addr().unwrap()));
     let limits = BuildLimits {
         time: Duration::from_secs(2),
         ..BuildLimits::default()
     };
-    let builder = world.builder(limits).await;
+    let builder = fixture.builder(limits).await;
     let error = builder
         .environment(&declared(&[("requirements.txt", "good")]), &|_| {})
         .await
@@ -106,14 +106,14 @@ async fn nothing_of_a_package_runs_while_it_is_installed() {
     let marker = tempfile::tempdir().unwrap();
     let path = marker.path().join("ran");
     let line = format!("import os; open({:?}, 'w').close()\n", path.display().to_string());
-    let (world, _index) = World::with(vec![wheel(
+    let (fixture, _index) = BuilderFixture::with(vec![wheel(
         "eager",
         "1.0",
         "",
         &[("eager.pth", &line), ("eager.py", &line), ("sitecustomize.py", &line)],
     )])
     .await;
-    let built = world.build(&[("requirements.txt", "eager")]).await.unwrap();
+    let built = fixture.build(&[("requirements.txt", "eager")]).await.unwrap();
     assert!(!path.exists());
     // The files are there and would do so: a proof that the test can fail.
     let ran = std::process::Command::new(&built.environment.python)
@@ -130,15 +130,15 @@ async fn a_wheel_that_names_places_outside_writes_nothing_there() {
         "/tmp/knack-escaped.py",
         "evil-1.0.data/data/../../../../../escaped.py",
     ] {
-        let (world, _index) = World::with(vec![wheel(
+        let (fixture, _index) = BuilderFixture::with(vec![wheel(
             "evil",
             "1.0",
             "",
             &[(escaping, "x = 1\n"), ("evil.py", "")],
         )])
         .await;
-        let _ = world.build(&[("requirements.txt", "evil")]).await;
-        let mut open = vec![world.folder.path().to_path_buf()];
+        let _ = fixture.build(&[("requirements.txt", "evil")]).await;
+        let mut open = vec![fixture.folder.path().to_path_buf()];
         while let Some(folder) = open.pop() {
             for entry in std::fs::read_dir(&folder).unwrap() {
                 let entry = entry.unwrap();
@@ -154,7 +154,7 @@ async fn a_wheel_that_names_places_outside_writes_nothing_there() {
             }
         }
         assert!(!std::path::Path::new("/tmp/knack-escaped.py").exists());
-        for above in world.folder.path().ancestors() {
+        for above in fixture.folder.path().ancestors() {
             assert!(!above.join("escaped.py").exists(), "{}", above.display());
         }
     }
@@ -165,7 +165,7 @@ async fn sizes_and_numbers_are_bounded() {
     let large = "x".repeat(3 << 20);
     let many: Vec<(String, &str)> = (0..60).map(|number| (format!("many/f{number}.py"), "")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-    let (world, _index) = World::with(vec![
+    let (fixture, _index) = BuilderFixture::with(vec![
         good(),
         wheel("large", "1.0", "", &[("large.txt", &large)]),
         wheel("many", "1.0", "", &many),
@@ -177,7 +177,7 @@ async fn sizes_and_numbers_are_bounded() {
         packages: 1,
         ..BuildLimits::default()
     };
-    let builder = world.builder(limits).await;
+    let builder = fixture.builder(limits).await;
     for (name, part) in [
         ("large", "2 MiB"),
         ("many", "50 files"),
@@ -202,17 +202,17 @@ async fn sizes_and_numbers_are_bounded() {
 async fn a_lock_is_installed_as_it_is_and_another_one_is_another_environment() {
     let (old, new) = (good(), wheel("good", "2.0", "", &[("good.py", "")]));
     let lock = format!("good==1.0 --hash=sha256:{}\n", sha256(&old.1));
-    let (world, _index) = World::with(vec![old, new]).await;
-    let locked = world
+    let (fixture, _index) = BuilderFixture::with(vec![old, new]).await;
+    let locked = fixture
         .build(&[("requirements.txt", "good"), ("requirements.lock", &lock)])
         .await
         .unwrap();
-    let free = world.build(&[("requirements.txt", "good")]).await.unwrap();
+    let free = fixture.build(&[("requirements.txt", "good")]).await.unwrap();
     assert_eq!(locked.about.packages[0].1, "1.0");
     assert_eq!(free.about.packages[0].1, "2.0");
     assert_ne!(locked.environment.root, free.environment.root);
     // What a running knack uses stays.
-    let store = world.store();
+    let store = fixture.store();
     drop(free);
     let pruned = store.prune(Duration::ZERO).unwrap();
     let freed: Vec<bool> = pruned.iter().map(|one| one.freed.is_some()).collect();
@@ -230,8 +230,8 @@ async fn a_lock_is_installed_as_it_is_and_another_one_is_another_environment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_declares_nothing_by_an_empty_file_gets_an_empty_environment() {
     let index = Index::serve(Vec::new()).await;
-    let world = World::new(&index.url);
-    let built = world
+    let fixture = BuilderFixture::new(&index.url);
+    let built = fixture
         .build(&[("requirements.txt", "# none\n"), ("a.py", "import numpy")])
         .await
         .unwrap();
@@ -240,7 +240,7 @@ async fn who_declares_nothing_by_an_empty_file_gets_an_empty_environment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn modules_are_compiled_when_they_are_installed_and_tests_of_packages_are_not() {
-    let (world, _index) = World::with(vec![wheel(
+    let (fixture, _index) = BuilderFixture::with(vec![wheel(
         "mixed",
         "1.0",
         "",
@@ -252,7 +252,7 @@ async fn modules_are_compiled_when_they_are_installed_and_tests_of_packages_are_
         ],
     )])
     .await;
-    let built = world.build(&[("requirements.txt", "mixed")]).await.unwrap();
+    let built = fixture.build(&[("requirements.txt", "mixed")]).await.unwrap();
     let code = |path: &str| {
         let question = format!("import importlib.util as u; print(u.cache_from_source({path:?}))");
         let output = std::process::Command::new(&built.environment.python)
@@ -286,11 +286,11 @@ async fn a_runtime_constrains_versions_and_demands_locks() {
         sha256(&old.1),
         sha256(&new.1)
     );
-    let (world, _index) = World::with(vec![old, new]).await;
+    let (fixture, _index) = BuilderFixture::with(vec![old, new]).await;
     let under = async |constraints: &[&str], require_lock, files: &[(&str, &str)]| {
         let constraints: Vec<String> = constraints.iter().map(|text| (*text).to_owned()).collect();
         let rules = Rules::read(&constraints, require_lock).unwrap();
-        let builder = world.builder_under(BuildLimits::default(), rules).await;
+        let builder = fixture.builder_under(BuildLimits::default(), rules).await;
         let built = builder.environment(&declared(files), &|_| {}).await;
         built.map(|built| built.about.packages[0].1.clone())
     };
@@ -326,8 +326,8 @@ async fn a_runtime_constrains_versions_and_demands_locks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_list_of_a_manifest_is_installed_instead_of_what_the_files_declare() {
-    let (world, _index) = World::with(vec![good()]).await;
-    let builder = world.builder(BuildLimits::default()).await;
+    let (fixture, _index) = BuilderFixture::with(vec![good()]).await;
+    let builder = fixture.builder(BuildLimits::default()).await;
     let files = skill_files(&[("requirements.txt", "absent")]);
     let asked = AskedPackages {
         python: vec!["good".to_owned()],
@@ -343,7 +343,7 @@ async fn the_list_of_a_manifest_is_installed_instead_of_what_the_files_declare()
 /// A program that never ends stands for `uv`; a signal to the command ends it, and removes the folder that it works in.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_the_installer_and_removes_its_folder() {
-    let world = World::new("http://127.0.0.1:9/simple");
+    let fixture = BuilderFixture::new("http://127.0.0.1:9/simple");
     let skill = "---\nname: with\ndescription: d\npackages: {python: [good]}\n---\nText.\n";
     let folder = folder(&[("skills/with/SKILL.md", skill)]);
     let path = |name: &str| folder.path().join(name);
@@ -364,7 +364,7 @@ async fn a_signal_ends_the_installer_and_removes_its_folder() {
             .current_dir(folder.path())
             .env("KNACK_RUNNER", super::runner::binary())
             .env("KNACK_UV", &uv)
-            .env("KNACK_PACKAGES_DIR", world.folder.path().join("store"))
+            .env("KNACK_PACKAGES_DIR", fixture.folder.path().join("store"))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -408,7 +408,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn requirements_for_other_pythons_and_systems_make_an_environment_without_packages() {
     // Nothing listens there: nothing is asked for either.
-    let world = World::new("http://127.0.0.1:9/simple");
+    let fixture = BuilderFixture::new("http://127.0.0.1:9/simple");
     for files in [
         &[(
             "requirements.txt",
@@ -420,7 +420,7 @@ async fn requirements_for_other_pythons_and_systems_make_an_environment_without_
             ("requirements.lock", "# Written by knack skill lock\n"),
         ],
     ] {
-        let built = world.build(files).await.unwrap();
+        let built = fixture.build(files).await.unwrap();
         assert_eq!(built.about.packages, [], "{files:?}");
     }
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::index::{Index, wheel};
 use super::program::{Program, folder};
-use super::{World, uv_path};
+use super::{BuilderFixture, uv_path};
 
 const SKILL: &str = "---\nname: with\ndescription: d\npackages: {python: [good]}\n---\nRun scripts/a.py.\n";
 const SCRIPT: &str = r#"
@@ -28,13 +28,13 @@ turns:
 "#;
 
 /// `knack dev` over a folder with `script.yaml`, with packages of an index; `more` arguments beside those of all tests.
-async fn dev(world: &World, index: &Index, folder: tempfile::TempDir, more: &[&str]) -> Program {
-    let (uv, store) = (uv_path(), world.folder.path().join("store"));
+async fn dev(fixture: &BuilderFixture, index: &Index, folder: tempfile::TempDir, more: &[&str]) -> Program {
+    let (uv, store) = (uv_path(), fixture.folder.path().join("store"));
     let environment = [
         ("KNACK_UV", uv.to_str().unwrap()),
         ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
         ("UV_DEFAULT_INDEX", index.url.as_str()),
-        ("HOME", world.folder.path().to_str().unwrap()),
+        ("HOME", fixture.folder.path().to_str().unwrap()),
         ("NO_PROXY", "127.0.0.1"),
     ];
     let arguments = [&["--upstream", "mock=script.yaml", "--files-dir", "files"][..], more].concat();
@@ -58,13 +58,13 @@ async fn follows_the_script(program: &Program) {
 #[tokio::test(flavor = "multi_thread")]
 async fn knack_dev_builds_at_its_start_and_shows_the_model_what_is_there() {
     let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
-    let world = World::new(&index.url);
+    let fixture = BuilderFixture::new(&index.url);
     let folder = folder(&[
         ("skills/with/SKILL.md", SKILL),
         ("skills/with/scripts/a.py", "import good\n"),
         ("script.yaml", SCRIPT),
     ]);
-    let mut program = dev(&world, &index, folder, &["--record", "bodies"]).await;
+    let mut program = dev(&fixture, &index, folder, &["--record", "bodies"]).await;
     says(&mut program, "packages of with: ready (1 package").await;
     follows_the_script(&program).await;
     program.stop().await;
@@ -86,13 +86,13 @@ async fn a_skill_whose_packages_cannot_be_had_is_refused_with_the_state() {
         .to_owned()
         + "      - expect: {result: ['the packages of skill \"with\" are not there (PackageNotFound)']}\n        reply: {text: 'all is well'}\n";
     let index = Index::serve(Vec::new()).await;
-    let world = World::new(&index.url);
+    let fixture = BuilderFixture::new(&index.url);
     let folder = folder(&[
         ("skills/with/SKILL.md", SKILL),
         ("skills/with/scripts/a.py", "import good\n"),
         ("script.yaml", &script),
     ]);
-    let mut program = dev(&world, &index, folder, &[]).await;
+    let mut program = dev(&fixture, &index, folder, &[]).await;
     says(&mut program, "packages of with: PackageNotFound").await;
     follows_the_script(&program).await;
     program.stop().await;
@@ -101,13 +101,13 @@ async fn a_skill_whose_packages_cannot_be_had_is_refused_with_the_state() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declaration_that_is_refused_leaves_the_last_good_revision_in_service() {
     let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
-    let world = World::new(&index.url);
+    let fixture = BuilderFixture::new(&index.url);
     let folder = folder(&[
         ("skills/with/SKILL.md", SKILL),
         ("skills/with/scripts/a.py", "import good\n"),
         ("script.yaml", SCRIPT),
     ]);
-    let mut program = dev(&world, &index, folder, &[]).await;
+    let mut program = dev(&fixture, &index, folder, &[]).await;
     says(&mut program, "packages of with: ready (1 package").await;
     let broken = SKILL.replace("[good]", "[\"good @ https://user:secret@elsewhere.example/good.whl\"]");
     std::fs::write(program.path("skills/with/SKILL.md"), broken).unwrap();
@@ -152,9 +152,9 @@ async fn knack_dev_reads_packages_of_manifests() {
         wheel("good", "2.0", "", &[("good.py", "VALUE = 8\n")]),
     ])
     .await;
-    let world = World::new(&index.url);
+    let fixture = BuilderFixture::new(&index.url);
     let folder = folder(&[("skills/blue.yaml", MANIFESTS), ("script.yaml", SCRIPT)]);
-    let mut program = dev(&world, &index, folder, &[]).await;
+    let mut program = dev(&fixture, &index, folder, &[]).await;
     says(&mut program, "packages of with: ready (1 package").await;
     // The older version, which the runtime allows, has the value that the script expects.
     follows_the_script(&program).await;

@@ -2,7 +2,7 @@
 
 use super::index::{Index, wheel};
 use super::program::{folder, knack};
-use super::{World, uv_path};
+use super::{BuilderFixture, uv_path};
 
 const SKILL: &str = "---\nname: with\ndescription: d\npackages: {python: [good]}\n---\nText.\n";
 const RUNTIME: &str = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: main}\nspec:\n  packages: {constraints: [\"good<2\"]}\n";
@@ -16,13 +16,13 @@ async fn chosen_versions_meet_the_constraints_of_the_runtime() {
             .to_vec(),
     )
     .await;
-    let world = World::new(&index.url);
+    let fixture = BuilderFixture::new(&index.url);
     let folder = folder(&[("skills/with/SKILL.md", SKILL), ("manifests/main.yaml", RUNTIME)]);
     let uv = uv_path();
     let environment = [
         ("KNACK_UV", uv.to_str().unwrap()),
         ("UV_DEFAULT_INDEX", index.url.as_str()),
-        ("HOME", world.folder.path().to_str().unwrap()),
+        ("HOME", fixture.folder.path().to_str().unwrap()),
         ("NO_PROXY", "127.0.0.1"),
     ];
     let lock = async |arguments: &[&str]| {
@@ -50,8 +50,8 @@ async fn chosen_versions_meet_the_constraints_of_the_runtime() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_without_packages_is_written_where_no_requirement_applies() {
     let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
-    let world = World::new(&index.url);
-    let store = world.folder.path().join("store");
+    let fixture = BuilderFixture::new(&index.url);
+    let store = fixture.folder.path().join("store");
     let skill = SKILL.replace("[good]", "[\"good; python_version < '3.5'\"]");
     let folder = folder(&[("skills/with/SKILL.md", &skill)]);
     let uv = uv_path();
@@ -59,7 +59,7 @@ async fn a_lock_without_packages_is_written_where_no_requirement_applies() {
         ("KNACK_UV", uv.to_str().unwrap()),
         ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
         ("UV_DEFAULT_INDEX", index.url.as_str()),
-        ("HOME", world.folder.path().to_str().unwrap()),
+        ("HOME", fixture.folder.path().to_str().unwrap()),
         ("NO_PROXY", "127.0.0.1"),
     ];
     for (arguments, part) in [
@@ -79,15 +79,15 @@ async fn a_lock_without_packages_is_written_where_no_requirement_applies() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extra_that_a_package_does_not_have_is_a_warning() {
     let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
-    let world = World::new(&index.url);
-    let store = world.folder.path().join("store");
+    let fixture = BuilderFixture::new(&index.url);
+    let store = fixture.folder.path().join("store");
     let folder = folder(&[("with/SKILL.md", &SKILL.replace("[good]", "[\"good[nope]\"]"))]);
     let uv = uv_path();
     let environment = [
         ("KNACK_UV", uv.to_str().unwrap()),
         ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
         ("UV_DEFAULT_INDEX", index.url.as_str()),
-        ("HOME", world.folder.path().to_str().unwrap()),
+        ("HOME", fixture.folder.path().to_str().unwrap()),
         ("NO_PROXY", "127.0.0.1"),
     ];
     for arguments in [

@@ -18,7 +18,6 @@ mod index;
 mod lock;
 mod node;
 mod npm_index;
-mod place;
 #[path = "../support/program.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod program;
@@ -26,6 +25,7 @@ mod program;
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
 mod runs;
+mod sandbox_user;
 #[path = "../support/skip.rs"]
 mod skip;
 #[path = "../support/tls.rs"]
@@ -38,11 +38,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use index::Index;
-use knack::packages::{Base, BuildError, BuildLimits, Builder, BuiltEnvironment, NpmIndex, Store, Uv};
+use knack::packages::{BaseInterpreter, BuildError, BuildLimits, Builder, BuiltEnvironment, NpmIndex, Store, Uv};
 use knack_packages::{Declaration, Rules, declare};
 use knack_skill::model::SkillFile;
 use knack_trust::Roots;
-use place::{open_folder, reach};
+use sandbox_user::{open_folder, sandbox_user};
 
 /// The program, installed by the project's own tool if nothing names another.
 fn uv_path() -> PathBuf {
@@ -60,7 +60,7 @@ fn uv_path() -> PathBuf {
 }
 
 /// A store of its own, in a folder that the sandbox's user can enter, with a builder that knows one index.
-struct World {
+struct BuilderFixture {
     folder: tempfile::TempDir,
     url: String,
     /// The index of Node packages; nothing listens there unless a test says so.
@@ -69,7 +69,7 @@ struct World {
     roots: Roots,
 }
 
-impl World {
+impl BuilderFixture {
     fn new(url: &str) -> Self {
         let folder = open_folder("knack-packages-test-");
         Self {
@@ -86,7 +86,7 @@ impl World {
     }
 
     fn store(&self) -> Store {
-        Store::open(&self.folder.path().join("store"), reach()).unwrap()
+        Store::open(&self.folder.path().join("store"), sandbox_user()).unwrap()
     }
 
     async fn builder(&self, limits: BuildLimits) -> Builder {
@@ -104,7 +104,7 @@ impl World {
         let home = [(OsString::from("HOME"), self.folder.path().as_os_str().to_owned())];
         let uv = Uv::new(uv_path(), variables.into_iter().chain(home)).unwrap();
         let uv = uv.trusting(&self.roots).unwrap();
-        let base = Base::of(std::path::Path::new("/usr/bin/python3"), reach())
+        let base = BaseInterpreter::of(std::path::Path::new("/usr/bin/python3"), sandbox_user())
             .await
             .unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for BuilderFixture {
     fn drop(&mut self) {
         // Environments are read-only.
         let _ = self.store().prune(std::time::Duration::ZERO);

@@ -18,25 +18,25 @@ use tokio_util::sync::CancellationToken;
 use super::npm_index::{NpmServer, lock, package, tgz};
 use super::runner::{python, settings};
 use super::skip::skip;
-use super::{World, declared, skill_files};
+use super::{BuilderFixture, declared, skill_files};
 
 const NODE: &str = "/usr/bin/node";
 
-/// A world whose index of Node packages is at an address; it has none of Python.
-fn world_at(npm: &str) -> World {
-    let mut world = World::new("http://127.0.0.1:9/simple");
-    npm.clone_into(&mut world.npm);
-    world
+/// A fixture whose index of Node packages is at an address; it has none of Python.
+fn world_at(npm: &str) -> BuilderFixture {
+    let mut fixture = BuilderFixture::new("http://127.0.0.1:9/simple");
+    npm.clone_into(&mut fixture.npm);
+    fixture
 }
 
-/// A world with an index of these files.
-async fn world(files: &[(&str, &[u8])]) -> (World, NpmServer) {
+/// A fixture with an index of these files.
+async fn fixture(files: &[(&str, &[u8])]) -> (BuilderFixture, NpmServer) {
     let server = NpmServer::serve(files).await;
     (world_at(&server.url), server)
 }
 
-async fn build(world: &World, lock: &str, limits: BuildLimits) -> Result<BuiltEnvironment, BuildError> {
-    let builder = world.builder(limits).await;
+async fn build(fixture: &BuilderFixture, lock: &str, limits: BuildLimits) -> Result<BuiltEnvironment, BuildError> {
+    let builder = fixture.builder(limits).await;
     builder
         .environment(&declared(&[("package-lock.json", lock)]), &|_| {})
         .await
@@ -70,7 +70,7 @@ fn deep(value: u32) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
     let (greet, inner, outer, native) = (greet(), deep(1), deep(2), deep(3));
-    let (world, server) = world(&[
+    let (fixture, server) = fixture(&[
         ("greet/-/greet-1.0.0.tgz", &greet),
         ("deep/-/deep-1.0.0.tgz", &inner),
         ("@s/deep/-/deep-2.0.0.tgz", &outer),
@@ -99,7 +99,7 @@ async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
         ),
         ("node_modules/tool", "1.0.0", &native, json!({"dev": true})),
     ]);
-    let built = build(&world, &text, BuildLimits::default()).await.unwrap();
+    let built = build(&fixture, &text, BuildLimits::default()).await.unwrap();
     assert!(built.is_new);
     let names: Vec<String> = built
         .about
@@ -122,12 +122,12 @@ async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
     // Other members of the lock install nothing else.
     let same = text.replace("\"lockfileVersion\":3", "\"lockfileVersion\":2");
     assert_ne!(same, text);
-    let again = build(&world, &same, BuildLimits::default()).await.unwrap();
+    let again = build(&fixture, &same, BuildLimits::default()).await.unwrap();
     assert!(!again.is_new && again.environment.root == built.environment.root);
     // A builder of a cluster reads the same from its request.
     let asked = Input::of(&declared(&[("package-lock.json", &text)]));
     let request: Input = serde_json::from_str(&serde_json::to_string(&asked).unwrap()).unwrap();
-    let builder = world.builder(BuildLimits::default()).await;
+    let builder = fixture.builder(BuildLimits::default()).await;
     let there = builder
         .environment(&request.declaration().unwrap(), &|_| {})
         .await
@@ -312,21 +312,21 @@ async fn what_is_not_what_the_lock_says_has_its_own_error_and_leaves_nothing() {
         part,
     } in bad_files().into_iter().chain(bad_answers())
     {
-        let (world, _server) = world(&[("a/-/a-1.0.0.tgz", &file)]).await;
+        let (fixture, _server) = fixture(&[("a/-/a-1.0.0.tgz", &file)]).await;
         let text = lock(&[("node_modules/a", "1.0.0", &file, members)]);
-        let error = build(&world, &text, limits).await.unwrap_err();
+        let error = build(&fixture, &text, limits).await.unwrap_err();
         assert_eq!(error.state, state, "{what}: {error}");
         assert!(
             error.text.contains(part) && error.text.contains('a'),
             "{what}: {part} in {error}"
         );
-        let left: Vec<_> = std::fs::read_dir(world.store().root())
+        let left: Vec<_> = std::fs::read_dir(fixture.store().root())
             .unwrap()
             .map(|entry| entry.unwrap())
             .filter(|entry| entry.file_type().unwrap().is_dir())
             .collect();
         assert!(left.is_empty(), "{what}: {left:?}");
-        assert!(!world.folder.path().join("escaped").exists(), "{what}");
+        assert!(!fixture.folder.path().join("escaped").exists(), "{what}");
         assert!(!std::path::Path::new("/tmp/knack-node-escaped").exists(), "{what}");
     }
 }
@@ -334,17 +334,17 @@ async fn what_is_not_what_the_lock_says_has_its_own_error_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_that_never_answers_ends_with_the_time_of_a_build() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let world = world_at(&format!("http://{}/", silent.local_addr().unwrap()));
+    let fixture = world_at(&format!("http://{}/", silent.local_addr().unwrap()));
     let limits = BuildLimits {
         time: Duration::from_secs(1),
         ..BuildLimits::default()
     };
     let text = lock(&[("node_modules/a", "1.0.0", b"x", json!({}))]);
-    let error = build(&world, &text, limits).await.unwrap_err();
+    let error = build(&fixture, &text, limits).await.unwrap_err();
     assert_eq!(error.state, State::TimedOut, "{error}");
     // One that is not there.
-    let world = World::new("http://127.0.0.1:9/simple");
-    let error = build(&world, &text, BuildLimits::default()).await.unwrap_err();
+    let fixture = BuilderFixture::new("http://127.0.0.1:9/simple");
+    let error = build(&fixture, &text, BuildLimits::default()).await.unwrap_err();
     assert_eq!(error.state, State::IndexUnreachable, "{error}");
 }
 
@@ -419,7 +419,7 @@ async fn runs_require_and_import_packages_without_a_network_and_cannot_change_th
         );
     }
     let (greet, inner, outer) = (greet(), deep(1), deep(2));
-    let (world, server) = world(&[
+    let (fixture, server) = fixture(&[
         ("greet/-/greet-1.0.0.tgz", &greet),
         ("deep/-/deep-1.0.0.tgz", &inner),
         ("deep/-/deep-2.0.0.tgz", &outer),
@@ -430,7 +430,7 @@ async fn runs_require_and_import_packages_without_a_network_and_cannot_change_th
         ("node_modules/greet/node_modules/deep", "1.0.0", &inner, json!({})),
         ("node_modules/deep", "2.0.0", &outer, json!({})),
     ]);
-    let built = build(&world, &text, BuildLimits::default()).await.unwrap();
+    let built = build(&fixture, &text, BuildLimits::default()).await.unwrap();
     drop(server);
     let skill = skill(&text);
     let environments = Environments::default();

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::index::wheel;
 use super::runner::{python, settings};
 use super::skip::skip;
-use super::{World, skill_files};
+use super::{BuilderFixture, skill_files};
 
 fn skill(name: &str) -> Arc<Skill> {
     let document = format!("---\nname: {name}\ndescription: d\n---\nBody");
@@ -38,12 +38,12 @@ fn skill(name: &str) -> Arc<Skill> {
 struct Bench {
     executor: LocalExecutor,
     environments: Environments,
-    world: World,
+    fixture: BuilderFixture,
     root: String,
 }
 
 async fn bench(skill: &Skill, warm: usize) -> Bench {
-    let (world, _index) = World::with(vec![
+    let (fixture, _index) = BuilderFixture::with(vec![
         wheel(
             "good",
             "1.0",
@@ -73,7 +73,7 @@ async fn bench(skill: &Skill, warm: usize) -> Bench {
         ),
     ])
     .await;
-    let built = world
+    let built = fixture
         .build(&[("requirements.txt", "good\nspace-one\nspace-two\nwriter")])
         .await
         .unwrap();
@@ -91,7 +91,7 @@ async fn bench(skill: &Skill, warm: usize) -> Bench {
     Bench {
         executor,
         environments,
-        world,
+        fixture,
         root,
     }
 }
@@ -257,7 +257,7 @@ async fn a_warm_sandbox_has_the_environment_and_keeps_it_from_being_removed() {
         tokio::task::yield_now().await;
     }
     bench.environments.set(&skill.digest, EnvironmentState::Base);
-    let pruned = bench.world.store().prune(std::time::Duration::ZERO).unwrap();
+    let pruned = bench.fixture.store().prune(std::time::Duration::ZERO).unwrap();
     assert!(
         pruned.iter().all(|one| one.freed.is_none()),
         "a warm sandbox stands in it: {pruned:?}"

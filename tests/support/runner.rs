@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use knack_execution::interpreter::{Reach, Search};
+use knack_execution::interpreter::{CodeUser, Search};
 use knack_execution::local::{LocalExecutor, LocalSettings, find_runner};
 use knack_execution::{ExecutionId, ExecutionRequest, Language, Program};
 
@@ -29,7 +29,7 @@ pub(crate) fn binary() -> PathBuf {
 
 /// Settings around the built runner. `/usr/bin` is looked at first: asking a version manager's shim takes a second.
 pub(crate) fn settings() -> LocalSettings {
-    let mut search = Search::of_host(Reach::SameUser);
+    let mut search = Search::of_host(CodeUser::SameUser);
     search.path.insert(0, PathBuf::from("/usr/bin"));
     LocalSettings {
         search: Some(search),

@@ -133,17 +133,17 @@ impl RunUsage {
 
 /// Bytes that keep their share of the memory budget for as long as anybody has them.
 pub fn hold(bytes: Vec<u8>, share: Option<&Arc<MemoryShare>>) -> Bytes {
-    struct Held(
+    struct HeldBytes(
         Vec<u8>,
         #[expect(dead_code, reason = "held until the bytes are gone")] Arc<MemoryShare>,
     );
-    impl AsRef<[u8]> for Held {
+    impl AsRef<[u8]> for HeldBytes {
         fn as_ref(&self) -> &[u8] {
             &self.0
         }
     }
     match share {
-        Some(share) if !bytes.is_empty() => Bytes::from_owner(Held(bytes, Arc::clone(share))),
+        Some(share) if !bytes.is_empty() => Bytes::from_owner(HeldBytes(bytes, Arc::clone(share))),
         _ => bytes.into(),
     }
 }

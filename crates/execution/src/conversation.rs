@@ -75,14 +75,14 @@ pub enum RunEnd {
 
 /// The execution that the result belongs to.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject {
+pub struct ExecutionRef {
     /// The execution.
     pub id: ExecutionId,
     /// Whether its program is a command.
     pub is_command: bool,
 }
 
-impl Subject {
+impl ExecutionRef {
     /// That of a request.
     pub const fn of(request: &ExecutionRequest) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Subject {
 
 /// The frames so far.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct CollectedFrames {
     /// As the runner reported.
     pub started: bool,
     stdout: Vec<u8>,
@@ -139,7 +139,7 @@ pub fn run_frame(
 pub async fn read_result(
     transport: &mut impl Transport,
     id: ExecutionId,
-    collected: &mut Collected,
+    collected: &mut CollectedFrames,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> Result<RunResult, ExecutionError> {
     let asked = SentRun {
@@ -239,8 +239,8 @@ pub fn processes_left(how: &str) -> ExecutionError {
 }
 
 /// The outcome of a result and all frames before it, read from the stream, or from the log afterwards.
-pub fn run_end(subject: Subject, result: &RunResult, collected: Collected, start: StartKind) -> RunEnd {
-    if !failed_before_run(result) && result.id != subject.id.to_string() {
+pub fn run_end(reference: ExecutionRef, result: &RunResult, collected: CollectedFrames, start: StartKind) -> RunEnd {
+    if !failed_before_run(result) && result.id != reference.id.to_string() {
         return RunEnd::Failed(something_else());
     }
     let exit = match &result.exit {
@@ -259,7 +259,7 @@ pub fn run_end(subject: Subject, result: &RunResult, collected: Collected, start
         WireExit::NotStarted { reason, of_program } => {
             // A command that does not exist is the model's mistake, and no other sandbox would have it. An older runner
             // does not say what the reason is: of a command it is taken to be the command.
-            return RunEnd::NotStarted(if of_program.unwrap_or(subject.is_command) {
+            return RunEnd::NotStarted(if of_program.unwrap_or(reference.is_command) {
                 ExecutionError::Invalid(reason.clone())
             } else {
                 ExecutionError::Internal(reason.clone())
@@ -269,7 +269,7 @@ pub fn run_end(subject: Subject, result: &RunResult, collected: Collected, start
     let truncated = [result.stdout.truncated, result.stderr.truncated];
     let timings = timings(Duration::from_micros(result.wall_us), start);
     let locks = result.locks.map(lock_report).unwrap_or_default();
-    RunEnd::Ended(collected.into_result(subject.id, exit, truncated, timings, locks))
+    RunEnd::Ended(collected.into_result(reference.id, exit, truncated, timings, locks))
 }
 
 /// The kernel of the sandbox does not give a lock that is demanded.
@@ -290,7 +290,7 @@ pub const fn timings(run: Duration, start: StartKind) -> Timings {
     }
 }
 
-impl Collected {
+impl CollectedFrames {
     /// Nothing yet, of a run with limits; what comes is counted in `memory`.
     pub fn within(limits: &Limits, memory: Option<&MemoryBudget>) -> Self {
         Self {
@@ -312,7 +312,7 @@ impl Collected {
         self.usage.is_over()
     }
 
-    /// Takes one frame in. Errors: the run must end, see [`Collected::is_over`].
+    /// Takes one frame in. Errors: the run must end, see [`CollectedFrames::is_over`].
     pub fn take(&mut self, frame: FromRunner) -> Result<(), ExecutionError> {
         match frame {
             FromRunner::Started(_) => self.started = true,
@@ -472,12 +472,12 @@ mod tests {
             "c",
             Program::Command { argv: Vec::new() },
         );
-        let of_command = Subject::of(&request);
-        let of_code = Subject {
+        let of_command = ExecutionRef::of(&request);
+        let of_code = ExecutionRef {
             is_command: false,
             ..of_command
         };
-        for (subject, of_program, is_mistake) in [
+        for (reference, of_program, is_mistake) in [
             (of_command, Some(true), true),
             (of_command, Some(false), false),
             (of_command, None, true),
@@ -490,7 +490,7 @@ mod tests {
                 of_program,
             };
             let result = mk_result(&request.id.to_string(), exit);
-            let end = run_end(subject, &result, Collected::default(), StartKind::Cold);
+            let end = run_end(reference, &result, CollectedFrames::default(), StartKind::Cold);
             let RunEnd::NotStarted(error) = end else {
                 panic!("{end:?}")
             };

@@ -11,7 +11,7 @@ pub enum ExecutionError {
         /// For the `Retry-After` header, whole seconds, at least 1.
         retry_after: Duration,
     },
-    /// No place became free in time: HTTP 429 `too_many_requests`.
+    /// No permit became free in time: HTTP 429 `too_many_requests`.
     #[error("too_many_requests: timed out waiting for a free execution slot; try again in {} s", retry_after.as_secs())]
     QueueTimeout {
         /// For the `Retry-After` header, whole seconds, at least 1.

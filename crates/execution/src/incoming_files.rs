@@ -104,7 +104,7 @@ mod tests {
     use knack_runner::fixture::mk_result;
     use knack_runner::protocol::{Data, Exit as WireExit, FilePiece, FromRunner, RunResult};
 
-    use crate::conversation::{Collected, timings};
+    use crate::conversation::{CollectedFrames, timings};
     use crate::{ExecutionId, ExecutionResult, Exit, Limits, LockReport, StartKind};
 
     /// A piece whose file has this size, and whose place is its offset.
@@ -127,7 +127,7 @@ mod tests {
         })
     }
 
-    fn result_of(collected: Collected) -> ExecutionResult {
+    fn result_of(collected: CollectedFrames) -> ExecutionResult {
         let id = ExecutionId::new(Duration::ZERO, "r", 0, "c");
         let timings = timings(Duration::ZERO, StartKind::Cold);
         collected.into_result(id, Exit::Code(0), [false; 2], timings, LockReport::default())
@@ -174,7 +174,7 @@ mod tests {
         ];
         let memory = MemoryBudget::new(64 << 20);
         for (expected, pieces) in rows {
-            let mut collected = Collected::within(&Limits::default(), Some(&memory));
+            let mut collected = CollectedFrames::within(&Limits::default(), Some(&memory));
             let mut frames = pieces.into_iter().map(FromRunner::File).chain([end()]);
             let error = frames.find_map(|frame| collected.take(frame).err());
             let error = error
@@ -194,7 +194,7 @@ mod tests {
     /// A backslash is a character of a name like any other on Linux.
     #[test]
     fn files_of_every_size_and_name_arrive() {
-        let mut collected = Collected::within(&Limits::default(), None);
+        let mut collected = CollectedFrames::within(&Limits::default(), None);
         for frame in [
             piece("empty", 0, 0, b"", true),
             piece("d/two", 3, 0, b"ab", false),

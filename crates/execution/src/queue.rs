@@ -1,7 +1,7 @@
-//! A bounded queue in front of a fixed number of places, shared fairly.
+//! A bounded queue in front of a fixed number of permits, shared fairly.
 //!
-//! A request gets a place, waits, or is refused at once, so the queue is bounded. A free place goes to the waiting sharer
-//! that holds the fewest places, round-robin among equals, and to that sharer's calls in order of arrival. When the queue
+//! A request gets a permit, waits, or is refused at once, so the queue is bounded. A free permit goes to the waiting sharer
+//! that holds the fewest permits, round-robin among equals, and to that sharer's calls in order of arrival. When the queue
 //! is full, a call of a sharer with fewer waiting calls replaces the last waiting call of the sharer with the most: a
 //! caller that floods the queue delays only its own calls. A caller that disconnects while it waits leaves the queue.
 
@@ -19,14 +19,14 @@ use super::ExecutionError;
 pub struct QueueSettings {
     /// Runs at once; at least 1.
     pub concurrency: usize,
-    /// Executions that may wait for a place.
+    /// Executions that may wait for a permit.
     pub max_queued: usize,
-    /// Longest wait for a place.
+    /// Longest wait for a permit.
     pub queue_timeout: Duration,
 }
 
 impl QueueSettings {
-    /// The default bounds for `concurrency` places.
+    /// The default bounds for `concurrency` permits.
     #[must_use]
     pub fn for_concurrency(concurrency: usize) -> Self {
         let concurrency = concurrency.max(1);
@@ -46,40 +46,40 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Queue {
     settings: QueueSettings,
-    lines: Arc<Mutex<Lines>>,
+    state: Arc<Mutex<QueueState>>,
 }
 
 /// The name that shares the capacity.
 type Sharer = Arc<str>;
 
 #[derive(Debug)]
-struct Lines {
+struct QueueState {
     free: usize,
     waiting: usize,
-    by_sharer: HashMap<Sharer, SharerLine>,
+    by_sharer: HashMap<Sharer, SharerQueue>,
     /// Sharers who wait, the next one first.
     turns: VecDeque<Sharer>,
     next_ticket: u64,
 }
 
-/// The places that one sharer holds, and its waiters.
+/// The permits that one sharer holds, and its waiters.
 #[derive(Debug, Default)]
-struct SharerLine {
+struct SharerQueue {
     held: usize,
-    waiters: VecDeque<(u64, oneshot::Sender<QueuePlace>)>,
+    waiters: VecDeque<(u64, oneshot::Sender<QueuePermit>)>,
 }
 
-/// A place to run in, given back when dropped.
+/// A permit to run in, given back when dropped.
 #[derive(Debug)]
 pub struct RunPermit {
     /// How long its owner waited for it.
     pub waited: Duration,
-    _held: QueuePlace,
+    _held: QueuePermit,
 }
 
 #[derive(Debug)]
-struct QueuePlace {
-    lines: Arc<Mutex<Lines>>,
+struct QueuePermit {
+    state: Arc<Mutex<QueueState>>,
     sharer: Sharer,
 }
 
@@ -87,7 +87,7 @@ impl Queue {
     /// An empty queue.
     #[must_use]
     pub fn new(settings: QueueSettings) -> Self {
-        let lines = Lines {
+        let state = QueueState {
             free: settings.concurrency.max(1),
             waiting: 0,
             by_sharer: HashMap::new(),
@@ -96,11 +96,11 @@ impl Queue {
         };
         Self {
             settings,
-            lines: Arc::new(Mutex::new(lines)),
+            state: Arc::new(Mutex::new(state)),
         }
     }
 
-    /// Waits for a place in the name of `sharer`. Dropping the future leaves the queue.
+    /// Waits for a permit in the name of `sharer`. Dropping the future leaves the queue.
     ///
     /// Errors: [`ExecutionError::QueueFull`] at once, or when a shorter line needs the seat; [`ExecutionError::QueueTimeout`]
     /// after the wait.
@@ -110,22 +110,22 @@ impl Queue {
         };
         let sharer: Sharer = Arc::from(sharer);
         let (ticket, granted) = {
-            let mut lines = lock(&self.lines);
-            if lines.free > 0 {
-                lines.free -= 1;
-                lines.by_sharer.entry(Arc::clone(&sharer)).or_default().held += 1;
+            let mut state = lock(&self.state);
+            if state.free > 0 {
+                state.free -= 1;
+                state.by_sharer.entry(Arc::clone(&sharer)).or_default().held += 1;
                 return Ok(RunPermit {
                     waited: Duration::ZERO,
-                    _held: QueuePlace {
-                        lines: Arc::clone(&self.lines),
+                    _held: QueuePermit {
+                        state: Arc::clone(&self.state),
                         sharer,
                     },
                 });
             }
-            lines.enqueue(&sharer, self.settings.max_queued).ok_or_else(full)?
+            state.enqueue(&sharer, self.settings.max_queued).ok_or_else(full)?
         };
-        let seat = Seat {
-            lines: &self.lines,
+        let seat = QueueTicket {
+            state: &self.state,
             sharer: &sharer,
             ticket,
         };
@@ -148,7 +148,7 @@ impl Queue {
     /// Executions that wait now.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        lock(&self.lines).waiting
+        lock(&self.state).waiting
     }
 
     /// The bounds.
@@ -158,14 +158,14 @@ impl Queue {
     }
 }
 
-fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
+fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {
     // The lines are valid between any two statements that could panic.
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Lines {
+impl QueueState {
     /// Adds a waiter; when full, evicts the last waiter of the longest queue. `None` if no queue is longer than this sharer's.
-    fn enqueue(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<QueuePlace>)> {
+    fn enqueue(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<QueuePermit>)> {
         if self.waiting >= max {
             let own = self.by_sharer.get(sharer).map_or(0, |line| line.waiters.len());
             let longest = self
@@ -194,7 +194,7 @@ impl Lines {
     }
 
     /// The next to be admitted: of the sharers with the fewest running calls the one whose turn it is.
-    fn next(&mut self) -> Option<(Sharer, oneshot::Sender<QueuePlace>)> {
+    fn next(&mut self) -> Option<(Sharer, oneshot::Sender<QueuePermit>)> {
         let fewest = |(_, sharer): &(usize, &Sharer)| self.by_sharer[*sharer].held;
         let (turn, _) = self.turns.iter().enumerate().min_by_key(fewest)?;
         let sharer = self.turns.remove(turn)?;
@@ -208,7 +208,7 @@ impl Lines {
         Some((sharer, grant))
     }
 
-    /// One of a sharer's places is free.
+    /// One of a sharer's permits is free.
     fn give_back(&mut self, sharer: &Sharer) {
         self.free += 1;
         if let Some(line) = self.by_sharer.get_mut(sharer) {
@@ -239,20 +239,20 @@ impl Lines {
     }
 }
 
-impl Drop for QueuePlace {
+impl Drop for QueuePermit {
     fn drop(&mut self) {
         let next = {
-            let mut lines = lock(&self.lines);
-            lines.give_back(&self.sharer);
-            let next = lines.next();
+            let mut state = lock(&self.state);
+            state.give_back(&self.sharer);
+            let next = state.next();
             if next.is_some() {
-                lines.free -= 1;
+                state.free -= 1;
             }
             next
         };
         if let Some((sharer, grant)) = next {
             let held = Self {
-                lines: Arc::clone(&self.lines),
+                state: Arc::clone(&self.state),
                 sharer,
             };
             // A waiter that has just left cannot take it: it is dropped here, and the next one is tried.
@@ -262,15 +262,15 @@ impl Drop for QueuePlace {
 }
 
 /// A seat to wait on, given up when dropped.
-struct Seat<'a> {
-    lines: &'a Mutex<Lines>,
+struct QueueTicket<'a> {
+    state: &'a Mutex<QueueState>,
     sharer: &'a Sharer,
     ticket: u64,
 }
 
-impl Drop for Seat<'_> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
-        lock(self.lines).stand_up(self.sharer, self.ticket);
+        lock(self.state).stand_up(self.sharer, self.ticket);
     }
 }
 
@@ -310,9 +310,9 @@ mod tests {
         assert!(poll!(&mut second).is_pending());
         drop(running);
         assert!(poll!(&mut second).is_pending());
-        let place = first.await.unwrap();
+        let permit = first.await.unwrap();
         assert!(poll!(&mut second).is_pending());
-        drop(place);
+        drop(permit);
         second.await.unwrap();
     }
 
@@ -347,11 +347,11 @@ mod tests {
         let queue = queue(1, 1);
         let running = queue.enter("a").await.unwrap();
         assert_eq!(running.waited, Duration::ZERO);
-        let (place, ()) = tokio::join!(queue.enter("a"), async {
+        let (permit, ()) = tokio::join!(queue.enter("a"), async {
             tokio::time::sleep(Duration::from_secs(2)).await;
             drop(running);
         });
-        assert_eq!(place.unwrap().waited, Duration::from_secs(2));
+        assert_eq!(permit.unwrap().waited, Duration::from_secs(2));
     }
 
     #[tokio::test]
@@ -371,11 +371,11 @@ mod tests {
         assert_eq!(queue.enter("flood").await.unwrap_err().metric_label(), "queue_full");
         running.pop();
         assert!(poll!(&mut flood[0]).is_pending(), "it holds a place already");
-        let place = other.await.unwrap();
+        let permit = other.await.unwrap();
         // Equals take turns; a sharer that was served goes to the end.
         let mut third = Box::pin(queue.enter("third"));
         assert!(poll!(&mut third).is_pending());
-        drop(place);
+        drop(permit);
         third.await.unwrap();
     }
 
@@ -391,8 +391,8 @@ mod tests {
             assert!(poll!(&mut waits).is_pending());
         }
         drop(running);
-        let lines = lock(&queue.lines);
-        assert_eq!((lines.free, lines.waiting), (1, 0));
-        assert!(lines.by_sharer.is_empty() && lines.turns.is_empty());
+        let state = lock(&queue.state);
+        assert_eq!((state.free, state.waiting), (1, 0));
+        assert!(state.by_sharer.is_empty() && state.turns.is_empty());
     }
 }

@@ -24,7 +24,7 @@ use run::open;
 pub use run::{Run, Waiter};
 pub use settings::RecordSettings;
 pub use table::Outcome;
-use table::{ExecutionKey, KeptRecord, RecordTable, SharedTable};
+use table::{ExecutionEntry, ExecutionKey, RecordTable, SharedTable};
 
 /// How long a caller should wait when the table is full: tombstones leave in seconds at that rate.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -112,7 +112,7 @@ impl Records {
         table.check_age(now, id)?;
         table.prune(now);
         match table.entries.get(&(Arc::from(caller), id)) {
-            Some(KeptRecord::Live(live)) => {
+            Some(ExecutionEntry::Live(live)) => {
                 let status = if live.running {
                     ExecutionStatus::Running
                 } else {
@@ -126,7 +126,7 @@ impl Records {
                     error: None,
                 })
             }
-            Some(KeptRecord::Ended {
+            Some(ExecutionEntry::Ended {
                 skill,
                 outcome: Ok(result),
                 ..
@@ -137,7 +137,7 @@ impl Records {
                 result: Some(Arc::clone(result)),
                 error: None,
             }),
-            Some(KeptRecord::Ended {
+            Some(ExecutionEntry::Ended {
                 skill,
                 outcome: Err(error),
                 ..
@@ -148,7 +148,7 @@ impl Records {
                 result: None,
                 error: Some(error.to_string()),
             }),
-            Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
+            Some(ExecutionEntry::Tombstone) => Err(ExecutionError::Gone),
             None if table.refused.contains(&id) => Err(ExecutionError::Gone),
             None => Err(ExecutionError::NotFound),
         }
@@ -159,12 +159,12 @@ impl Records {
         let table = self.0.lock();
         table.check_age(now, id)?;
         match table.entries.get(&(Arc::from(caller), id)) {
-            Some(KeptRecord::Live(live)) => {
+            Some(ExecutionEntry::Live(live)) => {
                 live.cancel.cancel();
                 Ok(())
             }
-            Some(KeptRecord::Ended { .. }) => Ok(()),
-            Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
+            Some(ExecutionEntry::Ended { .. }) => Ok(()),
+            Some(ExecutionEntry::Tombstone) => Err(ExecutionError::Gone),
             None => Err(ExecutionError::NotFound),
         }
     }
@@ -208,9 +208,9 @@ fn known(
     table.prune(now);
     let is_lost = key.1.time() < table.floor || table.refused.contains(&key.1);
     match table.entries.get_mut(key) {
-        Some(KeptRecord::Live(live)) => Ok(Some(Claim::Known(Waiter::join(shared, key.clone(), live)))),
-        Some(KeptRecord::Ended { outcome, .. }) => Ok(Some(Claim::Ended(outcome.clone()))),
-        Some(KeptRecord::Tombstone) => Err(ExecutionError::Gone),
+        Some(ExecutionEntry::Live(live)) => Ok(Some(Claim::Known(Waiter::join(shared, key.clone(), live)))),
+        Some(ExecutionEntry::Ended { outcome, .. }) => Ok(Some(Claim::Ended(outcome.clone()))),
+        Some(ExecutionEntry::Tombstone) => Err(ExecutionError::Gone),
         None if is_lost => Err(ExecutionError::Gone),
         None => Ok(None),
     }

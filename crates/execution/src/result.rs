@@ -133,9 +133,9 @@ pub struct FileError {
 /// Figures of one execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timings {
-    /// Time between asking and a free place.
+    /// Time between asking and a permit.
     pub queue_wait: Duration,
-    /// Time from the free place to the result, staging and start included.
+    /// Time from the permit to the result, staging and start included.
     pub total: Duration,
     /// Wall-clock time of the program alone, as the runner measured it.
     pub run: Duration,
@@ -177,7 +177,7 @@ pub struct LockReport {
 /// Status of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExecutionStatus {
-    /// Waiting for a free place.
+    /// Waiting for a permit.
     Pending,
     /// Started.
     Running,

@@ -19,7 +19,7 @@ use crate::model_calls::{model, stored};
 use crate::providers::provider::Api;
 use crate::runs::run_route;
 use crate::skills_api::upload_routes;
-use crate::telemetry::recent;
+use crate::telemetry::recent_requests;
 
 /// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
 /// nothing and protects everything behind it, health included.
@@ -43,7 +43,7 @@ pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
                     .route("/metrics", get(own_routes::metrics))
                     .with_state(Arc::clone(&gateway)),
             )
-            .merge(recent::router(Arc::clone(&gateway.recent))),
+            .merge(recent_requests::router(Arc::clone(&gateway.recent))),
         HostPolicy::Any => router.route("/metrics", get(metrics_are_elsewhere)),
     };
     router.layer(from_fn_with_state(gateway, guard))

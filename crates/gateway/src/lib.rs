@@ -1,7 +1,7 @@
 //! The gateway: an HTTP proxy between an application and its LLM provider that injects skills and runs the tool loop.
 //!
 //! ```text
-//! http_server ─▶ app: host guard ─▶ routes ─▶ model_calls: body, view, plan ─▶ exchange: rounds, runs, answer
+//! http_server ─▶ app: host guard ─▶ routes ─▶ model_calls: body, fields, plan ─▶ exchange: rounds, runs, answer
 //!                                      │                                           │          │
 //!                                      ├─▶ providers: proxy (everything else)      ▼          ▼
 //!                                      ├─▶ skills_api                          providers     runs ─▶ Executor

@@ -8,7 +8,7 @@ use knack_execution::Executor;
 use knack_telemetry::Tracer;
 
 use super::files::FileStore;
-use super::replicas::{FoundRecord, Replicas};
+use super::replicas::{FoundTurn, Replicas};
 use crate::callers::caller::CallerSecret;
 use crate::callers::tenants::{ServedCatalog, Tenant};
 use crate::catalog::remote::CatalogAge;
@@ -16,7 +16,7 @@ use crate::catalog::{LiveCatalog, Snapshot};
 use crate::files::user_files::UserFiles;
 use crate::http_server::budget::Requests;
 use crate::model_calls::inject::Materials;
-use crate::model_calls::records::{KeyedHash, RecordStore};
+use crate::model_calls::turn_store::{KeyedHash, TurnStore};
 use crate::providers::upstream::Upstreams;
 use crate::runs::code_tools::SandboxCodeTools;
 use crate::runs::grants::Grants;
@@ -24,10 +24,10 @@ use crate::runs::run_history::RunHistory;
 use crate::runs::skill_runs::SkillRuns;
 use crate::skills_api::discovery::Discovery;
 use crate::skills_api::uploads::Uploads;
+use crate::telemetry::body_files::BodyRecorder;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::observe::Console;
-use crate::telemetry::recent::RecentRequests;
-use crate::telemetry::recorder::Recorder;
+use crate::telemetry::recent_requests::RecentRequests;
 
 /// Whether requests from web pages and foreign hosts are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct Gateway {
     /// Where generated files are also written for a person to find.
     pub files_folder: Option<std::path::PathBuf>,
     /// Hidden turns.
-    pub records: RecordStore,
+    pub turn_store: TurnStore,
     /// Secret of callers' identities.
     pub secret: Arc<CallerSecret>,
     /// The other replicas of this gateway, if it has any.
@@ -86,7 +86,7 @@ pub struct Gateway {
     /// Console lines.
     pub console: Arc<dyn Console>,
     /// `--record`.
-    pub recorder: Option<Recorder>,
+    pub recorder: Option<BodyRecorder>,
     /// Host and Origin checks.
     pub host_policy: HostPolicy,
     /// Base of file URLs in tool texts, if this gateway's public URL is known.
@@ -96,16 +96,16 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Whether there is any record of this caller, here or where other replicas keep theirs.
-    pub(crate) fn has_records(&self, caller: &KeyedHash) -> bool {
+    /// Whether there is any saved turn of this caller, here or where other replicas keep theirs.
+    pub(crate) fn has_saved_turns(&self, caller: &KeyedHash) -> bool {
         let replicas = self.replicas.as_ref();
-        self.records.has_caller(caller) || replicas.is_some_and(|replicas| replicas.knows_client(caller))
+        self.turn_store.has_caller(caller) || replicas.is_some_and(|replicas| replicas.knows_client(caller))
     }
 
     /// Keeps what another replica remembers here, too, unless that replica is about to replace it.
-    pub(crate) fn keep_found(&self, caller: KeyedHash, found: FoundRecord) {
-        if !found.record.is_provisional() {
-            self.records.put(caller, found.opening, found.keys, found.record);
+    pub(crate) fn keep_found(&self, caller: KeyedHash, found: FoundTurn) {
+        if !found.saved.is_provisional() {
+            self.turn_store.put(caller, found.opening, found.keys, found.saved);
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Data, Problem, RuntimeName};
+use super::{Data, HubRefusal, RuntimeName};
 
 /// `POST /v1/executions`. Skill files are named, never sent: the hub takes them from the artifacts that this caller
 /// sees at this runtime. Environment values are not here either: they come from the runtime's grants.
@@ -154,7 +154,7 @@ pub enum ExecutionFrame {
     /// The end of a program that ran.
     Result(Box<ResultFrame>),
     /// The end of an execution without a result.
-    Error(Problem),
+    Error(HubRefusal),
     /// The stream lives.
     Ping,
     /// A frame of a newer hub.
@@ -269,9 +269,9 @@ pub struct FileErrorLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimingsLine {
-    /// From asking to a free place.
+    /// From asking to a permit.
     pub queue_us: u64,
-    /// From the free place to the result.
+    /// From the permit to the result.
     pub total_us: u64,
     /// The program alone.
     pub run_us: u64,
@@ -293,7 +293,7 @@ pub struct LocksLine {
 
 /// `GET /v1/executions/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExecutionView {
+pub struct ExecutionState {
     /// The id.
     pub id: String,
     /// `namespace/name` of the skill, if any.
@@ -317,9 +317,9 @@ mod tests {
     fn frames_of_a_newer_hub_are_ignored_and_problems_are_flat() {
         let frame: ExecutionFrame = serde_json::from_str(r#"{"type":"heat","celsius":3}"#).unwrap();
         assert_eq!(frame, ExecutionFrame::Unknown);
-        let problem = Problem::new(super::super::ProblemCode::Gone, "old");
+        let refusal = HubRefusal::new(super::super::RefusalCode::Gone, "old");
         assert_eq!(
-            serde_json::to_string(&ExecutionFrame::Error(problem)).unwrap(),
+            serde_json::to_string(&ExecutionFrame::Error(refusal)).unwrap(),
             r#"{"type":"error","code":"gone","message":"old"}"#
         );
     }

@@ -103,7 +103,7 @@ impl fmt::Debug for ClientCheck {
 
 /// The answer to a [`ClientCheck`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientVerdict {
+pub struct ClientAuthorization {
     /// Whether the client may use the runtime.
     pub allowed: bool,
     /// `namespace/serviceaccount/uid` of the client, if the token is genuine.
@@ -116,7 +116,7 @@ pub struct ClientVerdict {
     /// Why not; absent when allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How long this verdict may be used, seconds.
+    /// How long this decision may be used, seconds.
     pub valid_seconds: u64,
 }
 

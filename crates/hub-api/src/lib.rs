@@ -6,9 +6,9 @@
 //! GET    /v1/content/{digest}?runtime=ns/name    ContentIndex
 //! GET    /v1/content/{digest}/{path}?runtime=..  the file's bytes
 //! POST   /v1/executions                          ExecutionPost in, NDJSON of ExecutionFrame out
-//! GET    /v1/executions/{id}?runtime=ns/name     ExecutionView
+//! GET    /v1/executions/{id}?runtime=ns/name     ExecutionState
 //! DELETE /v1/executions/{id}?runtime=ns/name     204
-//! POST   /v1/clients                             ClientCheck in, ClientVerdict out
+//! POST   /v1/clients                             ClientCheck in, ClientAuthorization out
 //! GET    /v1/kept?runtime=ns/name                NDJSON of KeptLine, for ever
 //! PUT    /v1/kept/{client}/{key},..?runtime=..   bytes in, 204
 //! GET    /v1/kept/{client}/{key}?runtime=..      the bytes
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Every request carries `Authorization: Bearer <token>` with the audience [`knack_vocabulary::TOKEN_AUDIENCE`].
-//! Refusals are [`Problem`] bodies. Rules of evolution: unknown members and unknown `type` words are ignored, members
+//! Refusals are [`HubRefusal`] bodies. Rules of evolution: unknown members and unknown `type` words are ignored, members
 //! are only ever added, and [`PROTOCOL`] changes when a reader of the last two minor versions could misunderstand.
 //!
 //! Nothing here depends on Kubernetes, HTTP or the executor.
@@ -33,8 +33,8 @@ pub mod fixture;
 mod identity;
 mod kept;
 mod names;
-mod problem;
 mod protocol;
+mod refusal;
 mod uses;
 
 pub use catalog::{
@@ -44,17 +44,17 @@ pub use catalog::{
 pub use content::{ContentFile, ContentIndex};
 pub use data::Data;
 pub use execution::{
-    AcceptedFrame, EndWord, ExecutionFrame, ExecutionPost, ExecutionView, FileErrorLine, FileFrame, InputLineFile,
+    AcceptedFrame, EndWord, ExecutionFrame, ExecutionPost, ExecutionState, FileErrorLine, FileFrame, InputLineFile,
     LimitsLine, LocksLine, MountLine, OutputFrame, ProgramLine, ResultFrame, StreamName, TimingsLine,
     WorkingDirectoryLine,
 };
-pub use identity::{ClientCheck, ClientVerdict, ReadRuntimeNameError, RuntimeName, Version, is_label};
+pub use identity::{ClientAuthorization, ClientCheck, ReadRuntimeNameError, RuntimeName, Version, is_label};
 pub use kept::{
     KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptHello, KeptKey, KeptLine, KeptValue, ReadKeptKeyError, kept_path, read_keys,
 };
 pub use names::name_owner;
-pub use problem::{FailureLine, Problem, ProblemCode};
 pub use protocol::ProtocolRange;
+pub use refusal::{FailureLine, HubRefusal, RefusalCode};
 pub use uses::{USES_MAX, USES_MAX_BYTES, UseLine, UsesPost};
 
 /// Version of this protocol: the first line of every stream and `GET /v1/version` carry it.

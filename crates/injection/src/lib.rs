@@ -6,12 +6,12 @@
 //!
 //! Nothing here does I/O or knows a client of Kubernetes.
 
-mod again;
 mod env;
 mod inject;
 pub mod names;
 mod parameters;
 mod redirect;
+mod replace;
 mod resources;
 mod url;
 mod workload;

@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use knack_vocabulary::{LABEL_ROLE, ROLE_SANDBOX};
 
-use super::again::inject_again;
 use super::env::{name, value};
 use super::inject::{Outcome, asks_not, inject, label};
 use super::names::VARIABLE_HUB;
 use super::parameters::Parameters;
+use super::replace::inject_again;
 
 /// One pod of a manifest, and what was done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
-use crate::asked::CallContext;
-use crate::offer::Offers;
+use crate::call_context::CallContext;
+use crate::mcp_catalog::McpCatalogs;
 use crate::server::Server;
 use crate::slots::Slots;
 use ::http::{HeaderMap, StatusCode, header};
@@ -33,7 +33,7 @@ const REQUEST_MAX_BYTES: usize = 4 << 20;
 
 struct Shared {
     gateway: Arc<Gateway>,
-    offers: Offers,
+    mcp_catalogs: McpCatalogs,
     slots: Arc<Slots>,
     service: StreamableHttpService<Server, NeverSessionManager>,
 }
@@ -51,7 +51,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .disable_allowed_origins();
     let shared = Shared {
         gateway,
-        offers: Offers::default(),
+        mcp_catalogs: McpCatalogs::default(),
         slots: Arc::default(),
         service: StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config),
     };
@@ -88,11 +88,11 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         return refuse(400, &format!("The request is {error}."));
     }
     let (served, snapshot) = gateway.served_to(&parts).await;
-    let offer = shared.offers.of(snapshot).await;
+    let mcp_catalog = shared.mcp_catalogs.of(snapshot).await;
     let called = Arc::new(AtomicBool::new(false));
     parts.extensions.insert(CallContext {
         caller,
-        offer,
+        mcp_catalog,
         executor: served.executor,
         called: Arc::clone(&called),
         body: held.bytes.clone(),

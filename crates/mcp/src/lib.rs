@@ -10,10 +10,10 @@
 //! requests but what a catalog offers, so a client may come and go, and be restarted with the server or without.
 
 mod answer;
-mod asked;
+mod call_context;
 mod http;
 mod management;
-mod offer;
+mod mcp_catalog;
 mod server;
 mod slots;
 mod tool_call;

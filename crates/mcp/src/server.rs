@@ -13,9 +13,9 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use crate::asked::{CallContext, bad_cursor, call_context};
+use crate::call_context::{CallContext, bad_cursor, call_context};
 use crate::management;
-use crate::offer::page;
+use crate::mcp_catalog::page;
 use crate::tool_call::call_tool;
 
 /// Answers requests; everything that one needs comes with it.
@@ -32,7 +32,7 @@ impl Server {
 
 /// The text that a model request without any naming gets: the list of skills, and those that are always active.
 fn instructions(asked: &CallContext) -> Option<String> {
-    let text = &asked.offer.plan.system;
+    let text = &asked.mcp_catalog.plan.system;
     (!text.is_empty()).then(|| text.to_string())
 }
 
@@ -87,7 +87,7 @@ impl ServerHandler for Server {
             return Err(bad_cursor());
         }
         // In one page: a host that reads only the first page would miss tools that the texts name.
-        let mut tools = asked.offer.tools.clone();
+        let mut tools = asked.mcp_catalog.tools.clone();
         tools.extend(management::tools(&self.gateway, parts));
         Ok(ListToolsResult::with_all_items(tools))
     }
@@ -113,7 +113,11 @@ impl ServerHandler for Server {
     ) -> Result<ListResourcesResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
         let cursor = asked.cursor(request)?;
-        let page = page(&asked.offer.resources, |resource| &resource.uri, cursor.as_deref());
+        let page = page(
+            &asked.mcp_catalog.resources,
+            |resource| &resource.uri,
+            cursor.as_deref(),
+        );
         let (resources, next) = page.ok_or_else(bad_cursor)?;
         let mut result = ListResourcesResult::with_all_items(resources);
         result.next_cursor = next;
@@ -126,7 +130,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let (_, asked) = call_context(&context)?;
-        match asked.offer.content(&request.uri) {
+        match asked.mcp_catalog.content(&request.uri) {
             Some(content) => Ok(ReadResourceResult::new(vec![content]).into()),
             None => Err(ErrorData::resource_not_found(
                 format!("no skill served here has a file {}", request.uri),
@@ -142,7 +146,7 @@ impl ServerHandler for Server {
     ) -> Result<ListSkillsResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
         let cursor = asked.cursor(request)?;
-        let page = page(&asked.offer.skills, |skill| &skill.uri, cursor.as_deref());
+        let page = page(&asked.mcp_catalog.skills, |skill| &skill.uri, cursor.as_deref());
         let (skills, next) = page.ok_or_else(bad_cursor)?;
         let mut result = ListSkillsResult::with_all_items(skills);
         result.next_cursor = next;
@@ -155,7 +159,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
-        let skill = asked.offer.skills.iter().find(|skill| skill.uri == request.uri);
+        let skill = asked.mcp_catalog.skills.iter().find(|skill| skill.uri == request.uri);
         skill
             .cloned()
             .map(GetSkillResult::new)

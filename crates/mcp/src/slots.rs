@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use knack_gateway::model_calls::records::KeyedHash;
+use knack_gateway::model_calls::turn_store::KeyedHash;
 
 /// Requests of one caller at once. A host sends the calls of one model turn in parallel, and of a model's turn the gateway
 /// runs as many; what is beyond that waits better at its sender than as an open connection here. Callers without a credential
@@ -14,7 +14,7 @@ pub(crate) const REQUESTS_PER_CALLER: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Slots(Mutex<HashMap<KeyedHash, usize>>);
 
-/// The place of one request, free again when it is dropped.
+/// The slot of one request, free again when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
@@ -22,7 +22,7 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// A place for one more request of a caller, if there is one.
+    /// A slot for one more request of a caller, if there is one.
     pub(crate) fn take(self: &Arc<Self>, caller: KeyedHash) -> Option<Slot> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = taken.entry(caller).or_insert(0);

@@ -10,7 +10,7 @@ use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::RequestContext;
 
 use crate::answer;
-use crate::asked::CallContext;
+use crate::call_context::CallContext;
 
 /// Runs one call. Its client's leaving cancels it.
 pub(crate) async fn call_tool(
@@ -23,8 +23,8 @@ pub(crate) async fn call_tool(
     let direct = Direct {
         gateway,
         caller: &asked.caller,
-        snapshot: &asked.offer.snapshot,
-        plan: &asked.offer.plan,
+        snapshot: &asked.mcp_catalog.snapshot,
+        plan: &asked.mcp_catalog.plan,
         executor: &asked.executor,
         headers: &parts.headers,
         format: "mcp",

@@ -16,7 +16,7 @@ use super::received::{Received, with_lists};
 use super::render;
 use super::render::chat::StreamOptions;
 use super::route::{self, GeminiCall};
-use super::rules::{self, Refusal, Subject};
+use super::rules::{self, Refusal, RuleInput};
 use super::script::{Delivery, Fail, FormatName, Step};
 use super::select;
 use super::state::{Inner, MAX_COUNTED_FAILURES};
@@ -78,7 +78,7 @@ impl Exchange<'_> {
             FormatName::Gemini => with_lists(body.clone()),
             _ => body.clone(),
         };
-        let subject = Subject {
+        let rule_input = RuleInput {
             headers: &headers,
             body: &whole,
             model: &self.asked.model,
@@ -86,7 +86,7 @@ impl Exchange<'_> {
             counting,
             vertex: self.asked.vertex,
         };
-        rules::check(self.format, &subject).inspect_err(|refusal| {
+        rules::check(self.format, &rule_input).inspect_err(|refusal| {
             self.mock
                 .handle
                 .refuse(refusal.rule.unwrap_or_default(), refusal.message.clone());

@@ -14,7 +14,7 @@ use knack_skill::model::{AskedPackages, SkillFile};
 use serde_json::Value;
 
 use crate::finding::{Finding, FindingKind};
-use crate::front::FrontmatterPackages;
+use crate::frontmatter::FrontmatterPackages;
 use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::{LOCK_FILE, Lock};
 use crate::marker::{Marker, allows};

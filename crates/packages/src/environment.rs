@@ -1,8 +1,8 @@
-//! Environments of a cluster: requests to builders, and their records.
+//! Environments of a cluster: requests to builders, and their statuses.
 //!
 //! ```text
 //! Declaration ─▶ Input ─▶ digest (status of a Skill) ─▶ key of a Request, with base image and constraints
-//!                   └──────────────── Request ─────────▶ builder ─▶ EnvironmentRecord, by key ─▶ controller and hub
+//!                   └──────────────── Request ─────────▶ builder ─▶ EnvironmentStatus, by key ─▶ controller and hub
 //! ```
 
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ fn hash(parts: &[&str]) -> String {
 
 /// The state of an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnvironmentRecord {
+pub struct EnvironmentStatus {
     /// The state.
     pub state: State,
     /// The reason, and what to do; for people.
@@ -218,9 +218,9 @@ impl EnvironmentImage {
     }
 }
 
-/// A record as written in the ConfigMap.
+/// A status as written in the ConfigMap.
 #[derive(Serialize, Deserialize)]
-struct RecordLine {
+struct StatusLine {
     state: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     message: String,
@@ -239,19 +239,19 @@ const fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// The records of an installation, by key.
+/// The statuses of an installation, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Records(pub BTreeMap<String, EnvironmentRecord>);
+pub struct EnvironmentStatuses(pub BTreeMap<String, EnvironmentStatus>);
 
-impl Records {
-    /// Reads the records of another process; lines that cannot be read are skipped.
+impl EnvironmentStatuses {
+    /// Reads the statuses of another process; lines that cannot be read are skipped.
     pub fn read<'a>(lines: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
         let read = |text: &str| {
-            let written: RecordLine = serde_json::from_str(text).ok()?;
+            let written: StatusLine = serde_json::from_str(text).ok()?;
             let state = State::of_word(&written.state)?;
             let environment = written.environment.filter(EnvironmentImage::is_plausible);
-            // A ready record needs an environment that a container can be started with.
-            (state != State::Ready || environment.is_some()).then_some(EnvironmentRecord {
+            // A ready status needs an environment that a container can be started with.
+            (state != State::Ready || environment.is_some()).then_some(EnvironmentStatus {
                 state,
                 message: written.message,
                 environment,
@@ -269,28 +269,28 @@ impl Records {
         )
     }
 
-    /// The records as lines, one for each key.
+    /// The statuses as lines, one for each key.
     pub fn lines(&self) -> BTreeMap<String, String> {
-        let write = |record: &EnvironmentRecord| {
-            let written = RecordLine {
-                state: record.state.to_string(),
-                message: record.message.clone(),
-                environment: record.environment.clone(),
-                is_partial: record.is_partial,
-                since: record.since,
-                used: record.used,
+        let write = |status: &EnvironmentStatus| {
+            let written = StatusLine {
+                state: status.state.to_string(),
+                message: status.message.clone(),
+                environment: status.environment.clone(),
+                is_partial: status.is_partial,
+                since: status.since,
+                used: status.used,
             };
             // Serializing strings and numbers does not fail.
             serde_json::to_string(&written).unwrap_or_default()
         };
         self.0
             .iter()
-            .map(|(key, record)| (key.clone(), write(record)))
+            .map(|(key, status)| (key.clone(), write(status)))
             .collect()
     }
 
-    /// The record of a key.
-    pub fn get(&self, key: &str) -> Option<&EnvironmentRecord> {
+    /// The status of a key.
+    pub fn get(&self, key: &str) -> Option<&EnvironmentStatus> {
         self.0.get(key)
     }
 }

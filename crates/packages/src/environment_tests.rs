@@ -166,9 +166,9 @@ fn a_key_holds_the_lock_of_node() {
 }
 
 #[test]
-fn records_are_read_as_they_are_written_and_nothing_else_is() {
+fn statuses_are_read_as_they_are_written_and_nothing_else_is() {
     let key = "a".repeat(32);
-    let record = |state, image: Option<&str>| EnvironmentRecord {
+    let status = |state, image: Option<&str>| EnvironmentStatus {
         state,
         message: "why \"image\"".to_owned(),
         environment: image.map(|image| EnvironmentImage {
@@ -180,22 +180,22 @@ fn records_are_read_as_they_are_written_and_nothing_else_is() {
         used: 8,
     };
     let digest = format!("r.example:5000/x@sha256:{}", "b".repeat(64));
-    for (record, is_read) in [
-        (record(State::Ready, Some(&digest)), true),
+    for (status, is_read) in [
+        (status(State::Ready, Some(&digest)), true),
         (
-            EnvironmentRecord {
+            EnvironmentStatus {
                 is_partial: true,
-                ..record(State::Ready, Some(&digest))
+                ..status(State::Ready, Some(&digest))
             },
             true,
         ),
-        (record(State::NoWheel, None), true),
-        (record(State::Ready, None), false),
-        (record(State::Ready, Some("r.example/x:latest")), false),
+        (status(State::NoWheel, None), true),
+        (status(State::Ready, None), false),
+        (status(State::Ready, Some("r.example/x:latest")), false),
     ] {
-        let records = Records(BTreeMap::from([(key.clone(), record)]));
-        let read = Records::read(&records.lines());
-        assert_eq!(read == records, is_read, "{records:?}");
+        let statuses = EnvironmentStatuses(BTreeMap::from([(key.clone(), status)]));
+        let read = EnvironmentStatuses::read(&statuses.lines());
+        assert_eq!(read == statuses, is_read, "{statuses:?}");
         assert!(is_read || read.0.is_empty());
     }
     for (key, text) in [
@@ -204,7 +204,11 @@ fn records_are_read_as_they_are_written_and_nothing_else_is() {
         (key.as_str(), "{"),
     ] {
         let lines = BTreeMap::from([(key.to_owned(), text.to_owned())]);
-        assert_eq!(Records::read(&lines), Records::default(), "{text}");
+        assert_eq!(
+            EnvironmentStatuses::read(&lines),
+            EnvironmentStatuses::default(),
+            "{text}"
+        );
     }
     for home in ["relative", "/a/../etc", "/a:b"] {
         let bad = EnvironmentImage {

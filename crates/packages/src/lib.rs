@@ -14,7 +14,7 @@ pub mod finding;
 pub mod findings;
 #[cfg(test)]
 mod fixture;
-mod front;
+mod frontmatter;
 pub mod given;
 pub mod imports;
 pub mod key;
@@ -34,7 +34,7 @@ pub mod state;
 mod version;
 
 pub use declare::{Declaration, Source, declare, stated};
-pub use environment::{EnvironmentRecord, Records, Request};
+pub use environment::{EnvironmentStatus, EnvironmentStatuses, Request};
 pub use finding::{Finding, FindingKind};
 pub use findings::findings;
 pub use lock::Lock;

@@ -15,7 +15,7 @@ use crate::check::check;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::json::{read_aside, read_json};
-use crate::model::{Owner, Record};
+use crate::model::{Owner, SkillEntry};
 use crate::store::{Store, all};
 
 /// Skills of a list, which has no pages here; `total` counts all.
@@ -57,42 +57,42 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
             let body = read_aside(body, parsed).await?;
             let (name, content) = agent_flow::parse_create_body(&body)?;
             let taken = find(store, owner, &name.to_lowercase()).await?;
-            agent_flow::create(name, content, None, taken.as_ref().map(|record| &*record.name))?;
+            agent_flow::create(name, content, None, taken.as_ref().map(|entry| &*entry.name))?;
             let draft = draft(name, Files::new(), content)?;
             let created = store.create(owner, None, draft).await;
-            let record = created.map_err(|error| Refusal::of(error, name))?;
-            Ok((201, Some(detail(&record, content)?)))
+            let entry = created.map_err(|error| Refusal::of(error, name))?;
+            Ok((201, Some(detail(&entry, content)?)))
         }
         AgentFlow::List => Ok((200, Some(list(store, owner).await?))),
         AgentFlow::Get(name) => {
-            let record = named(store, owner, &name).await?;
-            let content = document(store, owner, &record).await?;
-            Ok((200, Some(detail(&record, &content)?)))
+            let entry = named(store, owner, &name).await?;
+            let content = document(store, owner, &entry).await?;
+            Ok((200, Some(detail(&entry, &content)?)))
         }
         AgentFlow::Update(name) => {
             let body = read_aside(body, parsed).await?;
             let content = body.get("content").and_then(Value::as_str);
             let content = content.ok_or_else(|| Refusal::invalid("content", "content must be text"))?;
-            let record = find(store, owner, &name).await?;
-            agent_flow::update(&name, record.is_some(), content)?;
-            let record = record.ok_or_else(|| missing(&name))?;
+            let entry = find(store, owner, &name).await?;
+            agent_flow::update(&name, entry.is_some(), content)?;
+            let entry = entry.ok_or_else(|| missing(&name))?;
             // Scripts that came by another API stay.
-            let files = match record.default {
+            let files = match entry.default {
                 Some(number) => store
-                    .content(owner, &record.id, number)
+                    .content(owner, &entry.id, number)
                     .await
                     .map_err(|error| Refusal::of(error, &name))?,
                 None => Files::new(),
             };
             // There are no versions here, so the oldest makes room.
             let draft = draft(&name, files, content)?;
-            let record = store.add_in_turn(owner, &record.id, draft).await;
-            let record = record.map_err(|error| not_found(error, &name))?;
-            Ok((200, Some(detail(&record, content)?)))
+            let entry = store.add_in_turn(owner, &entry.id, draft).await;
+            let entry = entry.map_err(|error| not_found(error, &name))?;
+            Ok((200, Some(detail(&entry, content)?)))
         }
         AgentFlow::Delete(name) => {
-            let record = named(store, owner, &name).await?;
-            let deleted = store.delete(owner, &record.id).await;
+            let entry = named(store, owner, &name).await?;
+            let deleted = store.delete(owner, &entry.id).await;
             deleted.map_err(|error| not_found(error, &name))?;
             Ok((204, None))
         }
@@ -119,14 +119,14 @@ fn parsed(body: &[u8]) -> Result<Value, Refusal> {
     read_json(body).map_err(|error| Refusal::invalid("body", format!("the body is {error}")))
 }
 
-async fn find(store: &dyn Store, owner: &Owner, name: &str) -> Result<Option<Record>, Refusal> {
+async fn find(store: &dyn Store, owner: &Owner, name: &str) -> Result<Option<SkillEntry>, Refusal> {
     store.find(owner, name).await.map_err(|error| Refusal::of(error, name))
 }
 
 /// The skill of a path. Names that are not legal here are looked for too: other APIs may have stored them.
-async fn named(store: &dyn Store, owner: &Owner, name: &str) -> Result<Record, Refusal> {
-    if let Some(record) = find(store, owner, name).await? {
-        return Ok(record);
+async fn named(store: &dyn Store, owner: &Owner, name: &str) -> Result<SkillEntry, Refusal> {
+    if let Some(entry) = find(store, owner, name).await? {
+        return Ok(entry);
     }
     agent_flow::check_name(name)?;
     Err(missing(name))
@@ -156,27 +156,27 @@ fn draft(name: &str, mut files: Files, content: &str) -> Result<Draft, Refusal> 
     check(name, files, Profile::Load)
 }
 
-async fn document(store: &dyn Store, owner: &Owner, record: &Record) -> Result<String, Refusal> {
-    let number = record.default.ok_or_else(|| missing(&record.name))?;
-    let content = store.document(owner, &record.id, number).await;
-    let content = content.map_err(|error| not_found(error, &record.name))?;
-    content.ok_or_else(|| missing(&record.name))
+async fn document(store: &dyn Store, owner: &Owner, entry: &SkillEntry) -> Result<String, Refusal> {
+    let number = entry.default.ok_or_else(|| missing(&entry.name))?;
+    let content = store.document(owner, &entry.id, number).await;
+    let content = content.map_err(|error| not_found(error, &entry.name))?;
+    content.ok_or_else(|| missing(&entry.name))
 }
 
 /// The newest change first. Left out is what this API cannot read, and what was deleted meanwhile; never what could not be read
 /// at this moment, since nobody would miss it.
 async fn list(store: &dyn Store, owner: &Owner) -> Result<Value, Refusal> {
-    let mut records = all(store, owner).await.map_err(|error| Refusal::of(error, ""))?;
-    records.sort_by_key(|record| std::cmp::Reverse(record.updated));
-    let total = records.len();
+    let mut entries = all(store, owner).await.map_err(|error| Refusal::of(error, ""))?;
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.updated));
+    let total = entries.len();
     let mut skills = Vec::new();
-    for record in records.iter().take(LIST_MAX) {
-        let content = match document(store, owner, record).await {
+    for entry in entries.iter().take(LIST_MAX) {
+        let content = match document(store, owner, entry).await {
             Err(refused) if refused.kind == RefusalKind::NotFound => continue,
             read => read?,
         };
-        if let Ok(skill) = agent_flow::get(&record.name, Some(&content)) {
-            skills.push(summary(record, &skill));
+        if let Ok(skill) = agent_flow::get(&entry.name, Some(&content)) {
+            skills.push(summary(entry, &skill));
         }
     }
     let total = if total <= LIST_MAX { skills.len() } else { total };
@@ -197,25 +197,25 @@ fn inputs(skill: &AgentFlowSkill) -> Option<Vec<Value>> {
     skill.inputs.as_ref().map(|inputs| inputs.iter().map(one).collect())
 }
 
-fn summary(record: &Record, skill: &AgentFlowSkill) -> Value {
+fn summary(entry: &SkillEntry, skill: &AgentFlowSkill) -> Value {
     let inputs = inputs(skill);
     json!({
         "name": skill.name, "description": skill.description,
         "has_inputs": inputs.as_ref().is_some_and(|inputs| !inputs.is_empty()), "inputs": inputs,
         "has_knowledge_base": skill.knowledge_base.as_ref().is_some_and(|base| !base.is_empty()),
-        "updated_at": rfc3339(record.updated),
+        "updated_at": rfc3339(entry.updated),
     })
 }
 
-fn detail(record: &Record, content: &str) -> Result<Value, Refusal> {
-    let skill = agent_flow::get(&record.name, Some(content))?;
+fn detail(entry: &SkillEntry, content: &str) -> Result<Value, Refusal> {
+    let skill = agent_flow::get(&entry.name, Some(content))?;
     let model = skill.model.as_ref();
     let model = model.map(|model| json!({"temperature": model.temperature, "max_tokens": model.max_tokens}));
     Ok(json!({
         "name": skill.name, "description": skill.description, "license": skill.license, "metadata": skill.metadata,
         "inputs": inputs(&skill), "knowledge_base": skill.knowledge_base, "model": model, "user_id": skill.user_id,
         "prompt": skill.prompt, "raw_content": content,
-        "created_at": rfc3339(record.created), "updated_at": rfc3339(record.updated),
+        "created_at": rfc3339(entry.created), "updated_at": rfc3339(entry.updated),
     }))
 }
 

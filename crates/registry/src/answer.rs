@@ -3,16 +3,16 @@
 use serde_json::Value;
 
 use crate::error::StoreError;
-use crate::model::{Record, Version};
+use crate::model::{SkillEntry, Version};
 use crate::page::Paged;
 
 /// The outcome of a call.
 pub(crate) enum ApiOutcome {
-    Skill(Record),
-    Version(Record, Version),
-    Skills(Paged<Record>),
-    Versions(Record, Paged<Version>),
-    Deleted(Record),
+    Skill(SkillEntry),
+    Version(SkillEntry, Version),
+    Skills(Paged<SkillEntry>),
+    Versions(SkillEntry, Paged<Version>),
+    Deleted(SkillEntry),
     VersionDeleted(Version),
     Zip(Vec<u8>),
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::answer::{ApiOutcome, Refusal, RefusalKind, rfc3339};
-use crate::model::{Record, VERSION_PREFIX, Version};
+use crate::model::{SkillEntry, VERSION_PREFIX, Version};
 use crate::page::Page;
 use crate::query::{page_limit, parameters};
 
@@ -64,38 +64,38 @@ pub(crate) fn may_be_named(name: &str) -> Result<(), Refusal> {
     }
 }
 
-pub(crate) fn may_delete_in_beta(record: &Record) -> Result<(), Refusal> {
-    if record.versions.is_empty() {
+pub(crate) fn may_delete_in_beta(entry: &SkillEntry) -> Result<(), Refusal> {
+    if entry.versions.is_empty() {
         return Ok(());
     }
     let text = format!(
         "Cannot delete skill {} with existing versions; delete them first.",
-        record.id
+        entry.id
     );
     Err(Refusal::invalid("skill_id", text))
 }
 
-pub(crate) fn may_delete_version(record: &Record) -> Result<(), Refusal> {
-    if record.versions.len() > 1 {
+pub(crate) fn may_delete_version(entry: &SkillEntry) -> Result<(), Refusal> {
+    if entry.versions.len() > 1 {
         return Ok(());
     }
-    let text = format!("Skill {} has only this version; delete the skill.", record.id);
+    let text = format!("Skill {} has only this version; delete the skill.", entry.id);
     Err(Refusal::invalid("version", text))
 }
 
 pub(crate) fn show(outcome: &ApiOutcome, beta: bool) -> Value {
     match outcome {
-        ApiOutcome::Skill(record) => skill(record, beta),
-        ApiOutcome::Version(record, found) => version(record, found, beta),
+        ApiOutcome::Skill(entry) => skill(entry, beta),
+        ApiOutcome::Version(entry, found) => version(entry, found, beta),
         ApiOutcome::Skills(paged) => {
-            let data: Vec<Value> = paged.items.iter().map(|record| skill(record, beta)).collect();
+            let data: Vec<Value> = paged.items.iter().map(|entry| skill(entry, beta)).collect();
             list(&data, paged.more)
         }
-        ApiOutcome::Versions(record, paged) => {
-            let data: Vec<Value> = paged.items.iter().map(|found| version(record, found, beta)).collect();
+        ApiOutcome::Versions(entry, paged) => {
+            let data: Vec<Value> = paged.items.iter().map(|found| version(entry, found, beta)).collect();
             list(&data, paged.more)
         }
-        ApiOutcome::Deleted(record) => json!({"id": record.id, "type": "skill_deleted"}),
+        ApiOutcome::Deleted(entry) => json!({"id": entry.id, "type": "skill_deleted"}),
         ApiOutcome::VersionDeleted(version) => json!({"id": version.id, "type": "skill_version_deleted"}),
         ApiOutcome::Zip(_) => Value::Null,
     }
@@ -107,33 +107,33 @@ fn list(data: &[Value], more: bool) -> Value {
     json!({"data": data, "has_more": more, "next_page": next})
 }
 
-fn skill(record: &Record, beta: bool) -> Value {
-    let (created, updated) = (rfc3339(record.created), rfc3339(record.updated));
-    let latest = record.latest();
+fn skill(entry: &SkillEntry, beta: bool) -> Value {
+    let (created, updated) = (rfc3339(entry.created), rfc3339(entry.updated));
+    let latest = entry.latest();
     if beta {
         return json!({
-            "id": record.id, "type": "skill", "display_title": record.title,
+            "id": entry.id, "type": "skill", "display_title": entry.title,
             "latest_version": latest.map(|version| version.created.to_string()),
             "source": "custom", "created_at": created, "updated_at": updated,
         });
     }
     json!({
-        "id": record.id, "type": "skill", "display_name": record.title.as_ref().unwrap_or(&record.name),
+        "id": entry.id, "type": "skill", "display_name": entry.title.as_ref().unwrap_or(&entry.name),
         "latest_version_id": latest.map(|version| &version.id),
         "source": {"type": "custom"}, "created_at": created, "updated_at": updated,
     })
 }
 
-fn version(record: &Record, version: &Version, beta: bool) -> Value {
+fn version(entry: &SkillEntry, version: &Version, beta: bool) -> Value {
     let created = rfc3339(version.created);
     if beta {
         return json!({
-            "id": version.id, "type": "skill_version", "skill_id": record.id, "version": version.created.to_string(),
-            "directory": record.name, "name": record.name, "description": version.description, "created_at": created,
+            "id": version.id, "type": "skill_version", "skill_id": entry.id, "version": version.created.to_string(),
+            "directory": entry.name, "name": entry.name, "description": version.description, "created_at": created,
         });
     }
     json!({
-        "id": version.id, "type": "skill_version", "skill_id": record.id, "name": record.name,
+        "id": version.id, "type": "skill_version", "skill_id": entry.id, "name": entry.name,
         "description": version.description, "created_at": created,
     })
 }

@@ -134,10 +134,10 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Nothing;
+    struct NoWeb;
 
     #[async_trait]
-    impl Web for Nothing {
+    impl Web for NoWeb {
         async fn get(&self, _: &str) -> Result<Bytes, WebError> {
             Err(WebError::NotFound)
         }
@@ -150,7 +150,7 @@ mod tests {
             api: "http://mirror/api".to_owned(),
             files: CATALOG_FILES.to_owned(),
             has_key: false,
-            web: Arc::new(Nothing),
+            web: Arc::new(NoWeb),
         };
         let whole = "https://raw.githubusercontent.com/acme/agent-skills/main/skills/postgres-1.0/SKILL.md";
         assert_eq!(

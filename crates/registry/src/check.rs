@@ -9,14 +9,14 @@ use crate::Files;
 use crate::answer::Refusal;
 use crate::draft::Draft;
 use crate::mode::Mode;
-use crate::model::{Record, Version};
+use crate::model::{SkillEntry, Version};
 
 /// The namespace of uploaded skills.
 const NAMESPACE: &str = "uploads";
 /// Problems that one answer names; an author mends the first ones first.
 const TOLD_MAX: usize = 5;
 
-/// Bytes of a description: every list shows it, and the record of a skill has those of all versions. The strict profile has less.
+/// Bytes of a description: every list shows it, and the entry of a skill has those of all versions. The strict profile has less.
 pub(crate) const DESCRIPTION_MAX_BYTES: usize = 8 << 10;
 
 /// Validates the files of a skill's folder by the rules of its dialect. Errors name the first field that is wrong.
@@ -70,12 +70,12 @@ fn refusal(problems: &[Problem]) -> Refusal {
     Refusal::invalid(field.unwrap_or("files"), texts.join("; "))
 }
 
-/// A stored version as a skill that requests may name by every reference of the record. Versions that are not the
+/// A stored version as a skill that requests may name by every reference of the entry. Versions that are not the
 /// default have a namespace of their own and are active only where a request names them.
 ///
 /// Errors: the texts of what is wrong, for a version that this program does not take any more.
-pub fn load_stored(record: &Record, version: &Version, files: Files) -> Result<Skill, String> {
-    let is_default = record.default == Some(version.number);
+pub fn load_stored(entry: &SkillEntry, version: &Version, files: Files) -> Result<Skill, String> {
+    let is_default = entry.default == Some(version.number);
     let namespace = if is_default {
         NAMESPACE.to_owned()
     } else {
@@ -84,11 +84,11 @@ pub fn load_stored(record: &Record, version: &Version, files: Files) -> Result<S
     let loaded = load(LoadInput {
         id: SkillRef {
             namespace,
-            name: record.name.clone(),
+            name: entry.name.clone(),
         },
         files,
         overrides: SpecOverrides {
-            ids: Some(record.references(version)),
+            ids: Some(entry.references(version)),
             version: version.version.clone(),
             ..SpecOverrides::default()
         },
@@ -99,14 +99,14 @@ pub fn load_stored(record: &Record, version: &Version, files: Files) -> Result<S
         texts.join("; ")
     })?;
     skill.upload = Some(Upload {
-        id: record.id.clone(),
+        id: entry.id.clone(),
         number: version.number,
     });
     skill.description.clone_from(&version.description);
     if let Some(fields) = &version.litellm {
-        fields.apply(record.title.as_ref(), &mut skill);
+        fields.apply(entry.title.as_ref(), &mut skill);
     }
-    if let Some(mode) = record.mode_of(version) {
+    if let Some(mode) = entry.mode_of(version) {
         skill.activation = mode.activation();
     }
     if !is_default {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_skill::autoscore::AutoContext;
-use knack_skill::call::{LoadRecord, reload};
+use knack_skill::call::{LoadReference, reload};
 use knack_skill::catalog::{Catalog, CatalogSettings, ConfigValues, ModelCode, Node};
 use knack_skill::model::{ActivationMode, Skill};
 use knack_skill::plan::{Plan, PlanError, PlanRequest, PlannedTool, RunCode, ToolChoice, plan};
@@ -53,7 +53,7 @@ impl ModelView {
             tool_tokens: plan.added_tokens.saturating_sub(tokens(plan.system.len())),
             loaded: catalog
                 .get(&skill.id)
-                .map(|_| reload(&record(&skill), &plan, &catalog))
+                .map(|_| reload(&entry(&skill), &plan, &catalog))
                 .unwrap_or_default(),
         })
     }
@@ -106,8 +106,8 @@ fn request() -> PlanRequest<'static> {
     }
 }
 
-fn record(skill: &Skill) -> LoadRecord {
-    LoadRecord {
+fn entry(skill: &Skill) -> LoadReference {
+    LoadReference {
         skill: format!("{}/{}", skill.id.namespace, skill.id.name),
         digest: skill.digest.clone(),
         path: None,

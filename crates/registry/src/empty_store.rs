@@ -6,7 +6,7 @@ use crate::Files;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
-use crate::model::{Owner, Record};
+use crate::model::{Owner, SkillEntry};
 use crate::page::{Page, Paged};
 use crate::store::Store;
 
@@ -19,7 +19,7 @@ const KEPT_ELSEWHERE: StoreError = StoreError::NotFound;
 
 #[async_trait]
 impl Store for EmptyStore {
-    async fn create(&self, _: &Owner, _: Option<String>, _: Draft) -> Result<Record, StoreError> {
+    async fn create(&self, _: &Owner, _: Option<String>, _: Draft) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 
@@ -27,42 +27,42 @@ impl Store for EmptyStore {
         Err(KEPT_ELSEWHERE)
     }
 
-    async fn add_version(&self, _: &Owner, _: &str, _: Draft, _: bool) -> Result<Record, StoreError> {
+    async fn add_version(&self, _: &Owner, _: &str, _: Draft, _: bool) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 
-    async fn add_in_turn(&self, _: &Owner, _: &str, _: Draft) -> Result<Record, StoreError> {
+    async fn add_in_turn(&self, _: &Owner, _: &str, _: Draft) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 
-    async fn get(&self, _: &Owner, _: &str) -> Result<Record, StoreError> {
+    async fn get(&self, _: &Owner, _: &str) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 
-    async fn find(&self, _: &Owner, _: &str) -> Result<Option<Record>, StoreError> {
+    async fn find(&self, _: &Owner, _: &str) -> Result<Option<SkillEntry>, StoreError> {
         Ok(None)
     }
 
-    async fn list(&self, _: &Owner, _: &Page) -> Result<Paged<Record>, StoreError> {
+    async fn list(&self, _: &Owner, _: &Page) -> Result<Paged<SkillEntry>, StoreError> {
         Ok(Paged {
             items: Vec::new(),
             more: false,
         })
     }
 
-    async fn set_default(&self, _: &Owner, _: &str, _: u32) -> Result<Record, StoreError> {
+    async fn set_default(&self, _: &Owner, _: &str, _: u32) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 
-    async fn set_mode(&self, _: &Owner, _: &str, _: Mode) -> Result<Record, StoreError> {
+    async fn set_mode(&self, _: &Owner, _: &str, _: Mode) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 
-    async fn delete(&self, _: &Owner, _: &str) -> Result<Record, StoreError> {
+    async fn delete(&self, _: &Owner, _: &str) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 
-    async fn delete_version(&self, _: &Owner, _: &str, _: u32) -> Result<Record, StoreError> {
+    async fn delete_version(&self, _: &Owner, _: &str, _: u32) -> Result<SkillEntry, StoreError> {
         Err(KEPT_ELSEWHERE)
     }
 

@@ -4,11 +4,11 @@
 //! DIR/lock                       held by the one process that uses the folder
 //! DIR/secret                     32 bytes: callers are hashed with it, so that they are the same after a restart
 //! DIR/staging/                   what is being made or removed; emptied at start
-//! DIR/skills/<id>/skill.json     the record: a version that it does not name does not exist
+//! DIR/skills/<id>/skill.json     the entry: a version that it does not name does not exist
 //! DIR/skills/<id>/<number>.files the files of a version
 //! ```
 //!
-//! A skill comes and goes by one rename of its folder, everything else by one rename of its record.
+//! A skill comes and goes by one rename of its folder, everything else by one rename of its entry.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,16 +26,16 @@ use crate::disk::{Disk, RealDisk};
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
-use crate::model::{Owner, Record, Stamp};
+use crate::model::{Owner, SkillEntry, Stamp};
 use crate::page::{Page, Paged};
 use crate::store::Store;
 
 mod open;
 mod pack;
-use open::{FolderIndex, RECORD, read_all, read_one, record_bytes, secret};
+use open::{ENTRY, FolderIndex, entry_bytes, read_all, read_one, secret};
 use pack::{pack, unpack};
 
-/// Skills of one folder: their records are in memory, and a list of a few thousand is already unusable for a person.
+/// Skills of one folder: their entries are in memory, and a list of a few thousand is already unusable for a person.
 const SKILLS_MAX: usize = 10_000;
 /// Bytes of all files of all versions: they are in memory while they are served.
 const BYTES_MAX: u64 = 512 << 20;
@@ -114,15 +114,15 @@ impl FolderStore {
     }
 
     /// The owner's skills, oldest first.
-    pub fn skills_of(&self, owner: &Owner) -> Vec<Arc<Record>> {
+    pub fn skills_of(&self, owner: &Owner) -> Vec<Arc<SkillEntry>> {
         self.inner
-            .read(|index| index.get(owner).map(|records| records.values().cloned().collect()))
+            .read(|index| index.get(owner).map(|entries| entries.values().cloned().collect()))
             .unwrap_or_default()
     }
 
-    /// The files of a version, for a caller that has its record.
-    pub fn files(&self, record: &Record, number: u32) -> Result<Files, StoreError> {
-        self.inner.files(record, number)
+    /// The files of a version, for a caller that has its entry.
+    pub fn files(&self, entry: &SkillEntry, number: u32) -> Result<Files, StoreError> {
+        self.inner.files(entry, number)
     }
 
     /// Runs a blocking part beside the threads that serve requests.
@@ -141,30 +141,30 @@ impl Inner {
         look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn get(&self, owner: &Owner, id: &str) -> Result<Arc<Record>, StoreError> {
+    fn get(&self, owner: &Owner, id: &str) -> Result<Arc<SkillEntry>, StoreError> {
         self.read(|index| index.get(owner)?.get(id).cloned())
             .ok_or(StoreError::NotFound)
     }
 
-    fn find(&self, owner: &Owner, name: &str) -> Option<Arc<Record>> {
+    fn find(&self, owner: &Owner, name: &str) -> Option<Arc<SkillEntry>> {
         self.read(|index| {
-            let mut records = index.get(owner).into_iter().flat_map(BTreeMap::values);
-            records.find(|record| record.name == name).cloned()
+            let mut entries = index.get(owner).into_iter().flat_map(BTreeMap::values);
+            entries.find(|entry| entry.name == name).cloned()
         })
     }
 
-    fn set(&self, record: &Record) {
+    fn set(&self, entry: &SkillEntry) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        let records = index.entry(record.owner.clone()).or_default();
-        records.insert(record.id.clone(), Arc::new(record.clone()));
+        let entries = index.entry(entry.owner.clone()).or_default();
+        entries.insert(entry.id.clone(), Arc::new(entry.clone()));
         self.changes.fetch_add(1, Ordering::Release);
     }
 
     fn forget(&self, owner: &Owner, id: &str) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(records) = index.get_mut(owner) {
-            records.remove(id);
-            if records.is_empty() {
+        if let Some(entries) = index.get_mut(owner) {
+            entries.remove(id);
+            if entries.is_empty() {
                 index.remove(owner);
             }
         }
@@ -181,8 +181,8 @@ impl Inner {
 
     fn room(&self, more: u64, new_skill: bool) -> Result<(), StoreError> {
         let (skills, bytes) = self.read(|index| {
-            let records = || index.values().flat_map(BTreeMap::values);
-            (records().count(), records().map(|record| record.bytes()).sum::<u64>())
+            let entries = || index.values().flat_map(BTreeMap::values);
+            (entries().count(), entries().map(|entry| entry.bytes()).sum::<u64>())
         });
         if new_skill && skills >= SKILLS_MAX {
             return Err(StoreError::Full(format!(
@@ -205,7 +205,7 @@ impl Inner {
             Failure::Refused(refused) => refused,
             Failure::Disk(error) => {
                 match read_one(&self.folder(id)) {
-                    Ok(record) => self.set(&record),
+                    Ok(entry) => self.set(&entry),
                     Err(gone) if gone.kind() == io::ErrorKind::NotFound => self.forget(owner, id),
                     // The disk does not say what it has; what was served goes on.
                     Err(_) => {}
@@ -215,104 +215,104 @@ impl Inner {
         })
     }
 
-    fn create(&self, owner: &Owner, title: Option<String>, draft: &Draft) -> Result<Record, StoreError> {
+    fn create(&self, owner: &Owner, title: Option<String>, draft: &Draft) -> Result<SkillEntry, StoreError> {
         let stamp = Stamp::of_now();
-        let record = Record::new(owner.clone(), title, draft, &stamp);
-        self.change(owner, &record.id, || {
-            if let Some(taken) = self.find(owner, &record.name) {
-                let (name, id) = (record.name.clone(), taken.id.clone());
+        let entry = SkillEntry::new(owner.clone(), title, draft, &stamp);
+        self.change(owner, &entry.id, || {
+            if let Some(taken) = self.find(owner, &entry.name) {
+                let (name, id) = (entry.name.clone(), taken.id.clone());
                 return Err(StoreError::NameTaken { name, id }.into());
             }
             self.room(draft.bytes, true)?;
-            let bytes = record_bytes(&record)?;
-            let made = self.staging(&record.id);
+            let bytes = entry_bytes(&entry)?;
+            let made = self.staging(&entry.id);
             self.disk.create_folder(&made)?;
             self.disk.write(&made.join("1.files"), &pack(&draft.files)?)?;
-            self.disk.write(&made.join(RECORD), &bytes)?;
-            self.disk.rename(&made, &self.folder(&record.id))?;
-            self.set(&record);
-            Ok(record.clone())
+            self.disk.write(&made.join(ENTRY), &bytes)?;
+            self.disk.rename(&made, &self.folder(&entry.id))?;
+            self.set(&entry);
+            Ok(entry.clone())
         })
     }
 
-    /// Keeps one more version of a record that `change` adds it to.
+    /// Keeps one more version of an entry that `change` adds it to.
     fn add_version(
         &self,
         owner: &Owner,
         id: &str,
         draft: &Draft,
-        change: impl FnOnce(&Record) -> Result<Record, StoreError>,
-    ) -> Result<Record, StoreError> {
+        change: impl FnOnce(&SkillEntry) -> Result<SkillEntry, StoreError>,
+    ) -> Result<SkillEntry, StoreError> {
         self.change(owner, id, || {
             let before = self.get(owner, id)?;
-            let record = change(&before)?;
+            let entry = change(&before)?;
             self.room(draft.bytes, false)?;
-            let bytes = record_bytes(&record)?;
-            let number = record.next - 1;
+            let bytes = entry_bytes(&entry)?;
+            let number = entry.next - 1;
             let path = self.folder(id).join(format!("{number}.files"));
             self.disk.write(&path, &pack(&draft.files)?)?;
-            self.replace(&record, &bytes)?;
+            self.replace(&entry, &bytes)?;
             let gone = before.versions.iter().map(|version| version.number);
-            for number in gone.filter(|number| record.version(*number).is_none()) {
+            for number in gone.filter(|number| entry.version(*number).is_none()) {
                 // The next start removes the rest.
                 let _ = self.disk.remove(&self.folder(id).join(format!("{number}.files")));
             }
-            Ok(record)
+            Ok(entry)
         })
     }
 
-    fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.with_default(number, Stamp::of_now().now)?;
-            self.replace(&record, &serde_json::to_vec(&record)?)?;
-            Ok(record)
+            let entry = self.get(owner, id)?.with_default(number, Stamp::of_now().now)?;
+            self.replace(&entry, &serde_json::to_vec(&entry)?)?;
+            Ok(entry)
         })
     }
 
-    fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
+    fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.with_mode(mode, Stamp::of_now().now);
-            self.replace(&record, &serde_json::to_vec(&record)?)?;
-            Ok(record)
+            let entry = self.get(owner, id)?.with_mode(mode, Stamp::of_now().now);
+            self.replace(&entry, &serde_json::to_vec(&entry)?)?;
+            Ok(entry)
         })
     }
 
-    fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?.without_version(number, Stamp::of_now().now)?;
-            self.replace(&record, &serde_json::to_vec(&record)?)?;
+            let entry = self.get(owner, id)?.without_version(number, Stamp::of_now().now)?;
+            self.replace(&entry, &serde_json::to_vec(&entry)?)?;
             // The next start removes the rest.
             let _ = self.disk.remove(&self.folder(id).join(format!("{number}.files")));
-            Ok(record)
+            Ok(entry)
         })
     }
 
-    fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+    fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         self.change(owner, id, || {
-            let record = self.get(owner, id)?;
+            let entry = self.get(owner, id)?;
             let gone = self.staging(id);
             self.disk.rename(&self.folder(id), &gone)?;
             self.forget(owner, id);
             // The next start removes the rest.
             let _ = self.disk.remove(&gone);
-            Ok((*record).clone())
+            Ok((*entry).clone())
         })
     }
 
-    fn replace(&self, record: &Record, bytes: &[u8]) -> Result<(), Failure> {
-        let made = self.staging(&format!("{}.json", record.id));
+    fn replace(&self, entry: &SkillEntry, bytes: &[u8]) -> Result<(), Failure> {
+        let made = self.staging(&format!("{}.json", entry.id));
         self.disk.write(&made, bytes)?;
-        self.disk.rename(&made, &self.folder(&record.id).join(RECORD))?;
-        self.set(record);
+        self.disk.rename(&made, &self.folder(&entry.id).join(ENTRY))?;
+        self.set(entry);
         Ok(())
     }
 
-    fn files(&self, record: &Record, number: u32) -> Result<Files, StoreError> {
-        let version = record.version(number).ok_or(StoreError::NotFound)?;
-        let path = self.folder(&record.id).join(format!("{number}.files"));
+    fn files(&self, entry: &SkillEntry, number: u32) -> Result<Files, StoreError> {
+        let version = entry.version(number).ok_or(StoreError::NotFound)?;
+        let path = self.folder(&entry.id).join(format!("{number}.files"));
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
-            // Deleted since the record was read.
+            // Deleted since the entry was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(StoreError::NotFound),
             Err(error) => return Err(StoreError::Failed(error.to_string())),
         };
@@ -323,7 +323,7 @@ impl Inner {
 
 #[async_trait]
 impl Store for FolderStore {
-    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError> {
+    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<SkillEntry, StoreError> {
         let owner = owner.clone();
         self.aside(move |inner| inner.create(&owner, title, &draft)).await
     }
@@ -341,55 +341,55 @@ impl Store for FolderStore {
         id: &str,
         draft: Draft,
         make_default: bool,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
         self.aside(move |inner| {
-            let change = |record: &Record| record.with_version(&draft, make_default, &Stamp::of_now());
+            let change = |entry: &SkillEntry| entry.with_version(&draft, make_default, &Stamp::of_now());
             inner.add_version(&owner, &id, &draft, change)
         })
         .await
     }
 
-    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<Record, StoreError> {
+    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
         self.aside(move |inner| {
-            let change = |record: &Record| record.with_version_in_turn(&draft, &Stamp::of_now());
+            let change = |entry: &SkillEntry| entry.with_version_in_turn(&draft, &Stamp::of_now());
             inner.add_version(&owner, &id, &draft, change)
         })
         .await
     }
 
-    async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
-        self.inner.get(owner, id).map(|record| (*record).clone())
+    async fn get(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
+        self.inner.get(owner, id).map(|entry| (*entry).clone())
     }
 
-    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<Record>, StoreError> {
-        Ok(self.inner.find(owner, name).map(|record| (*record).clone()))
+    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<SkillEntry>, StoreError> {
+        Ok(self.inner.find(owner, name).map(|entry| (*entry).clone()))
     }
 
-    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError> {
+    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<SkillEntry>, StoreError> {
         Ok(self.inner.read(|index| {
-            let records = index.get(owner).into_iter().flat_map(BTreeMap::values);
-            Paged::of(records, page, |record| &record.id).map(|record| (**record).clone())
+            let entries = index.get(owner).into_iter().flat_map(BTreeMap::values);
+            Paged::of(entries, page, |entry| &entry.id).map(|entry| (**entry).clone())
         }))
     }
 
-    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
         self.aside(move |inner| inner.set_default(&owner, &id, number)).await
     }
 
-    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
+    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
         self.aside(move |inner| inner.set_mode(&owner, &id, mode)).await
     }
 
-    async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+    async fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
         self.aside(move |inner| inner.delete(&owner, &id)).await
     }
 
-    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
         self.aside(move |inner| inner.delete_version(&owner, &id, number)).await
     }

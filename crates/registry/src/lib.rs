@@ -56,7 +56,7 @@ pub use history::{
 pub use json::{JsonBodyError, read_json, weigh_json};
 pub use litellm::{LiteLlm, LiteLlmFields};
 pub use mode::Mode;
-pub use model::{ID_PREFIX, Owner, Record, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
+pub use model::{ID_PREFIX, Owner, SkillEntry, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
 pub use omniroute::{
     AdHocRun, ClaimError, Claims, Identity, OmniRoute, OnProgress, Progress, REPEAT_HEADER, Row, RunRefusal, Runs,
     resolve, visible,

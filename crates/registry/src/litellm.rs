@@ -1,8 +1,8 @@
 //! LiteLLM's `/v1/skills` for skills that it stores itself (`custom_llm_provider=litellm_proxy`): create, list, get, delete.
 //!
-//! A record is an uploaded skill under another id: `litellm_skill_` and its UUID.
+//! An entry is an uploaded skill under another id: `litellm_skill_` and its UUID.
 
-mod record;
+mod fields;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -13,28 +13,28 @@ use knack_skill::problem::Profile;
 use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Value, json};
 
-pub use record::LiteLlmFields;
-pub(crate) use record::{LITELLM_PREFIX, shown_id};
+pub use fields::LiteLlmFields;
+pub(crate) use fields::{LITELLM_PREFIX, shown_id};
 
 use crate::Files;
 use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
 use crate::check::{DESCRIPTION_MAX_BYTES, long_description};
 use crate::error::StoreError;
 use crate::json::read_json;
-use crate::model::{Owner, Record};
+use crate::model::{Owner, SkillEntry};
 use crate::query::{page_limit, parameters};
 use crate::reader::Reader;
 use crate::store::{Store, all};
 use crate::upload::{Folder, Form};
-use record::of_shown;
+use fields::of_shown;
 
 /// The parameter, and the field of a form, that says who keeps a skill.
 pub(crate) const PROVIDER: &str = "custom_llm_provider";
-/// Its value for records.
+/// Its value for entries.
 pub(crate) const PROXY: &str = "litellm_proxy";
-/// Records of a page that does not say.
+/// Entries of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
-/// Records of a page at most.
+/// Entries of a page at most.
 const LIMIT_MAX: usize = 100;
 
 /// Digits of a digest that distinguish two names.
@@ -80,14 +80,14 @@ pub(crate) async fn call(
         }
         LiteLlm::List => {
             let (limit, offset) = page(query)?;
-            let records = all(store, owner).await.map_err(|error| refused(error, ""))?;
-            let data: Vec<Value> = records.iter().rev().skip(offset).take(limit).map(shown).collect();
-            let more = records.len() > offset.saturating_add(limit);
+            let entries = all(store, owner).await.map_err(|error| refused(error, ""))?;
+            let data: Vec<Value> = entries.iter().rev().skip(offset).take(limit).map(shown).collect();
+            let more = entries.len() > offset.saturating_add(limit);
             json!({"data": data, "has_more": more, "next_page": null})
         }
         LiteLlm::Get(id) => {
-            let record = store.get(owner, &of_shown(&id)).await;
-            shown(&record.map_err(|error| refused(error, &id))?)
+            let entry = store.get(owner, &of_shown(&id)).await;
+            shown(&entry.map_err(|error| refused(error, &id))?)
         }
         LiteLlm::Delete(id) => {
             let deleted = store.delete(owner, &of_shown(&id)).await;
@@ -133,8 +133,8 @@ pub(crate) async fn create(
     }
     draft.litellm = Some(fields);
     let created = store.create(owner, title, draft).await;
-    let record = created.map_err(|error| refused(error, ""))?;
-    Ok((200, Some(shown(&record))))
+    let entry = created.map_err(|error| refused(error, ""))?;
+    Ok((200, Some(shown(&entry))))
 }
 
 /// The fields of a form that are not files.
@@ -158,7 +158,7 @@ fn fields(form: &Form) -> Result<LiteLlmFields, Refusal> {
     })
 }
 
-/// The folder of a record without files.
+/// The folder of an entry without files.
 fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Refusal> {
     let Some(instructions) = &fields.instructions else {
         return Err(Refusal::invalid(
@@ -185,7 +185,7 @@ fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Re
     Ok(Folder { name, files })
 }
 
-/// The name of a record without files. A title without a letter or digit that a name may have is distinguished by its digest.
+/// The name of an entry without files. A title without a letter or digit that a name may have is distinguished by its digest.
 fn name_of(title: &str) -> String {
     let name = names::normalize(title);
     if title.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
@@ -216,17 +216,17 @@ fn page(query: Option<&str>) -> Result<(usize, usize), Refusal> {
     Ok((limit, offset))
 }
 
-fn shown(record: &Record) -> Value {
-    let version = record.served().or_else(|| record.latest());
+fn shown(entry: &SkillEntry) -> Value {
+    let version = entry.served().or_else(|| entry.latest());
     let fields = version.and_then(|version| version.litellm.as_ref());
     let text = |member: fn(&LiteLlmFields) -> &Option<String>| fields.and_then(|fields| member(fields).clone());
     json!({
-        "id": shown_id(&record.id), "type": "skill", "source": "custom", "display_title": record.title,
-        "latest_version": record.latest().map(|version| version.created.to_string()),
+        "id": shown_id(&entry.id), "type": "skill", "source": "custom", "display_title": entry.title,
+        "latest_version": entry.latest().map(|version| version.created.to_string()),
         "description": version.map(|version| &version.description),
         "instructions": text(|fields| &fields.instructions), "metadata": fields.and_then(|fields| fields.metadata.as_ref()),
         "file_name": text(|fields| &fields.file_name), "file_type": text(|fields| &fields.file_type),
-        "created_at": rfc3339(record.created), "updated_at": rfc3339(record.updated),
+        "created_at": rfc3339(entry.created), "updated_at": rfc3339(entry.updated),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The record of an uploaded skill, and the rules of its versions. Pure.
+//! The entry of an uploaded skill, and the rules of its versions. Pure.
 
 use knack_skill::digest::hex;
 use knack_skill::ids::versioned;
@@ -72,7 +72,7 @@ impl Owner {
 
 /// An uploaded skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct SkillEntry {
     /// `skill_knack_` and a UUID of version 7, so that ids sort by their time.
     pub id: String,
     /// The owner, who alone sees it.
@@ -152,7 +152,7 @@ pub(crate) fn now() -> i64 {
     jiff::Timestamp::now().as_microsecond()
 }
 
-impl Record {
+impl SkillEntry {
     /// The title, where the name is derived from it: the skill's name as its author wrote it.
     pub fn written(&self) -> Option<&str> {
         self.title
@@ -162,7 +162,7 @@ impl Record {
 
     /// A skill with its first version.
     pub fn new(owner: Owner, title: Option<String>, draft: &Draft, stamp: &Stamp) -> Self {
-        let mut record = Self {
+        let mut entry = Self {
             id: format!("{ID_PREFIX}{}", stamp.skill),
             owner,
             name: draft.name.clone(),
@@ -174,8 +174,8 @@ impl Record {
             next: 1,
             versions: Vec::new(),
         };
-        record.push(draft, stamp);
-        record
+        entry.push(draft, stamp);
+        entry
     }
 
     /// With one more version. Errors: another name, or too many versions.
@@ -192,11 +192,11 @@ impl Record {
         if draft.is_release {
             self.demand_new_version(draft)?;
         }
-        let mut record = self.clone();
-        let kept = record.default.filter(|_| !make_default);
-        record.push(draft, stamp);
-        record.default = kept.or(record.default);
-        Ok(record)
+        let mut entry = self.clone();
+        let kept = entry.default.filter(|_| !make_default);
+        entry.push(draft, stamp);
+        entry.default = kept.or(entry.default);
+        Ok(entry)
     }
 
     /// Refuses an upload whose version the skill has.
@@ -257,13 +257,13 @@ impl Record {
     /// Without a version; if it was the default, the highest of the others is.
     pub fn without_version(&self, number: u32, now: i64) -> Result<Self, StoreError> {
         self.version(number).ok_or(StoreError::NotFound)?;
-        let mut record = self.clone();
-        record.versions.retain(|version| version.number != number);
-        if record.default == Some(number) {
-            record.default = record.latest().map(|version| version.number);
+        let mut entry = self.clone();
+        entry.versions.retain(|version| version.number != number);
+        if entry.default == Some(number) {
+            entry.default = entry.latest().map(|version| version.number);
         }
-        record.updated = now.max(self.updated);
-        Ok(record)
+        entry.updated = now.max(self.updated);
+        Ok(entry)
     }
 
     fn push(&mut self, draft: &Draft, stamp: &Stamp) {
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn versions_count_up_and_the_default_follows_only_where_it_must() {
-        let one = Record::new(Owner::from([1; 32]), None, &draft("a"), &stamp(10));
+        let one = SkillEntry::new(Owner::from([1; 32]), None, &draft("a"), &stamp(10));
         assert_eq!((one.default, one.bytes()), (Some(1), 3));
         let kept = one.with_version(&draft("a"), false, &stamp(10)).unwrap();
         assert_eq!((kept.default, kept.latest().unwrap().number), (Some(1), 2));
@@ -410,13 +410,13 @@ mod tests {
             ..stamp(10)
         };
         let late = "0199a7c4a3cd7fffbfffffffffffffff";
-        let mut record = Record::new(Owner::from([1; 32]), None, &draft("a"), &of(late));
+        let mut entry = SkillEntry::new(Owner::from([1; 32]), None, &draft("a"), &of(late));
         for early in [
             "0199a7c4a3cc7d53a0f6f0c1f9a2b3c4",
             "0199a7c4a3cc7d53a0f6f0c1f9a2b3c5",
             late,
         ] {
-            record = record.with_version(&draft("a"), true, &of(early)).unwrap();
+            entry = entry.with_version(&draft("a"), true, &of(early)).unwrap();
         }
         let mut page = crate::Page {
             after: None,
@@ -425,7 +425,7 @@ mod tests {
         };
         let mut numbers = Vec::new();
         loop {
-            let paged = crate::Paged::of(record.versions.iter(), &page, |version| &version.id);
+            let paged = crate::Paged::of(entry.versions.iter(), &page, |version| &version.id);
             let last = paged.items.last().unwrap();
             assert!(Uuid::try_parse(&last.id[VERSION_PREFIX.len()..]).is_ok_and(|id| id.get_version_num() == 7));
             numbers.push(last.number);
@@ -439,13 +439,13 @@ mod tests {
 
     #[test]
     fn a_version_is_named_in_the_words_of_every_api() {
-        let record = Record::new(Owner::from([1; 32]), None, &draft("a"), &stamp(1_759_178_010_641_129));
+        let entry = SkillEntry::new(Owner::from([1; 32]), None, &draft("a"), &stamp(1_759_178_010_641_129));
         for word in ["1", "latest", "skver_knack_v1759178010641129", "1759178010641129"] {
-            assert_eq!(record.named(word).map(|version| version.number), Some(1), "{word}");
+            assert_eq!(entry.named(word).map(|version| version.number), Some(1), "{word}");
         }
         for word in ["2", "", "v1", "Latest"] {
-            assert_eq!(record.named(word), None, "{word}");
+            assert_eq!(entry.named(word), None, "{word}");
         }
-        assert_eq!(record.references(record.latest().unwrap()).len(), 6);
+        assert_eq!(entry.references(entry.latest().unwrap()).len(), 6);
     }
 }

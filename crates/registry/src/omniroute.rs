@@ -33,13 +33,13 @@ use crate::catalogs::{Catalog, Catalogs};
 use crate::draft::Draft;
 use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
-use crate::model::{ID_PREFIX, Owner, Record, Version};
+use crate::model::{ID_PREFIX, Owner, SkillEntry, Version};
 use crate::query::{from_one, parameters};
 use crate::reader::Reader;
 use crate::store::{Store, all};
 use dry_run::{InstallBody, preview};
 use install::Installation;
-use rows::{FileSkills, Item, LOCAL, SYSTEM, detail, missing, of_record, of_shared, refused, shown};
+use rows::{FileSkills, Item, LOCAL, SYSTEM, detail, missing, of_entry, of_shared, refused, shown};
 
 /// Rows of a page that does not say.
 const LIMIT_DEFAULT: usize = 20;
@@ -137,14 +137,14 @@ pub(crate) async fn call(
         OmniRoute::Get(identifier) => get(store, (owner, shared), &identifier).await?,
         OmniRoute::Update(id) => {
             let mode = read_aside(body, wanted_mode).await?;
-            let record = own(store, (owner, shared), &id).await?;
-            let set = store.set_mode(owner, &record.id, mode).await;
+            let entry = own(store, (owner, shared), &id).await?;
+            let set = store.set_mode(owner, &entry.id, mode).await;
             set.map_err(|error| refused(error, &id))?;
             json!({"success": true, "enabled": mode != Mode::Off, "mode": mode})
         }
         OmniRoute::Delete(id) => {
-            let record = own(store, (owner, shared), &id).await?;
-            let deleted = store.delete(owner, &record.id).await;
+            let entry = own(store, (owner, shared), &id).await?;
+            let deleted = store.delete(owner, &entry.id).await;
             deleted.map_err(|error| refused(error, &id))?;
             json!({"success": true})
         }
@@ -198,25 +198,25 @@ async fn install(
 ) -> Result<Value, Refusal> {
     let name = new.draft.name.clone();
     let found = store.find(owner, &name).await.map_err(|error| refused(error, &name))?;
-    if let Some(record) = &found {
-        demand_same_name(record, &new)?;
-        demand_new_version(record, &new.draft)?;
+    if let Some(entry) = &found {
+        demand_same_name(entry, &new)?;
+        demand_new_version(entry, &new.draft)?;
     }
     if is_dry_run {
         return preview((store, reader), owner, found, new).await;
     }
     let kept = match found {
         None => store.create(owner, new.title, new.draft).await,
-        Some(record) => store.add_version(owner, &record.id, new.draft, true).await,
+        Some(entry) => store.add_version(owner, &entry.id, new.draft, true).await,
     };
-    let record = kept.map_err(|error| refused(error, &name))?;
-    Ok(json!({"success": true, "id": record.id}))
+    let entry = kept.map_err(|error| refused(error, &name))?;
+    Ok(json!({"success": true, "id": entry.id}))
 }
 
 /// Refuses another name with the same slug: it means another skill.
-fn demand_same_name(record: &Record, new: &Installation) -> Result<(), Refusal> {
-    let (name, id) = (&record.name, &record.id);
-    let old = record.written().unwrap_or(name);
+fn demand_same_name(entry: &SkillEntry, new: &Installation) -> Result<(), Refusal> {
+    let (name, id) = (&entry.name, &entry.id);
+    let old = entry.written().unwrap_or(name);
     if old == new.title.as_deref().unwrap_or(name) {
         return Ok(());
     }
@@ -229,14 +229,14 @@ fn demand_same_name(record: &Record, new: &Installation) -> Result<(), Refusal> 
 
 /// Refuses a version that the skill has, which the store says again of what another request has installed meanwhile. What is no
 /// release is new by its files.
-fn demand_new_version(record: &Record, draft: &Draft) -> Result<(), Refusal> {
-    let mut there = record.versions.iter();
+fn demand_new_version(entry: &SkillEntry, draft: &Draft) -> Result<(), Refusal> {
+    let mut there = entry.versions.iter();
     let is_same = |there: &Version| there.version == draft.version && there.digest == draft.digest;
     if !draft.is_release && !there.any(is_same) {
         return Ok(());
     }
-    let is_new = record.demand_new_version(draft);
-    is_new.map_err(|error| refused(error, &record.id))
+    let is_new = entry.demand_new_version(draft);
+    is_new.map_err(|error| refused(error, &entry.id))
 }
 
 /// The parameters of a list.
@@ -315,10 +315,10 @@ async fn list(
     query: Option<&str>,
 ) -> Result<Value, Refusal> {
     let wanted = ListQuery::read(query, owner)?;
-    let records = all(store, owner).await.map_err(|error| refused(error, ""))?;
-    let own = records.into_iter().filter_map(|record| {
-        let number = record.default?;
-        of_record(record.into(), number)
+    let entries = all(store, owner).await.map_err(|error| refused(error, ""))?;
+    let own = entries.into_iter().filter_map(|entry| {
+        let number = entry.default?;
+        of_entry(entry.into(), number)
     });
     let rows = visible(own.chain(of_shared(shared)).collect(), owner.as_str());
     let taken: Vec<&Row<Item>> = rows.iter().filter(|row| wanted.takes(row)).collect();
@@ -347,7 +347,7 @@ async fn find(
     identifier: &str,
 ) -> Result<Row<Item>, Refusal> {
     if identifier.starts_with(ID_PREFIX) {
-        // Of a cluster: the object of an upload carries its id, and there may be no record beside it.
+        // Of a cluster: the object of an upload carries its id, and there may be no entry beside it.
         let carries = |skill: &Skill| {
             [&skill.ids, &skill.object_ids]
                 .iter()
@@ -357,20 +357,20 @@ async fn find(
         if let Some(row) = row.and_then(|at| of_shared(shared).nth(at)) {
             return Ok(row);
         }
-        let record = store.get(owner, identifier).await;
-        let record = record.map_err(|error| refused(error, identifier))?;
-        let number = record.default.ok_or_else(|| missing(identifier))?;
-        return of_record(record.into(), number).ok_or_else(|| missing(identifier));
+        let entry = store.get(owner, identifier).await;
+        let entry = entry.map_err(|error| refused(error, identifier))?;
+        let number = entry.default.ok_or_else(|| missing(identifier))?;
+        return of_entry(entry.into(), number).ok_or_else(|| missing(identifier));
     }
-    let records = all(store, owner).await.map_err(|error| refused(error, identifier))?;
-    let versions = records.into_iter().flat_map(|record| {
-        let record = Arc::new(record);
+    let entries = all(store, owner).await.map_err(|error| refused(error, identifier))?;
+    let versions = entries.into_iter().flat_map(|entry| {
+        let entry = Arc::new(entry);
         // Of two versions with one text, the one that was made last is meant.
         let is_last = |version: &&Version| {
-            let last = record.versions.iter().rfind(|other| other.version == version.version);
+            let last = entry.versions.iter().rfind(|other| other.version == version.version);
             last.is_some_and(|last| last.number == version.number)
         };
-        let numbers: Vec<u32> = record
+        let numbers: Vec<u32> = entry
             .versions
             .iter()
             .filter(is_last)
@@ -378,7 +378,7 @@ async fn find(
             .collect();
         numbers
             .into_iter()
-            .filter_map(move |number| of_record(record.clone(), number))
+            .filter_map(move |number| of_entry(entry.clone(), number))
     });
     let mut rows = visible(versions.chain(of_shared(shared)).collect(), owner.as_str());
     let by_id = rows.iter().position(|row| row.item.id() == identifier);
@@ -402,7 +402,7 @@ fn of_written(rows: &[Row<Item>], identifier: &str) -> Option<String> {
 }
 
 /// The caller's skill of an id.
-async fn own(store: &dyn Store, (owner, shared): (&Owner, &FileSkills), id: &str) -> Result<Record, Refusal> {
+async fn own(store: &dyn Store, (owner, shared): (&Owner, &FileSkills), id: &str) -> Result<SkillEntry, Refusal> {
     if of_shared(shared).any(|row| row.item.id() == id) {
         let text = format!("{id} is served from files; change activation in its SKILL.md, or remove its folder");
         return Err(Refusal::new(RefusalKind::Forbidden, "id", text));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{ApiOutcome, Refusal, RefusalKind};
 use crate::json::read_json;
-use crate::model::{ID_PREFIX, Record, VERSION_PREFIX, Version};
+use crate::model::{ID_PREFIX, SkillEntry, VERSION_PREFIX, Version};
 use crate::page::Page;
 use crate::query::{page_limit, parameters};
 
@@ -67,11 +67,11 @@ pub(crate) fn default_version(body: &[u8]) -> Result<String, Refusal> {
         .ok_or_else(wrong)
 }
 
-pub(crate) fn may_delete_version(record: &Record, version: &Version) -> Result<(), Refusal> {
-    if record.default != Some(version.number) {
+pub(crate) fn may_delete_version(entry: &SkillEntry, version: &Version) -> Result<(), Refusal> {
+    if entry.default != Some(version.number) {
         return Ok(());
     }
-    let text = if record.versions.len() == 1 {
+    let text = if entry.versions.len() == 1 {
         "This is the only version of the skill; delete the skill."
     } else {
         "This is the default version; make another version the default first."
@@ -81,17 +81,17 @@ pub(crate) fn may_delete_version(record: &Record, version: &Version) -> Result<(
 
 pub(crate) fn show(outcome: &ApiOutcome) -> Value {
     match outcome {
-        ApiOutcome::Skill(record) => skill(record),
-        ApiOutcome::Version(record, found) => version(record, found),
+        ApiOutcome::Skill(entry) => skill(entry),
+        ApiOutcome::Version(entry, found) => version(entry, found),
         ApiOutcome::Skills(paged) => {
             let data: Vec<Value> = paged.items.iter().map(skill).collect();
             list(&data, paged.more)
         }
-        ApiOutcome::Versions(record, paged) => {
-            let data: Vec<Value> = paged.items.iter().map(|found| version(record, found)).collect();
+        ApiOutcome::Versions(entry, paged) => {
+            let data: Vec<Value> = paged.items.iter().map(|found| version(entry, found)).collect();
             list(&data, paged.more)
         }
-        ApiOutcome::Deleted(record) => json!({"id": record.id, "object": "skill.deleted", "deleted": true}),
+        ApiOutcome::Deleted(entry) => json!({"id": entry.id, "object": "skill.deleted", "deleted": true}),
         ApiOutcome::VersionDeleted(version) => json!({
             "id": version.id, "object": "skill.version.deleted", "deleted": true, "version": version.number.to_string(),
         }),
@@ -105,20 +105,20 @@ fn list(data: &[Value], more: bool) -> Value {
     json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})
 }
 
-fn skill(record: &Record) -> Value {
-    let described = record.served().or_else(|| record.latest());
+fn skill(entry: &SkillEntry) -> Value {
+    let described = entry.served().or_else(|| entry.latest());
     json!({
-        "id": record.id, "object": "skill", "name": record.name,
-        "description": described.map_or("", |version| &version.description), "created_at": seconds(record.created),
-        "default_version": record.default.map(|number| number.to_string()),
-        "latest_version": record.latest().map(|version| version.number.to_string()),
+        "id": entry.id, "object": "skill", "name": entry.name,
+        "description": described.map_or("", |version| &version.description), "created_at": seconds(entry.created),
+        "default_version": entry.default.map(|number| number.to_string()),
+        "latest_version": entry.latest().map(|version| version.number.to_string()),
     })
 }
 
-fn version(record: &Record, version: &Version) -> Value {
+fn version(entry: &SkillEntry, version: &Version) -> Value {
     json!({
-        "id": version.id, "object": "skill.version", "skill_id": record.id, "version": version.number.to_string(),
-        "name": record.name, "description": version.description, "created_at": seconds(version.created),
+        "id": version.id, "object": "skill.version", "skill_id": entry.id, "version": version.number.to_string(),
+        "name": entry.name, "description": version.description, "created_at": seconds(version.created),
     })
 }
 

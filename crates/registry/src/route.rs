@@ -63,7 +63,7 @@ pub enum ApiCall {
     AgentFlow(AgentFlow),
     /// One of OmniRoute's.
     OmniRoute(OmniRoute),
-    /// One of LiteLLM's, about its own records.
+    /// One of LiteLLM's, about its own entries.
     LiteLlm(LiteLlm),
 }
 
@@ -93,8 +93,8 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
     if before.ends_with(&["api"]) {
         return Some(ApiCall::OmniRoute(OmniRoute::of(method, rest)));
     }
-    let is_record = rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
-    if is_record || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
+    let is_entry = rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
+    if is_entry || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
         return Some(ApiCall::LiteLlm(LiteLlm::of(method, rest)));
     }
     let foreign = |pair: (String, String)| pair.0 == PROVIDER || (pair.0 == "source" && pair.1 != "custom");
@@ -253,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn records_of_litellm_and_rows_of_omniroute_are_distinguished_from_the_vendors() {
+    fn entries_of_litellm_and_rows_of_omniroute_are_distinguished_from_the_vendors() {
         let version = ("anthropic-version", "2023-06-01");
-        let record = || "litellm_skill_1".to_owned();
+        let entry = || "litellm_skill_1".to_owned();
         for (method, path, query, expected) in [
             (
                 "POST",
@@ -273,13 +273,13 @@ mod tests {
                 "GET",
                 "/v1/skills/litellm_skill_1",
                 "",
-                ApiCall::LiteLlm(LiteLlm::Get(record())),
+                ApiCall::LiteLlm(LiteLlm::Get(entry())),
             ),
             (
                 "DELETE",
                 "/v1/skills/litellm_skill_1",
                 "custom_llm_provider=anthropic",
-                ApiCall::LiteLlm(LiteLlm::Delete(record())),
+                ApiCall::LiteLlm(LiteLlm::Delete(entry())),
             ),
             (
                 "POST",

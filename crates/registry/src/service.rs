@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::history::History;
 use crate::json::read_aside;
 use crate::litellm::PROVIDER;
-use crate::model::{Owner, Record, Version};
+use crate::model::{Owner, SkillEntry, Version};
 use crate::omniroute::{Claims, ExecutionContext, Repeats, Runs, RunsInProgress, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
@@ -134,7 +134,7 @@ impl Registry {
         }
     }
 
-    /// A call of a vendor's API, unless its form says that the skill is a record of LiteLLM's.
+    /// A call of a vendor's API, unless its form says that the skill is an entry of LiteLLM's.
     async fn vendor(
         &self,
         owner: &Owner,
@@ -171,9 +171,9 @@ impl Registry {
         id: &str,
         word: &str,
     ) -> Result<ApiOutcome, Refusal> {
-        let record = self.skill(owner, id).await?;
-        let gone = version(&record, word)?;
-        dialect.may_delete_version(&record, &gone)?;
+        let entry = self.skill(owner, id).await?;
+        let gone = version(&entry, word)?;
+        dialect.may_delete_version(&entry, &gone)?;
         let deleted = self.store.delete_version(owner, id, gone.number).await;
         deleted.map_err(|error| Refusal::of(error, id))?;
         Ok(ApiOutcome::VersionDeleted(gone))
@@ -181,11 +181,11 @@ impl Registry {
 
     /// The archive of the version that is served by default.
     async fn served_content(&self, owner: &Owner, id: &str) -> Result<ApiOutcome, Refusal> {
-        let record = self.skill(owner, id).await?;
-        let served = record.served().cloned();
+        let entry = self.skill(owner, id).await?;
+        let served = entry.served().cloned();
         let served =
             served.ok_or_else(|| Refusal::new(RefusalKind::NotFound, "version", "This skill has no version."))?;
-        self.zip(owner, &record, served.number).await
+        self.zip(owner, &entry, served.number).await
     }
 
     async fn create_version(
@@ -200,9 +200,9 @@ impl Registry {
         let default = dialect.makes_default(&form)?;
         let draft = self.draft(dialect, form).await?;
         let made = self.store.add_version(owner, id, draft, default).await;
-        let record = made.map_err(|error| Refusal::of(error, id))?;
-        let made = version(&record, "latest")?;
-        Ok(ApiOutcome::Version(record, made))
+        let entry = made.map_err(|error| Refusal::of(error, id))?;
+        let made = version(&entry, "latest")?;
+        Ok(ApiOutcome::Version(entry, made))
     }
 
     async fn list(&self, owner: &Owner, dialect: Dialect, query: Option<&str>) -> Result<ApiOutcome, Refusal> {
@@ -215,9 +215,9 @@ impl Registry {
     }
 
     async fn set_default(&self, owner: &Owner, id: &str, body: &Bytes) -> Result<ApiOutcome, Refusal> {
-        let record = self.skill(owner, id).await?;
+        let entry = self.skill(owner, id).await?;
         let wanted = read_aside(body, openai::default_version).await?;
-        let number = version(&record, &wanted)?.number;
+        let number = version(&entry, &wanted)?.number;
         let set = self.store.set_default(owner, id, number).await;
         set.map(ApiOutcome::Skill).map_err(|error| Refusal::of(error, id))
     }
@@ -248,21 +248,21 @@ impl Registry {
             Operation::Content(id) => self.served_content(owner, &id).await,
             Operation::CreateVersion(id) => self.create_version(owner, dialect, &id, (&headers, body)).await,
             Operation::ListVersions(id) => {
-                let record = self.skill(owner, &id).await?;
+                let entry = self.skill(owner, &id).await?;
                 let page = dialect.page(query, &id)?;
-                let paged = Paged::of(record.versions.iter(), &page, |version| &version.id).map(Version::clone);
-                Ok(ApiOutcome::Versions(record, paged))
+                let paged = Paged::of(entry.versions.iter(), &page, |version| &version.id).map(Version::clone);
+                Ok(ApiOutcome::Versions(entry, paged))
             }
             Operation::GetVersion(id, word) => {
-                let record = self.skill(owner, &id).await?;
-                let found = version(&record, &word)?;
-                Ok(ApiOutcome::Version(record, found))
+                let entry = self.skill(owner, &id).await?;
+                let found = version(&entry, &word)?;
+                Ok(ApiOutcome::Version(entry, found))
             }
             Operation::DeleteVersion(id, word) => self.delete_version(owner, dialect, &id, &word).await,
             Operation::VersionContent(id, word) => {
-                let record = self.skill(owner, &id).await?;
-                let number = version(&record, &word)?.number;
-                self.zip(owner, &record, number).await
+                let entry = self.skill(owner, &id).await?;
+                let number = version(&entry, &word)?.number;
+                self.zip(owner, &entry, number).await
             }
             Operation::NotAllowed => Err(Refusal::new(
                 RefusalKind::NotAllowed,
@@ -272,7 +272,7 @@ impl Registry {
         }
     }
 
-    async fn skill(&self, owner: &Owner, id: &str) -> Result<Record, Refusal> {
+    async fn skill(&self, owner: &Owner, id: &str) -> Result<SkillEntry, Refusal> {
         let found = self.store.get(owner, id).await;
         found.map_err(|error| Refusal::of(error, id))
     }
@@ -286,13 +286,10 @@ impl Registry {
         self.reader.checked(Profile::Strict, folder).await
     }
 
-    async fn zip(&self, owner: &Owner, record: &Record, number: u32) -> Result<ApiOutcome, Refusal> {
-        let files = self.store.content(owner, &record.id, number).await;
-        let files = files.map_err(|error| Refusal::of(error, &record.id))?;
-        self.reader
-            .zipped(record.name.clone(), files)
-            .await
-            .map(ApiOutcome::Zip)
+    async fn zip(&self, owner: &Owner, entry: &SkillEntry, number: u32) -> Result<ApiOutcome, Refusal> {
+        let files = self.store.content(owner, &entry.id, number).await;
+        let files = files.map_err(|error| Refusal::of(error, &entry.id))?;
+        self.reader.zipped(entry.name.clone(), files).await.map(ApiOutcome::Zip)
     }
 }
 
@@ -343,10 +340,10 @@ fn provider_in_form() -> Refusal {
     Refusal::invalid(PROVIDER, text)
 }
 
-fn version(record: &Record, word: &str) -> Result<Version, Refusal> {
-    let found = record.named(word).cloned();
+fn version(entry: &SkillEntry, word: &str) -> Result<Version, Refusal> {
+    let found = entry.named(word).cloned();
     found.ok_or_else(|| {
-        let text = format!("Skill {} has no version {word}", record.id);
+        let text = format!("Skill {} has no version {word}", entry.id);
         Refusal::new(RefusalKind::NotFound, "version", text)
     })
 }
@@ -394,18 +391,18 @@ impl Dialect {
         }
     }
 
-    fn may_delete(self, record: &Record) -> Result<(), Refusal> {
+    fn may_delete(self, entry: &SkillEntry) -> Result<(), Refusal> {
         match self {
-            Self::Anthropic { beta: true } => anthropic::may_delete_in_beta(record),
+            Self::Anthropic { beta: true } => anthropic::may_delete_in_beta(entry),
             Self::Anthropic { beta: false } | Self::OpenAi => Ok(()),
         }
     }
 
-    fn may_delete_version(self, record: &Record, version: &Version) -> Result<(), Refusal> {
+    fn may_delete_version(self, entry: &SkillEntry, version: &Version) -> Result<(), Refusal> {
         match self {
             Self::Anthropic { beta: true } => Ok(()),
-            Self::Anthropic { beta: false } => anthropic::may_delete_version(record),
-            Self::OpenAi => openai::may_delete_version(record, version),
+            Self::Anthropic { beta: false } => anthropic::may_delete_version(entry),
+            Self::OpenAi => openai::may_delete_version(entry, version),
         }
     }
 }

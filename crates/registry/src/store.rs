@@ -9,7 +9,7 @@ use crate::Files;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
-use crate::model::{Owner, Record};
+use crate::model::{Owner, SkillEntry};
 use crate::page::{Page, Paged};
 
 /// Where uploaded skills are kept. Every call is whole or not at all, whatever ends the process meanwhile; a skill of
@@ -17,7 +17,7 @@ use crate::page::{Page, Paged};
 #[async_trait]
 pub trait Store: Debug + Send + Sync {
     /// Keeps a new skill. Errors: the owner has one of that name, no room.
-    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError>;
+    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<SkillEntry, StoreError>;
     /// Whether [`create`](Self::create) would keep a skill at this moment, or [`add_version`](Self::add_version) one more version of
     /// the skill of an id. Nothing is kept. Errors: those of that call that are known before it.
     async fn would_keep(&self, owner: &Owner, id: Option<&str>, draft: &Draft) -> Result<(), StoreError>;
@@ -28,24 +28,24 @@ pub trait Store: Debug + Send + Sync {
         id: &str,
         draft: Draft,
         make_default: bool,
-    ) -> Result<Record, StoreError>;
+    ) -> Result<SkillEntry, StoreError>;
     /// Keeps one more version and serves it by default; of a skill that has as many as it may, the oldest other one goes with the
     /// same change.
-    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<Record, StoreError>;
+    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<SkillEntry, StoreError>;
     /// A skill by id.
-    async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError>;
+    async fn get(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError>;
     /// The owner's skill of a name.
-    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<Record>, StoreError>;
+    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<SkillEntry>, StoreError>;
     /// A page of the owner's skills in the order of their making. `NotFound`: nothing is known of the place where it begins.
-    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError>;
+    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<SkillEntry>, StoreError>;
     /// Serves another version where none is named.
-    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError>;
+    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError>;
     /// Sets when it reaches models, whatever its versions ask for.
-    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError>;
+    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<SkillEntry, StoreError>;
     /// Removes a skill with all versions; the answer is what it was.
-    async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError>;
+    async fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError>;
     /// Removes a version; the answer is the skill without it.
-    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError>;
+    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError>;
     /// The files of a version.
     async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError>;
     /// Its SKILL.md alone: a list asks for those of many. `None`: it has none.
@@ -61,15 +61,15 @@ pub fn document(files: &Files) -> Option<String> {
     Some(String::from_utf8_lossy(&file.bytes).into_owned())
 }
 
-/// Records that are read at once.
+/// Entries that are read at once.
 const PAGE: usize = 1_000;
 
 /// All skills of an owner in the order of their making.
-pub(crate) async fn all(store: &dyn Store, owner: &Owner) -> Result<Vec<Record>, StoreError> {
-    let mut records: Vec<Record> = Vec::new();
+pub(crate) async fn all(store: &dyn Store, owner: &Owner) -> Result<Vec<SkillEntry>, StoreError> {
+    let mut entries: Vec<SkillEntry> = Vec::new();
     loop {
         let page = Page {
-            after: records.last().map(|record| record.id.clone()),
+            after: entries.last().map(|entry| entry.id.clone()),
             limit: PAGE,
             newest_first: false,
         };
@@ -79,9 +79,9 @@ pub(crate) async fn all(store: &dyn Store, owner: &Owner) -> Result<Vec<Record>,
             }
             other => other,
         })?;
-        records.extend(paged.items);
+        entries.extend(paged.items);
         if !paged.more {
-            return Ok(records);
+            return Ok(entries);
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct BadArchive {
 const FILES_MAX: usize = 500;
 /// Fields of a form beside its files.
 const FIELDS_MAX: usize = 32;
-/// Bytes of one such field: titles, words, and the instructions of a record of LiteLLM's.
+/// Bytes of one such field: titles, words, and the instructions of an entry of LiteLLM's.
 const FIELD_MAX_BYTES: usize = 64 << 10;
 /// Longest title, characters.
 const TITLE_MAX_CHARS: usize = 255;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use disk::{FailingDisk, Fate};
 use knack_registry::fixture::wait;
-use knack_registry::{Disk, Draft, Files, FolderStore, Mode, Owner, Page, Record, Store, StoreError};
+use knack_registry::{Disk, Draft, Files, FolderStore, Mode, Owner, Page, SkillEntry, Store, StoreError};
 use knack_skill::model::SkillFile;
 use proptest::prelude::*;
 
@@ -69,37 +69,37 @@ const ALL: Page = Page {
     newest_first: false,
 };
 
-/// Every record, and every file of every version.
-async fn state(store: &FolderStore) -> Vec<(Record, Vec<Files>)> {
+/// Every entry, and every file of every version.
+async fn state(store: &FolderStore) -> Vec<(SkillEntry, Vec<Files>)> {
     let mut all = Vec::new();
-    for record in store.list(&owner(), &ALL).await.unwrap().items {
+    for entry in store.list(&owner(), &ALL).await.unwrap().items {
         let mut contents = Vec::new();
-        for version in &record.versions {
-            contents.push(store.content(&owner(), &record.id, version.number).await.unwrap());
+        for version in &entry.versions {
+            contents.push(store.content(&owner(), &entry.id, version.number).await.unwrap());
         }
-        all.push((record, contents));
+        all.push((entry, contents));
     }
     all
 }
 
 async fn apply(store: &FolderStore, change: &Change, text: &str) -> Result<(), StoreError> {
-    let records = store.list(&owner(), &ALL).await.unwrap().items;
-    let pick = |at: usize| records.get(at).ok_or(StoreError::NotFound);
-    let number = |record: &Record, at: usize| record.versions.get(at).map_or(999, |version| version.number);
+    let entries = store.list(&owner(), &ALL).await.unwrap().items;
+    let pick = |at: usize| entries.get(at).ok_or(StoreError::NotFound);
+    let number = |entry: &SkillEntry, at: usize| entry.versions.get(at).map_or(999, |version| version.number);
     match change {
         Change::Create(name) => {
             let draft = draft(&format!("skill-{name}"), text);
             store.create(&owner(), None, draft).await.map(drop)
         }
         Change::AddVersion(at, default) => {
-            let record = pick(*at)?;
-            let draft = draft(&record.name, text);
-            store.add_version(&owner(), &record.id, draft, *default).await.map(drop)
+            let entry = pick(*at)?;
+            let draft = draft(&entry.name, text);
+            store.add_version(&owner(), &entry.id, draft, *default).await.map(drop)
         }
         Change::SetDefault(at, version) => {
-            let record = pick(*at)?;
-            let number = number(record, *version);
-            store.set_default(&owner(), &record.id, number).await.map(drop)
+            let entry = pick(*at)?;
+            let number = number(entry, *version);
+            store.set_default(&owner(), &entry.id, number).await.map(drop)
         }
         Change::SetMode(at, on) => {
             let mode = if *on { Mode::On } else { Mode::Off };
@@ -107,9 +107,9 @@ async fn apply(store: &FolderStore, change: &Change, text: &str) -> Result<(), S
         }
         Change::Delete(at) => store.delete(&owner(), &pick(*at)?.id).await.map(drop),
         Change::DeleteVersion(at, version) => {
-            let record = pick(*at)?;
-            let number = number(record, *version);
-            store.delete_version(&owner(), &record.id, number).await.map(drop)
+            let entry = pick(*at)?;
+            let number = number(entry, *version);
+            store.delete_version(&owner(), &entry.id, number).await.map(drop)
         }
     }
 }
@@ -118,10 +118,10 @@ async fn apply(store: &FolderStore, change: &Change, text: &str) -> Result<(), S
 type Shape = (String, Option<u32>, Option<Mode>, Vec<u32>, Vec<Files>);
 
 /// What of a state does not depend on the time at which it was made.
-fn shape(state: &[(Record, Vec<Files>)]) -> Vec<Shape> {
-    let one = |(record, files): &(Record, Vec<Files>)| {
-        let numbers = record.versions.iter().map(|version| version.number).collect();
-        (record.name.clone(), record.default, record.mode, numbers, files.clone())
+fn shape(state: &[(SkillEntry, Vec<Files>)]) -> Vec<Shape> {
+    let one = |(entry, files): &(SkillEntry, Vec<Files>)| {
+        let numbers = entry.versions.iter().map(|version| version.number).collect();
+        (entry.name.clone(), entry.default, entry.mode, numbers, files.clone())
     };
     state.iter().map(one).collect()
 }
@@ -183,12 +183,12 @@ async fn stop_everywhere(before: &[Change], last: &Change) {
                 assert_eq!(is, shape(&will_be), "{last:?} was confirmed at step {step}");
             }
             // The store goes on.
-            let record = opened
+            let entry = opened
                 .store
                 .create(&owner(), None, draft("another", "x"))
                 .await
                 .unwrap();
-            assert_eq!(opened.store.get(&owner(), &record.id).await.unwrap(), record);
+            assert_eq!(opened.store.get(&owner(), &entry.id).await.unwrap(), entry);
             let left: Vec<_> = std::fs::read_dir(at.join("staging")).unwrap().collect();
             assert!(left.is_empty(), "{left:?}");
         }
@@ -226,15 +226,15 @@ fn every_kind_of_change_is_whole_or_absent() {
 
 /// A disk that fails may fail again when it is asked what it has.
 #[test]
-fn a_skill_whose_record_cannot_be_read_after_an_error_is_still_served() {
+fn a_skill_whose_entry_cannot_be_read_after_an_error_is_still_served() {
     let work = tempfile::tempdir().unwrap();
     wait(async {
         let store = FolderStore::open(work.path()).unwrap().store;
         let made = store.create(&owner(), None, draft("a", "x")).await.unwrap();
         drop(store);
-        let record = work.path().join("skills").join(&made.id).join("skill.json");
-        let written = std::fs::read(&record).unwrap();
-        let tampered = record.clone();
+        let entry = work.path().join("skills").join(&made.id).join("skill.json");
+        let written = std::fs::read(&entry).unwrap();
+        let tampered = entry.clone();
         let fails = Arc::new(AtomicUsize::new(0));
         let failing = Arc::clone(&fails);
         let disk = Box::new(FailingDisk(move |_| {
@@ -251,7 +251,7 @@ fn a_skill_whose_record_cannot_be_read_after_an_error_is_still_served() {
         assert_eq!(store.get(&owner(), &made.id).await.unwrap(), made);
         assert_eq!(store.list(&owner(), &ALL).await.unwrap().items.len(), 1);
         // It can be read again.
-        std::fs::write(&record, written).unwrap();
+        std::fs::write(&entry, written).unwrap();
         fails.store(0, Ordering::SeqCst);
         let changed = store.set_mode(&owner(), &made.id, Mode::Off).await.unwrap();
         assert_eq!(changed.mode, Some(Mode::Off));
@@ -269,8 +269,8 @@ fn a_folder_has_one_writer_and_strangers_see_nothing() {
     );
     let (store, stranger) = (first.store, Owner::from([2; 32]));
     wait(async {
-        let record = store.create(&owner(), None, draft("a", "x")).await.unwrap();
-        let id = record.id.as_str();
+        let entry = store.create(&owner(), None, draft("a", "x")).await.unwrap();
+        let id = entry.id.as_str();
         for outcome in [
             store.get(&stranger, id).await,
             store.delete(&stranger, id).await,

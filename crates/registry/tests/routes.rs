@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response};
 use knack_registry::fixture::wait;
 use knack_registry::{
-    ApiRequest, BadArchive, Draft, Files, FolderStore, Mode, Owner, Page, Paged, Reader, Record, Registry, Store,
+    ApiRequest, BadArchive, Draft, Files, FolderStore, Mode, Owner, Page, Paged, Reader, Registry, SkillEntry, Store,
     StoreError, VERSIONS_MAX, route,
 };
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl Failing {
 
 #[async_trait]
 impl Store for Failing {
-    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<Record, StoreError> {
+    async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<SkillEntry, StoreError> {
         self.room()?;
         self.folder.create(owner, title, draft).await
     }
@@ -60,7 +60,13 @@ impl Store for Failing {
         self.folder.would_keep(owner, id, draft).await
     }
 
-    async fn add_version(&self, owner: &Owner, id: &str, draft: Draft, default: bool) -> Result<Record, StoreError> {
+    async fn add_version(
+        &self,
+        owner: &Owner,
+        id: &str,
+        draft: Draft,
+        default: bool,
+    ) -> Result<SkillEntry, StoreError> {
         let versions = self.folder.get(owner, id).await?.versions.len();
         if versions < VERSIONS_MAX {
             self.room()?;
@@ -68,22 +74,22 @@ impl Store for Failing {
         self.folder.add_version(owner, id, draft, default).await
     }
 
-    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<Record, StoreError> {
+    async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<SkillEntry, StoreError> {
         self.room()?;
         self.folder.add_in_turn(owner, id, draft).await
     }
 
-    async fn get(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+    async fn get(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         self.up()?;
         self.folder.get(owner, id).await
     }
 
-    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<Record>, StoreError> {
+    async fn find(&self, owner: &Owner, name: &str) -> Result<Option<SkillEntry>, StoreError> {
         self.up()?;
         self.folder.find(owner, name).await
     }
 
-    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<Record>, StoreError> {
+    async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<SkillEntry>, StoreError> {
         self.up()?;
         if self.no_place.load(Ordering::SeqCst) && page.after.is_some() {
             return Err(StoreError::NotFound);
@@ -91,22 +97,22 @@ impl Store for Failing {
         self.folder.list(owner, page).await
     }
 
-    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.up()?;
         self.folder.set_default(owner, id, number).await
     }
 
-    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<Record, StoreError> {
+    async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         self.up()?;
         self.folder.set_mode(owner, id, mode).await
     }
 
-    async fn delete(&self, owner: &Owner, id: &str) -> Result<Record, StoreError> {
+    async fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         self.up()?;
         self.folder.delete(owner, id).await
     }
 
-    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<Record, StoreError> {
+    async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.up()?;
         self.folder.delete_version(owner, id, number).await
     }
@@ -373,9 +379,9 @@ fn an_update_without_room_for_its_version_loses_none() {
             assert_eq!(update(number).await.0, 200);
         }
         let numbers = async || {
-            let record = asked.store.folder.find(&owner(), "word").await.unwrap().unwrap();
-            let numbers: Vec<u32> = record.versions.iter().map(|version| version.number).collect();
-            (numbers.len(), numbers[0], record.default)
+            let entry = asked.store.folder.find(&owner(), "word").await.unwrap().unwrap();
+            let numbers: Vec<u32> = entry.versions.iter().map(|version| version.number).collect();
+            (numbers.len(), numbers[0], entry.default)
         };
         let most = u32::try_from(VERSIONS_MAX).unwrap();
         assert_eq!(numbers().await, (VERSIONS_MAX, 1, Some(most)));
@@ -390,7 +396,7 @@ fn an_update_without_room_for_its_version_loses_none() {
     });
 }
 
-/// A record is read at the next start within a bound, so none is written beyond it.
+/// An entry is read at the next start within a bound, so none is written beyond it.
 #[test]
 fn what_was_confirmed_is_there_after_a_restart_however_long_its_descriptions_are() {
     wait(async {
@@ -401,13 +407,10 @@ fn what_was_confirmed_is_there_after_a_restart_however_long_its_descriptions_are
             description: description.to_owned(),
             ..knack_registry::fixture::draft(name, Files::new())
         };
-        let record = store.create(&owner(), None, draft("word", &text)).await.unwrap();
+        let entry = store.create(&owner(), None, draft("word", &text)).await.unwrap();
         let mut confirmed = 1;
         let refused = loop {
-            match store
-                .add_version(&owner(), &record.id, draft("word", &text), true)
-                .await
-            {
+            match store.add_version(&owner(), &entry.id, draft("word", &text), true).await {
                 Ok(_) if confirmed < VERSIONS_MAX => confirmed += 1,
                 done => break done,
             }
@@ -418,22 +421,22 @@ fn what_was_confirmed_is_there_after_a_restart_however_long_its_descriptions_are
         drop(store);
         let opened = FolderStore::open(folder.path()).unwrap();
         assert_eq!(opened.broken, Vec::<String>::new());
-        let there = opened.store.get(&owner(), &record.id).await.unwrap();
+        let there = opened.store.get(&owner(), &entry.id).await.unwrap();
         assert_eq!(there.versions.len(), confirmed);
         // One that an earlier build has written is there, and shrinks.
         drop(opened);
-        let path = folder.path().join("skills").join(&record.id).join("skill.json");
+        let path = folder.path().join("skills").join(&entry.id).join("skill.json");
         let mut stored: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         stored["versions"][0]["description"] = "d".repeat(2 << 20).into();
         std::fs::write(&path, stored.to_string()).unwrap();
         let opened = FolderStore::open(folder.path()).unwrap();
         assert_eq!(opened.broken, Vec::<String>::new());
         for number in [2, 1] {
-            opened.store.delete_version(&owner(), &record.id, number).await.unwrap();
+            opened.store.delete_version(&owner(), &entry.id, number).await.unwrap();
         }
         opened
             .store
-            .add_version(&owner(), &record.id, draft("word", "d"), true)
+            .add_version(&owner(), &entry.id, draft("word", "d"), true)
             .await
             .unwrap();
     });
@@ -471,8 +474,8 @@ fn of_two_installs_of_one_version_at_once_one_is_refused() {
             let refused = answers.iter().filter(|(status, _)| *status == 409).count();
             assert_eq!((installed, refused), (1, 5), "{version}: {answers:?}");
         }
-        let record = asked.store.find(&owner(), "word").await.unwrap().unwrap();
-        let versions: Vec<_> = record
+        let entry = asked.store.find(&owner(), "word").await.unwrap().unwrap();
+        let versions: Vec<_> = entry
             .versions
             .iter()
             .map(|version| version.version.as_deref())

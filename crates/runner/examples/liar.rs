@@ -9,7 +9,7 @@ use std::io::{BufRead as _, Write as _};
 
 use knack_runner::fixture::mk_result;
 use knack_runner::protocol::{
-    Claimed, Data, Exit, FilePiece, FromRunner, LandlockState, Locks, PROTOCOL, Program, Ready, Refusal, RunResult,
+    Bound, Data, Exit, FilePiece, FromRunner, LandlockState, Locks, PROTOCOL, Program, Ready, Refusal, RunResult,
     RunnerLink, Started, ToRunner, WorkBound,
 };
 
@@ -25,15 +25,15 @@ fn main() {
     for line in std::io::stdin().lock().lines() {
         let text = line.unwrap();
         let Some(owned) = link.as_mut() else {
-            if let Ok(ToRunner::Claim(claim)) = serde_json::from_str(&text) {
-                let mut bound = RunnerLink::new(&claim.key);
-                say(&bound.encode(&claimed()));
-                link = Some(bound);
+            if let Ok(ToRunner::Bind(bind)) = serde_json::from_str(&text) {
+                let mut runner = RunnerLink::new(&bind.key);
+                say(&runner.encode(&bound()));
+                link = Some(runner);
             }
             continue;
         };
         match owned.read(text.as_bytes()) {
-            Err(Refusal::Claim(_)) => say(&owned.encode(&claimed())),
+            Err(Refusal::Bind(_)) => say(&owned.encode(&bound())),
             Ok(ToRunner::Start(_)) => say(&owned.encode(&ready())),
             Ok(ToRunner::Run(run)) => {
                 let Program::Code { source, .. } = &run.program else {
@@ -111,8 +111,8 @@ fn say(line: &[u8]) {
     stdout.flush().unwrap();
 }
 
-fn claimed() -> FromRunner {
-    FromRunner::Claimed(Claimed {
+fn bound() -> FromRunner {
+    FromRunner::Bound(Bound {
         protocol: PROTOCOL,
         version: "0.1.0".to_owned(),
     })

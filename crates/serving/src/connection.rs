@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use super::answer::Answer;
 use super::bodies::BodyTimes;
-use super::io::WatchedSocket;
+use super::watched_socket::WatchedSocket;
 use super::{Bounds, Closed, Peer, Serving, Stop, unread};
 use crate::beacon::Beacon;
 
@@ -39,7 +39,7 @@ const PONG_WITHIN: Duration = Duration::from_secs(20);
 const CHECKS_PER_BOUND: u32 = 4;
 const CHECK_EVERY_MAX: Duration = Duration::from_secs(1);
 
-/// The body of the answer to a client without a place.
+/// The body of the answer to a client without a permit.
 const FULL: &str = r#"{"error":{"message":"There are too many connections at this moment; try again in a second.","type":"overloaded_error"}}"#;
 
 /// Serves a connection to its end; why it was closed, if this side closed it.

@@ -1,5 +1,5 @@
 //! Serves HTTP connections within bounds: how many there are, how many one peer has, and how long each may do nothing.
-//! [`bodies`] bounds what requests hold, [`sources`] how much one sender may cause; [`turns`] and [`expiring`] keep equal
+//! [`bodies`] bounds what requests hold, [`sources`] how much one sender may cause; [`keyed_locks`] and [`expiring`] keep equal
 //! questions from being asked twice.
 //!
 //! ```text
@@ -17,16 +17,16 @@ mod aside;
 pub mod beacon;
 pub mod bodies;
 mod connection;
+mod connection_limit;
 pub mod expiring;
-mod io;
-mod places;
+pub mod keyed_locks;
 pub mod probes;
 pub mod signals;
 pub mod sources;
 mod stopping;
-pub mod turns;
 mod unread;
 mod until_sent;
+mod watched_socket;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use aside::aside;
-use places::Places;
+use connection_limit::ConnectionLimit;
 pub use stopping::Stopping;
 pub use until_sent::until_sent;
 
@@ -113,7 +113,7 @@ impl Peer {
 /// Why a connection was closed from this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Closed {
-    /// All places, or all of its peer's, were taken.
+    /// All permits, or all of its peer's, were taken.
     Full,
     /// The TLS handshake failed or took too long.
     Handshake,
@@ -186,7 +186,7 @@ impl std::fmt::Debug for Serving {
 
 /// Serves until [`Stop::close`], then until the last connection has ended or [`Stop::cut`].
 pub async fn serve(listener: TcpListener, router: Router, serving: Serving, stop: Stop) {
-    let places = Places::new(serving.bounds.connections, serving.bounds.connections_per_peer);
+    let connection_limit = ConnectionLimit::new(serving.bounds.connections, serving.bounds.connections_per_peer);
     let connections = TaskTracker::new();
     loop {
         let (stream, address) = tokio::select! {
@@ -201,7 +201,7 @@ pub async fn serve(listener: TcpListener, router: Router, serving: Serving, stop
             },
         };
         let peer = Peer::of(&stream, address);
-        let Some(place) = places.take(peer.address) else {
+        let Some(permit) = connection_limit.take(peer.address) else {
             serving.metrics.count(Closed::Full);
             if serving.tls.is_none() {
                 connection::refuse(&stream);
@@ -210,7 +210,7 @@ pub async fn serve(listener: TcpListener, router: Router, serving: Serving, stop
         };
         let (router, serving, stop) = (router.clone(), serving.clone(), stop.clone());
         connections.spawn(async move {
-            let _place = place;
+            let _permit = permit;
             serving.metrics.open.inc();
             let closed = connection::serve(stream, peer, router, &serving, &stop).await;
             serving.metrics.open.dec();

@@ -66,18 +66,18 @@ struct Allowance {
     at: Instant,
 }
 
-/// Whose allowance a turn is of.
+/// Whose allowance a permit is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum AllowanceKey {
     Own(String),
     Shared(usize),
 }
 
 /// A permit, released on drop.
 #[derive(Debug)]
-pub struct Turn {
+pub struct SourcePermit {
     sources: Arc<Sources>,
-    place: Place,
+    allowance_key: AllowanceKey,
 }
 
 impl Sources {
@@ -102,31 +102,31 @@ impl Sources {
     }
 
     /// The right to one more for a source that proved its name, unless it has had many lately.
-    pub fn take(self: &Arc<Self>, source: &str, now: Instant) -> Option<Turn> {
+    pub fn take(self: &Arc<Self>, source: &str, now: Instant) -> Option<SourcePermit> {
         self.take_of_group(source, source, now)
     }
 
     /// The same for one of the sources of a group, whose names may be made up.
-    pub fn take_of_group(self: &Arc<Self>, group: &str, source: &str, now: Instant) -> Option<Turn> {
+    pub fn take_of_group(self: &Arc<Self>, group: &str, source: &str, now: Instant) -> Option<SourcePermit> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = self.place(&mut known, group, source, now);
-        let allowance = known.allowance(&place)?;
+        let allowance_key = self.allowance_key(&mut known, group, source, now);
+        let allowance = known.allowance(&allowance_key)?;
         allowance.refill(now, self.pace);
         if allowance.under_way >= self.pace.at_once || allowance.tokens == 0 {
             return None;
         }
         allowance.under_way += 1;
         allowance.tokens -= 1;
-        Some(Turn {
+        Some(SourcePermit {
             sources: Arc::clone(self),
-            place,
+            allowance_key,
         })
     }
 
     /// The allowance of a source; one of its own is made where there is room for it.
-    fn place(&self, known: &mut KnownSources, group: &str, source: &str, now: Instant) -> Place {
+    fn allowance_key(&self, known: &mut KnownSources, group: &str, source: &str, now: Instant) -> AllowanceKey {
         if known.own.contains_key(source) {
-            return Place::Own(source.to_owned());
+            return AllowanceKey::Own(source.to_owned());
         }
         // Nothing becomes idle sooner than one is refilled: a flood pays for no more sweeps than that.
         let is_due = known
@@ -137,7 +137,7 @@ impl Sources {
         }
         if !known.has_room(group) {
             let drawn = self.draw.hash_one(group) % SHARED as u64;
-            return Place::Shared(usize::try_from(drawn).unwrap_or_default());
+            return AllowanceKey::Shared(usize::try_from(drawn).unwrap_or_default());
         }
         *known.groups.entry(group.to_owned()).or_default() += 1;
         let full = Allowance {
@@ -150,7 +150,7 @@ impl Sources {
             allowance: full,
         };
         known.own.insert(source.to_owned(), own);
-        Place::Own(source.to_owned())
+        AllowanceKey::Own(source.to_owned())
     }
 }
 
@@ -174,10 +174,10 @@ impl KnownSources {
         groups.retain(|_, members| *members > 0);
     }
 
-    fn allowance(&mut self, place: &Place) -> Option<&mut Allowance> {
-        match place {
-            Place::Own(source) => self.own.get_mut(source).map(|known| &mut known.allowance),
-            Place::Shared(place) => self.shared.get_mut(*place),
+    fn allowance(&mut self, allowance_key: &AllowanceKey) -> Option<&mut Allowance> {
+        match allowance_key {
+            AllowanceKey::Own(source) => self.own.get_mut(source).map(|known| &mut known.allowance),
+            AllowanceKey::Shared(allowance_key) => self.shared.get_mut(*allowance_key),
         }
     }
 }
@@ -195,10 +195,10 @@ impl Allowance {
     }
 }
 
-impl Drop for Turn {
+impl Drop for SourcePermit {
     fn drop(&mut self) {
         let mut known = self.sources.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(allowance) = known.allowance(&self.place) {
+        if let Some(allowance) = known.allowance(&self.allowance_key) {
             allowance.under_way -= 1;
         }
     }
@@ -279,16 +279,16 @@ mod tests {
         assert_eq!(sources.known.lock().unwrap().own.len(), REMEMBERED);
         // Each address of the flood has used up one shared allowance at most.
         let others = (0..1000).map(|other| format!("other {other}"));
-        let place = |known: &mut KnownSources, name: &str| sources.place(known, name, name, start);
+        let allowance_key = |known: &mut KnownSources, name: &str| sources.allowance_key(known, name, name, start);
         let mut known = sources.known.lock().unwrap();
-        let used: Vec<Place> = (0..addresses)
+        let used: Vec<AllowanceKey> = (0..addresses)
             .map(|address| {
                 let group = format!("flood {address}");
-                sources.place(&mut known, &group, "one more", start)
+                sources.allowance_key(&mut known, &group, "one more", start)
             })
             .collect();
         let free: Vec<String> = others
-            .filter(|other| !used.contains(&place(&mut known, other)))
+            .filter(|other| !used.contains(&allowance_key(&mut known, other)))
             .collect();
         drop(known);
         assert!(free.len() > 700, "{} of 1000", free.len());
@@ -296,7 +296,7 @@ mod tests {
         // A second later what was asked once is idle: there is room, and nothing of those that left is counted.
         let later = start + Duration::from_secs(1);
         let held = sources.take("late", later).unwrap();
-        assert_eq!(held.place, Place::Own("late".to_owned()));
+        assert_eq!(held.allowance_key, AllowanceKey::Own("late".to_owned()));
         let known = sources.known.lock().unwrap();
         assert_eq!((known.own.len(), known.groups.len()), (1, 1));
         drop(known);

@@ -184,10 +184,10 @@ fn main() -> ExitCode {
         ("catalog_compile_10k_listed_ms", compile_listed, COMPILE_LIMIT_MS),
         ("catalog_compile_10k_auto_ms", compile_auto, COMPILE_LIMIT_MS),
     ] {
-        let verdict = if value <= limit { "ok" } else { "over" };
+        let outcome = if value <= limit { "ok" } else { "over" };
         over |= value > limit;
-        // A closed pipe is no reason to change the verdict.
-        let _ = writeln!(out, "budget {name} {value:.3} {limit:.1} {verdict}");
+        // A closed pipe is no reason to change the outcome.
+        let _ = writeln!(out, "budget {name} {value:.3} {limit:.1} {outcome}");
     }
     if over { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

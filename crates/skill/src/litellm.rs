@@ -13,7 +13,7 @@ use crate::wire_name;
 /// A tool's description is cut here, `...` included.
 const MAX_DESCRIPTION_BYTES: usize = 1_024;
 
-/// A record as the Skills API stores it, as far as it is shown to models.
+/// An entry as the Skills API stores it, as far as it is shown to models.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoredSkill<'a> {
     /// `skill_id`.
@@ -53,7 +53,7 @@ impl StoredSkill<'_> {
     }
 }
 
-/// The section of a served skill: its body without frontmatter under a heading; for a record without Markdown its bare instructions.
+/// The section of a served skill: its body without frontmatter under a heading; for an entry without Markdown its bare instructions.
 pub(crate) fn section(skill: &Skill, body: &str) -> String {
     match instructions(skill) {
         Some(instructions) if body.is_empty() => instructions.to_owned(),
@@ -61,7 +61,7 @@ pub(crate) fn section(skill: &Skill, body: &str) -> String {
     }
 }
 
-/// The instructions of a record, which are separate from its SKILL.md.
+/// The instructions of an entry, which are separate from its SKILL.md.
 fn instructions(skill: &Skill) -> Option<&str> {
     skill.extra.get("instructions").and_then(Value::as_str)
 }

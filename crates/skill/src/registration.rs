@@ -1,4 +1,4 @@
-//! Records of a skill registry: which are valid, and their defaults. OmniRoute's rules (docs/design/dialects.md#registry-records-and-versions).
+//! Registrations of a skill registry: which are valid, and their defaults. OmniRoute's rules (docs/design/dialects.md#registry-records-and-versions).
 
 use serde_json::{Map, Value};
 
@@ -7,9 +7,9 @@ use crate::semver::Version;
 const MAX_NAME_CHARS: usize = 100;
 const MAX_DESCRIPTION_CHARS: usize = 500;
 const MAX_HANDLER_CHARS: usize = 50_000;
-/// The version of a record that says none.
+/// The version of a registration that says none.
 pub const DEFAULT_VERSION: &str = "1.0.0";
-/// Members that a record may have; others are refused.
+/// Members that a registration may have; others are refused.
 const KNOWN: [&str; 11] = [
     "name",
     "version",
@@ -24,7 +24,7 @@ const KNOWN: [&str; 11] = [
     "installCount",
 ];
 
-/// A valid record.
+/// A valid registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// 1 to 100 characters.
@@ -39,7 +39,7 @@ pub struct Registration {
     pub enabled: bool,
 }
 
-/// Why a record is refused.
+/// Why a registration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct InvalidRegistration {
@@ -49,9 +49,9 @@ pub struct InvalidRegistration {
     pub message: String,
 }
 
-/// Checks a record and fills in defaults. Reports the first invalid member.
-pub fn check(record: &Value) -> Result<Registration, InvalidRegistration> {
-    let Value::Object(members) = record else {
+/// Checks a registration and fills in defaults. Reports the first invalid member.
+pub fn check(registration: &Value) -> Result<Registration, InvalidRegistration> {
+    let Value::Object(members) = registration else {
         return Err(invalid("", "must be an object"));
     };
     let name = text(members, "name", 1, MAX_NAME_CHARS)?;
@@ -138,9 +138,9 @@ mod tests {
             ("handler", json!("h".repeat(50_001))),
             ("enabled", json!("yes")),
         ] {
-            let mut record = valid.clone();
-            record[member] = value;
-            assert_eq!(check(&record).unwrap_err().field, member);
+            let mut registration = valid.clone();
+            registration[member] = value;
+            assert_eq!(check(&registration).unwrap_err().field, member);
         }
     }
 }

@@ -292,7 +292,7 @@ pub struct InjectedCall {
 
 /// The outcome of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ran {
+pub struct CallFacts {
     /// Id, if something was to run.
     pub execution: Option<String>,
     /// `namespace/name` of the skill whose code it was.
@@ -311,7 +311,7 @@ impl InjectedCall {
 }
 
 /// The span of a call.
-pub fn call(called: &InjectedCall, ran: &Ran) -> Description {
+pub fn call(called: &InjectedCall, ran: &CallFacts) -> Description {
     let mut attributes = Attributes::default();
     attributes
         .put("gen_ai.operation.name", "execute_tool")
@@ -330,15 +330,15 @@ pub const EXECUTED: &str = "POST /v1/executions";
 
 /// A run as the hub sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Executed {
+pub struct ExecutionFacts {
     /// `namespace/name` of the SkillRuntime; empty if the request did not come so far.
     pub runtime: String,
     /// The run, and how it ended.
-    pub ran: Ran,
+    pub ran: CallFacts,
 }
 
 /// The span of an execution at a hub.
-pub fn executed(of: &Executed) -> Description {
+pub fn executed(of: &ExecutionFacts) -> Description {
     let mut attributes = Attributes::default();
     attributes
         .put("http.request.method", "POST")

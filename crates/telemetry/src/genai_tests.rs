@@ -169,7 +169,7 @@ fn what_is_not_known_is_left_out() {
             "knack.round=1"
         ]
     );
-    let span = call(&InjectedCall::default(), &Ran::default());
+    let span = call(&InjectedCall::default(), &CallFacts::default());
     assert_eq!(
         lines(&span),
         [
@@ -225,7 +225,7 @@ fn a_call_names_tool_execution_and_skill() {
         call_id: "toolu_1".to_owned(),
         round: 1,
     };
-    let ran = Ran {
+    let ran = CallFacts {
         execution: Some("019a".to_owned()),
         skill: Some("default/ball".to_owned()),
         start: Some("warm"),
@@ -254,7 +254,7 @@ fn a_call_names_tool_execution_and_skill() {
         (Failure::Refused, "error.type=refused"),
         (Failure::Cancelled, "error.type=cancelled"),
     ] {
-        let failed = Ran {
+        let failed = CallFacts {
             failure: Some(failure),
             ..ran.clone()
         };
@@ -318,9 +318,9 @@ fn a_request_is_a_server_span_whose_fault_is_the_servers_only() {
 
 #[test]
 fn an_execution_at_a_hub_names_runtime_and_skill_and_how_it_ended() {
-    let of = Executed {
+    let of = ExecutionFacts {
         runtime: "team-a/default".to_owned(),
-        ran: Ran {
+        ran: CallFacts {
             execution: Some("019a".to_owned()),
             skill: Some("team-a/ball".to_owned()),
             start: Some("cold"),

@@ -19,7 +19,7 @@ mod span;
 mod tracer;
 
 pub use context::{TRACEPARENT, TRACESTATE, TraceContext};
-pub use lines::{Lines, LinesGuard};
+pub use lines::{LineWriter, LineWriterGuard};
 pub use log::begin_log;
 pub use scope::{Scope, SpanPosition};
 pub use span::{Attribute, Description, Span, SpanRole, Value};

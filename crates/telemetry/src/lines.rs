@@ -22,7 +22,7 @@ const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// A stream of lines. Writing to it never blocks; clones write to the same stream.
 #[derive(Debug, Clone)]
-pub struct Lines {
+pub struct LineWriter {
     sender: Sender<Message>,
     state: Arc<State>,
 }
@@ -30,7 +30,7 @@ pub struct Lines {
 /// Writes what still waits when it is dropped, for a second at most. The process holds it until its end.
 #[derive(Debug)]
 #[must_use = "lines that wait are lost without it"]
-pub struct LinesGuard(Sender<Message>);
+pub struct LineWriterGuard(Sender<Message>);
 
 #[derive(Debug)]
 enum Message {
@@ -45,14 +45,14 @@ struct State {
     left_out: AtomicU64,
 }
 
-impl Lines {
+impl LineWriter {
     /// Starts the thread that writes to `out`. `notice`: the line in the place of so many that were left out.
     ///
     /// Errors: the system gives no thread.
     pub fn start(
         out: impl Write + Send + 'static,
         notice: impl Fn(u64) -> String + Send + 'static,
-    ) -> std::io::Result<(Self, LinesGuard)> {
+    ) -> std::io::Result<(Self, LineWriterGuard)> {
         let (sender, receiver) = channel();
         let state = Arc::<State>::default();
         let lines = Self {
@@ -62,7 +62,7 @@ impl Lines {
         std::thread::Builder::new()
             .name("lines".to_owned())
             .spawn(move || write_all(&receiver, &state, out, notice))?;
-        Ok((lines, LinesGuard(sender)))
+        Ok((lines, LineWriterGuard(sender)))
     }
 
     /// Writes a line, with its line feed, or leaves it out if too much waits already.
@@ -80,7 +80,7 @@ impl Lines {
 }
 
 /// Each write is one line, as the writers of logs do it.
-impl Write for Lines {
+impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         self.send(line.to_vec());
         Ok(line.len())
@@ -91,7 +91,7 @@ impl Write for Lines {
     }
 }
 
-impl Drop for LinesGuard {
+impl Drop for LineWriterGuard {
     fn drop(&mut self) {
         let (done, end) = sync_channel(0);
         if self.0.send(Message::End(done)).is_ok() {
@@ -205,7 +205,7 @@ mod tests {
     fn a_reader_that_stops_blocks_nobody_and_is_told_what_it_missed() {
         let out = Stopped::default();
         let stopped = out.reader.lock().unwrap();
-        let (mut lines, guard) = Lines::start(out.clone(), |count| format!("({count} left out)")).unwrap();
+        let (mut lines, guard) = LineWriter::start(out.clone(), |count| format!("({count} left out)")).unwrap();
         let line = format!("{}\n", "x".repeat(1023));
         let sent = 3 * WAITING_BYTES_MAX / line.len();
         for _ in 0..sent {
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn lines_are_written_in_order_before_the_process_ends() {
         let out = Stopped::default();
-        let (lines, guard) = Lines::start(out.clone(), |_| String::new()).unwrap();
+        let (lines, guard) = LineWriter::start(out.clone(), |_| String::new()).unwrap();
         for number in 0..100 {
             lines.send(format!("{number}\n").into_bytes());
         }
@@ -237,7 +237,7 @@ mod tests {
     fn lines_that_wait_go_out_together_and_whole() {
         let out = Stopped::default();
         let stopped = out.reader.lock().unwrap();
-        let (lines, guard) = Lines::start(out.clone(), |_| String::new()).unwrap();
+        let (lines, guard) = LineWriter::start(out.clone(), |_| String::new()).unwrap();
         let long = format!("{}\n", "y".repeat(2 * WRITE_BYTES_MAX));
         let short = format!("{}\n", "x".repeat(99));
         lines.send(long.clone().into_bytes());

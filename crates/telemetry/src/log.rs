@@ -4,7 +4,7 @@ use std::env::VarError;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::lines::{Lines, LinesGuard};
+use crate::lines::{LineWriter, LineWriterGuard};
 
 /// Variables with the filter of the log; the first one that is set counts.
 const VARIABLES: [&str; 2] = ["KNACK_LOG", "RUST_LOG"];
@@ -14,9 +14,9 @@ const VARIABLES: [&str; 2] = ["KNACK_LOG", "RUST_LOG"];
 /// it is dropped.
 ///
 /// Errors: the system gives no thread for it.
-pub fn begin_log(default: &str) -> std::io::Result<LinesGuard> {
+pub fn begin_log(default: &str) -> std::io::Result<LineWriterGuard> {
     let (filter, refused) = chosen(VARIABLES.map(|name| (name, std::env::var(name))), default);
-    let (lines, guard) = Lines::start(std::io::stderr(), left_out)?;
+    let (lines, guard) = LineWriter::start(std::io::stderr(), left_out)?;
     tracing_subscriber::fmt()
         .json()
         .with_env_filter(filter)

@@ -118,7 +118,7 @@ pub const ANNOTATION_REQUESTED_AT: &str = "knack.dev/requestedAt";
 pub const ANNOTATION_DIGEST: &str = "knack.dev/digest";
 /// `<this>/<all>`, from 0: which shard a ConfigMap is.
 pub const ANNOTATION_SHARD: &str = "knack.dev/shard";
-/// On a Skill that a program uploaded: its record, JSON. A Skill without it is never written by the registry.
+/// On a Skill that a program uploaded: its entry, JSON. A Skill without it is never written by the registry.
 pub const ANNOTATION_UPLOAD: &str = "knack.dev/upload";
 /// On such a Skill: the user name of the last caller that changed it through the registry.
 pub const ANNOTATION_UPLOADED_BY: &str = "knack.dev/uploaded-by";

@@ -129,8 +129,8 @@ impl Request {
 
     /// The leaves that decisions depend on. Cheap: texts are not touched. Errors: a field whose type makes the request
     /// unusable, as 400.
-    pub fn view(&self) -> Result<View, Fault> {
-        dialect(self.route.format).view(self)
+    pub fn fields(&self) -> Result<RequestFields, Fault> {
+        dialect(self.route.format).fields(self)
     }
 
     /// The texts of all messages in order, system text included as a message of role `system`. Not cheap on large
@@ -208,7 +208,7 @@ impl Request {
 /// The facts of a request that decisions about it depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
-pub struct View {
+pub struct RequestFields {
     /// The model asked for.
     pub model: String,
     /// True if the client asked for a stream.
@@ -243,7 +243,7 @@ pub struct View {
 /// Messages `code_execution_*`, Gemini `codeExecution`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CodeTool {
-    /// Its name, which is its entry in [`View::client_tools`], where that has tools of the provider.
+    /// Its name, which is its entry in [`RequestFields::client_tools`], where that has tools of the provider.
     pub name: String,
     /// True if the client forces its use.
     pub forced: bool,
@@ -253,7 +253,7 @@ pub struct CodeTool {
     pub memory_bytes: Option<u64>,
     /// True if it names a container or files of this gateway, which no provider knows: only this gateway can run it.
     pub own: bool,
-    /// True if it alone is the reason for [`View::closed`], which does not hold where the tool is taken out.
+    /// True if it alone is the reason for [`RequestFields::closed`], which does not hold where the tool is taken out.
     pub closes: bool,
 }
 

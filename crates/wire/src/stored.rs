@@ -1,7 +1,7 @@
 //! What a client sees of an answer that the upstream keeps, when it reads it by its id (Responses, Chat).
 //!
 //! The upstream keeps what it was sent and what it said: texts and tools of skills, calls of ours, and several responses
-//! where the client has one. A [`StoredView`] is remembered with the answer and puts what is read later into the client's
+//! where the client has one. A [`StoredForm`] is remembered with the answer and puts what is read later into the client's
 //! terms.
 
 mod chat;
@@ -13,24 +13,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, Edits, Span};
 use crate::route::Format;
-use crate::seen::OWN_CALL;
+use crate::shown_run::OWN_CALL;
 
 pub(crate) use chat::{FINISH, MESSAGE};
 pub use chat::{ListedCompletion, MessageChange, SentMessages, completions_page, list, list_elements, list_ids};
 pub(crate) use items::SentRuns;
 pub use items::{ItemsAsked, SentRun};
 
-/// Most bytes of the members of a view: what an application sends as its instructions and tools, and a long answer, fit.
-/// It is half of a record, whose ids and open results must have room beside it.
+/// Most bytes of the members of a form: what an application sends as its instructions and tools, and a long answer, fit.
+/// It is half of a saved turn, whose ids and open results must have room beside it.
 const MAX_MEMBERS_BYTES: usize = 128 << 10;
-/// Most hidden ids of a view: the calls and the reasoning of ten full rounds fit, or of a conversation of a hundred turns
+/// Most hidden ids of a form: the calls and the reasoning of ten full rounds fit, or of a conversation of a hundred turns
 /// with a few calls each.
 const MAX_HIDDEN_IDS: usize = 512;
 
 /// How a response that the upstream keeps is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StoredView {
+pub struct StoredForm {
     /// Members of the response in the client's terms, as JSON: what it sent, and what it was shown of the answer where
     /// that is not what the upstream keeps.
     pub members: BTreeMap<String, String>,
@@ -66,7 +66,7 @@ pub struct ItemPage {
     pub next: Option<String>,
 }
 
-impl StoredView {
+impl StoredForm {
     /// One that hides nothing.
     pub const fn new() -> Self {
         Self {
@@ -121,7 +121,7 @@ impl StoredView {
         self.crowded |= earlier.crowded;
     }
 
-    /// Brings a view within its bounds. Of members that do not fit, the answer goes first: it is shown without its hidden
+    /// Brings a form within its bounds. Of members that do not fit, the answer goes first: it is shown without its hidden
     /// items all the same. Without the client's own texts none are shown, since the upstream's hold ours.
     pub(crate) fn bound(&mut self) {
         if self.members_size() > MAX_MEMBERS_BYTES {
@@ -199,7 +199,7 @@ impl StoredView {
         let is_hidden = |item: Span| {
             let text = |key| json::get_text(src, item, key).unwrap_or_default();
             let (kind, call_id) = (text("type"), text("call_id"));
-            // Runs that a client sent, whose record was lost, went as calls with ids of ours.
+            // Runs that a client sent, whose saved turn was lost, went as calls with ids of ours.
             let is_call = matches!(&*kind, "function_call" | "function_call_output");
             hidden.contains(&*call_id)
                 || hidden.contains(&*text("id"))
@@ -266,12 +266,12 @@ mod tests {
 
     use super::*;
 
-    fn view(members: &[(&str, &str)], hidden: &[&str]) -> StoredView {
+    fn form(members: &[(&str, &str)], hidden: &[&str]) -> StoredForm {
         let owned = |text: &&str| (*text).to_owned();
-        StoredView {
+        StoredForm {
             members: members.iter().map(|(key, value)| (owned(key), owned(value))).collect(),
             hidden: hidden.iter().map(owned).collect(),
-            ..StoredView::default()
+            ..StoredForm::default()
         }
     }
 
@@ -281,20 +281,20 @@ mod tests {
 
     #[test]
     fn only_a_response_object_is_put_into_the_clients_terms() {
-        let view = view(&[("instructions", "null"), ("absent", "1")], &["call_1", "rs_1"]);
+        let form = form(&[("instructions", "null"), ("absent", "1")], &["call_1", "rs_1"]);
         let stored = json!({
             "id": "resp_2", "object": "response", "instructions": "# Skills", "text": "resp_2",
             "output": [{"type": "reasoning", "id": "rs_1"}, call("call_1"), call("call_2")],
         });
-        let shown: Value = serde_json::from_slice(&view.response(stored.to_string().as_bytes(), "resp_1")).unwrap();
+        let shown: Value = serde_json::from_slice(&form.response(stored.to_string().as_bytes(), "resp_1")).unwrap();
         assert_eq!(
             shown,
             json!({"id": "resp_1", "object": "response", "instructions": null, "text": "resp_2", "output": [call("call_2")]})
         );
-        let deleted = view.response(br#"{"id":"resp_2","object":"response.deleted"}"#, "resp_1");
+        let deleted = form.response(br#"{"id":"resp_2","object":"response.deleted"}"#, "resp_1");
         assert_eq!(deleted, br#"{"id":"resp_1","object":"response.deleted"}"#);
         for other in [&b"[1]"[..], br#"{"id":"resp_2","object":"responses"}"#, b"{"] {
-            assert_eq!(view.response(other, "resp_1"), other);
+            assert_eq!(form.response(other, "resp_1"), other);
         }
     }
 
@@ -306,24 +306,24 @@ mod tests {
             ("output", large.as_str()),
             ("usage", "{}"),
         ];
-        let mut one = view(&own, &[]);
+        let mut one = form(&own, &[]);
         one.bound();
-        assert_eq!(one, view(&[own[0], own[2]], &[]));
-        let mut two = view(&[("instructions", &large), ("tools", "[1]"), ("usage", "{}")], &[]);
+        assert_eq!(one, form(&[own[0], own[2]], &[]));
+        let mut two = form(&[("instructions", &large), ("tools", "[1]"), ("usage", "{}")], &[]);
         two.bound();
         assert_eq!(
             two,
-            view(&[("instructions", "null"), ("tools", "[1]"), ("usage", "{}")], &[])
+            form(&[("instructions", "null"), ("tools", "[1]"), ("usage", "{}")], &[])
         );
         // Ids of a long conversation: the latest are known, and no call is listed.
         let ids = |from: usize| (from..from + MAX_HIDDEN_IDS).map(|at| format!("call_{at}")).collect();
-        let earlier = StoredView {
+        let earlier = StoredForm {
             hidden: ids(0),
-            ..StoredView::default()
+            ..StoredForm::default()
         };
-        let mut later = StoredView {
+        let mut later = StoredForm {
             hidden: ids(10),
-            ..StoredView::default()
+            ..StoredForm::default()
         };
         later.go_on_from(&earlier);
         assert_eq!((later.hidden.len(), later.crowded), (MAX_HIDDEN_IDS + 10, false));
@@ -335,7 +335,7 @@ mod tests {
             json::get(list.as_bytes(), Span::new(0, list.len()), "data").unwrap(),
         );
         assert_eq!(later.hidden_of(list.as_bytes(), &items.unwrap(), true), [0]);
-        let mut last = StoredView::default();
+        let mut last = StoredForm::default();
         last.go_on_from(&later);
         assert!(last.crowded && last.size() < MAX_MEMBERS_BYTES);
     }

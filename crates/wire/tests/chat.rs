@@ -138,10 +138,10 @@ fn two_rounds_whole() {
         value!({"role":"tool","tool_call_id":"call_s","content":"result of call_s"})
     );
     assert!(played.remembered_first);
-    let record = played.record.unwrap();
-    assert_eq!(record.entries.len(), 3);
+    let hidden = played.hidden.unwrap();
+    assert_eq!(hidden.entries.len(), 3);
     assert_eq!(
-        record.visible[0],
+        hidden.visible[0],
         &br#"{"role":"assistant","content":"Let me see.\n\n5"}"#[..]
     );
     assert_eq!(
@@ -174,7 +174,7 @@ fn client_calls_stream_through() {
     let upstream = events(&fixture("chat-sse-tools.events"), false);
     let played = play(Format::Chat, body, &[sse(upstream.clone())]);
     assert_eq!(played.text(), String::from_utf8(upstream).unwrap());
-    assert!(played.record.is_none());
+    assert!(played.hidden.is_none());
 }
 
 fn loop_answers() -> Vec<Answer> {
@@ -281,10 +281,10 @@ fn mixed_turn_hides_ours_and_renumbers_theirs() {
     );
     assert!(!played.text().contains("skill_run"));
     assert!(played.remembered_first);
-    let record = played.record.unwrap();
-    assert_eq!(record.client_calls, ["call_w"]);
+    let hidden = played.hidden.unwrap();
+    assert_eq!(hidden.client_calls, ["call_w"]);
     assert!(
-        matches!(&record.entries[..], [HiddenEntry::Turn(_), HiddenEntry::Results(results)] if results[0].text == "result of call_s")
+        matches!(&hidden.entries[..], [HiddenEntry::Turn(_), HiddenEntry::Results(results)] if results[0].text == "result of call_s")
     );
 }
 

@@ -65,7 +65,7 @@ fn content_that_is_a_list_of_parts_stays_one_and_the_gap_is_before_the_text() {
             value!([{"type": "reference", "reference_ids": [1]}, {"type": "text", "text": "5."}]),
         ]
     );
-    let visible: Value = serde_json::from_slice(&played.record.unwrap().visible[0]).unwrap();
+    let visible: Value = serde_json::from_slice(&played.hidden.unwrap().visible[0]).unwrap();
     assert_eq!(visible["content"], "Let me compute.\n\nIt is 5.");
     // The first text of a round may be in a list too.
     answers[1] = stream(&[
@@ -121,7 +121,7 @@ fn content_in_parts_goes_back_whole() {
 }
 
 /// The contents of all shown chunks that have one.
-fn contents(played: &Played) -> Vec<Value> {
+fn contents(played: &ExchangeResult) -> Vec<Value> {
     let chunks = played.data().into_iter().filter(|data| data != "[DONE]");
     let chunks = chunks.map(|data| serde_json::from_str::<Value>(&data).expect("every chunk is JSON"));
     chunks
@@ -163,7 +163,7 @@ fn log_probabilities_of_a_stream_are_shown_once() {
     }
 }
 
-/// The record of an answer has what the client sends back, or its hidden turns are never found.
+/// The saved turn of an answer has what the client sends back, or its hidden turns are never found.
 #[test]
 fn a_refusal_is_part_of_the_visible_answer() {
     let request = STREAM.replace(r#","stream":true"#, "");
@@ -183,7 +183,7 @@ fn a_refusal_is_part_of_the_visible_answer() {
     ]);
     let streamed = play(Format::Chat, STREAM, &[first, streamed]);
     for played in [whole, streamed] {
-        let visible: Value = serde_json::from_slice(&played.record.unwrap().visible[0]).unwrap();
+        let visible: Value = serde_json::from_slice(&played.hidden.unwrap().visible[0]).unwrap();
         assert_eq!(visible["refusal"], "I cannot.", "{visible}");
     }
 }
@@ -232,7 +232,7 @@ fn named(text: &str, annotation: &Value) -> String {
 }
 
 /// The message and the log probabilities that a client makes of a stream.
-fn joined(played: &Played) -> (Value, Vec<Value>) {
+fn joined(played: &ExchangeResult) -> (Value, Vec<Value>) {
     let (mut text, mut reasoning, mut annotations, mut logprobs) = (String::new(), String::new(), vec![], vec![]);
     for data in played.data().iter().filter(|data| *data != "[DONE]") {
         let chunk: Value = serde_json::from_str(data).unwrap();

@@ -522,7 +522,7 @@ proptest! {
     fn no_bytes_of_a_client_make_a_request_panic(format in formats(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let route = ModelRoute::new(format, CallKind::Generate);
         if let Ok(request) = Request::parse(route, Bytes::from(bytes)) {
-            let _ = (request.view(), request.messages(), request.attachments(), request.tools_json().len());
+            let _ = (request.fields(), request.messages(), request.attachments(), request.tools_json().len());
             let _ = request.apply(&injection(), Edits::new());
         }
     }

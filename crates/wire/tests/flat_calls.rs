@@ -62,7 +62,7 @@ fn chunks(call: &str) -> Answer {
 }
 
 /// The messages that the second round adds.
-fn added(played: &Played) -> Vec<Value> {
+fn added(played: &ExchangeResult) -> Vec<Value> {
     let sent = played.sent_value(1);
     sent["messages"]
         .as_array()

@@ -68,7 +68,7 @@ fn two_rounds() -> [Answer; 2] {
     ]
 }
 
-fn frames(played: &Played) -> Vec<Value> {
+fn frames(played: &ExchangeResult) -> Vec<Value> {
     played
         .data()
         .iter()
@@ -83,7 +83,7 @@ fn parts(frames: &[Value]) -> Vec<Value> {
     lists.flatten().cloned().collect()
 }
 
-fn play_with(request: Request, settings: DriveSettings, answers: &[Answer]) -> Played {
+fn play_with(request: Request, settings: DriveSettings, answers: &[Answer]) -> ExchangeResult {
     play_pieces(request, injection(), settings, answers, usize::MAX)
 }
 
@@ -180,8 +180,8 @@ fn a_mixed_turn_shows_the_clients_call_with_the_signature_and_remembers_ours() {
         played.value()["candidates"][0]["content"]["parts"],
         value!([call("get_weather", "fc2", "c2ln")])
     );
-    let record = played.record.unwrap();
-    assert_eq!((record.client_calls, record.entries.len()), (vec!["fc2".to_owned()], 2));
+    let hidden = played.hidden.unwrap();
+    assert_eq!((hidden.client_calls, hidden.entries.len()), (vec!["fc2".to_owned()], 2));
     // Streamed in one frame each, the answer ends in a frame that a client can keep.
     let frames_of = [frame("r1", &turn[..1], ""), frame("r1", &turn[1..], "STOP")];
     for answer in [
@@ -337,7 +337,7 @@ fn structured_output_shows_the_last_turns_text_alone() {
 
 #[test]
 fn what_may_not_be_injected_is_closed() {
-    let closed = |body: &str| generate(body).view().unwrap().closed;
+    let closed = |body: &str| generate(body).fields().unwrap().closed;
     assert_eq!(closed(r#"{"cachedContent":"c"}"#), Some("cachedContent"));
     let form = r#""generationConfig":{"responseMimeType":"application/json"}"#;
     assert_eq!(closed(&format!("{{{form}}}")), Some("JSON mode"));
@@ -365,7 +365,7 @@ fn what_may_not_be_injected_is_closed() {
         ),
         (r#"{"cachedContent":"c","tools":[{"codeExecution":{}}]}"#, Some(false)),
     ] {
-        let tool = generate(body).view().unwrap().code_tool;
+        let tool = generate(body).fields().unwrap().code_tool;
         assert_eq!(tool.map(|tool| tool.closes), closes, "{body}");
     }
     for body in [

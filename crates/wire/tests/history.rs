@@ -217,7 +217,7 @@ fn a_skill_that_changed_says_so_in_place_of_its_text() {
             gateway
                 .store
                 .values()
-                .all(|record| !serde_json::to_string(&**record).unwrap().contains("is loaded")),
+                .all(|hidden| !serde_json::to_string(&**hidden).unwrap().contains("is loaded")),
             "no skill text at rest"
         );
         gateway.skill_changed = true;
@@ -277,7 +277,7 @@ fn a_resumed_answer_runs_the_calls_that_the_limit_left_open_before_anything_is_s
 }
 
 #[test]
-fn a_paused_answer_that_is_not_resumed_or_whose_record_is_lost_stays_valid() {
+fn a_paused_answer_that_is_not_resumed_or_whose_hidden_is_lost_stays_valid() {
     for stream in [false, true] {
         // Something else is said: the open call stays refused.
         let mut gateway = Gateway::new(Format::Messages, 1);
@@ -288,7 +288,7 @@ fn a_paused_answer_that_is_not_resumed_or_whose_record_is_lost_stays_valid() {
         let sent = next_body(&mut gateway, &client.body());
         assert!(sent.contains("limit reached") && gateway.runs == 1, "{sent}");
 
-        // The record of the paused answer is lost, before the resumption or after it.
+        // The saved turn of the paused answer is lost, before the resumption or after it.
         let mut wiped = gateway.clone();
         wiped.store.clear();
         let sent = next_body(&mut wiped, &resumed.body());
@@ -309,7 +309,7 @@ fn a_paused_answer_that_is_not_resumed_or_whose_record_is_lost_stays_valid() {
 const NATIVE: [Format; 3] = [Format::Messages, Format::Responses, Format::Gemini];
 
 #[test]
-fn a_shown_run_comes_back_as_the_model_read_it_and_without_its_record_as_the_client_saw_it() {
+fn a_shown_run_comes_back_as_the_model_read_it_and_without_its_hidden_as_the_client_saw_it() {
     for format in NATIVE {
         for stream in [false, true] {
             let mut gateway = Gateway::new(format, 1);
@@ -335,7 +335,7 @@ fn a_shown_run_comes_back_as_the_model_read_it_and_without_its_record_as_the_cli
 }
 
 #[test]
-fn runs_of_an_upstream_that_counts_its_calls_stay_apart_when_their_records_are_lost() {
+fn runs_of_an_upstream_that_counts_its_calls_stay_apart_when_their_saved_are_lost() {
     for format in NATIVE {
         for stream in [false, true] {
             let mut gateway = Gateway::new(format, 1);
@@ -413,7 +413,7 @@ fn shown_runs(
             json!({"text": "é, I run it.", "think": "t1", "calls": [["run_code", {"code": text}], ["run_code", {"command": "x \"y\""}]]}),
             json!({"text": "Done."}),
         ];
-        // Who counts uses an id again that its own record has.
+        // Who counts uses an id again that its own saved turn has.
         if counts {
             gateway.store.clear();
         }
@@ -425,9 +425,9 @@ fn shown_runs(
         sent.extend(upstream.received);
     }
     let stored = gateway.store.into_values();
-    let mut records: Vec<Vec<u8>> = stored.map(|record| format!("{record:?}").into_bytes()).collect();
-    records.sort();
-    (answers, sent, records)
+    let mut saved: Vec<Vec<u8>> = stored.map(|hidden| format!("{hidden:?}").into_bytes()).collect();
+    saved.sort();
+    (answers, sent, saved)
 }
 
 proptest! {

@@ -228,19 +228,19 @@ fn view_has_what_is_routed_on() {
         Format::Messages,
         r#"{"model":"m","max_tokens":7,"stream":true,"container":{"skills":[{"type":"custom","skill_id":"s","version":"1"}]},"tool_choice":{"type":"tool","name":"w"},"tools":[{"name":"w"}],"output_config":{"format":{"type":"json_schema"}},"system":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"messages":[{"role":"user","content":[{"type":"text","text":"@x hi"},{"type":"document","title":"t.csv","source":{"type":"base64","media_type":"text/csv","data":"YSxi"}}]}]}"#,
     );
-    let view = request.view().unwrap();
+    let fields = request.fields().unwrap();
     assert_eq!(
         (
-            view.model.as_str(),
-            view.max_tokens,
-            view.stream,
-            view.structured,
-            view.code_execution
+            fields.model.as_str(),
+            fields.max_tokens,
+            fields.stream,
+            fields.structured,
+            fields.code_execution
         ),
         ("m", Some(7), true, true, true)
     );
-    assert_eq!(view.container_skills[0].id, "s");
-    assert_eq!(view.tool_choice, knack_wire::request::ToolChoice::Named("w".into()));
+    assert_eq!(fields.container_skills[0].id, "s");
+    assert_eq!(fields.tool_choice, knack_wire::request::ToolChoice::Named("w".into()));
     let texts: Vec<_> = request
         .messages()
         .into_iter()
@@ -372,9 +372,9 @@ fn mixed_turn_hides_ours_and_renumbers_theirs() {
     ]
     .concat();
     assert_eq!(played.data(), expected);
-    let record = played.record.unwrap();
-    assert_eq!(record.client_calls, ["toolu_2"]);
-    assert_eq!(record.visible[0], &br#"{"role":"assistant","content":[{"type":"tool_use","id":"toolu_2","name":"get_weather","input":{"city":"Oslo"}}]}"#[..]);
+    let hidden = played.hidden.unwrap();
+    assert_eq!(hidden.client_calls, ["toolu_2"]);
+    assert_eq!(hidden.visible[0], &br#"{"role":"assistant","content":[{"type":"tool_use","id":"toolu_2","name":"get_weather","input":{"city":"Oslo"}}]}"#[..]);
     let whole = message(
         "msg_1",
         &format!(r#"[{USE},{{"type":"tool_use","id":"toolu_2","name":"w","input":{{}}}}]"#),
@@ -570,7 +570,7 @@ fn native_form_shows_calls_and_results() {
     let last = &lines[lines.len() - 2];
     assert_eq!(last["delta"]["container"]["id"], "container_knack_1");
     assert!(
-        played.record.is_some(),
+        played.hidden.is_some(),
         "what the model read of a run is more than the form says"
     );
     let first = message("msg_1", &format!("[{USE}]"), "tool_use");

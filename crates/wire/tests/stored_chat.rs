@@ -8,25 +8,25 @@ mod bodies;
 mod support;
 
 use bodies::*;
-use knack_wire::{Format, HiddenTurns, Injection, StoredView};
+use knack_wire::{Format, HiddenTurns, Injection, StoredForm};
 use serde_json::{Value, json as value};
 use support::*;
 
 const ASK: &str = r#"{"model":"gpt-x","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"2+3?"}],"store":true}"#;
 
 /// What is remembered of an exchange, and how its answer is read.
-fn remembered(ask: &str, injection: Injection, answers: &[Answer]) -> (HiddenTurns, StoredView) {
+fn remembered(ask: &str, injection: Injection, answers: &[Answer]) -> (HiddenTurns, StoredForm) {
     let played = play_pieces(request(Format::Chat, ask), injection, settings(), answers, 9);
-    let record = played.record.expect("an answer that is kept is remembered");
-    let view = record.stored.clone().expect("with what is shown of it");
-    (record, view)
+    let hidden = played.hidden.expect("an answer that is kept is remembered");
+    let form = hidden.stored.clone().expect("with what is shown of it");
+    (hidden, form)
 }
 
 /// A stored completion as its client reads it.
-fn read(view: &StoredView, body: &str) -> Value {
+fn read(form: &StoredForm, body: &str) -> Value {
     let mut body: Value = serde_json::from_str(body).unwrap();
     body["tools"] = value!([{"type": "function", "function": {"name": "skill_run"}}]);
-    serde_json::from_slice(&view.completion(body.to_string().as_bytes(), "c1")).unwrap()
+    serde_json::from_slice(&form.completion(body.to_string().as_bytes(), "c1")).unwrap()
 }
 
 fn own_call() -> String {
@@ -60,12 +60,12 @@ fn an_answer_of_one_round_is_remembered_for_its_id_alone() {
     let text = Injection::new("# Skills".to_owned(), Vec::new());
     for round in [whole, streamed] {
         for injection in [injection(), text.clone()] {
-            let (record, view) = remembered(ASK, injection, &[round("c1", "5", &[], "stop")]);
-            assert!(record.entries.is_empty());
-            assert_eq!((&*record.response_id, &*record.state), ("c1", "c1"));
-            assert!(view.rounds.is_empty() && view.hidden.is_empty());
-            assert_eq!(view.messages.as_ref().unwrap().changes[0].at, 0);
-            let shown = read(&view, &completion("c1", "\"5\"", &[], "stop", 1));
+            let (hidden, form) = remembered(ASK, injection, &[round("c1", "5", &[], "stop")]);
+            assert!(hidden.entries.is_empty());
+            assert_eq!((&*hidden.response_id, &*hidden.state), ("c1", "c1"));
+            assert!(form.rounds.is_empty() && form.hidden.is_empty());
+            assert_eq!(form.messages.as_ref().unwrap().changes[0].at, 0);
+            let shown = read(&form, &completion("c1", "\"5\"", &[], "stop", 1));
             assert_eq!(shown["tools"], value!(null));
             assert_eq!(shown["choices"][0]["message"]["content"], "5");
         }
@@ -76,7 +76,7 @@ fn an_answer_of_one_round_is_remembered_for_its_id_alone() {
         ] {
             let answers = [round("c1", "5", &[], "stop")];
             let played = play_pieces(request(Format::Chat, &ask), injection, settings(), &answers, 9);
-            assert!(played.record.is_none());
+            assert!(played.hidden.is_none());
         }
     }
 }
@@ -88,13 +88,13 @@ fn a_loop_is_read_under_its_first_id_as_it_was_shown() {
             round("c1", "Let me see.", &[own_call()], "tool_calls"),
             round("c2", "5", &[], "stop"),
         ];
-        let (record, view) = remembered(ASK, injection(), &answers);
-        assert_eq!((&*record.response_id, &*record.state), ("c1", "c2"));
+        let (hidden, form) = remembered(ASK, injection(), &answers);
+        assert_eq!((&*hidden.response_id, &*hidden.state), ("c1", "c2"));
         assert_eq!(
-            (&*view.rounds, &*view.hidden),
+            (&*form.rounds, &*form.hidden),
             (&["c1".to_owned()][..], &["call_s".to_owned()][..])
         );
-        let shown = read(&view, &completion("c2", "\"5\"", &[], "stop", 7));
+        let shown = read(&form, &completion("c2", "\"5\"", &[], "stop", 7));
         assert_eq!((&shown["id"], &shown["created"]), (&value!("c1"), &value!(1)));
         assert_eq!(shown["usage"]["total_tokens"], 2);
         assert_eq!(shown["choices"][0]["message"]["content"], "Let me see.\n\n5");
@@ -116,7 +116,7 @@ fn rounds_of_a_loop_are_noted_before_anything_of_them_is_sent() {
         let played = play_pieces(request(Format::Chat, ask), injection(), settings(), answers, 9);
         let notes = played.notes.into_iter();
         notes
-            .map(|note| (note.id, note.view.part_of, note.is_over))
+            .map(|note| (note.id, note.form.part_of, note.is_over))
             .collect::<Vec<_>>()
     };
     let note = |id: &str, part_of: &str, is_over| (id.to_owned(), part_of.to_owned(), is_over);
@@ -139,7 +139,7 @@ fn rounds_of_a_loop_are_noted_before_anything_of_them_is_sent() {
     assert_eq!(noted(&unkept, &answers(streamed)), []);
 }
 
-/// A loop of a hundred rounds has more calls than a view can name.
+/// A loop of a hundred rounds has more calls than a form can name.
 #[test]
 fn only_calls_of_rounds_that_can_be_read_are_known() {
     let of_round = |id: &str| call(&format!("call_{id}"), "skill_run", r#"{"command":"sum"}"#);
@@ -148,16 +148,16 @@ fn only_calls_of_rounds_that_can_be_read_are_known() {
         streamed("c2", "On it.", &[of_round("c2")], "tool_calls"),
         error(400, r#"{"error":{"message":"no more"}}"#),
     ];
-    let (_, view) = remembered(ASK, injection(), &answers);
-    assert_eq!(view.hidden, ["call_c1"]);
+    let (_, form) = remembered(ASK, injection(), &answers);
+    assert_eq!(form.hidden, ["call_c1"]);
     let weather = call("call_w", "get_weather", "{}");
     let answers = [
         whole("c1", "On it.", &[of_round("c1")], "tool_calls"),
         whole("c2", "On it.", &[of_round("c2")], "tool_calls"),
         whole("c3", "Both.", &[of_round("c3"), weather], "tool_calls"),
     ];
-    let (_, view) = remembered(ASK, injection(), &answers);
-    assert_eq!(view.hidden, ["call_c1", "call_c3"]);
+    let (_, form) = remembered(ASK, injection(), &answers);
+    assert_eq!(form.hidden, ["call_c1", "call_c3"]);
 }
 
 #[test]
@@ -165,10 +165,10 @@ fn a_turn_of_both_is_read_with_the_clients_call_only() {
     for round in [whole, streamed] {
         let weather = call("call_w", "get_weather", "{}");
         let both = [own_call(), weather.clone()];
-        let (record, view) = remembered(ASK, injection(), &[round("c1", "Both.", &both, "tool_calls")]);
-        assert_eq!((&*record.state, &*view.hidden), ("c1", &["call_s".to_owned()][..]));
+        let (hidden, form) = remembered(ASK, injection(), &[round("c1", "Both.", &both, "tool_calls")]);
+        assert_eq!((&*hidden.state, &*form.hidden), ("c1", &["call_s".to_owned()][..]));
         let kept = completion("c1", "\"Both.\"", &both, "tool_calls", 1);
-        let shown = read(&view, &kept)["choices"][0].clone();
+        let shown = read(&form, &kept)["choices"][0].clone();
         let weather: Value = serde_json::from_str(&weather).unwrap();
         assert_eq!(shown["message"]["tool_calls"], value!([weather]));
         assert_eq!(shown["finish_reason"], "tool_calls");
@@ -184,21 +184,21 @@ fn an_answer_that_breaks_off_is_its_first_round_or_none() {
         let answers = [round("c1", "One moment.", &[own_call()], "tool_calls"), refused.clone()];
         remembered(ASK, injection(), &answers)
     };
-    let (record, view) = first(streamed);
-    assert_eq!((&*record.response_id, &*record.state, &*view.part_of), ("c1", "c1", ""));
+    let (hidden, form) = first(streamed);
+    assert_eq!((&*hidden.response_id, &*hidden.state, &*form.part_of), ("c1", "c1", ""));
     let kept = completion("c1", "\"One moment.\"", &[own_call()], "tool_calls", 1);
-    let shown = read(&view, &kept)["choices"][0].clone();
+    let shown = read(&form, &kept)["choices"][0].clone();
     assert_eq!(shown["message"]["tool_calls"], value!(null));
     assert_eq!(shown["finish_reason"], "length");
 
-    let (record, view) = first(whole);
-    assert_eq!((&*record.response_id, &*record.state, &*view.part_of), ("c1", "", "c1"));
+    let (hidden, form) = first(whole);
+    assert_eq!((&*hidden.response_id, &*hidden.state, &*form.part_of), ("c1", "", "c1"));
 
     // Some servers refuse with the status of an answer.
     let answers = [
         whole("c1", "One moment.", &[own_call()], "tool_calls"),
         json(r#"{"error":{"message":"no more"}}"#),
     ];
-    let (record, view) = remembered(ASK, injection(), &answers);
-    assert_eq!((&*record.response_id, &*record.state, &*view.part_of), ("c1", "", "c1"));
+    let (hidden, form) = remembered(ASK, injection(), &answers);
+    assert_eq!((&*hidden.response_id, &*hidden.state, &*form.part_of), ("c1", "", "c1"));
 }

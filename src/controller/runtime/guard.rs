@@ -6,13 +6,13 @@ use knack_vocabulary::{KIND_SKILL_RUNTIME, QUOTA_NAME};
 use kube::{Api, ResourceExt as _};
 use tracing::warn;
 
+use super::super::cluster_state::{is_controlled_by, is_predecessor};
 use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
 use super::super::desired::{Desired, owner};
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
 use super::super::refusal;
-use super::super::world::{is_controlled_by, is_predecessor};
 use super::{fence, quota, register, status};
 use crate::jobs::Defaults;
 use crate::selection::Scope;
@@ -79,7 +79,7 @@ async fn stand_quota(
     scope: &Scope<'_>,
     namespace: &str,
 ) -> Result<Option<Verdict>, ControllerError> {
-    let watched = context.world.runtimes();
+    let watched = context.cluster_state.runtimes();
     let runtimes: Vec<&SkillRuntime> = watched
         .iter()
         .filter_map(|watched| watched.0.as_ref().ok())
@@ -101,7 +101,7 @@ async fn stand_quota(
         .is_none()
         .then(|| register::entry(runtime, &defaults));
     let known = found.as_ref().map(register::of).unwrap_or_default();
-    let undecoded = context.world.undecoded_runtimes(namespace);
+    let undecoded = context.cluster_state.undecoded_runtimes(namespace);
     let alive = runtimes.iter().map(|other| &other.metadata).chain(&undecoded);
     let register = register::register(&known, alive, runtime, entry);
     if register::bytes(&register) > register::REGISTER_MAX_BYTES {
@@ -183,13 +183,13 @@ mod tests {
 
     /// What was written: the reason of the condition Ready, and the objects that guard sandboxes.
     #[derive(Debug, Default)]
-    struct Written {
+    struct LogBuffer {
         reason: Option<String>,
         guards: Vec<String>,
     }
 
     /// One runtime in the namespace `team`, by an API server that lets the controller write everything there.
-    fn answer(written: &Mutex<Written>, method: &Method, path: &str, body: &[u8]) -> Option<Value> {
+    fn answer(written: &Mutex<LogBuffer>, method: &Method, path: &str, body: &[u8]) -> Option<Value> {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let mut written = written.lock().unwrap();
         let runtime = |version: &str| {
@@ -226,7 +226,7 @@ mod tests {
             (vec!["elsewhere".to_owned()], "HubNotAuthorized", 0),
             (vec!["elsewhere".to_owned(), "team".to_owned()], "NoSandboxImage", 2),
         ] {
-            let written = Arc::new(Mutex::new(Written::default()));
+            let written = Arc::new(Mutex::new(LogBuffer::default()));
             let seen = Arc::clone(&written);
             let (address, _lease) = start(move |method, path, body| answer(&seen, method, path, body));
             let settings = ControllerSettings {

@@ -1,10 +1,10 @@
 //! Reconciles a SkillRuntime: the NetworkPolicy and ResourceQuota of its sandboxes, and its status.
 
+mod evaluation;
+#[cfg(test)]
+mod evaluation_tests;
 mod fence;
 mod guard;
-mod kept;
-#[cfg(test)]
-mod kept_tests;
 mod listing;
 mod quota;
 mod reconcile;
@@ -12,5 +12,5 @@ mod register;
 mod status;
 mod summary;
 
-pub(super) use kept::Looks;
+pub(super) use evaluation::Evaluations;
 pub(super) use reconcile::{failed, forget, reconcile};

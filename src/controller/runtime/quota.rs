@@ -13,7 +13,7 @@ use knack_vocabulary::{LABEL_MANAGED_BY, MANAGED_BY, QUOTA_NAME};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::register::{self, Register};
-use crate::jobs::{Defaults, RuntimeView};
+use crate::jobs::{Defaults, ResolvedRuntime};
 
 /// Pods of a runtime besides those that run and those held ready: the isolation probe, and one that a new owner starts
 /// before the old owner's is gone.
@@ -47,16 +47,16 @@ pub(super) fn quota(
 fn bounds(class: &str, runtimes: &[&SkillRuntime], defaults: &Defaults) -> ResourceQuotaSpec {
     let mut hard: BTreeMap<&str, u128> = BTreeMap::new();
     for runtime in runtimes {
-        let view = RuntimeView::of(runtime, defaults);
-        let pods = HEADROOM * (view.max_runs + view.most_warm() + SPARE_PODS) as u128;
+        let resolved = ResolvedRuntime::of(runtime, defaults);
+        let pods = HEADROOM * (resolved.max_runs + resolved.most_warm() + SPARE_PODS) as u128;
         let mut add = |name, value: u128| {
             let sum = hard.entry(name).or_default();
             *sum = sum.saturating_add(value);
         };
         add("pods", pods * 1_000);
         for (name, resource, own) in [
-            ("limits.cpu", "cpu", &view.resources.cpu.limit),
-            ("limits.memory", "memory", &view.resources.memory.limit),
+            ("limits.cpu", "cpu", &resolved.resources.cpu.limit),
+            ("limits.memory", "memory", &resolved.resources.memory.limit),
         ] {
             let own = Quantity::parse(own).map_or(0, |quantity| quantity.milli());
             let ceiling = runtime.spec.sandbox.max_resources.get(resource);

@@ -13,6 +13,7 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{info, warn};
 
+use super::super::cluster_state::{WatchedRuntime, decoded};
 use super::super::conditions::{Verdict, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
@@ -22,9 +23,8 @@ use super::super::reason::{VerdictParts, verdict_parts};
 use super::super::settings::FENCE_LOOK;
 use super::super::skill::packages_status;
 use super::super::undecodable;
-use super::super::world::{WatchedRuntime, decoded};
+use super::evaluation::{Evaluation, EvaluationInputs};
 use super::guard;
-use super::kept::{Basis, Look};
 use super::status::{objection, own_members, own_part, serving, status};
 use super::summary::Summary;
 use crate::selection::{Caller, Scope, Selected, namespaces_reached, select};
@@ -35,7 +35,7 @@ pub(in super::super) async fn reconcile(
     watched: Arc<WatchedRuntime>,
     context: Arc<Context>,
 ) -> Result<Action, ControllerError> {
-    context.world.ready().await;
+    context.cluster_state.ready().await;
     let started = Instant::now();
     let result = match &watched.0 {
         Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
@@ -61,9 +61,9 @@ pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerE
 /// A runtime is gone: the skills that name it look again, and the runtimes that shared a quota with it.
 pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
     context.memory.forget_fences(namespace);
-    context.looks.forget(&(namespace.to_owned(), name.to_owned()));
+    context.evaluations.forget(&(namespace.to_owned(), name.to_owned()));
     context.changes.skills_of(namespace);
-    for skill in context.world.skills() {
+    for skill in context.cluster_state.skills() {
         let Some(skill) = decoded(&skill) else { continue };
         let status = skill.status.as_ref();
         let named = status.is_some_and(|status| {
@@ -92,26 +92,26 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     if context
         .memory
         .is_as_written(&uid, runtime.metadata.resource_version.as_deref())
-        && let Some((_, next_look)) = context.memory.fence(runtime)
+        && let Some((_, next_evaluation)) = context.memory.fence(runtime)
     {
-        return Ok(("unchanged", Action::requeue(next_look)));
+        return Ok(("unchanged", Action::requeue(next_evaluation)));
     }
-    // Before the world is looked at: what changes meanwhile asks for another look.
+    // Before the cluster state is looked at: what changes meanwhile asks for another look.
     let triggers = context.memory.triggers();
-    let labels = context.world.namespace_labels();
+    let labels = context.cluster_state.namespace_labels();
     let environments = context.environments();
     let scope = context.scope(&labels, environments.as_deref(), &namespace, &name);
-    let basis = Basis {
+    let inputs = EvaluationInputs {
         uid: runtime.metadata.uid.clone(),
         generation: runtime.metadata.generation,
         labels: Arc::clone(&labels),
         environments: environments.clone(),
     };
-    let found = find(context, runtime, &scope, &basis);
-    let (guard, next_look) = guarded(context, runtime, &scope).await?;
+    let found = find(context, runtime, &scope, &inputs);
+    let (guard, next_evaluation) = guarded(context, runtime, &scope).await?;
     let verdict = guard.or_else(|| objection(runtime, &scope)).unwrap_or_else(|| {
         serving(runtime, &scope, &found.summary.counts, |namespace, name| {
-            context.world.skill(namespace, name).is_some()
+            context.cluster_state.skill(namespace, name).is_some()
         })
     });
     let before = own_part(runtime);
@@ -129,13 +129,13 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
     for (namespace, name) in found.outdated {
         context.trigger_skill(&namespace, &name).await;
     }
-    if let Some((look, at)) = found.kept {
-        context.looks.keep(&(namespace, name), basis, look, at);
+    if let Some((evaluation, at)) = found.kept {
+        context.evaluations.keep(&(namespace, name), inputs, evaluation, at);
     }
     context.memory.succeeded(&uid);
     Ok((
         if changed { "changed" } else { "unchanged" },
-        Action::requeue(next_look),
+        Action::requeue(next_evaluation),
     ))
 }
 
@@ -154,36 +154,36 @@ async fn guarded(
 }
 
 /// The result of a runtime's look at skills.
-struct LookOutcome {
+struct EvaluationOutcome {
     summary: Summary,
     /// Skills whose status differs from this runtime's selection.
     outdated: Vec<Name>,
     /// To be kept once the rest is written, with the time at which all skills were looked at.
-    kept: Option<(Look, Instant)>,
+    kept: Option<(Evaluation, Instant)>,
 }
 
 /// Looks at what changed, where that is known of every skill and changes nothing for others, or else at all of them. For
 /// runtimes that select in few namespaces a look is cheap, and is not kept.
-fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Basis) -> LookOutcome {
+fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &EvaluationInputs) -> EvaluationOutcome {
     let is_wide = namespaces_reached(runtime, scope).is_none();
     let name = name_of(runtime);
-    let kept = is_wide.then(|| context.looks.take(&name, basis)).flatten();
-    if let Some((mut look, changed, at)) = kept
-        && let Some(outdated) = find_changed(context, runtime, scope, &mut look, &changed)
+    let kept = is_wide.then(|| context.evaluations.take(&name, inputs)).flatten();
+    if let Some((mut evaluation, changed, at)) = kept
+        && let Some(outdated) = find_changed(context, runtime, scope, &mut evaluation, &changed)
     {
-        return LookOutcome {
-            summary: look.summary.clone(),
+        return EvaluationOutcome {
+            summary: evaluation.summary.clone(),
             outdated,
-            kept: Some((look, at)),
+            kept: Some((evaluation, at)),
         };
     }
     let at = Instant::now();
     let is_edited = !context.memory.has_seen(runtime);
     // After an edit of the runtime, also the skills that it selected before.
     let watched = if is_edited {
-        context.world.skills()
+        context.cluster_state.skills()
     } else {
-        context.world.candidates(runtime, scope)
+        context.cluster_state.candidates(runtime, scope)
     };
     let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
     let selected = select(runtime, scope, Caller::All, skills.iter().copied());
@@ -197,17 +197,17 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, basis: &Ba
         outdated.dedup();
     }
     if !is_wide {
-        return LookOutcome {
+        return EvaluationOutcome {
             summary: Summary::of(runtime, &selected),
             outdated,
             kept: None,
         };
     }
-    let look = Look::new(runtime, &selected);
-    LookOutcome {
-        summary: look.summary.clone(),
+    let evaluation = Evaluation::new(runtime, &selected);
+    EvaluationOutcome {
+        summary: evaluation.summary.clone(),
         outdated,
-        kept: Some((look, at)),
+        kept: Some((evaluation, at)),
     }
 }
 
@@ -243,19 +243,19 @@ fn find_changed(
     context: &Context,
     runtime: &SkillRuntime,
     scope: &Scope<'_>,
-    look: &mut Look,
+    evaluation: &mut Evaluation,
     changed: &BTreeSet<Name>,
 ) -> Option<Vec<Name>> {
     let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     let mut outdated = Vec::new();
     for (namespace, name) in changed {
-        let watched = context.world.skill(namespace, name);
+        let watched = context.cluster_state.skill(namespace, name);
         let skill = watched.as_deref().and_then(decoded);
         let selected = select(runtime, scope, Caller::All, skill);
-        if !look.take_in(runtime, (namespace, name), selected.first()) {
+        if !evaluation.take_in(runtime, (namespace, name), selected.first()) {
             return None;
         }
-        if skill.is_some_and(|skill| differs(skill, &own, look.verdict((namespace, name)))) {
+        if skill.is_some_and(|skill| differs(skill, &own, evaluation.verdict((namespace, name)))) {
             outdated.push((namespace.clone(), name.clone()));
         }
     }
@@ -332,7 +332,7 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use knack_packages::environment::{EnvironmentImage, Input, key};
-    use knack_packages::{EnvironmentRecord, Records, Rules, State};
+    use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
 
     use super::*;
     use crate::selection::NamespaceLabels;
@@ -367,7 +367,7 @@ mod tests {
         let image = |digest: &str| format!("r.io/python@sha256:{digest}");
         let standard = declared_standard();
         let of = |base: &str| key(&standard, true, &Rules::default(), base);
-        let record = |digest: &str| EnvironmentRecord {
+        let record = |digest: &str| EnvironmentStatus {
             state: State::Ready,
             message: "said".to_owned(),
             environment: Some(EnvironmentImage {
@@ -378,7 +378,7 @@ mod tests {
             since: 0,
             used: 0,
         };
-        let records = Records([(of(&image("1")), record("e1")), (of(&image("2")), record("e2"))].into());
+        let records = EnvironmentStatuses([(of(&image("1")), record("e1")), (of(&image("2")), record("e2"))].into());
         let reported = |packages: serde_json::Value| -> Skill {
             serde_json::from_value(json!({
                 "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "word", "namespace": "n"},
@@ -456,8 +456,11 @@ mod tests {
             );
             let told = outdated(&runtime, &[&skill], &selected);
             assert_eq!(told.len(), usize::from(expected), "{suspend} {reason}");
-            let look = Look::new(&runtime, &selected);
-            assert_eq!(look.verdict(("n", "word")), Some(verdict_parts(&runtime, &selected[0])));
+            let evaluation = Evaluation::new(&runtime, &selected);
+            assert_eq!(
+                evaluation.verdict(("n", "word")),
+                Some(verdict_parts(&runtime, &selected[0]))
+            );
         }
     }
 }

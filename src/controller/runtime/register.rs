@@ -12,7 +12,7 @@ use knack_vocabulary::ANNOTATION_ADMITTED_PREFIX;
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt as _};
 
-use crate::jobs::{Defaults, RuntimeView};
+use crate::jobs::{Defaults, ResolvedRuntime};
 
 /// Longest register of a namespace: the API server takes 262,144 bytes of annotations.
 pub(super) const REGISTER_MAX_BYTES: usize = 240 << 10;
@@ -60,18 +60,23 @@ pub(super) fn bytes(register: &Register) -> usize {
 
 /// The lines of what a runtime allows its sandboxes. The words are those that the policy asks for, letter by letter.
 pub(super) fn entry(runtime: &SkillRuntime, defaults: &Defaults) -> String {
-    let view = RuntimeView::of(runtime, defaults);
+    let resolved = ResolvedRuntime::of(runtime, defaults);
     let sandbox = &runtime.spec.sandbox;
-    let mut lines = vec![uid(&view.uid), format!("image {}", view.image)];
-    lines.extend(view.images.iter().map(|image| format!("image {image}")));
+    let mut lines = vec![uid(&resolved.uid), format!("image {}", resolved.image)];
+    lines.extend(resolved.images.iter().map(|image| format!("image {image}")));
     lines.extend(sandbox.allowed_images.iter().map(|image| format!("repository {image}")));
     // The name last: it alone may hold blanks.
-    let granted = view.env.iter();
+    let granted = resolved.env.iter();
     lines.extend(granted.map(|grant| format!("env {} {} {}", grant.secret, grant.key, grant.name)));
-    lines.extend(view.runtime_class.iter().map(|class| format!("runtimeClass {class}")));
-    let nodes = view.node_selector.iter();
+    lines.extend(
+        resolved
+            .runtime_class
+            .iter()
+            .map(|class| format!("runtimeClass {class}")),
+    );
+    let nodes = resolved.node_selector.iter();
     lines.extend(nodes.map(|(label, value)| format!("nodeSelector {label}={value}")));
-    lines.extend(view.tolerations.iter().map(|toleration| {
+    lines.extend(resolved.tolerations.iter().map(|toleration| {
         let word = |text: &Option<String>| text.clone().unwrap_or_default();
         format!(
             "toleration {} {} {} {}",
@@ -81,14 +86,25 @@ pub(super) fn entry(runtime: &SkillRuntime, defaults: &Defaults) -> String {
             word(&toleration.effect)
         )
     }));
-    lines.extend(view.image_pull_secrets.iter().map(|name| format!("pullSecret {name}")));
-    lines.extend(view.labels.iter().map(|(key, value)| format!("label {key}={value}")));
     lines.extend(
-        view.annotations
+        resolved
+            .image_pull_secrets
+            .iter()
+            .map(|name| format!("pullSecret {name}")),
+    );
+    lines.extend(
+        resolved
+            .labels
+            .iter()
+            .map(|(key, value)| format!("label {key}={value}")),
+    );
+    lines.extend(
+        resolved
+            .annotations
             .iter()
             .map(|(key, value)| format!("annotation {key}={value}")),
     );
-    let devices = view.resources.extended.keys().chain(sandbox.max_resources.keys());
+    let devices = resolved.resources.extended.keys().chain(sandbox.max_resources.keys());
     let devices = devices.filter(|name| !Resources::NATIVE.contains(&name.as_str()));
     lines.extend(devices.map(|name| format!("resource {name}")));
     // Kubernetes would refuse a value with a line break, and it must not become a second line.

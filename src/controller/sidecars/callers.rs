@@ -12,9 +12,9 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::super::cluster_state::WatchedRuntime;
 use super::super::context::Context;
-use super::super::world::WatchedRuntime;
-use crate::access_review::{Deed, review};
+use crate::access_review::{AccessAction, review};
 use crate::selection::NamespaceLabels;
 
 /// Questions to the API server in one look: one for each ServiceAccount that no SkillRuntime names. The next look, in a minute,
@@ -87,8 +87,8 @@ impl<'a> Judge<'a> {
         Self {
             context,
             callers,
-            runtimes: context.world.runtimes().iter().map(named).collect(),
-            labels: context.world.namespace_labels(),
+            runtimes: context.cluster_state.runtimes().iter().map(named).collect(),
+            labels: context.cluster_state.namespace_labels(),
             left: ASKED_PER_LOOK,
         }
     }
@@ -98,7 +98,7 @@ impl<'a> Judge<'a> {
     pub(super) async fn refuses(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> Option<Refusal> {
         let Some(Ok(runtime)) = self.runtimes.get(name).map(|one| &one.0) else {
             let is_seen = self.context.settings.looks_after(&name.namespace);
-            let is_there = self.context.world.has_runtime(&name.namespace, &name.name);
+            let is_there = self.context.cluster_state.has_runtime(&name.namespace, &name.name);
             return (is_seen && !is_there).then_some(Refusal::NoRuntime);
         };
         if runtime.names_callers_of(namespace, self.labels.get(namespace)) {
@@ -131,7 +131,10 @@ impl<'a> Judge<'a> {
     async fn ask(&mut self, caller: Caller) -> bool {
         self.left -= 1;
         let (namespace, account, name) = &caller;
-        let asked = review(service_account(namespace, account), &Deed::at_runtime(VERB_USE, name));
+        let asked = review(
+            service_account(namespace, account),
+            &AccessAction::at_runtime(VERB_USE, name),
+        );
         let api: Api<SubjectAccessReview> = Api::all(self.context.client.clone());
         let what = || format!("ask whether ServiceAccount {namespace}/{account} may use SkillRuntime {name}");
         match self

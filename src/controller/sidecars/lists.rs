@@ -18,7 +18,7 @@ pub(super) const PAGE: u32 = 100;
 /// The namespaces that say `enabled` by a label, of those that this controller looks after and sidecars reach.
 pub(super) fn namespaces_enabled(context: &Context, label: &str) -> BTreeSet<String> {
     let own = context.settings.namespace.as_str();
-    let all = context.world.namespaces.state();
+    let all = context.cluster_state.namespaces.state();
     let enabled = all
         .iter()
         .filter(|one| one.labels().get(label).map(String::as_str) == Some(ENABLED));

@@ -17,8 +17,8 @@ use tracing::warn;
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::callers::Callers;
+use super::check::{SidecarFindings, UninjectedPod, observe};
 use super::count::{InjectionState, Tally};
-use super::look::{SidecarLook, UninjectedPod, observe};
 use super::restart::Restarts;
 use crate::events::NOTE_MAX_CHARS;
 use crate::status_write::{Target, Writer};
@@ -30,7 +30,7 @@ const EVENTS_AT_ONCE: usize = 20;
 
 /// Looks until the task is ended; only the leader does. `default` is the SkillRuntime of pods that name none.
 pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeName) {
-    context.world.ready().await;
+    context.cluster_state.ready().await;
     let (mut reported, mut callers) = (HashSet::new(), Callers::default());
     let image = context.settings.sidecar_image.clone();
     let mut restarts = image
@@ -48,12 +48,12 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
     }
 }
 
-async fn publish(context: &Context, found: SidecarLook, reported: &mut HashSet<String>) {
+async fn publish(context: &Context, found: SidecarFindings, reported: &mut HashSet<String>) {
     for state in InjectionState::ALL {
         let counts = found.by_runtime.values().map(|tally| tally.count(state));
         context.metrics.sidecars(state.word(), counts.sum());
     }
-    for runtime in context.world.runtimes().iter() {
+    for runtime in context.cluster_state.runtimes().iter() {
         let Ok(runtime) = &runtime.0 else { continue };
         let name = RuntimeName::new(runtime.namespace().unwrap_or_default(), runtime.name_any());
         if let Err(error) = condition(context, runtime, found.by_runtime.get(&Some(name.clone()))).await {

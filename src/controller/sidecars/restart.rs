@@ -52,7 +52,7 @@ pub(super) struct Restarts {
 
 /// What a look has done in one namespace.
 #[derive(Debug, Default)]
-struct NamespaceLook {
+struct NamespaceRestarts {
     /// Pods with an older sidecar.
     stale: usize,
     /// Restarts that were tried.
@@ -83,7 +83,7 @@ impl Restarts {
         self.refused.retain(|_, (_, at)| at.elapsed() < REFUSED_FOR);
         let (mut stale, mut left) = (0, ROLLS_PER_LOOK);
         for namespace in namespaces_enabled(context, LABEL_ROLL) {
-            let mut look = NamespaceLook::default();
+            let mut look = NamespaceRestarts::default();
             if let Err(error) = self.namespace(context, &namespace, left, &mut look).await {
                 warn!(%error, namespace, "older sidecars cannot be replaced; retrying");
             }
@@ -100,7 +100,7 @@ impl Restarts {
         context: &Context,
         namespace: &str,
         most: usize,
-        look: &mut NamespaceLook,
+        look: &mut NamespaceRestarts,
     ) -> Result<(), ControllerError> {
         let mut stale: BTreeMap<Option<(&'static str, String)>, usize> = BTreeMap::new();
         let mut seen = None;

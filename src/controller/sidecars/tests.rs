@@ -21,7 +21,7 @@ const OLD: &str = "registry.example/knack-gateway:1";
 
 /// What was written, and the ServiceAccounts that were asked about.
 #[derive(Debug, Default, Clone)]
-struct Written {
+struct LogBuffer {
     condition: Option<Value>,
     events: Vec<String>,
     asked: Vec<String>,
@@ -38,7 +38,7 @@ fn pod(namespace: &str, name: &str, account: &str, image: Option<&str>) -> Value
 }
 
 /// Namespaces `listed`, which the SkillRuntime names, and `other`; and in the second a ServiceAccount that RBAC lets use it.
-fn answer(written: &Mutex<Written>, pods: &[Value], method: &Method, path: &str, body: &[u8]) -> Option<Value> {
+fn answer(written: &Mutex<LogBuffer>, pods: &[Value], method: &Method, path: &str, body: &[u8]) -> Option<Value> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let list = |items: Vec<Value>| Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
     let of = |namespace: &str| {
@@ -100,8 +100,8 @@ fn answer(written: &Mutex<Written>, pods: &[Value], method: &Method, path: &str,
 }
 
 /// What a controller writes at its first look, once it has written the condition and as many Events.
-async fn first_look(pods: Vec<Value>, events: usize) -> Written {
-    let written = Arc::new(Mutex::new(Written::default()));
+async fn first_look(pods: Vec<Value>, events: usize) -> LogBuffer {
+    let written = Arc::new(Mutex::new(LogBuffer::default()));
     let seen = Arc::clone(&written);
     let (address, _lease) = start(move |method, path, body| answer(&seen, &pods, method, path, body));
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
@@ -129,7 +129,7 @@ async fn first_look(pods: Vec<Value>, events: usize) -> Written {
     result
 }
 
-fn said(written: &Written) -> [&str; 3] {
+fn said(written: &LogBuffer) -> [&str; 3] {
     let condition = written.condition.as_ref().unwrap();
     ["status", "reason", "message"].map(|key| condition[key].as_str().unwrap())
 }

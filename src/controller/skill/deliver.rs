@@ -5,13 +5,13 @@ use knack_api::skill_status::ConfigMapStatus;
 use knack_vocabulary::KIND_SKILL;
 use kube::ResourceExt as _;
 
+use super::super::cluster_state::{is_controlled_by, is_predecessor};
 use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
 use super::super::desired::Desired;
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
 use super::super::refusal;
-use super::super::world::{is_controlled_by, is_predecessor};
 use super::judge::ValidatedSkill;
 use super::outline::Outline;
 use crate::artifact::shard_digest;
@@ -67,7 +67,7 @@ pub(super) async fn deliver(context: &Context, validated: &ValidatedSkill) -> Re
 
 /// Whether a ConfigMap of the status is still the one that this controller saw to be right.
 pub(super) fn is_delivered(context: &Context, namespace: &str, known: &ConfigMapStatus) -> bool {
-    let found = context.world.config_map(namespace, &known.name);
+    let found = context.cluster_state.config_map(namespace, &known.name);
     found.is_some_and(|found| !known.uid.is_empty() && found.metadata.uid.as_deref() == Some(known.uid.as_str()))
 }
 

@@ -8,17 +8,17 @@
 //! has no source. What is written is a `Desired` with its owners, which becomes an `Applied`. `chosen` takes the same steps for the
 //! versions of an uploaded skill that pins choose.
 
-mod archive_turns;
-mod chosen;
+mod archive_permits;
 mod deliver;
 mod judge;
 mod outline;
+mod pinned_versions;
 mod prune;
 mod reconcile;
 mod resolve;
 mod status;
 mod verdicts;
 
-pub(super) use archive_turns::ArchiveTurns;
+pub(super) use archive_permits::ArchivePermits;
 pub(super) use reconcile::{failed, reconcile};
 pub(super) use verdicts::packages_status;

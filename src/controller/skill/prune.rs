@@ -50,7 +50,7 @@ pub(super) async fn prune(
     keep: u32,
 ) -> Result<(), ControllerError> {
     let namespace = outline.namespace();
-    let owned = context.world.owned_config_maps(namespace, outline.uid());
+    let owned = context.cluster_state.owned_config_maps(namespace, outline.uid());
     let shards: Vec<Shard> = owned
         .iter()
         .filter_map(|config_map| {

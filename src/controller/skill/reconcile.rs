@@ -13,6 +13,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
+use super::super::cluster_state::WatchedSkill;
 use super::super::conditions::{Verdict, VerdictState, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
@@ -21,11 +22,10 @@ use super::super::reason::Reason;
 use super::super::refusal;
 use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
-use super::super::world::WatchedSkill;
-use super::chosen::add_chosen;
 use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, ValidatedSkill, judge};
 use super::outline::Outline;
+use super::pinned_versions::add_chosen;
 use super::prune::prune;
 use super::resolve::{ResolvedSource, Unresolved, is_as_read, resolve, verdict as source_verdict};
 use super::status::{self, content, delivered, requested_at, status, unreported, with_last_good};
@@ -37,7 +37,7 @@ pub(in super::super) async fn reconcile(
     watched: Arc<WatchedSkill>,
     context: Arc<Context>,
 ) -> Result<Action, ControllerError> {
-    context.world.ready().await;
+    context.cluster_state.ready().await;
     let started = Instant::now();
     let result = match &watched.0 {
         Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
@@ -174,7 +174,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, Control
     let _turn = if watched.spec.source.archive.is_some() {
         let namespace = watched.namespace().unwrap_or_default();
         let now = Instant::now();
-        match context.archive_turns.take(&namespace, &watched.name_any(), now) {
+        match context.archive_permits.take(&namespace, &watched.name_any(), now) {
             Ok(turn) => Some(turn),
             Err(pause) => return Ok(LookOutcome::Later(pause)),
         }

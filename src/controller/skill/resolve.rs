@@ -126,7 +126,7 @@ pub(super) fn is_as_read(context: &Context, skill: &Skill, source: &UploadSource
         return false;
     };
     let watched = |name: &String| {
-        let found = context.world.upload(&namespace, name);
+        let found = context.cluster_state.upload(&namespace, name);
         found.and_then(|map| Some((name.clone(), Some(map.resource_version()?))))
     };
     let now: Option<Versions> = source.config_maps.iter().map(watched).collect();

@@ -5,10 +5,10 @@ use knack_api::{Skill, SkillRuntime, SkillStatus};
 use knack_vocabulary::defaults::REVISION_HISTORY;
 use kube::ResourceExt as _;
 
+use super::super::cluster_state::decoded;
 use super::super::conditions::Acceptance;
 use super::super::context::Context;
 use super::super::reason::{Reason, served_instead, verdict_word};
-use super::super::world::decoded;
 use super::outline::Outline;
 use crate::selection::{
     Caller, EarlierState, Revision, Scope, Selected, earlier_state, environment, newest_version, packages, reaches,
@@ -35,19 +35,19 @@ pub(super) struct Verdicts {
 /// Asks every runtime about a skill as it would be with a status.
 pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatus) -> Verdicts {
     let candidate = outline.with_status(status.clone());
-    let namesakes = context.world.namesakes(outline.name());
+    let namesakes = context.cluster_state.namesakes(outline.name());
     let others: Vec<&Skill> = namesakes
         .iter()
         .filter_map(|other| decoded(other))
         .filter(|other| other.metadata.uid != candidate.metadata.uid)
         .collect();
-    let namespaces = context.world.namespace_labels();
+    let namespaces = context.cluster_state.namespace_labels();
     let environments = context.environments();
     let mut listed = Vec::new();
     let mut first_refusal = None;
     let (mut accepted_by, mut history) = (0_usize, None);
     let mut states = vec![EarlierState::Useless; status.earlier.len()];
-    for runtime in context.world.runtimes().iter() {
+    for runtime in context.cluster_state.runtimes().iter() {
         let Ok(runtime) = &runtime.0 else { continue };
         let (runtime_namespace, runtime_name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
         let scope = context.scope(&namespaces, environments.as_deref(), &runtime_namespace, &runtime_name);
@@ -77,7 +77,10 @@ pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatu
     }
     for known in &outline.before().runtimes {
         // Nobody knows what it selects now: as its hub, which has it as it was read last.
-        if context.world.is_undecoded_runtime(&known.namespace, &known.name) {
+        if context
+            .cluster_state
+            .is_undecoded_runtime(&known.namespace, &known.name)
+        {
             accepted_by += usize::from(known.accepted);
             listed.push(known.clone());
             history = history.max(Some(REVISION_HISTORY));

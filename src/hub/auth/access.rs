@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use knack_api::SkillRuntime;
-use knack_hub_api::{Problem, ProblemCode, RuntimeName};
+use knack_hub_api::{HubRefusal, RefusalCode, RuntimeName};
 use knack_vocabulary::{VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
 use kube::Client;
 
 use super::access_review::AccessReviewer;
 use super::caller::Caller;
-use crate::access_review::Deed;
+use crate::access_review::AccessAction;
 use crate::hub::start::starting;
 use crate::hub::watch::Shared;
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// Rights from the world and from the API server; `lists` = watches per kind.
+    /// Rights from the cluster state and from the API server; `lists` = watches per kind.
     pub fn new(client: Client, shared: Arc<Shared>, default_runtime: Option<RuntimeName>, lists: usize) -> Self {
         Self {
             rights: AccessReviewer::new(client),
@@ -52,17 +52,17 @@ impl Access {
 
     /// Whether `caller` may use `name`.
     ///
-    /// Errors: [`ProblemCode::Forbidden`], with the same text for a runtime that does not exist, so that answers do not
-    /// reveal names; [`ProblemCode::Unavailable`] if the API server does not answer, or this replica has not read its
+    /// Errors: [`RefusalCode::Forbidden`], with the same text for a runtime that does not exist, so that answers do not
+    /// reveal names; [`RefusalCode::Unavailable`] if the API server does not answer, or this replica has not read its
     /// first lists.
-    pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<GrantedCaller, Problem> {
-        let (runtime, listed, is_complete) = self.shared.read(|world| {
-            let runtime = world.runtime(name).cloned();
-            let labels = world.namespaces.get(&caller.namespace);
+    pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<GrantedCaller, HubRefusal> {
+        let (runtime, listed, is_complete) = self.shared.read(|cluster_state| {
+            let runtime = cluster_state.runtime(name).cloned();
+            let labels = cluster_state.namespaces.get(&caller.namespace);
             let listed = runtime
                 .as_deref()
                 .is_some_and(|runtime| runtime.names_callers_of(&caller.namespace, labels));
-            (runtime, listed, world.waiting_for(self.lists).is_none())
+            (runtime, listed, cluster_state.waiting_for(self.lists).is_none())
         });
         // A replica that has just started has no data yet, which is no reason to refuse.
         if !is_complete {
@@ -99,18 +99,18 @@ impl Access {
     }
 
     /// Whether the caller is a gateway that serves clients, and so may name the client's namespace.
-    pub async fn asks_for_others(&self, caller: &Caller, name: &RuntimeName) -> Result<bool, Problem> {
+    pub async fn asks_for_others(&self, caller: &Caller, name: &RuntimeName) -> Result<bool, HubRefusal> {
         Ok(self.may(caller, name, VERB_USE_ALL).await? || self.may(caller, name, VERB_USE_FOR).await?)
     }
 
-    async fn may(&self, caller: &Caller, name: &RuntimeName, verb: &'static str) -> Result<bool, Problem> {
-        self.rights.may(caller, &Deed::at_runtime(verb, name)).await
+    async fn may(&self, caller: &Caller, name: &RuntimeName, verb: &'static str) -> Result<bool, HubRefusal> {
+        self.rights.may(caller, &AccessAction::at_runtime(verb, name)).await
     }
 }
 
-fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
-    Problem::new(
-        ProblemCode::Forbidden,
+fn forbidden(caller: &Caller, name: &RuntimeName) -> HubRefusal {
+    HubRefusal::new(
+        RefusalCode::Forbidden,
         format!(
             "ServiceAccount {} may not use SkillRuntime {name}, or it does not exist; an administrator can allow its namespace \
              (spec.allowedCallers) or grant the verb use on skillruntimes/{}",
@@ -120,9 +120,9 @@ fn forbidden(caller: &Caller, name: &RuntimeName) -> Problem {
     )
 }
 
-fn not_for_others(caller: &Caller, name: &RuntimeName, client: &str) -> Problem {
-    Problem::new(
-        ProblemCode::Forbidden,
+fn not_for_others(caller: &Caller, name: &RuntimeName, client: &str) -> HubRefusal {
+    HubRefusal::new(
+        RefusalCode::Forbidden,
         format!(
             "ServiceAccount {} may not ask for callers of namespace {client} at SkillRuntime {name}; an administrator can \
              grant it the verb use-for on skillruntimes/{}",

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_serving::expiring::Expiring;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::caller::Caller;
-use crate::access_review::{Deed, review};
+use crate::access_review::{AccessAction, review};
 use crate::api_call::within;
 
 /// How long an answer of the API server is used: a revoked right ends within it.
@@ -22,7 +22,7 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Asks the API server, and remembers its answers.
 pub struct AccessReviewer {
     client: Client,
-    answers: Expiring<(String, String, Deed), bool>,
+    answers: Expiring<(String, String, AccessAction), bool>,
 }
 
 impl std::fmt::Debug for AccessReviewer {
@@ -40,13 +40,13 @@ impl AccessReviewer {
         }
     }
 
-    /// Whether `caller` may do that. Error: [`ProblemCode::Unavailable`] if the API server does not answer.
-    pub(crate) async fn may(&self, caller: &Caller, deed: &Deed) -> Result<bool, Problem> {
-        let key = (caller.username.clone(), caller.uid.clone(), deed.clone());
+    /// Whether `caller` may do that. Error: [`RefusalCode::Unavailable`] if the API server does not answer.
+    pub(crate) async fn may(&self, caller: &Caller, action: &AccessAction) -> Result<bool, HubRefusal> {
+        let key = (caller.username.clone(), caller.uid.clone(), action.clone());
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
-        let review = review(subject(caller), deed);
+        let review = review(subject(caller), action);
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let params = PostParams::default();
         let asked = api.create(&params, &review);
@@ -70,9 +70,9 @@ fn subject(caller: &Caller) -> SubjectAccessReviewSpec {
     }
 }
 
-fn unavailable() -> Problem {
-    Problem::new(
-        ProblemCode::Unavailable,
+fn unavailable() -> HubRefusal {
+    HubRefusal::new(
+        RefusalCode::Unavailable,
         "the API server did not authorize the request in time; try again",
     )
     .retry_after(1)

@@ -53,7 +53,7 @@ const USER_PREFIX: &str = "system:serviceaccount:";
 const TOKEN_MAX_BYTES: usize = 8 << 10;
 
 #[derive(Deserialize)]
-struct Claims {
+struct TokenClaims {
     #[serde(default)]
     aud: Value,
     #[serde(default)]
@@ -70,7 +70,7 @@ pub(super) fn inspect(token: &str, audience: &str, now: u64) -> Result<u64, Call
     let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
         return Err(CallerError::Form);
     };
-    let claims: Claims = URL_SAFE_NO_PAD
+    let claims: TokenClaims = URL_SAFE_NO_PAD
         .decode(claims)
         .ok()
         .and_then(|json| serde_json::from_slice(&json).ok())
@@ -89,7 +89,7 @@ pub(super) fn inspect(token: &str, audience: &str, now: u64) -> Result<u64, Call
     Ok(claims.exp)
 }
 
-/// The verdict on an answer of the API server. `expires` is from [`inspect`].
+/// The decision on an answer of the API server. `expires` is from [`inspect`].
 pub(super) fn accept(status: Option<TokenReviewStatus>, audience: &str, expires: u64) -> Result<Caller, CallerError> {
     let status = status.ok_or(CallerError::Unknown)?;
     if status.authenticated != Some(true) {

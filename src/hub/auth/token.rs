@@ -1,14 +1,14 @@
-//! TokenReview, cached. Real callers never wait behind forged tokens: verdicts of the two are kept apart, tokens that
+//! TokenReview, cached. Real callers never wait behind forged tokens: decisions of the two are kept apart, tokens that
 //! were accepted once have a separate limit, and a source that sends many unknown tokens is answered 429.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use knack_hub_api::{Problem, ProblemCode};
+use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_serving::expiring::Expiring;
+use knack_serving::keyed_locks::KeyedLocks;
 use knack_serving::sources::{Pace, Sources};
-use knack_serving::turns::Turns;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest, Sha256};
@@ -54,8 +54,8 @@ pub struct Authenticator {
     sources: Arc<Sources>,
     strangers: Semaphore,
     known: Semaphore,
-    /// Tokens that are being reviewed: other requests with the same token wait for its verdict.
-    turns: Turns<TokenHash>,
+    /// Tokens that are being reviewed: other requests with the same token wait for its decision.
+    locks: KeyedLocks<TokenHash>,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -79,34 +79,34 @@ impl Authenticator {
             sources: Arc::new(Sources::new(REVIEWS)),
             strangers: Semaphore::new(STRANGERS_AT_ONCE),
             known: Semaphore::new(PROVEN_AT_ONCE),
-            turns: Turns::default(),
+            locks: KeyedLocks::default(),
         }
     }
 
     /// The owner of the token. `source` is the sender: an address, or the gateway that asks about a client.
     ///
-    /// Errors: [`ProblemCode::Unauthenticated`] with the reason, [`ProblemCode::Throttled`] for a source that shows
-    /// many unknown tokens, [`ProblemCode::Unavailable`] if the API server does not answer.
-    pub async fn authenticate(&self, token: &str, source: &str) -> Result<Caller, Problem> {
+    /// Errors: [`RefusalCode::Unauthenticated`] with the reason, [`RefusalCode::Throttled`] for a source that shows
+    /// many unknown tokens, [`RefusalCode::Unavailable`] if the API server does not answer.
+    pub async fn authenticate(&self, token: &str, source: &str) -> Result<Caller, HubRefusal> {
         let now = knack_execution::now().as_secs();
         let expires = inspect(token, self.audience, now).map_err(refused)?;
         // Hashed: a credential is never kept.
         let key: TokenHash = Sha256::digest(token).into();
-        if let Some(verdict) = self.verdict(&key) {
-            return verdict.map_err(refused);
+        if let Some(decision) = self.decision(&key) {
+            return decision.map_err(refused);
         }
-        let Some(_turn) = self.turns.take(key, REVIEW_TIMEOUT).await else {
+        let Some(_guard) = self.locks.take(key, REVIEW_TIMEOUT).await else {
             return Err(unavailable());
         };
         // Another request may have had it reviewed meanwhile.
-        match self.verdict(&key) {
-            Some(verdict) => verdict.map_err(refused),
+        match self.decision(&key) {
+            Some(decision) => decision.map_err(refused),
             None => self.ask(token, source, key, (now, expires)).await,
         }
     }
 
-    /// The known verdict on a token.
-    fn verdict(&self, key: &TokenHash) -> Option<Result<Caller, CallerError>> {
+    /// The known decision on a token.
+    fn decision(&self, key: &TokenHash) -> Option<Result<Caller, CallerError>> {
         let accepted = self.accepted.get(key).map(Ok);
         accepted.or_else(|| self.refused.get(key).map(Err))
     }
@@ -118,16 +118,16 @@ impl Authenticator {
         source: &str,
         key: TokenHash,
         (now, expires): (u64, u64),
-    ) -> Result<Caller, Problem> {
+    ) -> Result<Caller, HubRefusal> {
         let is_proven = self.proven.get(&key).is_some();
-        let (turns, _turn) = if is_proven {
+        let (permits, _permit) = if is_proven {
             (&self.known, None)
         } else {
             let turn = self.sources.take(source, Instant::now()).ok_or_else(too_many)?;
             (&self.strangers, Some(turn))
         };
-        let verdict = match tokio::time::timeout(REVIEW_TIMEOUT, self.review(turns, token, expires)).await {
-            Ok(Ok(verdict)) => verdict,
+        let decision = match tokio::time::timeout(REVIEW_TIMEOUT, self.review(permits, token, expires)).await {
+            Ok(Ok(decision)) => decision,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a TokenReview failed");
                 return Err(unavailable());
@@ -135,19 +135,24 @@ impl Authenticator {
             Err(_) => return Err(unavailable()),
         };
         let left = Duration::from_secs(expires.saturating_sub(now));
-        match &verdict {
+        match &decision {
             Ok(caller) => {
                 self.accepted.put(key, caller.clone(), ACCEPTED_FOR.min(left));
                 self.proven.put(key, (), left);
             }
             Err(error) => self.refused.put(key, error.clone(), REFUSED_FOR),
         }
-        verdict.map_err(refused)
+        decision.map_err(refused)
     }
 
-    async fn review(&self, turns: &Semaphore, token: &str, expires: u64) -> kube::Result<Result<Caller, CallerError>> {
+    async fn review(
+        &self,
+        permits: &Semaphore,
+        token: &str,
+        expires: u64,
+    ) -> kube::Result<Result<Caller, CallerError>> {
         // An error means that the semaphore is closed, which it never is.
-        let _turn = turns.acquire().await;
+        let _permit = permits.acquire().await;
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),
@@ -162,18 +167,18 @@ impl Authenticator {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn refused(error: CallerError) -> Problem {
-    Problem::new(ProblemCode::Unauthenticated, error.to_string())
+fn refused(error: CallerError) -> HubRefusal {
+    HubRefusal::new(RefusalCode::Unauthenticated, error.to_string())
 }
 
-fn too_many() -> Problem {
+fn too_many() -> HubRefusal {
     let text = "too many unknown tokens were sent from your address; try again";
-    Problem::new(ProblemCode::Throttled, text).retry_after(1)
+    HubRefusal::new(RefusalCode::Throttled, text).retry_after(1)
 }
 
-fn unavailable() -> Problem {
-    Problem::new(
-        ProblemCode::Unavailable,
+fn unavailable() -> HubRefusal {
+    HubRefusal::new(
+        RefusalCode::Unavailable,
         "the API server did not authenticate the token in time; try again",
     )
     .retry_after(1)
@@ -246,13 +251,13 @@ mod tests {
         }
         assert_eq!(of_real.load(Ordering::Relaxed), 1);
         for asked in forged {
-            assert_eq!(asked.await.unwrap().unwrap_err().code, ProblemCode::Unauthenticated);
+            assert_eq!(asked.await.unwrap().unwrap_err().code, RefusalCode::Unauthenticated);
         }
-        // One that leaves before the verdict leaves nothing behind either.
+        // One that leaves before the decision leaves nothing behind either.
         let left = tokio::time::timeout(SLOW / 4, authenticator.authenticate(&token("left"), "10.0.0.1")).await;
         assert!(left.is_err());
         let turn = authenticator
-            .turns
+            .locks
             .take(Sha256::digest(token("left")).into(), SLOW)
             .await;
         assert!(turn.is_some(), "its turn went with it");
@@ -290,7 +295,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let mut longest = Duration::ZERO;
         for _ in 0..20 {
-            // As when the verdict is half a minute old.
+            // As when the decision is half a minute old.
             let key: TokenHash = Sha256::digest(token("real")).into();
             authenticator.accepted.put(key, caller.clone(), Duration::ZERO);
             let since = Instant::now();

@@ -11,17 +11,19 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use knack_hub_api::{CatalogLine, HEADER_PROTOCOL, NDJSON, PROTOCOL_MIN, PROTOCOLS, Problem, ProblemCode, RuntimeName};
+use knack_hub_api::{
+    CatalogLine, HEADER_PROTOCOL, HubRefusal, NDJSON, PROTOCOL_MIN, PROTOCOLS, RefusalCode, RuntimeName,
+};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::stream_reader::StreamReader;
-use super::{HubState, Refused, RuntimeQuery, Stop, granted};
+use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted};
 use crate::hub::auth::Caller;
+use crate::hub::catalog_view::{self, CatalogView};
 use crate::hub::start::starting;
-use crate::hub::view::{self, View};
 
 /// A line at least this often, so that a dead connection is known as one.
 const PING_EVERY: Duration = Duration::from_secs(10);
@@ -41,9 +43,9 @@ pub(super) async fn catalog(
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<RuntimeQuery>,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, RefusalResponse> {
     if tokio::time::timeout(START_WAIT, state.start.over()).await.is_err() {
-        return Err(Refused::new("catalog", starting()));
+        return Err(RefusalResponse::new("catalog", starting()));
     }
     let mut changes = state.shared.changes();
     let granted = granted(&state, &caller, &query, "catalog").await?;
@@ -51,10 +53,10 @@ pub(super) async fn catalog(
     let seen = state.shared.newest_version();
     let version = *changes.borrow_and_update();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
-    let view = view.ok_or_else(|| Refused::new("catalog", gone(&granted.name)))?;
+    let view = view.ok_or_else(|| RefusalResponse::new("catalog", gone(&granted.name)))?;
     let mut queue = VecDeque::new();
     let watched = crate::hub::watch::namespaces(&state.settings.watching());
-    queue.extend(view::index(
+    queue.extend(catalog_view::index(
         &view,
         &seen,
         protocol_with(&headers),
@@ -88,16 +90,16 @@ fn protocol_with(headers: &HeaderMap) -> u32 {
     PROTOCOLS.with(stated.unwrap_or(PROTOCOL_MIN))
 }
 
-fn gone(name: &RuntimeName) -> Problem {
+fn gone(name: &RuntimeName) -> HubRefusal {
     let text = format!("SkillRuntime {name} was deleted; apply it again, or name another");
-    Problem::new(ProblemCode::NotFound, text)
+    HubRefusal::new(RefusalCode::NotFound, text)
 }
 
 struct CatalogStream {
     reader: StreamReader,
     changes: watch::Receiver<u64>,
     /// The state of the reader once the queue is sent.
-    view: Arc<View>,
+    view: Arc<CatalogView>,
     queue: VecDeque<CatalogLine>,
     watch: bool,
     pace: Pace,
@@ -198,7 +200,7 @@ impl CatalogStream {
         let version = *self.changes.borrow_and_update();
         let StreamReader { state, granted, .. } = &self.reader;
         let view = state.views.get(version, &granted.name, granted.sees.as_deref())?;
-        self.queue.extend(view::changes(&self.view, &view, &seen));
+        self.queue.extend(catalog_view::changes(&self.view, &view, &seen));
         self.view = view;
         Some(())
     }

@@ -6,9 +6,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::{Extension, Json};
 use http::HeaderMap;
-use knack_hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode};
+use knack_hub_api::{ClientAuthorization, ClientCheck, HubRefusal, RefusalCode};
 
-use super::{HubState, Refused};
+use super::{HubState, RefusalResponse};
 use crate::hub::auth::Caller;
 
 /// How long a gateway may use an answer: as long as the hub itself would.
@@ -20,41 +20,41 @@ pub(super) async fn check(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<ClientVerdict>, Refused> {
-    let refused = |problem| Refused::new("clients", problem);
+) -> Result<Json<ClientAuthorization>, RefusalResponse> {
+    let refused = |refusal| RefusalResponse::new("clients", refusal);
     let held = state
         .bodies
         .read(&caller.key(), &headers, body)
         .await
         .map_err(refused)?;
     let check: ClientCheck = serde_json::from_slice(&held.bytes).map_err(|_| {
-        refused(Problem::new(
-            ProblemCode::Invalid,
+        refused(HubRefusal::new(
+            RefusalCode::Invalid,
             "the body must be {\"runtime\": \"namespace/name\", \"token\": \"…\"}",
         ))
     })?;
     let gateway = state.access.check(&caller, &check.runtime).await.map_err(refused)?;
     let client = match state.clients.authenticate(&check.token, &caller.key()).await {
         Ok(client) => client,
-        Err(problem) if matches!(problem.code, ProblemCode::Unavailable | ProblemCode::Throttled) => {
-            return Err(refused(problem));
+        Err(refusal) if matches!(refusal.code, RefusalCode::Unavailable | RefusalCode::Throttled) => {
+            return Err(refused(refusal));
         }
-        Err(problem) => return Ok(verdict(None, false, Some(problem.message))),
+        Err(refusal) => return Ok(authorization(None, false, Some(refusal.message))),
     };
     match state.access.check(&client, &check.runtime).await {
         // A client gets no more than both may see.
-        Ok(granted) => Ok(verdict(
+        Ok(granted) => Ok(authorization(
             Some(&client),
             granted.sees.is_none() && gateway.sees.is_none(),
             None,
         )),
-        Err(problem) if problem.code == ProblemCode::Unavailable => Err(refused(problem)),
-        Err(problem) => Ok(verdict(Some(&client), false, Some(problem.message))),
+        Err(refusal) if refusal.code == RefusalCode::Unavailable => Err(refused(refusal)),
+        Err(refusal) => Ok(authorization(Some(&client), false, Some(refusal.message))),
     }
 }
 
-fn verdict(client: Option<&Caller>, sees_all: bool, reason: Option<String>) -> Json<ClientVerdict> {
-    Json(ClientVerdict {
+fn authorization(client: Option<&Caller>, sees_all: bool, reason: Option<String>) -> Json<ClientAuthorization> {
+    Json(ClientAuthorization {
         allowed: reason.is_none(),
         client: client.map(|client| format!("{}/{}", client.name(), client.uid)),
         sees_all,

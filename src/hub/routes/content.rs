@@ -6,10 +6,10 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::header;
-use knack_hub_api::{ContentIndex, Problem, ProblemCode};
+use knack_hub_api::{ContentIndex, HubRefusal, RefusalCode};
 use knack_skill::model::SkillRef;
 
-use super::{HubState, Refused, RuntimeQuery, granted};
+use super::{HubState, RefusalResponse, RuntimeQuery, granted};
 use crate::hub::artifacts::{ArtifactError, Content};
 use crate::hub::auth::Caller;
 use crate::hub::body::no_room;
@@ -21,7 +21,7 @@ pub(super) async fn index(
     Extension(caller): Extension<Caller>,
     query: Query<RuntimeQuery>,
     Path(digest): Path<String>,
-) -> Result<Json<ContentIndex>, Refused> {
+) -> Result<Json<ContentIndex>, RefusalResponse> {
     let content = find(&state, &caller, &query, &digest).await?;
     Ok(Json(ContentIndex {
         digest,
@@ -35,7 +35,7 @@ pub(super) async fn file(
     Extension(caller): Extension<Caller>,
     query: Query<RuntimeQuery>,
     Path((digest, path)): Path<(String, String)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, RefusalResponse> {
     let content = find(&state, &caller, &query, &digest).await?;
     let bytes = content.file(&path).ok_or_else(|| missing(&digest))?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
@@ -47,7 +47,7 @@ async fn find(
     caller: &Caller,
     query: &Query<RuntimeQuery>,
     digest: &str,
-) -> Result<Arc<Content>, Refused> {
+) -> Result<Arc<Content>, RefusalResponse> {
     let granted = granted(state, caller, query, "content").await?;
     let version = *state.shared.changes().borrow();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
@@ -55,25 +55,25 @@ async fn find(
     let skill: SkillRef = match skill {
         Some(skill) => skill,
         // Another replica may have named it.
-        None if state.start.waiting_for().is_some() => return Err(Refused::new("content", starting())),
+        None if state.start.waiting_for().is_some() => return Err(RefusalResponse::new("content", starting())),
         None => return Err(missing(digest)),
     };
     state.artifacts.content(&skill, digest).await.map_err(|error| {
-        let problem = match error {
+        let refusal = match error {
             ArtifactError::Unknown => return missing(digest),
             ArtifactError::NoRoom(over) => no_room(over),
             ArtifactError::Api(text) | ArtifactError::Broken(text) => {
                 tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
-                Problem::new(ProblemCode::Unavailable, "the content cannot be read at this moment; try again").retry_after(1)
+                HubRefusal::new(RefusalCode::Unavailable, "the content cannot be read at this moment; try again").retry_after(1)
             }
         };
-        Refused::new("content", problem)
+        RefusalResponse::new("content", refusal)
     })
 }
 
-fn missing(digest: &str) -> Refused {
+fn missing(digest: &str) -> RefusalResponse {
     // A path may contain any text: only a well-formed digest is repeated in the answer.
     let shown: String = digest.chars().filter(char::is_ascii_hexdigit).take(64).collect();
     let text = format!("no skill visible to you at this runtime has the digest {shown}, or it has no such file");
-    Refused::new("content", Problem::new(ProblemCode::NotFound, text))
+    RefusalResponse::new("content", HubRefusal::new(RefusalCode::NotFound, text))
 }

@@ -8,9 +8,9 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::header;
-use knack_execution::lines::{problem_of_error, result_frames};
+use knack_execution::lines::{refusal_of_error, result_frames};
 use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, StartKind};
-use knack_hub_api::{AcceptedFrame, Data, ExecutionFrame, NDJSON, OutputFrame, PROTOCOL, Problem, StreamName};
+use knack_hub_api::{AcceptedFrame, Data, ExecutionFrame, HubRefusal, NDJSON, OutputFrame, PROTOCOL, StreamName};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -60,7 +60,7 @@ pub(super) enum Stage {
 
 impl RunAnswer {
     /// The response, whose body ends with the execution. Errors: the execution was refused within [`HEAD_WAIT`].
-    pub(super) async fn respond(mut self) -> Result<Response, Problem> {
+    pub(super) async fn respond(mut self) -> Result<Response, HubRefusal> {
         let first = self.first().await?;
         let frames = futures::stream::unfold((self, first), |(mut answer, first)| async move {
             let bytes = match first {
@@ -73,7 +73,7 @@ impl RunAnswer {
     }
 
     /// Waits briefly for the beginning. An error that comes first is the answer's status.
-    async fn first(&mut self) -> Result<Option<Bytes>, Problem> {
+    async fn first(&mut self) -> Result<Option<Bytes>, HubRefusal> {
         let ended = tokio::select! {
             biased;
             ended = &mut self.task.0 => ended,
@@ -88,7 +88,7 @@ impl RunAnswer {
                 self.stage = Stage::Ending(Box::new(result_frames(result)));
                 Ok(Some(line(&self.accepted())))
             }
-            Err(error) => Err(problem_of_error(&error)),
+            Err(error) => Err(refusal_of_error(&error)),
         }
     }
 
@@ -140,7 +140,7 @@ impl RunAnswer {
         };
         self.stage = match self.outcome(ended) {
             Ok(result) => Stage::Ending(Box::new(result_frames(result))),
-            Err(error) => Stage::Ending(Box::new(std::iter::once(ExecutionFrame::Error(problem_of_error(
+            Err(error) => Stage::Ending(Box::new(std::iter::once(ExecutionFrame::Error(refusal_of_error(
                 &error,
             ))))),
         };

@@ -7,9 +7,9 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
-use knack_execution::lines::{problem_of_error, view_of_record};
+use knack_execution::lines::{refusal_of_error, state_of_record};
 use knack_execution::{ExecutionError, ExecutionId, Executor as _};
-use knack_hub_api::{ExecutionPost, ExecutionView, MountLine, Problem, ProblemCode};
+use knack_hub_api::{ExecutionPost, ExecutionState, HubRefusal, MountLine, RefusalCode};
 use knack_serving::aside;
 use knack_serving::bodies::HeldBody;
 use knack_skill::model::SkillRef;
@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::execution_answer::{AbortOnDrop, RunAnswer, Stage};
-use super::{HubState, Refused, RuntimeQuery, granted};
-use crate::hub::admission::{self, Admission, Mounted};
+use super::{HubState, RefusalResponse, RuntimeQuery, granted};
+use crate::hub::admission::{self, Admission, MountedSkill};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, GrantedCaller};
 use crate::hub::body::no_room;
@@ -36,15 +36,15 @@ pub(super) async fn run(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refused> {
-    let refused = |problem| Refused::new("executions", problem);
+) -> Result<Response, RefusalResponse> {
+    let refused = |refusal| RefusalResponse::new("executions", refusal);
     let begun = Instant::now();
     let mut trace = ExecutionTrace::begin(&state.settings.tracer, &headers, begun);
     let asked = match ask(&state, &caller, &headers, body).await {
         Ok(asked) => asked,
-        Err(problem) => {
-            trace.refuse(problem.code.as_str());
-            return Err(refused(problem));
+        Err(refusal) => {
+            trace.refuse(refusal.code.as_str());
+            return Err(refused(refusal));
         }
     };
     let CheckedRequest {
@@ -60,8 +60,8 @@ pub(super) async fn run(
     let cancel = CancellationToken::new();
     let task = tokio::spawn(async move {
         match work {
-            Work::Known(known) => known?.attend(cancel, sender).await,
-            Work::New(executor, request) => executor.execute_streaming(*request, cancel, sender).await,
+            ExecutionWork::Known(known) => known?.attend(cancel, sender).await,
+            ExecutionWork::New(executor, request) => executor.execute_streaming(*request, cancel, sender).await,
         }
     });
     let answer = RunAnswer {
@@ -82,13 +82,13 @@ pub(super) async fn run(
 struct CheckedRequest {
     id: ExecutionId,
     skill: Option<String>,
-    work: Work,
+    work: ExecutionWork,
     runtime: String,
     live: bool,
 }
 
 /// What is to be done for a request.
-enum Work {
+enum ExecutionWork {
     /// It repeats one that came before: it gets that one's answer.
     Known(Result<KnownExecution, ExecutionError>),
     /// It is the first with its id, and admitted.
@@ -96,7 +96,7 @@ enum Work {
 }
 
 /// Makes a request of a body, or the reason for refusing it.
-async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<CheckedRequest, Problem> {
+async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<CheckedRequest, HubRefusal> {
     let HeldBody { bytes, mut holding } = state.bodies.read(&caller.key(), headers, body).await?;
     let (post, program_bytes) = aside(bytes.len(), move || parse(&bytes)).await?;
     // A request keeps its share of the budget until the run has ended, however long it waits.
@@ -116,7 +116,7 @@ async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body)
         return Ok(CheckedRequest {
             id,
             skill: skill.map(|skill| format!("{}/{}", skill.namespace, skill.name)),
-            work: Work::Known(known),
+            work: ExecutionWork::Known(known),
             runtime,
             live,
         });
@@ -131,7 +131,7 @@ async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body)
     Ok(CheckedRequest {
         id,
         skill: request.execution.skill.clone(),
-        work: Work::New(executor, Box::new(request)),
+        work: ExecutionWork::New(executor, Box::new(request)),
         runtime,
         live,
     })
@@ -144,13 +144,13 @@ const PROGRAM_MAX_BYTES: usize = 1 << 20;
 const CLIENT_MAX_BYTES: usize = 64;
 
 /// A post, and the bytes of its program.
-fn parse(bytes: &[u8]) -> Result<(ExecutionPost, usize), Problem> {
+fn parse(bytes: &[u8]) -> Result<(ExecutionPost, usize), HubRefusal> {
     #[derive(serde::Deserialize)]
     struct Shallow<'a> {
         #[serde(borrow, default)]
         program: Option<&'a serde_json::value::RawValue>,
     }
-    let unreadable = |error| Problem::new(ProblemCode::Invalid, format!("the body cannot be read: {error}"));
+    let unreadable = |error| HubRefusal::new(RefusalCode::Invalid, format!("the body cannot be read: {error}"));
     let shallow: Shallow<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
     let program_bytes = shallow.program.map_or(0, |program| program.get().len());
     if program_bytes > PROGRAM_MAX_BYTES {
@@ -158,7 +158,7 @@ fn parse(bytes: &[u8]) -> Result<(ExecutionPost, usize), Problem> {
             "program: more than {} KiB; send large data as inputs, which are files",
             PROGRAM_MAX_BYTES >> 10
         );
-        return Err(Problem::new(ProblemCode::TooLarge, text));
+        return Err(HubRefusal::new(RefusalCode::TooLarge, text));
     }
     let post = serde_json::from_slice(bytes).map_err(unreadable)?;
     Ok((post, program_bytes))
@@ -170,7 +170,7 @@ async fn sharer(
     caller: &Caller,
     granted: &GrantedCaller,
     client: Option<&str>,
-) -> Result<String, Problem> {
+) -> Result<String, HubRefusal> {
     let is_name = |client: &&str| {
         client.len() <= CLIENT_MAX_BYTES && client.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
@@ -183,8 +183,8 @@ async fn sharer(
 }
 
 /// The executor, or why there is none.
-fn executor(state: &HubState, granted: &GrantedCaller) -> Result<Arc<JobExecutor>, Problem> {
-    let unavailable = |text: String| Problem::new(ProblemCode::Unavailable, text);
+fn executor(state: &HubState, granted: &GrantedCaller) -> Result<Arc<JobExecutor>, HubRefusal> {
+    let unavailable = |text: String| HubRefusal::new(RefusalCode::Unavailable, text);
     if !state.settings.runtime_namespaces.contains(&granted.name.namespace) {
         return Err(unavailable(format!(
             "the hub may not run code in namespace {0}; add it to the chart's value runtimeNamespaces",
@@ -215,7 +215,7 @@ async fn request(
     executor: &JobExecutor,
     post: ExecutionPost,
     (id, skills): (ExecutionId, &[SkillRef]),
-) -> Result<JobRequest, Problem> {
+) -> Result<JobRequest, HubRefusal> {
     let mut mounted = Vec::with_capacity(skills.len());
     let mut mounted_bytes = 0_u64;
     for (line, skill) in post.mounts.iter().zip(skills) {
@@ -224,10 +224,10 @@ async fn request(
         mounted_bytes = admission::with_mount(mounted_bytes, &mount.skill)?;
         mounted.push(mount);
     }
-    let namespaces = state.shared.read(|world| world.namespaces.clone());
+    let namespaces = state.shared.read(|cluster_state| cluster_state.namespaces.clone());
     let cluster_default = state.settings.is_cluster_default(&granted.name);
     let (default_image, allow_image_tags) = (state.settings.default_image.clone(), state.settings.allow_image_tags);
-    let (runtime, view, caller) = (Arc::clone(&granted.runtime), executor.view(), caller.key());
+    let (runtime, resolved, caller) = (Arc::clone(&granted.runtime), executor.resolved(), caller.key());
     // Arguments of a declared tool are checked against the schema of a stranger: bounded work, but none for an async thread.
     let admitted = tokio::task::spawn_blocking(move || {
         let scope = Scope {
@@ -241,7 +241,7 @@ async fn request(
         let admission = Admission {
             mounted: &mounted,
             runtime: &runtime,
-            view: &view,
+            resolved: &resolved,
             scope: &scope,
             caller,
         };
@@ -249,8 +249,8 @@ async fn request(
     });
     // It fails only if it panicked or the process ends.
     admitted.await.unwrap_or_else(|_| {
-        Err(Problem::new(
-            ProblemCode::Failed,
+        Err(HubRefusal::new(
+            RefusalCode::Failed,
             "the hub failed while checking the request; its log has the cause, report it",
         ))
     })
@@ -263,19 +263,19 @@ async fn mount(
     granted: &GrantedCaller,
     line: &MountLine,
     skill: &SkillRef,
-) -> Result<Mounted, Problem> {
+) -> Result<MountedSkill, HubRefusal> {
     let unknown = || {
         let text = format!(
             "skill {}/{} is not (or no longer) served to you at SkillRuntime {}",
             skill.namespace, skill.name, granted.name
         );
-        Problem::new(ProblemCode::NotFound, text)
+        HubRefusal::new(RefusalCode::NotFound, text)
     };
     if !state.views.serves(&granted.name, granted.sees.as_deref(), skill) {
         return Err(
             if state.start.waiting_for().is_some() || state.artifacts.is_being_read(skill) {
-                Problem::new(
-                    ProblemCode::Unavailable,
+                HubRefusal::new(
+                    RefusalCode::Unavailable,
                     format!(
                         "skill {}/{}: its content is still being read; try again in a second",
                         skill.namespace, skill.name
@@ -288,15 +288,15 @@ async fn mount(
         );
     }
     let content = state.artifacts.content(skill, &line.digest).await.map_err(|error| match error {
-        ArtifactError::Unknown => Problem::new(
-            ProblemCode::NotFound,
+        ArtifactError::Unknown => HubRefusal::new(
+            RefusalCode::NotFound,
             format!("skill {}/{} has changed; load it again", skill.namespace, skill.name),
         ),
         ArtifactError::NoRoom(over) => no_room(over),
         ArtifactError::Api(text) | ArtifactError::Broken(text) => {
             tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
             let text = format!("skill {}/{}: its ConfigMaps cannot be read; try again, the hub's log has the cause", skill.namespace, skill.name);
-            Problem::new(ProblemCode::Unavailable, text).retry_after(1)
+            HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
         }
     })?;
     let Some(loaded) = &content.skill else {
@@ -314,14 +314,14 @@ async fn mount(
         let text = format!(
             "skill {name} has changed, and the revision that you loaded is not run any more: {why}; load it again"
         );
-        Problem::new(ProblemCode::NotFound, text)
+        HubRefusal::new(RefusalCode::NotFound, text)
     };
     let (views, version) = (&state.views, loaded.version.as_deref());
     if let Some(rejection) = views.version_refusal(&granted.name, skill, version) {
         return Err(not_run(rejection));
     }
     let packages = views.environment(&granted.name, revision).map_err(not_run)?;
-    Ok(Mounted {
+    Ok(MountedSkill {
         skill: Arc::clone(loaded),
         memory: content.share(),
         revision: content.summary.in_service.revision.clone(),
@@ -336,11 +336,11 @@ pub(super) async fn read(
     Extension(caller): Extension<Caller>,
     query: Query<RuntimeQuery>,
     Path(id): Path<String>,
-) -> Result<Json<ExecutionView>, Refused> {
+) -> Result<Json<ExecutionState>, RefusalResponse> {
     let (executor, id) = known(&state, &caller, &query, &id).await?;
     let record = executor.get(&caller.key(), id).await;
-    let record = record.map_err(|error| Refused::new("executions", problem_of_error(&error)))?;
-    Ok(Json(view_of_record(&record)))
+    let record = record.map_err(|error| RefusalResponse::new("executions", refusal_of_error(&error)))?;
+    Ok(Json(state_of_record(&record)))
 }
 
 /// `DELETE /v1/executions/{id}`.
@@ -349,10 +349,10 @@ pub(super) async fn cancel(
     Extension(caller): Extension<Caller>,
     query: Query<RuntimeQuery>,
     Path(id): Path<String>,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, RefusalResponse> {
     let (executor, id) = known(&state, &caller, &query, &id).await?;
     let ended = executor.cancel(&caller.key(), id).await;
-    ended.map_err(|error| Refused::new("executions", problem_of_error(&error)))?;
+    ended.map_err(|error| RefusalResponse::new("executions", refusal_of_error(&error)))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -361,16 +361,16 @@ async fn known(
     caller: &Caller,
     query: &Query<RuntimeQuery>,
     id: &str,
-) -> Result<(Arc<JobExecutor>, ExecutionId), Refused> {
+) -> Result<(Arc<JobExecutor>, ExecutionId), RefusalResponse> {
     let granted = granted(state, caller, query, "executions").await?;
     // An id that is not valid cannot belong to an execution.
     let id: ExecutionId = id
         .parse()
-        .map_err(|_| Refused::new("executions", problem_of_error(&ExecutionError::NotFound)))?;
+        .map_err(|_| RefusalResponse::new("executions", refusal_of_error(&ExecutionError::NotFound)))?;
     // Earlier executions can be read, and ended, also while no new run may start.
     let executor = match state.executors.get(&granted.name) {
         Some(executor) => executor,
-        None => executor(state, &granted).map_err(|problem| Refused::new("executions", problem))?,
+        None => executor(state, &granted).map_err(|refusal| RefusalResponse::new("executions", refusal))?,
     };
     Ok((executor, id))
 }

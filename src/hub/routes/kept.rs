@@ -13,15 +13,17 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use http::{HeaderMap, StatusCode, header};
 use knack_execution::ExecutionError;
-use knack_execution::lines::problem_of_error;
-use knack_hub_api::{KEPT_MAX_BYTES, KeptHello, KeptKey, KeptLine, KeptValue, NDJSON, Problem, ProblemCode, read_keys};
+use knack_execution::lines::refusal_of_error;
+use knack_hub_api::{
+    HubRefusal, KEPT_MAX_BYTES, KeptHello, KeptKey, KeptLine, KeptValue, NDJSON, RefusalCode, read_keys,
+};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::stream_reader::StreamReader;
-use super::{HubState, Refused, RuntimeQuery, Stop, granted};
+use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted};
 use crate::hub::auth::{Caller, GrantedCaller};
 use crate::hub::kept::ValueOwner;
 use crate::jobs::JobExecutor;
@@ -47,7 +49,7 @@ pub(super) async fn write(
     Path(path): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, RefusalResponse> {
     let (.., owner) = here(&state, &caller, &query).await?;
     let (client, keys) = read_path(&path)?;
     let held = state
@@ -57,7 +59,7 @@ pub(super) async fn write(
         .map_err(refused)?;
     if held.bytes.len() > KEPT_MAX_BYTES {
         let text = format!("a value may have at most {KEPT_MAX_BYTES} bytes");
-        return Err(refused(Problem::new(ProblemCode::TooLarge, text)));
+        return Err(refused(HubRefusal::new(RefusalCode::TooLarge, text)));
     }
     let value = KeptValue {
         client,
@@ -68,7 +70,7 @@ pub(super) async fn write(
     // A grown buffer may be larger than its content; the store counts the content.
     let sealed = Bytes::copy_from_slice(&held.bytes);
     let kept = state.kept.put(&owner, value, sealed);
-    kept.map_err(|error| refused(Problem::new(ProblemCode::Unavailable, error.to_string()).retry_after(1)))?;
+    kept.map_err(|error| refused(HubRefusal::new(RefusalCode::Unavailable, error.to_string()).retry_after(1)))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -78,12 +80,16 @@ pub(super) async fn read(
     Extension(caller): Extension<Caller>,
     query: Query<RuntimeQuery>,
     Path(path): Path<(String, String)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, RefusalResponse> {
     let (.., owner) = here(&state, &caller, &query).await?;
     let (client, keys) = read_path(&path)?;
     let found = keys.iter().find_map(|key| state.kept.get(&owner, &client, key));
-    let sealed =
-        found.ok_or_else(|| refused(Problem::new(ProblemCode::NotFound, "no value is stored under this key")))?;
+    let sealed = found.ok_or_else(|| {
+        refused(HubRefusal::new(
+            RefusalCode::NotFound,
+            "no value is stored under this key",
+        ))
+    })?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], sealed).into_response())
 }
 
@@ -93,7 +99,7 @@ pub(super) async fn follow(
     Extension(caller): Extension<Caller>,
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<RuntimeQuery>,
-) -> Result<Response, Refused> {
+) -> Result<Response, RefusalResponse> {
     let (executor, granted, owner) = here(&state, &caller, &query).await?;
     let (there, stream) = state.kept.follow(&owner);
     let hello = KeptLine::Hello(KeptHello {
@@ -155,16 +161,16 @@ async fn here(
     state: &HubState,
     caller: &Caller,
     query: &Query<RuntimeQuery>,
-) -> Result<(Arc<JobExecutor>, GrantedCaller, ValueOwner), Refused> {
+) -> Result<(Arc<JobExecutor>, GrantedCaller, ValueOwner), RefusalResponse> {
     let granted = granted(state, caller, query, "kept").await?;
     let nobody = || {
         let text = format!("no replica of the hub owns SkillRuntime {} now", granted.name);
-        refused(Problem::new(ProblemCode::Unavailable, text).retry_after(1))
+        refused(HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1))
     };
     let executor = state.executors.get(&granted.name).ok_or_else(nobody)?;
     if !executor.is_owner() {
         return Err(match executor.other_owner() {
-            Some(owner) if owner.is_some() => refused(problem_of_error(&ExecutionError::NotOwner { owner })),
+            Some(owner) if owner.is_some() => refused(refusal_of_error(&ExecutionError::NotOwner { owner })),
             _ => nobody(),
         });
     }
@@ -175,15 +181,15 @@ async fn here(
     Ok((executor, granted, owner))
 }
 
-fn read_path((client, keys): &(String, String)) -> Result<(KeptKey, Vec<KeptKey>), Refused> {
+fn read_path((client, keys): &(String, String)) -> Result<(KeptKey, Vec<KeptKey>), RefusalResponse> {
     let read = client
         .parse::<KeptKey>()
         .and_then(|client| Ok((client, read_keys(keys)?)));
-    read.map_err(|error| refused(Problem::new(ProblemCode::Invalid, error.to_string())))
+    read.map_err(|error| refused(HubRefusal::new(RefusalCode::Invalid, error.to_string())))
 }
 
-fn refused(problem: Problem) -> Refused {
-    Refused::new("kept", problem)
+fn refused(refusal: HubRefusal) -> RefusalResponse {
+    RefusalResponse::new("kept", refusal)
 }
 
 fn to_bytes(line: &KeptLine) -> Vec<u8> {

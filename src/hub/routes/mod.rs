@@ -6,7 +6,7 @@ mod content;
 mod execution_answer;
 mod executions;
 mod kept;
-mod problem;
+mod refusal;
 mod stream_reader;
 mod uses;
 
@@ -21,19 +21,19 @@ use http::{HeaderMap, header};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-pub use problem::Refused;
+pub use refusal::RefusalResponse;
 
 use super::artifacts::Artifacts;
 use super::auth::{Access, Authenticator, Caller, GrantedCaller};
 use super::body::Bodies;
+use super::catalog_views::CatalogViews;
 use super::executors::Executors;
 use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::start::Start;
-use super::views::Views;
 use super::watch::Shared;
-use knack_hub_api::{PROTOCOL, Problem, ProblemCode, RuntimeName, Version, is_label};
+use knack_hub_api::{HubRefusal, PROTOCOL, RefusalCode, RuntimeName, Version, is_label};
 use knack_serving::Peer;
 use knack_vocabulary::HEADER_FOR;
 
@@ -49,7 +49,7 @@ pub struct HubState {
     /// What is still read for the first time.
     pub start: Start,
     /// The catalogs.
-    pub views: Views,
+    pub views: CatalogViews,
     /// Files of skills.
     pub artifacts: Artifacts,
     /// Where code runs.
@@ -82,10 +82,10 @@ pub fn router(state: Arc<HubState>, stop: CancellationToken) -> Router {
         .route("/v1/kept/{client}/{keys}", get(kept::read).put(kept::write))
         .route("/v1/uses", post(uses::count))
         .fallback(async || {
-            Refused::new(
+            RefusalResponse::new(
                 "unknown",
-                Problem::new(
-                    ProblemCode::NotFound,
+                HubRefusal::new(
+                    RefusalCode::NotFound,
                     "no such endpoint of the hub; client and hub may be of different releases",
                 ),
             )
@@ -123,39 +123,39 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim().to_owned());
-    let verdict = match token {
+    let caller = match token {
         Some(token) => {
             // Every request of the listener has its peer; without one all share one source.
             let peer = request.extensions().get::<Peer>().map(|peer| peer.address.to_string());
             state.callers.authenticate(&token, &peer.unwrap_or_default()).await
         }
-        None => Err(Problem::new(
-            ProblemCode::Unauthenticated,
+        None => Err(HubRefusal::new(
+            RefusalCode::Unauthenticated,
             "send a ServiceAccount token: Authorization: Bearer <token>",
         )),
     };
-    let verdict = verdict.and_then(|caller| acting_for(request.headers(), caller));
-    let mut response = match verdict {
+    let caller = caller.and_then(|caller| acting_for(request.headers(), caller));
+    let mut response = match caller {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) => Refused::new("authenticate", problem).into_response(),
+        Err(refusal) => RefusalResponse::new("authenticate", refusal).into_response(),
     };
-    if let Some(refused) = response.extensions_mut().remove::<problem::RefusalLabels>() {
+    if let Some(refused) = response.extensions_mut().remove::<refusal::RefusalLabels>() {
         state.metrics.refused(refused.route, refused.code);
     }
     response
 }
 
 /// The caller, with the namespace that it says it asks for. Whether it may do so is checked with its other rights.
-fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, Problem> {
+fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, HubRefusal> {
     let Some(value) = headers.get(HEADER_FOR) else {
         return Ok(caller);
     };
     let namespace = value.to_str().ok().filter(|text| is_label(text)).ok_or_else(|| {
-        Problem::new(
-            ProblemCode::Invalid,
+        HubRefusal::new(
+            RefusalCode::Invalid,
             format!("{HEADER_FOR}: write the name of a namespace"),
         )
     })?;
@@ -171,14 +171,16 @@ async fn granted(
     caller: &Caller,
     query: &Query<RuntimeQuery>,
     route: &'static str,
-) -> Result<GrantedCaller, Refused> {
-    let name: RuntimeName = query
-        .runtime
-        .parse()
-        .map_err(|error| Refused::new(route, Problem::new(ProblemCode::Invalid, format!("runtime: {error}"))))?;
+) -> Result<GrantedCaller, RefusalResponse> {
+    let name: RuntimeName = query.runtime.parse().map_err(|error| {
+        RefusalResponse::new(
+            route,
+            HubRefusal::new(RefusalCode::Invalid, format!("runtime: {error}")),
+        )
+    })?;
     state
         .access
         .check(caller, &name)
         .await
-        .map_err(|problem| Refused::new(route, problem))
+        .map_err(|refusal| RefusalResponse::new(route, refusal))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_hub_api::ProblemCode;
+use knack_hub_api::RefusalCode;
 use tokio::time::Instant;
 
 use super::HubState;
@@ -41,7 +41,7 @@ impl StreamReader {
         }
         let holds = match self.state.access.check(&self.caller, &self.granted.name).await {
             Ok(granted) => will_do(&self.granted, &granted),
-            Err(problem) => problem.code == ProblemCode::Unavailable,
+            Err(refusal) => refusal.code == RefusalCode::Unavailable,
         };
         holds.then_some(())
     }

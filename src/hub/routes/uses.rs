@@ -6,10 +6,10 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use http::{HeaderMap, StatusCode};
-use knack_hub_api::{Problem, ProblemCode, USES_MAX, USES_MAX_BYTES, UsesPost};
+use knack_hub_api::{HubRefusal, RefusalCode, USES_MAX, USES_MAX_BYTES, UsesPost};
 use knack_skill::model::SkillRef;
 
-use super::{HubState, Refused, RuntimeQuery, granted};
+use super::{HubState, RefusalResponse, RuntimeQuery, granted};
 use crate::hub::auth::Caller;
 
 /// The route. Skills that the runtime does not serve are counted together, so that no caller can make up names.
@@ -19,7 +19,7 @@ pub(super) async fn count(
     query: Query<RuntimeQuery>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, RefusalResponse> {
     let granted = granted(&state, &caller, &query, "uses").await?;
     let held = state
         .bodies
@@ -28,15 +28,15 @@ pub(super) async fn count(
         .map_err(refused)?;
     if held.bytes.len() > USES_MAX_BYTES {
         let text = format!("a report of uses may have at most {USES_MAX_BYTES} bytes");
-        return Err(refused(Problem::new(ProblemCode::TooLarge, text)));
+        return Err(refused(HubRefusal::new(RefusalCode::TooLarge, text)));
     }
     let post: UsesPost = serde_json::from_slice(&held.bytes).map_err(|error| {
         let text = format!("the body must be {{\"uses\": [{{\"skill\": \"namespace/name\", \"ran\": 1}}]}}: {error}");
-        refused(Problem::new(ProblemCode::Invalid, text))
+        refused(HubRefusal::new(RefusalCode::Invalid, text))
     })?;
     if post.uses.len() > USES_MAX {
         let text = format!("a report of uses may have at most {USES_MAX} lines");
-        return Err(refused(Problem::new(ProblemCode::Invalid, text)));
+        return Err(refused(HubRefusal::new(RefusalCode::Invalid, text)));
     }
     let runtime = granted.name.to_string();
     for line in &post.uses {
@@ -57,6 +57,6 @@ fn skill_of(text: &str) -> Option<SkillRef> {
     })
 }
 
-fn refused(problem: Problem) -> Refused {
-    Refused::new("uses", problem)
+fn refused(refusal: HubRefusal) -> RefusalResponse {
+    RefusalResponse::new("uses", refusal)
 }

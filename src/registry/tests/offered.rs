@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, StatusCode, header};
 use knack_registry::index::{SkillFileKind, entries};
 use knack_serving::probes::Probes as _;
-use knack_serving::sources::Turn;
+use knack_serving::sources::SourcePermit;
 use knack_skill::digest::sha256;
 use reqwest::Url;
 
@@ -201,7 +201,7 @@ async fn the_index_needs_a_token_and_the_right_to_list() {
 async fn an_account_that_reads_too_much_is_refused_and_no_other() {
     let running = Running::start().await;
     let take = || running.state.reads.take("team/app/app", tokio::time::Instant::now());
-    let under_way: Vec<Turn> = std::iter::from_fn(take).collect();
+    let under_way: Vec<SourcePermit> = std::iter::from_fn(take).collect();
     assert_eq!(under_way.len(), READS.at_once);
     for path in ["/v1/skills", "/api/skills", INDEX] {
         let refused = running.get(path).await;

@@ -1,19 +1,19 @@
 """Attacks from inside a run: each tries one thing and prints RESULT OPEN, or RESULT and the errno that stopped it.
 
-Usage: attacks.py NAME; attacks.py --each NAME...: one after the other, each in a child; attacks.py --list, --bombs: names. The world (addresses, pids, paths)
-comes as JSON in KNACK_WORLD. Standard library only. Attacks leave files in the working directory, which must not be a checkout.
+Usage: attacks.py NAME; attacks.py --each NAME...: one after the other, each in a child; attacks.py --list, --bombs: names. The targets (addresses, pids, paths)
+comes as JSON in KNACK_TARGETS. Standard library only. Attacks leave files in the working directory, which must not be a checkout.
 Everything is aimed at the namespaces that the test made; nothing here is of use outside them.
 """
 import ctypes, errno, fcntl, json, mmap, os, platform, signal, socket, struct, subprocess, sys, threading, time
 
-WORLD = json.loads(os.environ.get("KNACK_WORLD", "{}"))
+TARGETS = json.loads(os.environ.get("KNACK_TARGETS", "{}"))
 LIBC = ctypes.CDLL(None, use_errno=True)
 ATTACKS = {}
 # Those that end the run, or everything around it, when they meet a limit.
 BOMBS = []
 # A program that ends well without arguments, and a file that anyone may stat: images have less than hosts.
-PROGRAM = WORLD.get("program", "/bin/true")
-STATTED = WORLD.get("statted", "/etc/shadow")
+PROGRAM = TARGETS.get("program", "/bin/true")
+STATTED = TARGETS.get("statted", "/etc/shadow")
 
 # Numbers by machine: (x86_64, aarch64). None: no such call there.
 CALLS = dict(

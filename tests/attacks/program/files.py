@@ -3,7 +3,7 @@
 # Reading.
 
 @attack
-def service_account_token(): need(open(WORLD["token"]).read().startswith("dummy"))
+def service_account_token(): need(open(TARGETS["token"]).read().startswith("dummy"))
 @attack
 def list_root(): need(os.listdir("/"))
 @attack
@@ -36,9 +36,9 @@ def lease(): fcntl.fcntl(os.open(READABLE, os.O_RDONLY), 1024, fcntl.F_RDLCK)
 
 # Writing and attributes.
 
-OUTSIDE = WORLD.get("outside", "/nonexistent")
+OUTSIDE = TARGETS.get("outside", "/nonexistent")
 # A file that the run may read, and whose owner it is.
-READABLE = WORLD.get("readable", "/nonexistent")
+READABLE = TARGETS.get("readable", "/nonexistent")
 
 
 @attack
@@ -67,7 +67,7 @@ def write_skills():
 
 
 @attack
-def hardlink_in(): os.link(WORLD["link_source"], f"hard-{os.getpid()}")
+def hardlink_in(): os.link(TARGETS["link_source"], f"hard-{os.getpid()}")
 @attack
 def setxattr():
     open("xattr", "w").write("x"); os.setxattr("xattr", "user.knack", b"x")

@@ -10,20 +10,20 @@ def tcp(family, address, protocol=0):
 
 
 @attack
-def tcp_v4(): tcp(socket.AF_INET, (WORLD["v4"], 80))
+def tcp_v4(): tcp(socket.AF_INET, (TARGETS["v4"], 80))
 @attack
-def tcp_v6(): tcp(socket.AF_INET6, (WORLD["v6"], 80))
+def tcp_v6(): tcp(socket.AF_INET6, (TARGETS["v6"], 80))
 @attack
 def metadata_address(): tcp(socket.AF_INET, ("169.254.169.254", 80))
 @attack
-def mptcp(): tcp(socket.AF_INET, (WORLD["v4"], 80), 262)
+def mptcp(): tcp(socket.AF_INET, (TARGETS["v4"], 80), 262)
 
 
 @attack
 def tcp_fast_open():
     with socket.socket() as s:
         # Without a cookie the call does a plain handshake; it must block for that.
-        s.sendto(b"x", 0x20000000, (WORLD["v4"], 80))
+        s.sendto(b"x", 0x20000000, (TARGETS["v4"], 80))
         need(s.recv(16) == b"hello")
 
 
@@ -31,7 +31,7 @@ def tcp_fast_open():
 def udp():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.settimeout(3)
-        s.sendto(b"x", (WORLD["v4"], 80))
+        s.sendto(b"x", (TARGETS["v4"], 80))
         need(s.recv(16) == b"hello")
 
 
@@ -39,13 +39,13 @@ def udp():
 def dns_raw():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.settimeout(3)
-        s.sendto(struct.pack(">6H", 7, 256, 1, 0, 0, 0) + b"\x01a\x04test\x00\x00\x01\x00\x01", (WORLD["v4"], 53))
+        s.sendto(struct.pack(">6H", 7, 256, 1, 0, 0, 0) + b"\x01a\x04test\x00\x00\x01\x00\x01", (TARGETS["v4"], 53))
         need(s.recv(512)[:2] == b"\x00\x07")
 
 
 @attack
 def getaddrinfo():
-    need(socket.getaddrinfo("secret.test", 80, socket.AF_INET)[0][4][0] == WORLD["v4"])
+    need(socket.getaddrinfo("secret.test", 80, socket.AF_INET)[0][4][0] == TARGETS["v4"])
 
 
 # Inbound.
@@ -141,19 +141,19 @@ def x32_socket():
 @attack
 def unix_pathname():
     with socket.socket(socket.AF_UNIX) as s:
-        s.connect(WORLD["unix_path"]); need(s.recv(16) == b"hello")
+        s.connect(TARGETS["unix_path"]); need(s.recv(16) == b"hello")
 
 
 @attack
 def unix_abstract_connect():
     with socket.socket(socket.AF_UNIX) as s:
-        s.connect("\0" + WORLD["unix_abstract"]); need(s.recv(16) == b"hello")
+        s.connect("\0" + TARGETS["unix_abstract"]); need(s.recv(16) == b"hello")
 
 
 @attack
 def unix_abstract_sendto():
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-        s.sendto(b"x", "\0" + WORLD["unix_abstract"] + "-dgram")
+        s.sendto(b"x", "\0" + TARGETS["unix_abstract"] + "-dgram")
 
 
 @attack

@@ -9,13 +9,13 @@ def setuid_0():
 
 @attack
 def setuid_binary():
-    need(subprocess.run([WORLD["setuid_id"], "-u"], capture_output=True, timeout=5).stdout.strip() == b"0", "uid kept")
+    need(subprocess.run([TARGETS["setuid_id"], "-u"], capture_output=True, timeout=5).stdout.strip() == b"0", "uid kept")
 
 
 @attack
 def mount(): call("mount", b"none", b"/mnt", b"tmpfs", 0, None); call("umount2", b"/mnt", 0)
 @attack
-def umount(): call("umount2", WORLD["mounted"].encode(), 2)
+def umount(): call("umount2", TARGETS["mounted"].encode(), 2)
 @attack
 def fsopen(): os.close(call("fsopen", b"tmpfs", 0))
 @attack
@@ -31,7 +31,7 @@ def pivot_root():
 @attack
 def chroot(): call("chroot", b"/mnt")
 @attack
-def setns(): call("setns", os.open(f"/proc/{WORLD.get('peer', 1)}/ns/net", os.O_RDONLY), 0x40000000)
+def setns(): call("setns", os.open(f"/proc/{TARGETS.get('peer', 1)}/ns/net", os.O_RDONLY), 0x40000000)
 @attack
 def unshare_user(): call("unshare", 0x10000000)
 

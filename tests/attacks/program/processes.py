@@ -2,8 +2,8 @@
 
 # Other processes: memory.
 
-VICTIM = WORLD.get("victim", 0)
-RUNNER = WORLD.get("runner") or os.getppid()
+VICTIM = TARGETS.get("victim", 0)
+RUNNER = TARGETS.get("runner") or os.getppid()
 
 
 @attack
@@ -25,7 +25,7 @@ class Iovec(ctypes.Structure):
 def process_vm_readv():
     buffer = ctypes.create_string_buffer(16)
     local = Iovec(ctypes.addressof(buffer), 16)
-    remote = Iovec(WORLD["victim_address"], 16)
+    remote = Iovec(TARGETS["victim_address"], 16)
     call("process_vm_readv", VICTIM, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
     need(buffer.raw.startswith(b"dummy-secret"))
 
@@ -84,7 +84,7 @@ def sent_by_kernel(pid, number, own):
 
 def signals():
     try:
-        return os.stat(WORLD["unix_path"] + ".signals").st_size if os.access(WORLD["unix_path"] + ".signals", os.R_OK) else None
+        return os.stat(TARGETS["unix_path"] + ".signals").st_size if os.access(TARGETS["unix_path"] + ".signals", os.R_OK) else None
     except OSError:
         return None
 

@@ -31,12 +31,12 @@ fn fake_python(root: &Path, version: &str) -> PathBuf {
     binary
 }
 
-fn search(path: &[PathBuf], fallback: &[PathBuf], reach: Reach) -> Search {
+fn search(path: &[PathBuf], fallback: &[PathBuf], code_user: CodeUser) -> Search {
     Search {
         path: path.to_vec(),
         fallback: fallback.to_vec(),
         home: Some("/home/nobody".into()),
-        reach,
+        code_user,
     }
 }
 
@@ -49,11 +49,11 @@ async fn a_shim_resolves_to_the_real_binary_and_grants_its_tree() {
         &shims.join("python3"),
         &format!("#!/bin/sh\nexec {} \"$@\"\n", real.display()),
     );
-    let found = find(&search(&[shims], &[], Reach::Stranger)).await;
+    let found = find(&search(&[shims], &[], CodeUser::Stranger)).await;
     let python = &found.interpreters[0];
     assert_eq!(python.path, real);
     assert_eq!(python.version, "3.11.7");
-    assert_eq!(python.grants.execute, [dir.path().join(".pyenv/versions/3.11.7")]);
+    assert_eq!(python.permissions.execute, [dir.path().join(".pyenv/versions/3.11.7")]);
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn one_behind_a_closed_directory_is_passed_over_and_named() {
     let open = fake_python(&dir.path().join("usr"), "3.9.2");
     let path = [shims.clone(), open.parent().unwrap().to_path_buf()];
 
-    let found = find(&search(&path, &[], Reach::Stranger)).await;
+    let found = find(&search(&path, &[], CodeUser::Stranger)).await;
     assert_eq!(found.interpreters[0].path, open);
     let note = &found.notes[0];
     assert!(note.starts_with("skipped"), "{note}");
@@ -79,7 +79,7 @@ async fn one_behind_a_closed_directory_is_passed_over_and_named() {
         "{note}"
     );
 
-    let same = find(&search(&path, &[], Reach::SameUser)).await;
+    let same = find(&search(&path, &[], CodeUser::SameUser)).await;
     assert_eq!(same.interpreters[0].path, closed);
 }
 
@@ -102,9 +102,9 @@ async fn a_virtual_environment_keeps_its_own_path_and_grants_both_trees() {
     fs::create_dir_all(link.parent().unwrap()).unwrap();
     symlink(base.join("bin/python3"), &link).unwrap();
 
-    let found = find(&search(&[environment.join("bin")], &[], Reach::Stranger)).await;
+    let found = find(&search(&[environment.join("bin")], &[], CodeUser::Stranger)).await;
     assert_eq!(found.interpreters[0].path, link);
-    assert_eq!(found.interpreters[0].grants.execute, [base, environment]);
+    assert_eq!(found.interpreters[0].permissions.execute, [base, environment]);
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn what_does_not_answer_as_an_interpreter_is_passed_over() {
         let found = find(&search(
             &[dir.path().join(name)],
             &[good.parent().unwrap().to_path_buf()],
-            Reach::Stranger,
+            CodeUser::Stranger,
         ))
         .await;
         assert_eq!(found.interpreters[0].path, good, "{name}");
@@ -136,7 +136,7 @@ async fn what_does_not_answer_as_an_interpreter_is_passed_over() {
 async fn one_that_hangs_is_passed_over_after_the_time_limit() {
     let dir = open_directory();
     script(&dir.path().join("bin/python3"), "#!/bin/sh\nexec sleep 30\n");
-    let found = find(&search(&[dir.path().join("bin")], &[], Reach::SameUser)).await;
+    let found = find(&search(&[dir.path().join("bin")], &[], CodeUser::SameUser)).await;
     assert_eq!(found.interpreters, []);
     assert!(found.notes[0].contains("no answer within 5 s"), "{:?}", found.notes);
 }
@@ -144,7 +144,7 @@ async fn one_that_hangs_is_passed_over_after_the_time_limit() {
 #[tokio::test]
 async fn none_at_all_finds_nothing() {
     let dir = open_directory();
-    let found = find(&search(&[dir.path().to_path_buf()], &[], Reach::SameUser)).await;
+    let found = find(&search(&[dir.path().to_path_buf()], &[], CodeUser::SameUser)).await;
     assert_eq!(found, FoundInterpreters::default());
 }
 
@@ -158,14 +158,17 @@ fn wide_prefixes_are_cut_to_the_parts_of_the_interpreter() {
     fs::create_dir_all(home.join("project")).unwrap();
     let binary = local.join("bin/python3");
     script(&binary, "");
-    let answer = ask::Answer {
+    let answer = describe::InterpreterDescription {
         executable: binary.clone(),
         version: "3.11.7".into(),
         prefixes: vec![local, "/".into(), "/usr".into()],
         libraries: vec![library.clone(), home.join("project"), "/usr/lib/python3".into()],
         shared: Vec::new(),
     };
-    assert_eq!(grants::of_interpreter(&answer, Some(&home)).execute, [binary, library]);
+    assert_eq!(
+        path_permissions::of_interpreter(&answer, Some(&home)).execute,
+        [binary, library]
+    );
 }
 
 #[test]
@@ -178,16 +181,16 @@ fn a_link_leads_to_the_directory_that_is_closed() {
     symlink("closed/python3", dir.path().join("link")).unwrap();
     symlink("loop", dir.path().join("loop")).unwrap();
     assert_eq!(
-        unreachable_part(&dir.path().join("link"), Reach::Stranger),
+        unreachable_part(&dir.path().join("link"), CodeUser::Stranger),
         Some(closed)
     );
     assert_eq!(
-        unreachable_part(&dir.path().join("loop"), Reach::Stranger),
+        unreachable_part(&dir.path().join("loop"), CodeUser::Stranger),
         Some(dir.path().join("loop"))
     );
     assert_eq!(
-        unreachable_part(&dir.path().join("none"), Reach::Stranger),
+        unreachable_part(&dir.path().join("none"), CodeUser::Stranger),
         Some(dir.path().join("none"))
     );
-    assert_eq!(unreachable_part(Path::new("/usr/bin"), Reach::Stranger), None);
+    assert_eq!(unreachable_part(Path::new("/usr/bin"), CodeUser::Stranger), None);
 }

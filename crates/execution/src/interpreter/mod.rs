@@ -9,19 +9,19 @@
 //! interpreter itself can report its binary and its library, so each candidate is run with a query and a time limit.
 //! The answer gives the paths that the sandbox must be able to read, and nothing wider.
 
-mod ask;
-mod grants;
+mod code_user;
+mod describe;
+mod path_permissions;
 mod programs;
-mod reach;
 
 use std::path::{Path, PathBuf};
 
 use super::Language;
 
-pub use ask::ASK_TIMEOUT;
-pub use grants::{Grants, base_grants, image_grants};
-pub use programs::{PROGRAM_DIRECTORIES, ProgramPlace, find_program};
-pub use reach::{Reach, unreachable_part};
+pub use code_user::{CodeUser, unreachable_part};
+pub use describe::ASK_TIMEOUT;
+pub use path_permissions::{PathPermissions, base_permissions, image_permissions};
+pub use programs::{PROGRAM_DIRECTORIES, ProgramLookup, find_program};
 
 /// An interpreter that a sandbox can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct Interpreter {
     pub path: PathBuf,
     /// Version as it says it, for the console: `3.11.7`.
     pub version: String,
-    /// The paths that it must be able to read besides [`base_grants`].
-    pub grants: Grants,
+    /// The paths that it must be able to read besides [`base_permissions`].
+    pub permissions: PathPermissions,
 }
 
 /// The interpreters found, and the messages for the console.
@@ -55,19 +55,19 @@ pub struct Search {
     /// The home directory: never granted as a whole.
     pub home: Option<PathBuf>,
     /// The user that must be able to reach the interpreter.
-    pub reach: Reach,
+    pub code_user: CodeUser,
 }
 
 impl Search {
     /// The search of this process: its `PATH` and `HOME`.
     #[must_use]
-    pub fn of_host(reach: Reach) -> Self {
+    pub fn of_host(code_user: CodeUser) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         Self {
             path: std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect(),
             fallback: vec![PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin")],
             home: std::env::var_os("HOME").map(PathBuf::from),
-            reach,
+            code_user,
         }
     }
 
@@ -95,14 +95,14 @@ pub async fn find(search: &Search) -> FoundInterpreters {
 async fn find_one(search: &Search, language: Language, name: &str, found: &mut FoundInterpreters) {
     let mut seen: Vec<PathBuf> = Vec::new();
     for candidate in search.candidates(name) {
-        let answer = match ask::ask(language, &candidate).await {
+        let answer = match describe::ask(language, &candidate).await {
             Ok(answer) => answer,
             Err(reason) => {
                 found.notes.push(passed_over(&candidate, None, &reason));
                 continue;
             }
         };
-        // Two names of one binary (/bin and /usr/bin) need only one verdict.
+        // Two names of one binary (/bin and /usr/bin) need only one check.
         if seen.contains(&answer.executable) {
             continue;
         }
@@ -125,11 +125,15 @@ async fn find_one(search: &Search, language: Language, name: &str, found: &mut F
     }
 }
 
-fn accept(search: &Search, language: Language, answer: &ask::Answer) -> Result<Interpreter, String> {
-    let grants = grants::of_interpreter(answer, search.home.as_deref());
+fn accept(
+    search: &Search,
+    language: Language,
+    answer: &describe::InterpreterDescription,
+) -> Result<Interpreter, String> {
+    let permissions = path_permissions::of_interpreter(answer, search.home.as_deref());
     let parts = std::iter::once(&answer.executable).chain(&answer.libraries);
     for part in parts {
-        if let Some(closed) = unreachable_part(part, search.reach) {
+        if let Some(closed) = unreachable_part(part, search.code_user) {
             return Err(format!("{} is not accessible to the sandbox user", closed.display()));
         }
     }
@@ -137,7 +141,7 @@ fn accept(search: &Search, language: Language, answer: &ask::Answer) -> Result<I
         language,
         path: answer.executable.clone(),
         version: answer.version.clone(),
-        grants,
+        permissions,
     })
 }
 

@@ -3,14 +3,14 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::grants::base_grants;
+use super::path_permissions::base_permissions;
 
 /// The directories in which runs look for programs, after that of their interpreter.
 pub const PROGRAM_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
 /// Where a program is, as runs see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProgramPlace {
+pub enum ProgramLookup {
     /// Runs find it and may execute it.
     Here(PathBuf),
     /// It is at this path, where runs do not look or may not execute.
@@ -20,25 +20,25 @@ pub enum ProgramPlace {
 }
 
 /// Looks for a program: where runs do, then along a `PATH`. Blocks.
-pub fn find_program(name: &str, path: &[PathBuf]) -> ProgramPlace {
+pub fn find_program(name: &str, path: &[PathBuf]) -> ProgramLookup {
     let seen = PROGRAM_DIRECTORIES.map(PathBuf::from);
-    find_below(name, &seen, path, &base_grants().execute)
+    find_below(name, &seen, path, &base_permissions().execute)
 }
 
-fn find_below(name: &str, seen: &[PathBuf], path: &[PathBuf], allowed: &[PathBuf]) -> ProgramPlace {
+fn find_below(name: &str, seen: &[PathBuf], path: &[PathBuf], allowed: &[PathBuf]) -> ProgramLookup {
     let at = |directory: &PathBuf| Some(directory.join(name)).filter(|file| is_program(file));
     let mut closed = None;
     for file in seen.iter().filter_map(at) {
         // A link may lead to where runs may not execute, such as /opt.
         let Ok(real) = file.canonicalize() else { continue };
         if allowed.iter().any(|root| real.starts_with(root)) {
-            return ProgramPlace::Here(file);
+            return ProgramLookup::Here(file);
         }
         closed.get_or_insert(real);
     }
     match closed.or_else(|| path.iter().find_map(at)) {
-        Some(file) => ProgramPlace::Closed(file),
-        None => ProgramPlace::Absent,
+        Some(file) => ProgramLookup::Closed(file),
+        None => ProgramLookup::Absent,
     }
 }
 
@@ -74,16 +74,16 @@ mod tests {
             find_below(name, &seen, &path, &[root.join("usr")])
         };
         for (name, expected) in [
-            ("here", ProgramPlace::Here(here)),
-            ("linked", ProgramPlace::Closed(vendor)),
-            ("elsewhere", ProgramPlace::Closed(elsewhere)),
-            ("broken", ProgramPlace::Absent),
-            ("text", ProgramPlace::Absent),
-            ("folder", ProgramPlace::Absent),
-            ("absent", ProgramPlace::Absent),
+            ("here", ProgramLookup::Here(here)),
+            ("linked", ProgramLookup::Closed(vendor)),
+            ("elsewhere", ProgramLookup::Closed(elsewhere)),
+            ("broken", ProgramLookup::Absent),
+            ("text", ProgramLookup::Absent),
+            ("folder", ProgramLookup::Absent),
+            ("absent", ProgramLookup::Absent),
         ] {
             assert_eq!(find(name), expected, "{name}");
         }
-        assert!(matches!(find_program("sh", &[]), ProgramPlace::Here(_)));
+        assert!(matches!(find_program("sh", &[]), ProgramLookup::Here(_)));
     }
 }

@@ -2,42 +2,42 @@
 
 use std::time::Duration;
 
-use knack_hub_api::{FailureLine, Problem, ProblemCode};
+use knack_hub_api::{FailureLine, HubRefusal, RefusalCode};
 
 use crate::{ClusterFailure, ClusterFailureKind, ExecutionError, Missing};
 
 /// The content of a hub's error.
-pub fn problem_of_error(error: &ExecutionError) -> Problem {
+pub fn refusal_of_error(error: &ExecutionError) -> HubRefusal {
     let message = error.to_string();
     match error {
         ExecutionError::QueueFull { retry_after } | ExecutionError::QueueTimeout { retry_after } => {
-            Problem::new(ProblemCode::TooManyRequests, message).retry_after(retry_after.as_secs().max(1))
+            HubRefusal::new(RefusalCode::TooManyRequests, message).retry_after(retry_after.as_secs().max(1))
         }
         ExecutionError::Unavailable(missing) => {
-            Problem::new(ProblemCode::Unavailable, missing.to_string()).retry_after(UNAVAILABLE_RETRY_SECONDS)
+            HubRefusal::new(RefusalCode::Unavailable, missing.to_string()).retry_after(UNAVAILABLE_RETRY_SECONDS)
         }
-        ExecutionError::Invalid(what) => Problem::new(ProblemCode::Invalid, what.clone()),
-        ExecutionError::Gone => Problem::new(ProblemCode::Gone, message),
-        ExecutionError::NotFound => Problem::new(ProblemCode::NotFound, message),
-        ExecutionError::Cancelled => Problem::new(ProblemCode::Cancelled, message),
-        ExecutionError::NotOwner { owner } => Problem {
+        ExecutionError::Invalid(what) => HubRefusal::new(RefusalCode::Invalid, what.clone()),
+        ExecutionError::Gone => HubRefusal::new(RefusalCode::Gone, message),
+        ExecutionError::NotFound => HubRefusal::new(RefusalCode::NotFound, message),
+        ExecutionError::Cancelled => HubRefusal::new(RefusalCode::Cancelled, message),
+        ExecutionError::NotOwner { owner } => HubRefusal {
             owner: owner.clone(),
             // The owner's address is for programs that trust the hub's authorities, not for a text.
-            ..Problem::new(
-                ProblemCode::NotOwner,
+            ..HubRefusal::new(
+                RefusalCode::NotOwner,
                 "another replica of the hub runs this runtime's code",
             )
         },
-        ExecutionError::Cluster(failure) => Problem {
+        ExecutionError::Cluster(failure) => HubRefusal {
             failure: Some(Box::new(FailureLine {
                 kind: failure.kind.as_str().to_owned(),
                 reason: failure.reason.clone(),
                 message: failure.message.clone(),
                 may_have_run: failure.may_have_run,
             })),
-            ..Problem::new(ProblemCode::Failed, message)
+            ..HubRefusal::new(RefusalCode::Failed, message)
         },
-        ExecutionError::Internal(what) => Problem::new(ProblemCode::Failed, what.clone()),
+        ExecutionError::Internal(what) => HubRefusal::new(RefusalCode::Failed, what.clone()),
     }
 }
 
@@ -45,26 +45,26 @@ pub fn problem_of_error(error: &ExecutionError) -> Problem {
 const UNAVAILABLE_RETRY_SECONDS: u64 = 5;
 
 /// The error for the caller of the execution that a hub's refusal means.
-pub fn error_of_problem(problem: Problem) -> ExecutionError {
-    let retry_after = Duration::from_secs(problem.retry_after_seconds.unwrap_or(1).max(1));
-    match problem.code {
-        ProblemCode::Invalid | ProblemCode::TooLarge => ExecutionError::Invalid(problem.message),
-        ProblemCode::NotFound => ExecutionError::NotFound,
-        ProblemCode::Gone => ExecutionError::Gone,
-        ProblemCode::Cancelled => ExecutionError::Cancelled,
-        ProblemCode::TooManyRequests => ExecutionError::QueueFull { retry_after },
-        ProblemCode::NotOwner => ExecutionError::NotOwner { owner: problem.owner },
-        ProblemCode::Unauthenticated | ProblemCode::Forbidden => ExecutionError::Unavailable(Missing::new(
-            format!("the hub refuses this gateway: {}", problem.message),
+pub fn error_of_refusal(refusal: HubRefusal) -> ExecutionError {
+    let retry_after = Duration::from_secs(refusal.retry_after_seconds.unwrap_or(1).max(1));
+    match refusal.code {
+        RefusalCode::Invalid | RefusalCode::TooLarge => ExecutionError::Invalid(refusal.message),
+        RefusalCode::NotFound => ExecutionError::NotFound,
+        RefusalCode::Gone => ExecutionError::Gone,
+        RefusalCode::Cancelled => ExecutionError::Cancelled,
+        RefusalCode::TooManyRequests => ExecutionError::QueueFull { retry_after },
+        RefusalCode::NotOwner => ExecutionError::NotOwner { owner: refusal.owner },
+        RefusalCode::Unauthenticated | RefusalCode::Forbidden => ExecutionError::Unavailable(Missing::new(
+            format!("the hub refuses this gateway: {}", refusal.message),
             "an administrator can allow it on the SkillRuntime (allowedCallers) or by RBAC (verb use)",
         )),
-        ProblemCode::Unavailable | ProblemCode::TooSlow | ProblemCode::Throttled => match problem.failure {
-            Some(failure) => of_failure(*failure, problem.message),
-            None => ExecutionError::Unavailable(later(&problem.message)),
+        RefusalCode::Unavailable | RefusalCode::TooSlow | RefusalCode::Throttled => match refusal.failure {
+            Some(failure) => of_failure(*failure, refusal.message),
+            None => ExecutionError::Unavailable(later(&refusal.message)),
         },
-        ProblemCode::Failed | ProblemCode::Unknown => match problem.failure {
-            Some(failure) => of_failure(*failure, problem.message),
-            None => ExecutionError::Internal(problem.message),
+        RefusalCode::Failed | RefusalCode::Unknown => match refusal.failure {
+            Some(failure) => of_failure(*failure, refusal.message),
+            None => ExecutionError::Internal(refusal.message),
         },
     }
 }
@@ -115,8 +115,8 @@ mod tests {
         ];
         errors.extend(ClusterFailureKind::ALL.map(failure));
         for error in errors {
-            let json = serde_json::to_string(&problem_of_error(&error)).unwrap();
-            let back = error_of_problem(serde_json::from_str(&json).unwrap());
+            let json = serde_json::to_string(&refusal_of_error(&error)).unwrap();
+            let back = error_of_refusal(serde_json::from_str(&json).unwrap());
             assert_eq!(back, error, "{json}");
         }
     }
@@ -126,7 +126,7 @@ mod tests {
         let error = ExecutionError::NotOwner {
             owner: Some("https://10-0-0-7.knack-hub:8443".to_owned()),
         };
-        assert!(!problem_of_error(&error).message.contains("10-0-0-7"));
+        assert!(!refusal_of_error(&error).message.contains("10-0-0-7"));
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
                 "this replica is not ready; try again later",
             ),
         ] {
-            let error = error_of_problem(Problem::new(ProblemCode::Unavailable, message));
+            let error = error_of_refusal(HubRefusal::new(RefusalCode::Unavailable, message));
             assert_eq!(error.to_string(), format!("code cannot be run here: {expected}"));
         }
     }

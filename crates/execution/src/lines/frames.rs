@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use knack_hub_api::{
-    Data, EndWord, ExecutionFrame, ExecutionView, FileErrorLine, FileFrame, LocksLine, ResultFrame, TimingsLine,
+    Data, EndWord, ExecutionFrame, ExecutionState, FileErrorLine, FileFrame, LocksLine, ResultFrame, TimingsLine,
 };
 
 use crate::check::is_relative;
@@ -101,8 +101,8 @@ fn result_frame(result: &ExecutionResult) -> ResultFrame {
 }
 
 /// A record as `GET /v1/executions/{id}` returns it; repeating the POST returns the files.
-pub fn view_of_record(record: &ExecutionRecord) -> ExecutionView {
-    ExecutionView {
+pub fn state_of_record(record: &ExecutionRecord) -> ExecutionState {
+    ExecutionState {
         id: record.id.to_string(),
         skill: record.skill.clone(),
         status: record.status.as_str().to_owned(),
@@ -121,7 +121,7 @@ pub struct Collector {
 
 /// The outcome of a frame.
 #[derive(Debug)]
-pub enum Collected {
+pub enum CollectStep {
     /// More is to come.
     More,
     /// The end.
@@ -132,20 +132,20 @@ impl Collector {
     /// Takes a frame; those that carry nothing of a result are passed over.
     ///
     /// Errors: [`ExecutionError::Internal`] for frames that contradict themselves.
-    pub fn take(&mut self, id: ExecutionId, frame: ExecutionFrame) -> Result<Collected, ExecutionError> {
+    pub fn take(&mut self, id: ExecutionId, frame: ExecutionFrame) -> Result<CollectStep, ExecutionError> {
         match frame {
             ExecutionFrame::File(piece) => {
                 self.piece(piece)?;
-                Ok(Collected::More)
+                Ok(CollectStep::More)
             }
             ExecutionFrame::Result(frame) => {
                 if self.open.is_some() {
                     return Err(bad("a file that is incomplete"));
                 }
                 let files = std::mem::take(&mut self.files);
-                Ok(Collected::Result(Arc::new(result_of(id, *frame, files))))
+                Ok(CollectStep::Result(Arc::new(result_of(id, *frame, files))))
             }
-            _ => Ok(Collected::More),
+            _ => Ok(CollectStep::More),
         }
     }
 
@@ -273,7 +273,7 @@ mod tests {
     ) -> Result<ExecutionResult, ExecutionError> {
         let mut collector = Collector::default();
         for frame in frames {
-            if let Collected::Result(result) = collector.take(id, frame)? {
+            if let CollectStep::Result(result) = collector.take(id, frame)? {
                 return Ok((*result).clone());
             }
         }

@@ -4,6 +4,6 @@ mod error;
 mod frames;
 mod request;
 
-pub use error::{error_of_problem, problem_of_error};
-pub use frames::{Collected, Collector, result_frames, view_of_record};
+pub use error::{error_of_refusal, refusal_of_error};
+pub use frames::{CollectStep, Collector, result_frames, state_of_record};
 pub use request::{limits_from, post_of_request};

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::conversation::{
-    Collected, DEADLINE_MARGIN, RunEnd, Subject, Transport, input_frames, processes_left, read_result, run_end,
-    run_frame, timings,
+    CollectedFrames, DEADLINE_MARGIN, ExecutionRef, RunEnd, Transport, input_frames, processes_left, read_result,
+    run_end, run_frame, timings,
 };
 use super::super::{ExecutionError, ExecutionRequest, Exit, Language, StartKind};
 use super::sandbox::Sandbox;
@@ -27,7 +27,7 @@ pub(super) async fn run(
     cancel: &CancellationToken,
 ) -> RunEnd {
     let began = Instant::now();
-    let mut collected = Collected::within(&request.limits, None);
+    let mut collected = CollectedFrames::within(&request.limits, None);
     let deadline = began + request.limits.timeout + DEADLINE_MARGIN;
     let talk = talk(&mut sandbox, request, program, language, &mut collected);
     tokio::select! {
@@ -45,7 +45,7 @@ pub(super) async fn run(
             Ok(Ok(result)) => {
                 // Later: the answer does not wait for the runner's exit.
                 tokio::spawn(acknowledge(sandbox));
-                run_end(Subject::of(request), &result, collected, start)
+                run_end(ExecutionRef::of(request), &result, collected, start)
             }
             Ok(Err(error)) if collected.started => RunEnd::Failed(error),
             Ok(Err(error)) => RunEnd::NotStarted(error),
@@ -66,7 +66,7 @@ async fn talk(
     request: &ExecutionRequest,
     program: WireProgram,
     language: Option<Language>,
-    collected: &mut Collected,
+    collected: &mut CollectedFrames,
 ) -> Result<RunResult, ExecutionError> {
     let run = run_frame(request, program, language, String::new());
     for frame in input_frames(request).chain([run]) {

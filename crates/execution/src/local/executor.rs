@@ -56,7 +56,7 @@ impl LocalExecutor {
         let workshop = tokio::task::spawn_blocking(move || Workshop::open(&bases, &runner))
             .await
             .map_err(|error| Missing::new(format!("preparing sandboxes failed: {error}"), "report it"))??;
-        let found = interpreter::find(&settings.search(workshop.reach())).await;
+        let found = interpreter::find(&settings.search(workshop.code_user())).await;
         let python = found
             .interpreters
             .iter()
@@ -113,7 +113,7 @@ impl LocalExecutor {
         self.inner.pool.ready(&SandboxKind::of(Some(language)))
     }
 
-    /// Executions that wait for a place; for metrics.
+    /// Executions that wait for a permit; for metrics.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.inner.queue.waiting()
@@ -187,12 +187,12 @@ impl Inner {
         };
         let outcome = match entered {
             Err(error) => Err(error),
-            Ok(place) => {
+            Ok(permit) => {
                 run.start();
                 let began = Instant::now();
                 let outcome = self.run(&request, environment, &cancel).await;
                 outcome.map(|mut result| {
-                    result.timings.queue_wait = place.waited;
+                    result.timings.queue_wait = permit.waited;
                     result.timings.total = began.elapsed();
                     Arc::new(result)
                 })

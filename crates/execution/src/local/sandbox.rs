@@ -19,7 +19,7 @@ use super::super::conversation::{
     Transport, address_space, base_environment, lock_report, locks_missing, millis, wire_language,
 };
 use super::super::environments::Environment;
-use super::super::interpreter::{Grants, Interpreter, PROGRAM_DIRECTORIES, base_grants};
+use super::super::interpreter::{Interpreter, PROGRAM_DIRECTORIES, PathPermissions, base_permissions};
 use super::super::{ExecutionError, Language, Limits, LockReport};
 use super::kind::SandboxKind;
 use super::settings::LocalSettings;
@@ -44,7 +44,7 @@ pub(super) struct Blueprint {
     pub(super) workshop: Arc<Workshop>,
     runner: PathBuf,
     interpreters: BTreeMap<Language, Interpreter>,
-    grants: Grants,
+    permissions: PathPermissions,
     environment: BTreeMap<String, String>,
     limits: WireLimits,
     watch: Watch,
@@ -76,10 +76,10 @@ struct Process {
 
 impl Blueprint {
     pub(super) fn new(settings: &LocalSettings, workshop: Arc<Workshop>, interpreters: Vec<Interpreter>) -> Self {
-        let mut grants = base_grants();
+        let mut permissions = base_permissions();
         let mut path: Vec<String> = Vec::new();
         for interpreter in &interpreters {
-            grants = grants.merged(&interpreter.grants);
+            permissions = permissions.merged(&interpreter.permissions);
             path.extend(interpreter.path.parent().map(text));
         }
         path.extend(PROGRAM_DIRECTORIES.map(str::to_owned));
@@ -91,7 +91,7 @@ impl Blueprint {
             }
         });
         let environment = base_environment(&path.join(":"));
-        let own_uid = workshop.reach() == super::super::interpreter::Reach::Stranger;
+        let own_uid = workshop.code_user() == super::super::interpreter::CodeUser::Stranger;
         let limits = WireLimits {
             timeout_ms: Some(millis(settings.max_timeout)),
             file_bytes: Some(settings.max_work_bytes),
@@ -113,7 +113,7 @@ impl Blueprint {
             workshop,
             runner: settings.runner.clone(),
             interpreters,
-            grants,
+            permissions,
             environment,
             limits,
             watch,
@@ -169,7 +169,7 @@ impl Blueprint {
             work: WorkBound::Outside,
             since: Instant::now(),
         };
-        let ready = tokio::time::timeout(START_TIMEOUT, sandbox.claim_and_start(start)).await;
+        let ready = tokio::time::timeout(START_TIMEOUT, sandbox.bind_and_start(start)).await;
         match ready {
             Ok(Ok(())) => {
                 sandbox.since = Instant::now();
@@ -200,7 +200,7 @@ impl Blueprint {
         if kind.language == Some(Language::Python) {
             limits.address_space_bytes = address_space(kind.language, None);
         }
-        let (mut execute, mut environment) = (texts(&self.grants.execute), self.environment.clone());
+        let (mut execute, mut environment) = (texts(&self.permissions.execute), self.environment.clone());
         if let Some(packages) = &kind.environment {
             // Read access to that folder alone: its parent is not listable.
             execute.push(text(&packages.root));
@@ -216,9 +216,9 @@ impl Blueprint {
             }),
             // A sandbox of the pool is for one kind of program.
             commands: false,
-            read: texts(&self.grants.read),
+            read: texts(&self.permissions.read),
             execute,
-            write: texts(&self.grants.write),
+            write: texts(&self.permissions.write),
             landlock: Landlock::Required,
             identity: directory.identity,
             environment,
@@ -244,11 +244,11 @@ fn interpreter_path(found: &Interpreter, packages: Option<&Environment>) -> Stri
 const MAX_OVER_DEFAULT: u64 = 16;
 
 impl Sandbox {
-    async fn claim_and_start(&mut self, start: Start) -> Result<(), ExecutionError> {
+    async fn bind_and_start(&mut self, start: Start) -> Result<(), ExecutionError> {
         let mut bytes = self
             .process
             .as_ref()
-            .map(|process| process.link.claim())
+            .map(|process| process.link.bind())
             .unwrap_or_default();
         bytes.extend(self.encode(&ToRunner::Start(start)));
         self.send(&bytes).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use knack_vocabulary::defaults;
 
 use super::super::environments::Environments;
-use super::super::interpreter::{Reach, Search};
+use super::super::interpreter::{CodeUser, Search};
 use super::super::queue::QueueSettings;
 use super::super::records::RecordSettings;
 use super::super::{LockReport, Missing};
@@ -82,14 +82,14 @@ impl LocalSettings {
         }
     }
 
-    /// The search in use for `reach`.
-    pub(super) fn search(&self, reach: Reach) -> Search {
+    /// The search in use for `code_user`.
+    pub(super) fn search(&self, code_user: CodeUser) -> Search {
         match &self.search {
             Some(search) => Search {
-                reach,
+                code_user,
                 ..search.clone()
             },
-            None => Search::of_host(reach),
+            None => Search::of_host(code_user),
         }
     }
 }

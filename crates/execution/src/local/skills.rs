@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_skill::model::Skill;
 
-use super::super::interpreter::Reach;
+use super::super::interpreter::CodeUser;
 use super::super::{ExecutionError, SkillMount};
 use super::remove::remove_tree;
 use super::workshop::Workshop;
@@ -24,7 +24,7 @@ const MAX_CACHE_BYTES: u64 = 512 << 20;
 #[derive(Debug)]
 pub(super) struct SkillCache {
     directory: PathBuf,
-    reach: Reach,
+    code_user: CodeUser,
     state: Mutex<CacheIndex>,
 }
 
@@ -44,7 +44,7 @@ impl SkillCache {
     pub(super) fn new(workshop: &Workshop) -> io::Result<Self> {
         Ok(Self {
             directory: workshop.directory("cache")?,
-            reach: workshop.reach(),
+            code_user: workshop.code_user(),
             state: Mutex::default(),
         })
     }
@@ -63,9 +63,9 @@ impl SkillCache {
         if let Some((namespace, _)) = mount.name.split_once('/') {
             make_readable_directory(&skills.join(namespace)).map_err(|error| failed(&error))?;
         }
-        make_tree(&mount.skill, &place, |path, target| match self.reach {
-            Reach::Stranger => fs::hard_link(cached.join(path), target),
-            Reach::SameUser => fs::copy(cached.join(path), target).map(|_| ()),
+        make_tree(&mount.skill, &place, |path, target| match self.code_user {
+            CodeUser::Stranger => fs::hard_link(cached.join(path), target),
+            CodeUser::SameUser => fs::copy(cached.join(path), target).map(|_| ()),
         })
         .map_err(|error| failed(&error))
     }

@@ -20,7 +20,7 @@ use knack_runner::protocol::Identity;
 use rustix::fs::{FlockOperation, flock};
 
 use super::super::Missing;
-use super::super::interpreter::{Reach, unreachable_part};
+use super::super::interpreter::{CodeUser, unreachable_part};
 use super::identity::{BLOCKS, Identities};
 use super::remove::remove_tree;
 use super::sweep::sweep;
@@ -59,7 +59,7 @@ impl Workshop {
 
     fn open_below(base: &Path, euid: u32, runner: &Path) -> Result<Self, String> {
         let describe = |error: io::Error| error.to_string();
-        if let Some(closed) = unreachable_part(base, reach(euid)) {
+        if let Some(closed) = unreachable_part(base, code_user(euid)) {
             return Err(format!("{} is not accessible to other users", closed.display()));
         }
         let root = base.join(format!("knack-sandbox-{euid}"));
@@ -97,11 +97,11 @@ impl Workshop {
     }
 
     /// The user that runs the code.
-    pub(super) fn reach(&self) -> Reach {
+    pub(super) fn code_user(&self) -> CodeUser {
         if self.identities.is_some() {
-            Reach::Stranger
+            CodeUser::Stranger
         } else {
-            Reach::SameUser
+            CodeUser::SameUser
         }
     }
 
@@ -193,8 +193,12 @@ impl Drop for RunDirectory {
     }
 }
 
-const fn reach(euid: u32) -> Reach {
-    if euid == 0 { Reach::Stranger } else { Reach::SameUser }
+const fn code_user(euid: u32) -> CodeUser {
+    if euid == 0 {
+        CodeUser::Stranger
+    } else {
+        CodeUser::SameUser
+    }
 }
 
 fn make_directory(path: &Path) -> io::Result<()> {

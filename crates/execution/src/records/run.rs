@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::table::{ExecutionKey, KeptRecord, Live, Outcome, RecordTable, SharedTable};
+use super::table::{ExecutionEntry, ExecutionKey, Live, Outcome, RecordTable, SharedTable};
 use crate::ExecutionError;
 
 /// The right, and the duty, to run one execution. Dropped without [`Run::finish`], it ends the record as an error.
@@ -46,7 +46,7 @@ pub(super) fn open(
         outcome: sender,
         cancel: cancel.clone(),
     };
-    table.entries.insert(key.clone(), KeptRecord::Live(live));
+    table.entries.insert(key.clone(), ExecutionEntry::Live(live));
     let expiry = key.1.time() + table.settings.horizon();
     table.expiry.insert((expiry, key.clone()));
     let run = Run {
@@ -78,14 +78,14 @@ impl Waiter {
 impl Run {
     /// The name under which it runs, if that is not its caller: outcomes are kept evenly between names.
     pub fn shared_by(&self, sharer: &str) {
-        if let Some(KeptRecord::Live(live)) = self.table.lock().entries.get_mut(&self.key) {
+        if let Some(ExecutionEntry::Live(live)) = self.table.lock().entries.get_mut(&self.key) {
             live.sharer = Arc::from(sharer);
         }
     }
 
     /// Marks the execution as running.
     pub fn start(&self) {
-        if let Some(KeptRecord::Live(live)) = self.table.lock().entries.get_mut(&self.key) {
+        if let Some(ExecutionEntry::Live(live)) = self.table.lock().entries.get_mut(&self.key) {
             live.running = true;
         }
     }
@@ -99,7 +99,7 @@ impl Run {
     fn end(&mut self, now: Duration, outcome: Outcome) {
         self.finished = true;
         let mut table = self.table.lock();
-        let Some(KeptRecord::Live(live)) = table.entries.get_mut(&self.key) else {
+        let Some(ExecutionEntry::Live(live)) = table.entries.get_mut(&self.key) else {
             return;
         };
         let (skill, sharer) = (live.skill.take(), Arc::clone(&live.sharer));
@@ -115,14 +115,14 @@ impl Run {
         let kept = match &self.table.memory {
             Some(memory) if bytes > 0 => match table.room(memory, &sharer, bytes) {
                 None => {
-                    table.entries.insert(self.key.clone(), KeptRecord::Tombstone);
+                    table.entries.insert(self.key.clone(), ExecutionEntry::Tombstone);
                     return;
                 }
                 share => share,
             },
             _ => None,
         };
-        let entry = KeptRecord::Ended {
+        let entry = ExecutionEntry::Ended {
             skill,
             outcome,
             bytes,
@@ -178,7 +178,7 @@ impl Drop for Waiter {
         if self.outcome.borrow().is_some() {
             return;
         }
-        if let Some(KeptRecord::Live(live)) = self.table.lock().entries.get_mut(&self.key) {
+        if let Some(ExecutionEntry::Live(live)) = self.table.lock().entries.get_mut(&self.key) {
             live.waiters = live.waiters.saturating_sub(1);
             if live.waiters == 0 {
                 live.cancel.cancel();

@@ -47,12 +47,12 @@ impl SharedTable {
 #[derive(Debug)]
 pub(super) struct RecordTable {
     pub(super) settings: RecordSettings,
-    pub(super) entries: HashMap<ExecutionKey, KeptRecord>,
+    pub(super) entries: HashMap<ExecutionKey, ExecutionEntry>,
     /// Ended entries with a kept outcome, in order of their end.
     pub(super) kept: VecDeque<(Duration, ExecutionKey)>,
     pub(super) kept_bytes: u64,
     /// The same by the names under which they ran.
-    pub(super) kept_by: HashMap<Arc<str>, KeptBy>,
+    pub(super) kept_by: HashMap<Arc<str>, SharerOutcomes>,
     /// Every key by the time that its id stops being accepted.
     pub(super) expiry: BTreeSet<(Duration, ExecutionKey)>,
     /// Unknown ids from before this time are gone: what an earlier owner ran then is not known any more.
@@ -63,13 +63,13 @@ pub(super) struct RecordTable {
 
 /// The kept outcomes of one sharer, oldest first. Those that have become tombstones meanwhile are passed over.
 #[derive(Debug, Default)]
-pub(super) struct KeptBy {
+pub(super) struct SharerOutcomes {
     pub(super) bytes: u64,
     pub(super) keys: VecDeque<ExecutionKey>,
 }
 
 #[derive(Debug)]
-pub(super) enum KeptRecord {
+pub(super) enum ExecutionEntry {
     Live(Live),
     Ended {
         skill: Option<String>,
@@ -133,12 +133,12 @@ impl RecordTable {
             let Some((_, key)) = self.expiry.pop_first() else { break };
             match self.entries.get(&key) {
                 // A run outlives its id only if its limit is longer than the retention; it is forgotten at its end.
-                Some(KeptRecord::Live(_)) | None => {}
-                Some(KeptRecord::Ended { .. }) => {
+                Some(ExecutionEntry::Live(_)) | None => {}
+                Some(ExecutionEntry::Ended { .. }) => {
                     self.bury(&key);
                     self.entries.remove(&key);
                 }
-                Some(KeptRecord::Tombstone) => {
+                Some(ExecutionEntry::Tombstone) => {
                     self.entries.remove(&key);
                 }
             }
@@ -160,7 +160,7 @@ impl RecordTable {
 
     fn bury(&mut self, key: &ExecutionKey) {
         if let Some(entry) = self.entries.get_mut(key)
-            && let KeptRecord::Ended { bytes, sharer, .. } = entry
+            && let ExecutionEntry::Ended { bytes, sharer, .. } = entry
         {
             self.kept_bytes = self.kept_bytes.saturating_sub(*bytes);
             if let Some(kept) = self.kept_by.get_mut(sharer) {
@@ -172,7 +172,7 @@ impl RecordTable {
                     self.kept_by.remove(sharer);
                 }
             }
-            *entry = KeptRecord::Tombstone;
+            *entry = ExecutionEntry::Tombstone;
         }
     }
 

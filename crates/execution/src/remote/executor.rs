@@ -6,15 +6,15 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
-use knack_hub_api::client::{HubClient, HubError, Lines};
-use knack_hub_api::{ExecutionFrame, ExecutionView, PROTOCOL, PROTOCOLS, ProblemCode, RuntimeName};
+use knack_hub_api::client::{HubClient, HubError, LineReader};
+use knack_hub_api::{ExecutionFrame, ExecutionState, PROTOCOL, PROTOCOLS, RefusalCode, RuntimeName};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::shown::{Progress, ShownOutput};
-use crate::lines::error_of_problem;
+use crate::lines::error_of_refusal;
 use crate::lines::post_of_request;
-use crate::lines::{Collected, Collector};
+use crate::lines::{CollectStep, Collector};
 use crate::records::RecordSettings;
 use crate::{
     Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, ExecutionStatus,
@@ -180,43 +180,43 @@ impl RemoteExecutor {
 
     fn judge(&self, error: HubError, tries: &mut Tries) -> RetryStep {
         // Counted in a row: during an outage replicas come and go, and each says so once or twice.
-        if !matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Unavailable) {
+        if !matches!(&error, HubError::Refused(refusal) if refusal.code == RefusalCode::Unavailable) {
             tries.unavailable = 0;
         }
         match error {
-            HubError::Refused(problem) => match problem.code {
-                ProblemCode::NotOwner => {
-                    self.owner.store(problem.owner.clone().map(Arc::new));
+            HubError::Refused(refusal) => match refusal.code {
+                RefusalCode::NotOwner => {
+                    self.owner.store(refusal.owner.clone().map(Arc::new));
                     tries.redirects += 1;
-                    if problem.owner.is_some() && tries.redirects <= REDIRECTS_AT_ONCE {
+                    if refusal.owner.is_some() && tries.redirects <= REDIRECTS_AT_ONCE {
                         RetryStep::Now
                     } else {
                         RetryStep::Wait("the runtime changes its owner".to_owned())
                     }
                 }
-                ProblemCode::TooManyRequests => {
+                RefusalCode::TooManyRequests => {
                     tries.full += 1;
-                    let wait = Duration::from_secs(problem.retry_after_seconds.unwrap_or(1).max(1));
+                    let wait = Duration::from_secs(refusal.retry_after_seconds.unwrap_or(1).max(1));
                     if tries.full <= QUEUE_TRIES && wait <= QUEUE_WAIT_MAX {
                         RetryStep::After(jitter(wait))
                     } else {
-                        RetryStep::Over(error_of_problem(problem))
+                        RetryStep::Over(error_of_refusal(refusal))
                     }
                 }
                 // The caller was not authenticated: after a hub was replaced, many call at once.
-                ProblemCode::TooSlow | ProblemCode::Throttled => RetryStep::Wait("the hub is busy".to_owned()),
+                RefusalCode::TooSlow | RefusalCode::Throttled => RetryStep::Wait("the hub is busy".to_owned()),
                 // Unavailable with a failure of the cluster is an answer; without, a replica that cannot answer now.
-                ProblemCode::Unavailable if problem.failure.is_none() => {
+                RefusalCode::Unavailable if refusal.failure.is_none() => {
                     tries.unavailable += 1;
-                    let wait = Duration::from_secs(problem.retry_after_seconds.unwrap_or(1).max(1));
+                    let wait = Duration::from_secs(refusal.retry_after_seconds.unwrap_or(1).max(1));
                     if tries.unavailable > UNAVAILABLE_TRIES || wait > QUEUE_WAIT_MAX {
-                        RetryStep::Over(error_of_problem(problem))
+                        RetryStep::Over(error_of_refusal(refusal))
                     } else {
                         self.owner.store(None);
                         RetryStep::After(jitter(wait))
                     }
                 }
-                _ => RetryStep::Over(error_of_problem(problem)),
+                _ => RetryStep::Over(error_of_refusal(refusal)),
             },
             HubError::Unreachable(_) | HubError::Broken(_) => {
                 // The owner may be gone: the Service has the replicas that are ready.
@@ -251,12 +251,12 @@ impl RemoteExecutor {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        if let HubError::Refused(problem) = &error
-            && problem.code == ProblemCode::NotOwner
-            && problem.owner.is_some()
+        if let HubError::Refused(refusal) = &error
+            && refusal.code == RefusalCode::NotOwner
+            && refusal.owner.is_some()
         {
-            self.owner.store(problem.owner.clone().map(Arc::new));
-            return ask(problem.owner.clone()).await.map_err(plain);
+            self.owner.store(refusal.owner.clone().map(Arc::new));
+            return ask(refusal.owner.clone()).await.map_err(plain);
         }
         Err(plain(error))
     }
@@ -275,7 +275,7 @@ struct Tries {
 /// The protocol of a hub that did not understand a request of protocol `stated`, if it is an older one that is still spoken.
 fn older(error: &HubError, stated: u32) -> Option<u32> {
     match error {
-        HubError::Refused(problem) if problem.code == ProblemCode::Invalid => problem
+        HubError::Refused(refusal) if refusal.code == RefusalCode::Invalid => refusal
             .protocol
             .filter(|protocol| *protocol < stated && PROTOCOLS.accepts(*protocol)),
         _ => None,
@@ -284,7 +284,7 @@ fn older(error: &HubError, stated: u32) -> Option<u32> {
 
 fn plain(error: HubError) -> ExecutionError {
     match error {
-        HubError::Refused(problem) => error_of_problem(problem),
+        HubError::Refused(refusal) => error_of_refusal(refusal),
         error => {
             tracing::info!(%error, "the hub did not answer");
             ExecutionError::Unavailable(Missing::new("the hub does not answer", "try again later"))
@@ -293,7 +293,7 @@ fn plain(error: HubError) -> ExecutionError {
 }
 
 async fn read(
-    lines: &mut Lines,
+    lines: &mut LineReader,
     id: ExecutionId,
     shown: &mut ShownOutput<'_>,
 ) -> Result<Arc<ExecutionResult>, HubError> {
@@ -301,16 +301,16 @@ async fn read(
     shown.begin();
     while let Some(frame) = lines.next_value::<ExecutionFrame>().await? {
         match frame {
-            ExecutionFrame::Error(problem) => return Err(HubError::Refused(problem)),
+            ExecutionFrame::Error(refusal) => return Err(HubError::Refused(refusal)),
             ExecutionFrame::Phase { phase } => shown.report(Progress::Phase(phase)),
             ExecutionFrame::Output(output) => shown.output(output.stream, &output.data.0),
             ExecutionFrame::Skipped { .. } => shown.skip(),
             frame => match collector.take(id, frame) {
-                Ok(Collected::Result(result)) => {
+                Ok(CollectStep::Result(result)) => {
                     shown.end(&result);
                     return Ok(result);
                 }
-                Ok(Collected::More) => {}
+                Ok(CollectStep::More) => {}
                 Err(error) => return Err(HubError::Protocol(error.to_string())),
             },
         }
@@ -366,32 +366,32 @@ impl Executor for RemoteExecutor {
     /// Files are not part of it.
     async fn get(&self, _caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
         let path = self.path(id);
-        let view: ExecutionView = self
+        let state: ExecutionState = self
             .at_owner(|owner| {
                 let path = path.clone();
                 async move { self.client.get_at(owner.as_deref(), &path).await }
             })
             .await?;
-        let status = match view.status.as_str() {
+        let status = match state.status.as_str() {
             "pending" => ExecutionStatus::Pending,
             "running" => ExecutionStatus::Running,
             "success" => ExecutionStatus::Success,
             "timeout" => ExecutionStatus::Timeout,
             _ => ExecutionStatus::Error,
         };
-        let result = match view.result {
+        let result = match state.result {
             Some(frame) => match Collector::default().take(id, ExecutionFrame::Result(frame))? {
-                Collected::Result(result) => Some(result),
-                Collected::More => None,
+                CollectStep::Result(result) => Some(result),
+                CollectStep::More => None,
             },
             None => None,
         };
         Ok(ExecutionRecord {
             id,
-            skill: view.skill,
+            skill: state.skill,
             status,
             result,
-            error: view.error,
+            error: state.error,
         })
     }
 

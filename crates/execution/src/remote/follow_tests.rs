@@ -24,13 +24,13 @@ use crate::{ExecutionError, ExecutionId, ExecutionRequest, Executor as _, Langua
 
 /// Leads to one server after another.
 #[derive(Debug)]
-struct Turns {
+struct ServerSequence {
     ports: Vec<u16>,
     asked: AtomicUsize,
 }
 
 #[async_trait]
-impl Route for Turns {
+impl Route for ServerSequence {
     async fn base(&self, _at: Option<&str>) -> Result<String, HubError> {
         match self.ports.get(self.asked.fetch_add(1, Ordering::Relaxed)) {
             Some(0) => Err(HubError::Unreachable("no pod of the hub is ready".to_owned())),
@@ -118,7 +118,7 @@ fn executor(pair: &CertifiedKey<KeyPair>, ports: Vec<u16>) -> Arc<RemoteExecutor
         address: Some(std::net::Ipv4Addr::LOCALHOST.into()),
     })
     .unwrap()
-    .routed(Arc::new(Turns {
+    .routed(Arc::new(ServerSequence {
         ports,
         asked: AtomicUsize::new(0),
     }));

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::sandbox::{Around, Told, command_in};
+use crate::sandbox::{RunResult, SandboxContent, command_in};
 
 const WORK: &str = include_str!("document_skills.py");
 
@@ -31,10 +31,10 @@ fn files_below(folder: &Path, path: &str, found: &mut Vec<(String, Vec<u8>)>) {
 }
 
 /// The program beside this file, with the packages of the skills.
-fn work(packages: &str, words: &[&str], inputs: &BTreeMap<String, Vec<u8>>) -> Told {
-    let around = Around {
+fn work(packages: &str, words: &[&str], inputs: &BTreeMap<String, Vec<u8>>) -> RunResult {
+    let around = SandboxContent {
         packages: Some(packages),
-        ..Around::default()
+        ..SandboxContent::default()
     };
     let argv = [&["python3", "document_skills.py"], words].concat();
     let mut files = borrowed(inputs);
@@ -48,13 +48,13 @@ fn borrowed(files: &BTreeMap<String, Vec<u8>>) -> Vec<(&str, &[u8])> {
 }
 
 /// The last line of what a run printed, which is where Python has its error.
-fn last_line(told: &Told) -> String {
+fn last_line(told: &RunResult) -> String {
     let all = format!("{}\n{}", told.stdout.trim(), told.stderr.trim());
     all.trim().lines().last().unwrap_or_default().to_owned()
 }
 
 /// Does one row. Errors: what was wrong, in one line.
-fn outcome(row: &Row, around: &Around<'_>, packages: &str) -> Result<u64, String> {
+fn outcome(row: &Row, around: &SandboxContent<'_>, packages: &str) -> Result<u64, String> {
     let (name, script, words, ends) = row;
     let made = work(packages, &["make", name], &BTreeMap::new());
     if made.code != Some(0) {
@@ -85,7 +85,7 @@ fn scripts_of_the_document_skills_do_their_work_inside_the_locks() {
     let rows = work(&packages, &["rows"], &BTreeMap::new());
     assert_eq!(rows.code, Some(0), "{}", rows.stderr);
     let rows: Vec<Row> = serde_json::from_str(&rows.stdout).unwrap();
-    let (mut failed, mut skill, mut around) = (Vec::new(), "", Around::default());
+    let (mut failed, mut skill, mut around) = (Vec::new(), "", SandboxContent::default());
     println!("{:24} {:44} {:>6}", "what is decoded", "script", "ms");
     for row in &rows {
         let of = row.1.split('/').next().unwrap_or_default();

@@ -23,10 +23,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use sandbox::{Told, command, python};
+use sandbox::{RunResult, command, python};
 
 /// One step of the chain below, which ends well or says what was printed.
-fn step(told: &Told, name: &str) {
+fn step(told: &RunResult, name: &str) {
     println!("office: {name}: {} ms", told.millis);
     assert_eq!(told.code, Some(0), "{name}: {} {}", told.stdout, told.stderr);
 }
@@ -132,7 +132,7 @@ fn scripts_find_python_and_their_private_tmp_from_child_processes() {
 }
 
 /// What attacks know of a pod; the tests of pods say the same. `/tmp` is the run's own here, so what is outside is `/usr`.
-fn world() -> serde_json::Value {
+fn targets() -> serde_json::Value {
     serde_json::json!({
         "v4": "192.0.2.1", "v6": "2001:db8::1", "victim": 1, "runner": 1, "victim_address": 4096, "peer": 1,
         "unix_path": "/tmp/victim.sock", "unix_abstract": "knack-attack-victim", "outside": "/usr",
@@ -171,9 +171,9 @@ fn no_attack_is_open_that_the_table_of_pods_has_closed() {
     let mut cells = BTreeMap::new();
     for part in names.chunks(names.len().div_ceil(PARTS)) {
         let words = serde_json::to_string(&[&["attacks.py".to_owned(), "--each".to_owned()], part].concat()).unwrap();
-        let world = serde_json::to_string(&world().to_string()).unwrap();
+        let targets = serde_json::to_string(&targets().to_string()).unwrap();
         let told = python(&format!(
-            "import os, sys\nos.environ['KNACK_WORLD'] = {world}\nsys.argv = {words}\n{}",
+            "import os, sys\nos.environ['KNACK_TARGETS'] = {targets}\nsys.argv = {words}\n{}",
             program::PROGRAM
         ));
         let lines = told.stdout.lines().filter_map(|line| line.strip_prefix("EACH "));

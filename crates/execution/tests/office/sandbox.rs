@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use knack_execution::conversation::base_environment;
-use knack_execution::interpreter::{Grants, image_grants};
+use knack_execution::interpreter::{PathPermissions, image_permissions};
 use knack_runner::protocol::{
     Area, Cwd, Data, Decoder, Exit, Files, FromRunner, Incoming, Key, Landlock, Language, Limits, OutputStream,
     OwnerLink, PIECE_BYTES, Program, Run, StagedFile, Start, ToRunner, Watch,
@@ -19,7 +19,7 @@ const TIMEOUT_MS: u64 = 60_000;
 
 /// What a run gave.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct RunResult {
     /// Its exit code; absent where it ended in another way.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -29,7 +29,7 @@ pub(crate) struct Told {
     pub(crate) files: BTreeMap<String, Vec<u8>>,
 }
 
-impl Told {
+impl RunResult {
     /// A file that the run has left.
     pub(crate) fn file(&self, name: &str) -> &[u8] {
         let there: Vec<_> = self.files.keys().collect();
@@ -41,7 +41,7 @@ impl Told {
 
 /// What a run has besides the image.
 #[derive(Default)]
-pub(crate) struct Around<'a> {
+pub(crate) struct SandboxContent<'a> {
     /// Files below `skills/`.
     pub(crate) skills: Vec<(String, Vec<u8>)>,
     /// An environment of packages, at the path that it was built for.
@@ -49,28 +49,28 @@ pub(crate) struct Around<'a> {
 }
 
 /// Runs a program of the image with these files beside it.
-pub(crate) fn command(argv: &[&str], inputs: &[(&str, &[u8])]) -> Told {
-    command_in(&Around::default(), argv, inputs)
+pub(crate) fn command(argv: &[&str], inputs: &[(&str, &[u8])]) -> RunResult {
+    command_in(&SandboxContent::default(), argv, inputs)
 }
 
 /// Runs a program of the image, or of its packages, with a skill and these files beside it.
-pub(crate) fn command_in(around: &Around<'_>, argv: &[&str], inputs: &[(&str, &[u8])]) -> Told {
+pub(crate) fn command_in(around: &SandboxContent<'_>, argv: &[&str], inputs: &[(&str, &[u8])]) -> RunResult {
     let argv = argv.iter().map(|&word| word.to_owned()).collect();
     run(around, Program::Command { argv }, inputs)
 }
 
 /// Runs a text as Python.
-pub(crate) fn python(source: &str) -> Told {
+pub(crate) fn python(source: &str) -> RunResult {
     let source = source.to_owned();
     let program = Program::Code {
         language: Language::Python,
         source,
         arguments: Vec::new(),
     };
-    run(&Around::default(), program, &[])
+    run(&SandboxContent::default(), program, &[])
 }
 
-fn run(around: &Around<'_>, program: Program, inputs: &[(&str, &[u8])]) -> Told {
+fn run(around: &SandboxContent<'_>, program: Program, inputs: &[(&str, &[u8])]) -> RunResult {
     let mut runner = Runner::boot(around.packages);
     runner.send(&ToRunner::Start(start(&program, around.packages)));
     for (path, bytes) in &around.skills {
@@ -93,11 +93,11 @@ fn run(around: &Around<'_>, program: Program, inputs: &[(&str, &[u8])]) -> Told 
 
 /// The sandbox of a pod: `src/jobs/start.rs` has the same paths and words.
 fn start(program: &Program, packages: Option<&str>) -> Start {
-    let Grants {
+    let PathPermissions {
         read,
         mut execute,
         write,
-    } = image_grants();
+    } = image_permissions();
     execute.extend(packages.map(PathBuf::from));
     let path = packages.map(|home| format!("{home}/bin:")).unwrap_or_default() + "/usr/local/bin:/usr/bin:/bin";
     let texts = |paths: Vec<PathBuf>| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
@@ -150,8 +150,8 @@ impl Runner {
             child,
             link: OwnerLink::new(Key::new([7; 32])),
         };
-        let claim = runner.link.claim();
-        runner.write(&claim);
+        let bind = runner.link.bind();
+        runner.write(&bind);
         runner
     }
 
@@ -187,9 +187,9 @@ impl Runner {
     }
 
     /// Reads up to the result, and lets the runner end.
-    fn finish(&mut self) -> Told {
+    fn finish(&mut self) -> RunResult {
         let mut stdout = self.child.stdout.take().unwrap();
-        let (mut told, mut decoder, mut buffer) = (Told::default(), Decoder::new(), vec![0; 1 << 16]);
+        let (mut told, mut decoder, mut buffer) = (RunResult::default(), Decoder::new(), vec![0; 1 << 16]);
         while told.code.is_none() {
             let count = stdout.read(&mut buffer).unwrap();
             assert_ne!(count, 0, "the runner has ended: {}", told.stderr);
@@ -208,7 +208,7 @@ impl Runner {
     }
 }
 
-fn take(frame: FromRunner, told: &mut Told) {
+fn take(frame: FromRunner, told: &mut RunResult) {
     match frame {
         FromRunner::Output(output) => {
             let text = String::from_utf8_lossy(&output.data.0).into_owned();
@@ -229,7 +229,7 @@ fn take(frame: FromRunner, told: &mut Told) {
         }
         FromRunner::Rejected(rejected) => panic!("{}", rejected.message),
         FromRunner::Ready(_)
-        | FromRunner::Claimed(_)
+        | FromRunner::Bound(_)
         | FromRunner::Started(_)
         | FromRunner::FileError(_)
         | FromRunner::Restarted {}

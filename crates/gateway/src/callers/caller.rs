@@ -31,7 +31,7 @@ impl CallerSecret {
         self.0.load_full()
     }
 
-    /// Switches to another secret: records kept under the last one are no longer found.
+    /// Switches to another secret: saved turns kept under the last one are no longer found.
     pub fn replace(&self, secret: HistorySecret) {
         self.0.store(Arc::new(secret));
     }

@@ -12,11 +12,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{ClientCheck, ClientVerdict, Problem, ProblemCode, RuntimeName};
+use knack_hub_api::{ClientAuthorization, ClientCheck, HubRefusal, RefusalCode, RuntimeName};
 use knack_serving::Peer;
 use knack_serving::expiring::Expiring;
+use knack_serving::keyed_locks::KeyedLocks;
 use knack_serving::sources::{Pace, Sources};
-use knack_serving::turns::Turns;
 use knack_vocabulary::{HEADER_CLIENT, HEADER_CLIENT_TOKEN};
 use knack_wire::Fault;
 use sha2::{Digest, Sha256};
@@ -33,8 +33,8 @@ const ACCEPTED: usize = 8192;
 const REFUSED: usize = 4096;
 /// How long a known client is let in while the hub is away: as long as a request may take.
 const STALE_FOR: Duration = Duration::from_mins(10);
-/// How long a request waits for the verdict that another one with the same token has asked for.
-const VERDICT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request waits for the decision that another one with the same token has asked for.
+const AUTHORIZATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Unknown tokens that one address may have checked. The hub gives a gateway twice as much, so that one address that
 /// forges tokens leaves the new clients of others their part.
 const UNKNOWN_TOKENS: Pace = Pace {
@@ -64,7 +64,7 @@ pub struct ClientAuth {
     tenants: Arc<Tenants>,
     accepted: Expiring<TokenHash, AcceptedClient>,
     refused: Expiring<TokenHash, String>,
-    turns: Turns<TokenHash>,
+    locks: KeyedLocks<TokenHash>,
     sources: Arc<Sources>,
 }
 
@@ -102,7 +102,7 @@ impl ClientAuth {
             tenants,
             accepted: Expiring::new(ACCEPTED),
             refused: Expiring::new(REFUSED),
-            turns: Turns::default(),
+            locks: KeyedLocks::default(),
             sources: Arc::new(Sources::new(UNKNOWN_TOKENS)),
         })
     }
@@ -110,15 +110,15 @@ impl ClientAuth {
     /// The client of this token, which came from `address`; the error is the answer to the client.
     async fn client(&self, token: &str, address: &str) -> Result<Client, Fault> {
         let key: TokenHash = Sha256::digest(token).into();
-        if let Some(verdict) = self.verdict(&key) {
-            return verdict;
+        if let Some(decision) = self.decision(&key) {
+            return decision;
         }
-        let Some(_turn) = self.turns.take(key, VERDICT_TIMEOUT).await else {
+        let Some(_guard) = self.locks.take(key, AUTHORIZATION_TIMEOUT).await else {
             return Err(try_again());
         };
         // Another request may have had it checked meanwhile.
-        if let Some(verdict) = self.verdict(&key) {
-            return verdict;
+        if let Some(decision) = self.decision(&key) {
+            return decision;
         }
         let known = self.accepted.get(&key).map(|known| known.client);
         let _unknown = match known {
@@ -128,8 +128,8 @@ impl ClientAuth {
         self.ask(token, key, known).await
     }
 
-    /// The remembered verdict on a token; `None` if there is none, or it has expired.
-    fn verdict(&self, key: &TokenHash) -> Option<Result<Client, Fault>> {
+    /// The remembered decision on a token; `None` if there is none, or it has expired.
+    fn decision(&self, key: &TokenHash) -> Option<Result<Client, Fault>> {
         if let Some(known) = self.accepted.get(key) {
             return (Instant::now() < known.fresh_until).then_some(Ok(known.client));
         }
@@ -142,7 +142,7 @@ impl ClientAuth {
             runtime: self.runtime.clone(),
             token: token.to_owned(),
         };
-        let answer = match (self.hub.post::<ClientVerdict>("/v1/clients", &check).await, known) {
+        let answer = match (self.hub.post::<ClientAuthorization>("/v1/clients", &check).await, known) {
             (Ok(answer), _) => answer,
             // The hub is away; recently authenticated clients are still accepted.
             (Err(error), Some(client)) if error.is_transient() => return Ok(client),
@@ -258,8 +258,8 @@ fn refused(reason: &str) -> Fault {
 }
 
 fn cannot_tell(error: &HubError) -> Fault {
-    if let HubError::Refused(Problem { code, .. }) = error
-        && matches!(code, ProblemCode::Forbidden | ProblemCode::Unauthenticated)
+    if let HubError::Refused(HubRefusal { code, .. }) = error
+        && matches!(code, RefusalCode::Forbidden | RefusalCode::Unauthenticated)
     {
         tracing::warn!(%error, "the hub refuses this gateway");
         return Fault::new(

@@ -43,7 +43,7 @@ use crate::http_server::budget::{BodyTimes, Requests};
 use crate::http_server::probing::GatewayProbes;
 use crate::http_server::server;
 use crate::model_calls::inject::Materials;
-use crate::model_calls::records::RecordStore;
+use crate::model_calls::turn_store::TurnStore;
 use crate::providers::upstream::Upstreams;
 use crate::replicas::{LinkTasks, Replicas};
 use crate::runs::grants::Grants;
@@ -52,8 +52,8 @@ use crate::runs::skill_runs::SkillRuns;
 use crate::skills_api::uploads::Uploads;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::observe::SilentConsole;
-use crate::telemetry::recent;
-use crate::telemetry::use_reports::UseReports;
+use crate::telemetry::recent_requests;
+use crate::telemetry::skill_use_reporter::UseReports;
 use crate::{Gateway, HostPolicy};
 
 /// How long the start waits for the secret that all replicas share: the first answer of the runtime's owner has it.
@@ -213,7 +213,7 @@ fn assemble(
         files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,
         user_files: files,
         files_folder: None,
-        records: RecordStore::new(args.record_store_mib << 20),
+        turn_store: TurnStore::new(args.record_store_mib << 20),
         secret,
         replicas,
         requests,
@@ -286,7 +286,7 @@ fn probe(
         gateway: Arc::clone(gateway),
         started: Arc::clone(started),
     });
-    let more = recent::local_router(Arc::clone(&gateway.recent));
+    let more = recent_requests::local_router(Arc::clone(&gateway.recent));
     probes::serve(gateway_probes, more, listener, ended.cancelled_owned())
 }
 

@@ -9,7 +9,7 @@ use super::args::{ClientAuthMode, ServeArgs};
 use super::sidecar::{is_sidecar, or_ignored};
 use crate::providers::provider::Api;
 use crate::providers::provider_keys;
-use crate::providers::upstream::{Base, BaseUrl, Upstreams};
+use crate::providers::upstream::{BaseUrl, ProviderEndpoint, Upstreams};
 
 /// Follows the folder of provider keys, if there is one, until it is dropped.
 pub(super) fn rekey(args: &ServeArgs, upstreams: &Upstreams) -> Option<AbortOnDropHandle<()>> {
@@ -19,7 +19,7 @@ pub(super) fn rekey(args: &ServeArgs, upstreams: &Upstreams) -> Option<AbortOnDr
 }
 
 /// Keys of the operator are for known callers only (docs/design/decisions.md#keys-of-the-operator).
-pub(super) fn check_exposure(args: &ServeArgs, bases: &BTreeMap<Api, Base>) -> anyhow::Result<()> {
+pub(super) fn check_exposure(args: &ServeArgs, bases: &BTreeMap<Api, ProviderEndpoint>) -> anyhow::Result<()> {
     let keyed: Vec<&str> = bases
         .iter()
         .filter(|(_, base)| base.key.is_some())
@@ -39,7 +39,7 @@ pub(super) fn check_exposure(args: &ServeArgs, bases: &BTreeMap<Api, Base>) -> a
 /// The addresses that are configured.
 pub(super) struct ProviderAddresses {
     /// The base URL and the key of each API that has one.
-    pub(super) bases: BTreeMap<Api, Base>,
+    pub(super) bases: BTreeMap<Api, ProviderEndpoint>,
     /// APIs of a sidecar whose base URL cannot be read. What an application sends goes nowhere rather than to an address that
     /// nobody named.
     pub(super) unreadable: BTreeSet<Api>,
@@ -65,7 +65,7 @@ pub(super) async fn configured(args: &ServeArgs) -> anyhow::Result<ProviderAddre
             continue;
         }
         match BaseUrl::parse(flag.as_deref().unwrap_or(api.default_url())) {
-            Ok(url) => drop(bases.insert(api, Base { url, key })),
+            Ok(url) => drop(bases.insert(api, ProviderEndpoint { url, key })),
             Err(error) if is_sidecar() => {
                 let variable = api.as_str().to_uppercase();
                 tracing::warn!("KNACK_UPSTREAM_{variable} is {error}: calls of that API are answered with 502");

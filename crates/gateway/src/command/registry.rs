@@ -10,7 +10,7 @@ use crate::catalog::LiveCatalog;
 use crate::files::user_files::{RemoteFiles, UserFiles};
 use crate::http_server::budget::Requests;
 use crate::replicas::Replicas;
-use crate::runs::history_reports::{ReportSender, Reports};
+use crate::runs::execution_reporter::{ReportSender, Reports};
 use crate::skills_api::registry_relay::Relay;
 
 /// The gateway's links to the registry of its cluster.

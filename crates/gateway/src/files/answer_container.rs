@@ -11,7 +11,7 @@ use knack_skill::plan::{Plan, ServedVersion};
 use knack_wire::history::Caller;
 use knack_wire::own_files::ANSWER_CONTAINER_PREFIX;
 use knack_wire::request::ContainerSkill;
-use knack_wire::{CallKind, Fault, Format, Injection, View};
+use knack_wire::{CallKind, Fault, Format, Injection, RequestFields};
 use serde_json::json;
 
 use super::user_files::named::fault_of_param;
@@ -37,7 +37,7 @@ pub(crate) struct AnswerContainer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerContext<'a> {
     /// The request.
-    pub(crate) view: &'a View,
+    pub(crate) fields: &'a RequestFields,
     /// Its plan.
     pub plan: &'a Plan,
     /// The injected plan.
@@ -102,7 +102,7 @@ async fn open(store: &UserFiles, asked: &ContainerContext<'_>) -> Result<Contain
 fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> AnswerContainer {
     let own = &asked.plan.container;
     let own = own.ours.iter().zip(&own.versions);
-    let own = own.filter_map(|(&index, served)| Some((asked.view.container_skills.get(index)?, served)));
+    let own = own.filter_map(|(&index, served)| Some((asked.fields.container_skills.get(index)?, served)));
     let skills: Vec<_> = own
         .map(|(skill, served)| shown(skill, served.as_ref(), asked.beta))
         .collect();

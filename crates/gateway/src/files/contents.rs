@@ -17,12 +17,12 @@ pub(crate) struct ContentFolder {
 
 /// One content. Dropping the last reference removes the file; a reader that has it open is not disturbed.
 #[derive(Debug, Clone)]
-pub struct StoredContent(Arc<OnDisk>);
+pub struct StoredContent(Arc<DiskFile>);
 
 #[derive(Debug)]
-struct OnDisk(PathBuf);
+struct DiskFile(PathBuf);
 
-impl Drop for OnDisk {
+impl Drop for DiskFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
             tracing::debug!(%error, "a stored file could not be removed");
@@ -46,7 +46,7 @@ impl ContentFolder {
             .path()
             .join(self.next.fetch_add(1, Ordering::Relaxed).to_string());
         std::fs::write(&path, bytes)?;
-        Ok(StoredContent(Arc::new(OnDisk(path))))
+        Ok(StoredContent(Arc::new(DiskFile(path))))
     }
 
     /// How many contents there are, beside the lock.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use self::contents::{ContentFolder, StoredContent};
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// How long a generated file is kept (docs/design/conversation.md#files).
 pub(crate) const FILES_KEPT: Duration = Duration::from_hours(1);

@@ -8,7 +8,7 @@ use knack_skill::call::{self, RunSpec};
 use knack_wire::request::Attachment;
 
 use crate::http_server::budget::{Holding, Requests};
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// Files that the runs of one request may make: as many as one later run may be given.
 pub(crate) const MADE_MAX_FILES: usize = Limits::MAX_INPUT_FILES;
@@ -24,7 +24,7 @@ const NO_ROOM_FOR_ATTACHMENTS: &str =
 
 /// The budget that the memory for files comes from, and the client that it counts for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room<'a> {
+pub(crate) struct FileMemory<'a> {
     /// The memory budget of requests.
     pub requests: &'a Requests,
     /// The caller.
@@ -48,7 +48,7 @@ pub(crate) struct RequestFiles {
 
 impl RequestFiles {
     /// Files of earlier turns. False: there was no room for all of them.
-    pub(crate) fn stage(&mut self, files: Vec<(String, Bytes)>, room: Room<'_>) -> bool {
+    pub(crate) fn stage(&mut self, files: Vec<(String, Bytes)>, room: FileMemory<'_>) -> bool {
         let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
         let fits = self.hold(bytes, room);
         if fits {
@@ -70,7 +70,7 @@ impl RequestFiles {
     /// Stages what the user attached as `inputs/<name>`, once; names are made safe and distinct.
     ///
     /// Errors: there is no room now; a later call tries again.
-    pub(crate) fn attach(&mut self, room: Room<'_>) -> Result<(), &'static str> {
+    pub(crate) fn attach(&mut self, room: FileMemory<'_>) -> Result<(), &'static str> {
         let Some(request) = &self.request else { return Ok(()) };
         let attachments: Vec<Attachment> = request.attachments();
         let bytes: usize = attachments.iter().map(|attachment| attachment.bytes.len()).sum();
@@ -91,7 +91,11 @@ impl RequestFiles {
 
     /// Keeps the files of a run, for later runs and for the client. Files without room are returned as texts that name
     /// each.
-    pub(crate) fn keep<'f>(&mut self, files: &'f [OutputFile], room: Room<'_>) -> (Vec<&'f OutputFile>, Vec<String>) {
+    pub(crate) fn keep<'f>(
+        &mut self,
+        files: &'f [OutputFile],
+        room: FileMemory<'_>,
+    ) -> (Vec<&'f OutputFile>, Vec<String>) {
         let (mut kept, mut refused) = (Vec::new(), Vec::new());
         for file in files {
             let length = file.bytes.len();
@@ -119,7 +123,7 @@ impl RequestFiles {
     }
 
     /// Takes room for so many more bytes.
-    fn hold(&mut self, more: usize, room: Room<'_>) -> bool {
+    fn hold(&mut self, more: usize, room: FileMemory<'_>) -> bool {
         let bytes = self.given_bytes + self.made_bytes + more;
         match &mut self.holding {
             Some(holding) => holding.grow_to(bytes).is_ok(),
@@ -214,8 +218,8 @@ mod tests {
     use crate::http_server::budget::BodyTimes;
     use knack_memory::MemoryBudget;
 
-    fn room(requests: &Requests) -> Room<'_> {
-        Room {
+    fn room(requests: &Requests) -> FileMemory<'_> {
+        FileMemory {
             requests,
             caller: &[1; 32],
         }

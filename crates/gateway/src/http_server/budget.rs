@@ -12,7 +12,7 @@ use http::HeaderMap;
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_serving::bodies::{BODY_MAX_BYTES, Bodies, BodyBudget};
 
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 pub use knack_serving::bodies::{BodyError, BodyTimes, HeldBody, Holding};
 
 /// Bytes that a request takes of the whole budget; more than this comes from the part for large bodies. A long
@@ -26,7 +26,7 @@ const LARGE_QUARTERS: usize = 2;
 const CONTENT_QUARTERS: usize = 1;
 /// Bytes of the part for large bodies that a caller may take at least: one body of the largest size with its copy.
 const CALLER_LEAST_BYTES: usize = 2 * BODY_MAX_BYTES;
-/// How long a run waits for room: as long as a call waits for a place in the usual queue.
+/// How long a run waits for room: as long as a call waits for a permit in the usual queue.
 const RUN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The part of the process's memory budget that requests take.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::budget::BodyError;
 use crate::providers::provider::Api;
-use crate::telemetry::report::cut_copy;
+use crate::telemetry::request_report::cut_copy;
 
 /// `Retry-After` of a refused request: long enough for a burst to pass, short enough for a person.
 pub(crate) const RETRY_AFTER_SECONDS: &str = "1";

@@ -26,7 +26,7 @@ pub use self::answer_headers::insert_stream_headers;
 use self::answer_headers::{begins_event, content_type, is_event_stream, retry_after};
 pub(crate) use self::answer_headers::{coding, compressed};
 pub(crate) use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
-use super::hidden::{HiddenTurnLookup, StagedFile};
+use super::hidden_turns::{HiddenTurnLookup, StagedFile};
 use crate::files::FileEntry;
 use crate::files::delivered;
 use crate::http_server::budget::Holding;
@@ -34,8 +34,8 @@ use crate::providers::forwarded_headers::forward_response_headers;
 use crate::providers::upstream::certificate_fault;
 use crate::runs::tools::ToolRunner;
 use crate::state::Gateway;
+use crate::telemetry::body_files::Recording;
 use crate::telemetry::log::RequestLog;
-use crate::telemetry::recorder::Recording;
 use crate::telemetry::trace::RequestTrace;
 
 /// One model request in progress.
@@ -93,7 +93,7 @@ enum Upstream {
 enum ExchangeEvent {
     Head(Result<reqwest::Response, reqwest::Error>),
     Chunk(Result<Option<Bytes>, reqwest::Error>),
-    Ran(CallOutcome),
+    CallFacts(CallOutcome),
     Tick,
 }
 
@@ -202,11 +202,11 @@ impl Exchange {
         match action {
             DriveAction::Send { body, round, delay } => self.send(body, round, delay),
             DriveAction::Run(call) => self.run(call),
-            DriveAction::Remember(mut record) => {
-                record.response_id = self.known_id(&record.response_id);
-                self.keep_files(&record.response_id).await;
+            DriveAction::Remember(mut hidden) => {
+                hidden.response_id = self.known_id(&hidden.response_id);
+                self.keep_files(&hidden.response_id).await;
                 self.hidden
-                    .remember(&self.gateway, self.drive.request(), *record, &self.kept);
+                    .remember(&self.gateway, self.drive.request(), *hidden, &self.kept);
             }
             DriveAction::Note(note) => self.hidden.note(&self.gateway, self.drive.request().format(), *note),
             DriveAction::ClientHead(head) => {
@@ -340,7 +340,7 @@ impl Exchange {
             // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
             biased;
             event = upstream => event,
-            Some(outcome) = running.next() => ExchangeEvent::Ran(outcome),
+            Some(outcome) = running.next() => ExchangeEvent::CallFacts(outcome),
             () = tick => ExchangeEvent::Tick,
         }
     }
@@ -370,7 +370,7 @@ impl Exchange {
                 self.log.timeline.over(Some("broken"), at);
                 self.input(DriveInput::Failed(UpstreamFailure::Broken));
             }
-            ExchangeEvent::Ran(outcome) => {
+            ExchangeEvent::CallFacts(outcome) => {
                 self.log.timeline.answered(outcome.token, outcome.is_error, at);
                 self.made.extend(outcome.files.iter().cloned());
                 self.input(DriveInput::Result(outcome));
@@ -464,12 +464,12 @@ impl Exchange {
     /// Remembers an answer that its client has left: it may have read its id.
     fn remember_left(&mut self) {
         let waiting = self.actions.drain(..).find_map(|action| match action {
-            DriveAction::Remember(record) => Some(*record),
+            DriveAction::Remember(hidden) => Some(*hidden),
             _ => None,
         });
-        if let Some(record) = waiting.or_else(|| self.drive.broken()) {
+        if let Some(hidden) = waiting.or_else(|| self.drive.broken()) {
             self.hidden
-                .remember(&self.gateway, self.drive.request(), record, &self.kept);
+                .remember(&self.gateway, self.drive.request(), hidden, &self.kept);
         }
     }
 
@@ -513,8 +513,8 @@ impl Drop for Exchange {
         }
         self.gateway
             .metrics
-            .record_bytes
-            .set(i64::try_from(self.gateway.records.usage().1).unwrap_or(i64::MAX));
+            .turn_store_bytes
+            .set(i64::try_from(self.gateway.turn_store.usage().1).unwrap_or(i64::MAX));
         self.trace.finish(&self.log, !self.finished);
         let Gateway {
             console,

@@ -9,7 +9,7 @@ use knack_skill::ids;
 use knack_skill::model::SkillRef;
 use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within};
 use knack_wire::request::{ContainerSkill as WireSkill, Material, SkillVersion, ToolChoice as WireChoice};
-use knack_wire::{Fault, Format, Injection, Request, Tool, View};
+use knack_wire::{Fault, Format, Injection, Request, RequestFields, Tool};
 
 use crate::catalog::Snapshot;
 
@@ -20,7 +20,7 @@ const NO_ROOM: &str = "The gateway is short of memory for the skills of this req
 /// here because there is no catalog (503), a version of it that cannot be read (400), inputs that make its text too long (413), no `room` for the texts (503).
 pub(crate) fn make_plan(
     request: &Request,
-    view: &View,
+    fields: &RequestFields,
     header: Option<&str>,
     snapshot: &Snapshot,
     run_code: RunCode,
@@ -29,10 +29,10 @@ pub(crate) fn make_plan(
 ) -> Result<Plan, Fault> {
     let texts = mentioning_texts(request);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let client_tools: Vec<&str> = view.client_tools.iter().map(String::as_str).collect();
-    let references = view.container_skills.iter();
+    let client_tools: Vec<&str> = fields.client_tools.iter().map(String::as_str).collect();
+    let references = fields.container_skills.iter();
     let ids: Vec<Cow<'_, str>> = references.map(|skill| reference(skill, &snapshot.catalog)).collect();
-    let named = view.container_skills.iter().zip(&ids);
+    let named = fields.container_skills.iter().zip(&ids);
     let container: Vec<ContainerSkill<'_>> = named
         .map(|(skill, id)| ContainerSkill {
             kind: Some(&skill.kind),
@@ -41,15 +41,15 @@ pub(crate) fn make_plan(
         .collect();
     let values = PlanRequest {
         provider: provider(request.format()),
-        model: &view.model,
+        model: &fields.model,
         user_texts: &texts,
-        auto: &|| auto_context(request, view),
+        auto: &|| auto_context(request, fields),
         client_tools: &client_tools,
-        tool_choice: tool_choice(view),
+        tool_choice: tool_choice(fields),
         container: &container,
         run_code,
         header,
-        max_tokens: view.max_tokens,
+        max_tokens: fields.max_tokens,
         run_of,
     };
     let plan = plan_within(&values, &snapshot.catalog, room).map_err(|error| match &error {
@@ -73,7 +73,7 @@ pub(crate) fn make_plan(
         PlanError::NoRoom { .. } => Fault::new(503, NO_ROOM),
     })?;
     let ours = plan.container.ours.iter();
-    ours.filter_map(|&place| view.container_skills.get(place))
+    ours.filter_map(|&place| fields.container_skills.get(place))
         .try_for_each(demand_version)?;
     Ok(plan)
 }
@@ -154,7 +154,12 @@ fn material(plan: &Plan) -> Material {
 }
 
 /// The plan in the terms of the wire. `code_tool`: our tool that replaces the client's.
-pub(crate) fn injection(plan: &Plan, view: &View, materials: &Materials, code_tool: Option<String>) -> Injection {
+pub(crate) fn injection(
+    plan: &Plan,
+    fields: &RequestFields,
+    materials: &Materials,
+    code_tool: Option<String>,
+) -> Injection {
     Injection {
         code_tool,
         material: materials.of(plan),
@@ -162,7 +167,7 @@ pub(crate) fn injection(plan: &Plan, view: &View, materials: &Materials, code_to
             .container
             .ours
             .iter()
-            .filter_map(|&index| view.container_skills.get(index))
+            .filter_map(|&index| fields.container_skills.get(index))
             .map(|skill| skill.id.clone())
             .collect(),
     }
@@ -176,11 +181,11 @@ const fn provider(format: Format) -> &'static str {
     }
 }
 
-fn tool_choice(view: &View) -> ToolChoice {
-    if let Some(word) = view.closed {
+fn tool_choice(fields: &RequestFields) -> ToolChoice {
+    if let Some(word) = fields.closed {
         return ToolChoice::Closed(word);
     }
-    match view.tool_choice {
+    match fields.tool_choice {
         WireChoice::None => ToolChoice::None,
         WireChoice::Allowed => ToolChoice::AllowedTools,
         WireChoice::Auto | WireChoice::Required | WireChoice::Named(_) => ToolChoice::Free,
@@ -204,7 +209,7 @@ fn mentioning_texts(request: &Request) -> Vec<String> {
         .collect()
 }
 
-fn auto_context(request: &Request, view: &View) -> AutoContext {
+fn auto_context(request: &Request, fields: &RequestFields) -> AutoContext {
     let messages = request
         .messages()
         .into_iter()
@@ -216,7 +221,7 @@ fn auto_context(request: &Request, view: &View) -> AutoContext {
     let word = format_word(request.format()).to_owned();
     AutoContext {
         tools_json: request.tools_json().into_owned(),
-        model: view.model.clone(),
+        model: fields.model.clone(),
         // The client's format and the provider's, which are one here.
         formats: vec![word.clone(), word],
         // Nothing in a request says that it was made in the background: OmniRoute guesses it from the prompts of single products.
@@ -260,8 +265,8 @@ mod tests {
                 panic!("{path}")
             };
             let request = Request::parse(route, body.into()).unwrap();
-            let view = request.view().unwrap();
-            let context = auto_context(&request, &view);
+            let fields = request.fields().unwrap();
+            let context = auto_context(&request, &fields);
             let texts = context.messages.iter().filter_map(|message| message.text.as_deref());
             let texts = texts.collect::<Vec<_>>().join(" ").to_lowercase();
             assert_eq!(format!("{} {texts}", context.head()), expected, "{path}");

@@ -3,10 +3,10 @@
 pub(crate) mod client_timeout;
 pub(crate) mod compressed;
 pub(crate) mod exchange;
-pub(crate) mod hidden;
+pub(crate) mod hidden_turns;
 pub mod inject;
 pub(crate) mod model;
-pub mod records;
 pub(crate) mod stored;
+pub mod turn_store;
 
 pub use self::exchange::insert_stream_headers;

@@ -1,4 +1,4 @@
-//! A model call: body, view, plan, loop, answer.
+//! A model call: body, fields, plan, loop, answer.
 
 mod answer;
 mod describe;
@@ -16,7 +16,7 @@ use knack_serving::aside;
 
 use knack_skill::plan::{Action, Plan};
 use knack_wire::history::Caller;
-use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, ModelRoute, View};
+use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, ModelRoute, RequestFields};
 use tokio::time::Instant;
 
 use self::answer::{first, knack_header, refuse};
@@ -26,8 +26,8 @@ use self::prepare::{Prepared, read_request};
 use super::client_timeout;
 use super::compressed;
 use super::exchange::{Exchange, ExchangeParts, UpstreamTarget};
-use super::hidden::HiddenTurnLookup;
-use super::records::KeyedHash;
+use super::hidden_turns::HiddenTurnLookup;
+use super::turn_store::KeyedHash;
 use crate::callers::caller;
 use crate::catalog::Snapshot;
 use crate::files::answer_container::{self, AnswerContainer, ContainerContext};
@@ -38,11 +38,11 @@ use crate::http_server::fault::body_fault;
 use crate::providers::forwarded_headers::forward_request_headers;
 use crate::providers::provider::Api;
 use crate::runs::code_tools;
-use crate::runs::skill_runs::RunOf;
+use crate::runs::skill_runs::RunOrigin;
 use crate::runs::tools::{LoopState, ToolRunner};
 use crate::state::Gateway;
+use crate::telemetry::body_files::Recording;
 use crate::telemetry::log::RequestLog;
-use crate::telemetry::recorder::Recording;
 use crate::telemetry::trace::RequestTrace;
 
 /// Serves one call of a model API.
@@ -50,7 +50,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let begun = Instant::now();
     let (format, kind) = (route.format, route.kind);
     let (parts, body) = request.into_parts();
-    let log = new_log(format, parts.extensions.get::<RunOf>());
+    let log = new_log(format, parts.extensions.get::<RunOrigin>());
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let counted = caller::counted_beside(&caller, &gateway.secret.current(), &parts).bucket();
@@ -65,7 +65,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let read = read_request(&gateway, &snapshot, route, (&held, &named, counted), &parts).await;
     let Prepared {
         request,
-        view,
+        fields,
         plan,
         injection,
         injecting,
@@ -74,12 +74,12 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
-    let log = describe(log, &view, &plan, &snapshot);
+    let log = describe(log, &fields, &plan, &snapshot);
     let hidden = hidden(caller, (&gateway, &snapshot), (&plan, injecting), format);
     let mut target = target(&parts, (format, received));
-    let array = asks_for_events(&mut target, &view, !injection.tools().is_empty(), format);
-    let memory = memory_of_runs(&view, named.container.as_ref());
-    let (asked, own) = ((&view, &*plan, &injection), (&hidden, &log));
+    let array = asks_for_events(&mut target, &fields, !injection.tools().is_empty(), format);
+    let memory = memory_of_runs(&fields, named.container.as_ref());
+    let (asked, own) = ((&fields, &*plan, &injection), (&hidden, &log));
     let container = match container(
         &gateway,
         asked,
@@ -93,14 +93,14 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     let mut settings = settings(asked, (&snapshot, kind, array), container.as_ref(), own);
-    if !view.stream {
+    if !fields.stream {
         settings.deadline = client_timeout::deadline(settings.deadline, &parts.headers);
     }
     let runs = (!injection.tools().is_empty()).then_some(served.executor);
     let tools = runs.map(|executor| tool_runner(&gateway, executor, (&snapshot, memory), &plan, own, &request));
     let knack_header = knack_header(&snapshot, &plan);
     let driven = aside(held.bytes.len(), move || {
-        Drive::with_view(request, view, injection, settings)
+        Drive::with_fields(request, fields, injection, settings)
     })
     .await;
     let drive = match driven {
@@ -168,8 +168,8 @@ fn target(parts: &http::request::Parts, (format, received): (Format, Option<Byte
 
 /// Gemini answers a stream without `alt=sse` as one array, which ends only with the answer. Where the loop reads the
 /// answer, the upstream is asked for events, and the client gets its array all the same. True if it does.
-fn asks_for_events(target: &mut UpstreamTarget, view: &View, reads: bool, format: Format) -> bool {
-    if format != Format::Gemini || !view.stream || !reads {
+fn asks_for_events(target: &mut UpstreamTarget, fields: &RequestFields, reads: bool, format: Format) -> bool {
+    if format != Format::Gemini || !fields.stream || !reads {
         return false;
     }
     let events = knack_wire::route::with_events(&target.path_and_query);
@@ -201,20 +201,20 @@ fn hidden(
         run_tool: run_code.map(|tool| tool.name.clone()),
         runs_here: code_tools::runs_here(&gateway.sandbox_code_tools, format),
         chain: None,
-        earlier: knack_wire::StoredView::default(),
+        earlier: knack_wire::StoredForm::default(),
         runs: Vec::new(),
     }
 }
 
 fn settings(
-    (view, plan, injection): (&View, &Plan, &Injection),
+    (fields, plan, injection): (&RequestFields, &Plan, &Injection),
     (snapshot, kind, array): (&Snapshot, CallKind, bool),
     container: Option<&AnswerContainer>,
     (hidden, log): (&HiddenTurnLookup, &RequestLog),
 ) -> DriveSettings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
-    let asks = view.code_execution || stands_in || (view.code_tool.is_some() && !injection.own_skills.is_empty());
+    let asks = fields.code_execution || stands_in || (fields.code_tool.is_some() && !injection.own_skills.is_empty());
     let native = asks && injects && !plan.litellm && kind == CallKind::Generate;
     DriveSettings {
         max_rounds: snapshot.runtime.max_tool_rounds,
@@ -234,21 +234,21 @@ fn settings(
 }
 
 /// The memory of each run of a request: the least of what its code tool asks for and its container has.
-fn memory_of_runs(view: &View, container: Option<&Container>) -> Option<u64> {
-    let asked = view.code_tool.as_ref().and_then(|tool| tool.memory_bytes);
+fn memory_of_runs(fields: &RequestFields, container: Option<&Container>) -> Option<u64> {
+    let asked = fields.code_tool.as_ref().and_then(|tool| tool.memory_bytes);
     let allowed = container.and_then(named::memory_bytes);
     asked.into_iter().chain(allowed).min()
 }
 
 async fn container(
     gateway: &Gateway,
-    (view, plan, injection): (&View, &Plan, &Injection),
+    (fields, plan, injection): (&RequestFields, &Plan, &Injection),
     route: (Format, CallKind),
     (hidden, log, parts): (&HiddenTurnLookup, &RequestLog, &http::request::Parts),
     named: Option<Container>,
 ) -> Result<Option<AnswerContainer>, Fault> {
     let asked = ContainerContext {
-        view,
+        fields,
         plan,
         injection,
         route,

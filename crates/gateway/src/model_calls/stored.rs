@@ -1,16 +1,16 @@
 //! Responses and Chat completions that the provider keeps, asked for by the id that the client saw.
 //!
 //! A loop is several responses of the provider and one of the client's: it shows the id of the first, and what the
-//! provider keeps of the whole is under the id of the last. What the client sent is with the first. The record of the
+//! provider keeps of the whole is under the id of the last. What the client sent is with the first. The saved turn of the
 //! answer has both ids, and what the client is to see; while the loop runs, notes of its rounds stand for it. Without a
-//! record, which is lost with the cache, the id goes as it came: the provider has a response of that id, the loop's first
+//! saved turn, which is lost with the cache, the id goes as it came: the provider has a response of that id, the loop's first
 //! round.
 
-mod asking;
+mod answer_path;
 mod chat;
-mod held;
+mod held_page;
 mod items;
-mod place;
+mod provider_reader;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use futures::StreamExt as _;
 use http::response::Parts;
 use http::{Method, StatusCode, Uri};
 use knack_memory::OverBudget;
-use knack_wire::history::TurnRecord;
-use knack_wire::{Fault, Format, StoredView};
+use knack_wire::history::SavedTurn;
+use knack_wire::{Fault, Format, StoredForm};
 
-use self::asking::{Asking, is_json};
-use self::held::{in_place_of, respond, too_busy};
-use self::place::{Asked, Place};
+use self::answer_path::{AnswerPath, StoredRequest};
+use self::held_page::{in_place_of, respond, too_busy};
+use self::provider_reader::{ProviderReader, is_json};
 use crate::http_server::budget::HeldBody;
 use crate::http_server::fault::fault;
 use crate::providers::provider::Api;
@@ -40,49 +40,59 @@ const DELETED_AT_ONCE: usize = 4;
 /// How long a client that deletes an answer waits for the rounds behind it.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request about a stored answer whose record is known.
-struct Stored {
-    asking: Asking,
-    place: Place,
-    record: Arc<TurnRecord>,
+/// A request about a stored answer whose saved turn is known.
+struct StoredAnswer {
+    reader: ProviderReader,
+    answer_path: AnswerPath,
+    saved: Arc<SavedTurn>,
 }
 
 /// Passes a request that is no model call to its provider. What a stored answer shows is what its client saw of it.
 pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
-    let Some(asked) = Asked::of(request.method(), request.uri()).filter(|_| api == Api::OpenAi) else {
+    let Some(asked) = StoredRequest::of(request.method(), request.uri()).filter(|_| api == Api::OpenAi) else {
         return proxy::pass(gateway, api, request).await;
     };
     let (parts, body) = request.into_parts();
-    let asking = Asking::of(gateway, api, &parts);
+    let reader = ProviderReader::of(gateway, api, &parts);
     let request = Request::from_parts(parts, body);
-    if !asking.gateway.has_records(&asking.caller.bucket()) {
-        return asking.pass(request).await;
+    if !reader.gateway.has_saved_turns(&reader.caller.bucket()) {
+        return reader.pass(request).await;
     }
-    let place = match asked {
-        Asked::List => {
-            let listed = chat::list(asking, request).await;
+    let answer_path = match asked {
+        StoredRequest::List => {
+            let listed = chat::list(reader, request).await;
             return listed.unwrap_or_else(|over| too_busy(over, Format::Chat));
         }
-        Asked::One(place) => place,
+        StoredRequest::One(answer_path) => answer_path,
     };
-    let format = place.format;
-    let mut found = asking.records(std::slice::from_ref(&place.id)).await;
+    let format = answer_path.format;
+    let mut found = reader.saved_turns(std::slice::from_ref(&answer_path.id)).await;
     // A round that the client was not shown is the provider's own.
-    let is_answer = |record: &Arc<TurnRecord>| record.stored.as_ref().is_none_or(|view| view.part_of.is_empty());
-    match found.remove(&place.id).filter(is_answer) {
-        Some(record) => {
-            let answer = Stored { asking, place, record }.answer(request).await;
+    let is_answer = |saved: &Arc<SavedTurn>| saved.stored.as_ref().is_none_or(|form| form.part_of.is_empty());
+    match found.remove(&answer_path.id).filter(is_answer) {
+        Some(saved) => {
+            let answer = StoredAnswer {
+                reader,
+                answer_path,
+                saved,
+            }
+            .answer(request)
+            .await;
             answer.unwrap_or_else(|over| too_busy(over, format))
         }
-        None => asking.pass(request).await,
+        None => reader.pass(request).await,
     }
 }
 
-impl Stored {
+impl StoredAnswer {
     async fn answer(self, request: Request) -> Result<Response, OverBudget> {
         let method = request.method().clone();
-        match (&method, self.place.behind.trim_end_matches('/'), self.place.format) {
-            (&Method::GET, "", Format::Responses) if self.place.asks_for_stream() => Ok(self.no_stream()),
+        match (
+            &method,
+            self.answer_path.behind.trim_end_matches('/'),
+            self.answer_path.format,
+        ) {
+            (&Method::GET, "", Format::Responses) if self.answer_path.asks_for_stream() => Ok(self.no_stream()),
             (&Method::GET, "/input_items", Format::Responses) => self.items(request).await,
             (&Method::GET, "/messages", Format::Chat) => self.messages(request).await,
             (&Method::DELETE, "", _) => self.delete(request).await,
@@ -90,38 +100,38 @@ impl Stored {
         }
     }
 
-    fn view(&self) -> &StoredView {
-        static NOTHING: StoredView = StoredView::new();
-        self.record.stored.as_ref().unwrap_or(&NOTHING)
+    fn form(&self) -> &StoredForm {
+        static NOTHING: StoredForm = StoredForm::new();
+        self.saved.stored.as_ref().unwrap_or(&NOTHING)
     }
 
     /// The id under which the provider keeps the whole answer.
     fn state(&self) -> &str {
-        match self.record.state.as_str() {
-            "" => &self.place.id,
+        match self.saved.state.as_str() {
+            "" => &self.answer_path.id,
             state => state,
         }
     }
 
     /// Events of the provider would tell of one round what it has of it.
     fn no_stream(&self) -> Response {
-        let id = &self.place.id;
+        let id = &self.answer_path.id;
         let text = format!("The events of the response \"{id}\" are not kept: read it without \"stream\".");
         fault(&Fault::bad("stream", text), Format::Responses)
     }
 
     /// The whole answer in the client's terms.
     async fn read(&self, mut request: Request) -> Result<Response, OverBudget> {
-        if self.state() != self.place.id
-            && let Some(path) = self.place.with(self.state(), &self.place.query.text())
+        if self.state() != self.answer_path.id
+            && let Some(path) = self.answer_path.with(self.state(), &self.answer_path.query.text())
         {
             set_path(&mut request, &path);
         }
-        let answer = self.asking.pass(request).await;
+        let answer = self.reader.pass(request).await;
         if !is_json(&answer) {
             return Ok(answer);
         }
-        let (parts, read) = match self.asking.whole(answer, self.place.format).await {
+        let (parts, read) = match self.reader.whole(answer, self.answer_path.format).await {
             Ok(read) => read,
             Err(refused) => return Ok(refused),
         };
@@ -131,18 +141,18 @@ impl Stored {
 
     /// What the client is to see of what was read: an answer, or an error.
     fn shown(&self, parts: &Parts, read: &HeldBody) -> Vec<u8> {
-        let (view, id) = (self.view(), &self.place.id);
-        match self.place.format {
+        let (form, id) = (self.form(), &self.answer_path.id);
+        match self.answer_path.format {
             _ if !parts.status.is_success() => self.named(&read.bytes),
-            Format::Chat => view.completion(&read.bytes, id),
-            _ => view.response(&read.bytes, id),
+            Format::Chat => form.completion(&read.bytes, id),
+            _ => form.response(&read.bytes, id),
         }
     }
 
     /// An error with the id that the client knows.
     fn named(&self, body: &[u8]) -> Vec<u8> {
         String::from_utf8_lossy(body)
-            .replace(self.state(), &self.place.id)
+            .replace(self.state(), &self.answer_path.id)
             .into_bytes()
     }
 
@@ -158,17 +168,17 @@ impl Stored {
 
     /// Deletes the other rounds, as far as the provider does it in time.
     async fn delete_rounds(&self) {
-        let rounds = &self.view().rounds;
+        let rounds = &self.form().rounds;
         let mut left = rounds.len();
         let paths = rounds.iter().take(MAX_DELETED);
         let paths: Vec<String> = paths
-            .filter_map(|id| self.place.with(id, &self.place.query.text()))
+            .filter_map(|id| self.answer_path.with(id, &self.answer_path.query.text()))
             .collect();
         let mut deleting = futures::stream::iter(paths)
             .map(|path| {
-                let Asking {
+                let ProviderReader {
                     gateway, api, headers, ..
-                } = &self.asking;
+                } = &self.reader;
                 let asked = gateway.upstreams.request(*api, Method::DELETE, &path, headers.clone());
                 asked.send()
             })

@@ -18,7 +18,7 @@ use super::upstream::certificate_fault;
 use crate::http_server::fault::{error_format, fault, fault_of, set_request_id};
 use crate::state::Gateway;
 use crate::telemetry::log::RequestLog;
-use crate::telemetry::report::cut_copy;
+use crate::telemetry::request_report::cut_copy;
 
 /// Whether a client asks for a websocket. Another upgrade is an offer that a server may leave aside: clients in Java make one
 /// of HTTP/2 (`h2c`) with every request without TLS.

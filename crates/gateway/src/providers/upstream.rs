@@ -24,7 +24,7 @@ const POOL_IDLE_PER_HOST: usize = 64;
 pub struct Upstreams {
     client: reqwest::Client,
     /// Replaced as a whole when the runtime names other addresses.
-    bases: Arc<ArcSwap<BTreeMap<Api, Base>>>,
+    bases: Arc<ArcSwap<BTreeMap<Api, ProviderEndpoint>>>,
     /// APIs whose address was configured here: the runtime cannot change them.
     fixed: Arc<BTreeSet<Api>>,
     /// The requests for which callers may use the operator's keys.
@@ -35,7 +35,7 @@ pub struct Upstreams {
 
 /// One provider's base address, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base {
+pub struct ProviderEndpoint {
     /// Where requests go.
     pub url: BaseUrl,
     /// A key of the operator's own, sent instead of the client's.
@@ -99,7 +99,7 @@ impl BaseUrl {
     }
 }
 
-impl Base {
+impl ProviderEndpoint {
     /// The public address of an API.
     fn public(api: Api) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Base {
 
 impl Upstreams {
     /// A client for these addresses, which trusts these authorities; an API without an address gets its public one.
-    pub fn new(configured: &BTreeMap<Api, Base>, roots: &Roots) -> Result<Self, reqwest::Error> {
+    pub fn new(configured: &BTreeMap<Api, ProviderEndpoint>, roots: &Roots) -> Result<Self, reqwest::Error> {
         let client = roots
             .http()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -124,7 +124,15 @@ impl Upstreams {
             .build()?;
         let bases = Api::ALL
             .into_iter()
-            .map(|api| (api, configured.get(&api).cloned().unwrap_or_else(|| Base::public(api))))
+            .map(|api| {
+                (
+                    api,
+                    configured
+                        .get(&api)
+                        .cloned()
+                        .unwrap_or_else(|| ProviderEndpoint::public(api)),
+                )
+            })
             .collect();
         Ok(Self {
             client,
@@ -195,13 +203,13 @@ impl Upstreams {
         for api in Api::ALL.into_iter().filter(|api| !self.fixed.contains(api)) {
             let base = match named.get(api.as_str()) {
                 Some(url) => match BaseUrl::parse(url) {
-                    Ok(url) => Base { url, key: None },
+                    Ok(url) => ProviderEndpoint { url, key: None },
                     Err(error) => {
                         refused.push(format!("{}: {error}", api.as_str()));
                         continue;
                     }
                 },
-                None => Base::public(api),
+                None => ProviderEndpoint::public(api),
             };
             followed.insert(api, base);
         }
@@ -322,7 +330,7 @@ mod tests {
     #[test]
     fn a_key_is_replaced_where_there_is_one_and_only_there() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let base = |key: Option<&'static str>| Base {
+        let base = |key: Option<&'static str>| ProviderEndpoint {
             url: url("http://a"),
             key: key.map(HeaderValue::from_static),
         };
@@ -435,7 +443,7 @@ mod tests {
     #[test]
     fn a_runtime_names_addresses_only_where_none_is_configured_and_never_gets_a_key() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let own = Base {
+        let own = ProviderEndpoint {
             url: url("http://own"),
             key: Some(HeaderValue::from_static("key")),
         };
@@ -456,9 +464,12 @@ mod tests {
         assert_eq!(bases[&Api::OpenAi], own);
         assert_eq!(bases[&Api::Anthropic].url, url("http://mine/x"));
         assert_eq!(bases[&Api::Anthropic].key, None);
-        assert_eq!(bases[&Api::Gemini], Base::public(Api::Gemini));
+        assert_eq!(bases[&Api::Gemini], ProviderEndpoint::public(Api::Gemini));
         upstreams.follow(&named(&[]));
-        assert_eq!(upstreams.bases.load()[&Api::Anthropic], Base::public(Api::Anthropic));
+        assert_eq!(
+            upstreams.bases.load()[&Api::Anthropic],
+            ProviderEndpoint::public(Api::Anthropic)
+        );
     }
 
     #[test]
@@ -469,7 +480,7 @@ mod tests {
             ("https://name:secret@gw.example/x", Some(("gw.example", 443))),
             ("http://[::1]", Some(("[::1]", 80))),
         ] {
-            let base = Base {
+            let base = ProviderEndpoint {
                 url: url(text),
                 key: None,
             };

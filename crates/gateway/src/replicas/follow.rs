@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_hub_api::client::HubError;
-use knack_hub_api::{KeptKey, KeptLine, ProblemCode};
+use knack_hub_api::{KeptKey, KeptLine, RefusalCode};
 use knack_wire::history::HistorySecret;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -52,7 +52,7 @@ pub(super) async fn follow(replicas: Arc<Replicas>, secret: Arc<CallerSecret>, f
             continue;
         }
         let pause = match &error {
-            Some(HubError::Refused(problem)) if problem.code == ProblemCode::NotFound => WAIT_OLDER,
+            Some(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotFound => WAIT_OLDER,
             _ => wait,
         };
         tokio::time::sleep(pause).await;
@@ -101,7 +101,7 @@ impl Link {
     fn begin(&mut self, secret: KeptKey) {
         if self.last_secret.replace(secret) != Some(secret) {
             // Before the first one there was no catalog, or a saved one without runs, so nothing or little was kept under
-            // the secret of this process. A later one follows a new key of the hub. Records kept here are lost then, which
+            // the secret of this process. A later one follows a new key of the hub. Saved turns kept here are lost then, which
             // is never an error.
             self.replicas.update(|index| *index = ReplicaIndex::default());
             self.secret.replace(HistorySecret::new(secret.0));

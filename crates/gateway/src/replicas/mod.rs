@@ -3,7 +3,7 @@
 //! ```text
 //! an answer with hidden turns or files ─▶ queue ─▶ sealed ─▶ PUT /v1/kept/…        behind the answer
 //! the hub's stream /v1/kept ─▶ index: which values there are                        all the time
-//! a conversation that the index knows, without a record here ─▶ GET /v1/kept/…      bounded, then as without
+//! a conversation that the index knows, without a saved turn here ─▶ GET /v1/kept/…      bounded, then as without
 //! ```
 //!
 //! A request whose conversation has no hidden turns costs one look-up in the index and never a call: the index decides.
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use index::ReplicaIndex;
-pub(crate) use read::{FoundRecord, STAGED_TIMEOUT};
+pub(crate) use read::{FoundTurn, STAGED_TIMEOUT};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -29,10 +29,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::FileStore;
 use crate::callers::caller::CallerSecret;
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 use crate::telemetry::metrics::ReplicaMetrics;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{KeptKey, ProblemCode, RuntimeName};
+use knack_hub_api::{KeptKey, RefusalCode, RuntimeName};
 use knack_memory::MemoryBudget;
 
 /// Disk quota of files that other replicas made and runs here were given, bytes. With the gateway's own 512 MiB and the
@@ -56,7 +56,7 @@ pub struct Replicas {
     owner: ArcSwapOption<String>,
     index: Mutex<ReplicaIndex>,
     link: Mutex<LinkState>,
-    lanes: Vec<mpsc::Sender<write::Job>>,
+    lanes: Vec<mpsc::Sender<write::WriteJob>>,
     waiting: MemoryBudget,
     reading: MemoryBudget,
     /// Files that other replicas made and that runs here were given.
@@ -123,12 +123,12 @@ impl Replicas {
         Ok((replicas, linking))
     }
 
-    /// Whether other replicas may have a record of this client.
+    /// Whether other replicas may have a saved turn of this client.
     pub(crate) fn knows_client(&self, client: &KeyedHash) -> bool {
         self.is_linked() && self.index().knows_client(&KeptKey(*client))
     }
 
-    /// Whether other replicas may have a record of a conversation that begins so.
+    /// Whether other replicas may have a saved turn of a conversation that begins so.
     pub(crate) fn knows_opening(&self, client: &KeyedHash, opening: &KeyedHash) -> bool {
         self.is_linked() && self.index().knows_opening(&KeptKey(*client), &KeptKey(*opening))
     }
@@ -173,8 +173,8 @@ impl Replicas {
             Err(error) => error,
         };
         match &error {
-            HubError::Refused(problem) if problem.code == ProblemCode::NotOwner => {
-                let owner = problem.owner.clone().map(Arc::new);
+            HubError::Refused(refusal) if refusal.code == RefusalCode::NotOwner => {
+                let owner = refusal.owner.clone().map(Arc::new);
                 self.owner.store(owner.clone());
                 if owner.is_none() {
                     return Err(error);

@@ -7,25 +7,25 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use knack_hub_api::client::HubError;
-use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue, ProblemCode, kept_path};
-use knack_wire::history::{Caller, FileNote, Lookup, MAX_RECORD_BYTES, TurnRecord};
+use knack_hub_api::{KEPT_MAX_BYTES, KeptKey, KeptValue, RefusalCode, kept_path};
+use knack_wire::history::{Caller, FileNote, Lookup, MAX_SAVED_BYTES, SavedTurn};
 use tokio::time::{Instant, timeout_at};
 
 use super::Replicas;
-use super::sealed::{self, About, List};
+use super::sealed::{self, FileDescription, FileList};
 use crate::files::{FILES_KEPT, FileEntry};
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 use crate::telemetry::metrics::{KeptValueKind, ReadOutcome};
 
 /// How long a request waits for its hidden turns: the hub answers from memory within a few milliseconds; a turn that
 /// arrives later is missing, as without the hub.
-const RECORDS_TIMEOUT: Duration = Duration::from_millis(500);
-/// Records of one request that are read at once.
-const RECORDS_AT_ONCE: usize = 8;
-/// Most records of one request; the latest turns first. Each is kept here from then on.
-const RECORDS_MAX: usize = 64;
+const SAVED_TURNS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Saved turns of one request that are read at once.
+const SAVED_TURNS_AT_ONCE: usize = 8;
+/// Most saved turns of one request; the latest turns first. Each is kept here from then on.
+const SAVED_TURNS_MAX: usize = 64;
 /// Most bytes of them.
-const RECORDS_MAX_BYTES: u64 = 4 << 20;
+const SAVED_TURNS_MAX_BYTES: u64 = 4 << 20;
 /// How long a request waits for the files of its earlier turns, all together.
 pub(crate) const STAGED_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a client that asks for a file waits for the hub.
@@ -33,22 +33,22 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest list of a response's files, sealed: 200 of them with long names.
 const LIST_MAX_BYTES: usize = 256 << 10;
 
-/// A record that another replica has written.
+/// A saved turn that another replica has written.
 #[derive(Debug)]
-pub struct FoundRecord {
+pub struct FoundTurn {
     /// [`Lookup::turn`].
     pub turn: usize,
     /// The beginning of its conversation.
     pub(crate) opening: KeyedHash,
     /// All of its keys.
     pub keys: Vec<KeyedHash>,
-    /// The record.
-    pub(crate) record: Arc<TurnRecord>,
+    /// The saved turn.
+    pub(crate) saved: Arc<SavedTurn>,
 }
 
 impl Replicas {
-    /// The records of turns that have none here, as far as the hub keeps them and answers in time.
-    pub async fn records(&self, caller: &Caller, missing: &[Lookup]) -> Vec<FoundRecord> {
+    /// The saved turns of turns that have none here, as far as the hub keeps them and answers in time.
+    pub async fn saved_turns(&self, caller: &Caller, missing: &[Lookup]) -> Vec<FoundTurn> {
         if !self.is_linked() {
             return Vec::new();
         }
@@ -65,36 +65,36 @@ impl Replicas {
         let Ok(_share) = self.reading.try_take(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
             return Vec::new();
         };
-        let until = Instant::now() + RECORDS_TIMEOUT;
+        let until = Instant::now() + SAVED_TURNS_TIMEOUT;
         let mut reading = futures::stream::iter(wanted)
-            .map(|(turn, value)| self.record(caller, turn, value))
-            .buffer_unordered(RECORDS_AT_ONCE);
+            .map(|(turn, value)| self.saved(caller, turn, value))
+            .buffer_unordered(SAVED_TURNS_AT_ONCE);
         let mut found = Vec::new();
         loop {
             match timeout_at(until, reading.next()).await {
-                Ok(Some(record)) => found.extend(record),
+                Ok(Some(saved)) => found.extend(saved),
                 Ok(None) => return found,
                 Err(_) => {
-                    self.metrics.read(KeptValueKind::Record, ReadOutcome::Late);
+                    self.metrics.read(KeptValueKind::Turn, ReadOutcome::Late);
                     return found;
                 }
             }
         }
     }
 
-    async fn record(&self, caller: &Caller, turn: usize, value: Arc<KeptValue>) -> Option<FoundRecord> {
+    async fn saved(&self, caller: &Caller, turn: usize, value: Arc<KeptValue>) -> Option<FoundTurn> {
         let (name, opening) = (value.keys.first()?.0, value.opening?.0);
         let max_bytes = usize::try_from(value.bytes).unwrap_or(usize::MAX).min(KEPT_MAX_BYTES);
-        let plain = self.read(caller, KeptValueKind::Record, &name, max_bytes).await?;
-        let record: TurnRecord = serde_json::from_slice(&plain).ok()?;
-        if record.size() > MAX_RECORD_BYTES {
+        let plain = self.read(caller, KeptValueKind::Turn, &name, max_bytes).await?;
+        let saved: SavedTurn = serde_json::from_slice(&plain).ok()?;
+        if saved.size() > MAX_SAVED_BYTES {
             return None;
         }
-        Some(FoundRecord {
+        Some(FoundTurn {
             turn,
             opening,
             keys: value.keys.iter().map(|key| key.0).collect(),
-            record: Arc::new(record),
+            saved: Arc::new(saved),
         })
     }
 
@@ -143,7 +143,7 @@ impl Replicas {
         let key = sealed::list_key(caller, response);
         let reading = self.read(caller, KeptValueKind::File, &key, LIST_MAX_BYTES);
         let plain = tokio::time::timeout(FILE_TIMEOUT, reading).await.ok()??;
-        let list: List = serde_json::from_slice(&plain).ok()?;
+        let list: FileList = serde_json::from_slice(&plain).ok()?;
         self.age(list.made)?;
         Some(list.files)
     }
@@ -153,7 +153,7 @@ impl Replicas {
         age(made, self.hub.now().as_secs())
     }
 
-    async fn asked_for(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
+    async fn asked_for(&self, caller: &Caller, key: &KeyedHash) -> Option<(FileDescription, Bytes)> {
         if !self.is_linked() {
             return None;
         }
@@ -164,7 +164,7 @@ impl Replicas {
         Some((about, bytes))
     }
 
-    async fn file_at(&self, caller: &Caller, key: &KeyedHash) -> Option<(About, Bytes)> {
+    async fn file_at(&self, caller: &Caller, key: &KeyedHash) -> Option<(FileDescription, Bytes)> {
         let _share = self.reading.try_take(KEPT_MAX_BYTES).ok()?;
         let plain = self.read(caller, KeptValueKind::File, key, KEPT_MAX_BYTES).await?;
         // A digest over 4 MiB takes some milliseconds: none for an async thread.
@@ -184,7 +184,7 @@ impl Replicas {
                 Some(plain) => (ReadOutcome::Found, Some(plain)),
                 None => (ReadOutcome::Failed, None),
             },
-            Err(HubError::Refused(problem)) if problem.code == ProblemCode::NotFound => {
+            Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotFound => {
                 self.update(|index| index.forget(&client, &KeptKey(*name)));
                 (ReadOutcome::Gone, None)
             }
@@ -201,11 +201,11 @@ impl Replicas {
 /// The latest turns that are read of one request, within the bounds; the latest first.
 fn latest(mut wanted: Vec<(usize, Arc<KeptValue>)>) -> Vec<(usize, Arc<KeptValue>)> {
     wanted.sort_by_key(|(turn, _)| std::cmp::Reverse(*turn));
-    wanted.truncate(RECORDS_MAX);
+    wanted.truncate(SAVED_TURNS_MAX);
     let mut bytes = 0;
     wanted.retain(|(_, value)| {
         bytes += value.bytes;
-        bytes <= RECORDS_MAX_BYTES
+        bytes <= SAVED_TURNS_MAX_BYTES
     });
     wanted
 }
@@ -238,13 +238,16 @@ mod tests {
         assert_eq!(turns(&[]), [0; 0]);
         assert_eq!(turns(&[(1, 10), (5, 10), (3, 10)]), [5, 3, 1]);
         assert_eq!(
-            turns(&[(1, 1), (2, RECORDS_MAX_BYTES), (3, 1)]),
+            turns(&[(1, 1), (2, SAVED_TURNS_MAX_BYTES), (3, 1)]),
             [3],
             "what is older than a gap is of no use"
         );
         let many: Vec<(usize, u64)> = (0..100).map(|turn| (turn, 1)).collect();
         let read = turns(&many);
-        assert_eq!((read.len(), read[0], read[RECORDS_MAX - 1]), (RECORDS_MAX, 99, 36));
+        assert_eq!(
+            (read.len(), read[0], read[SAVED_TURNS_MAX - 1]),
+            (SAVED_TURNS_MAX, 99, 36)
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use knack_wire::history::Caller;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{FileEntry, file_id};
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// Length of a nonce, bytes. Random: a key seals one name of one client, which is written a few times at most.
 const NONCE_BYTES: usize = 12;
@@ -59,7 +59,7 @@ pub(super) fn list_key(caller: &Caller, response: &str) -> KeyedHash {
 
 /// The description that is kept beside a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct About {
+pub(super) struct FileDescription {
     /// When it was made, seconds since the Unix epoch.
     pub(super) made: u64,
     /// Name, type, length and digest.
@@ -68,7 +68,7 @@ pub(super) struct About {
 
 /// The list of a response's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct List {
+pub(super) struct FileList {
     /// When they were made, seconds since the Unix epoch.
     pub(super) made: u64,
     /// The files.
@@ -76,7 +76,7 @@ pub(super) struct List {
 }
 
 /// A file as one value.
-pub(super) fn pack(about: &About, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn pack(about: &FileDescription, bytes: &[u8]) -> Vec<u8> {
     // Plain data: writing it cannot fail.
     let head = serde_json::to_vec(about).unwrap_or_default();
     let mut packed = Vec::with_capacity(LENGTH_BYTES + head.len() + bytes.len());
@@ -87,11 +87,11 @@ pub(super) fn pack(about: &About, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Reads what [`pack`] made; `None` for anything else, a file of another length or digest included.
-pub(super) fn unpack(packed: Vec<u8>) -> Option<(About, Bytes)> {
+pub(super) fn unpack(packed: Vec<u8>) -> Option<(FileDescription, Bytes)> {
     let packed = Bytes::from(packed);
     let length = u32::from_le_bytes(*packed.first_chunk::<LENGTH_BYTES>()?);
     let end = LENGTH_BYTES.checked_add(usize::try_from(length).ok()?)?;
-    let about: About = serde_json::from_slice(packed.get(LENGTH_BYTES..end)?).ok()?;
+    let about: FileDescription = serde_json::from_slice(packed.get(LENGTH_BYTES..end)?).ok()?;
     let bytes = packed.slice(end..);
     (knack_skill::digest::sha256(&bytes) == about.entry.sha256).then_some((about, bytes))
 }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_file_comes_back_as_it_was_and_nothing_else_does() {
-        let about = About {
+        let about = FileDescription {
             made: 7,
             entry: FileEntry {
                 name: "out/a.csv".to_owned(),

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use knack_hub_api::client::HubError;
 use knack_hub_api::{KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptKey, KeptValue};
 use knack_memory::MemoryShare;
-use knack_wire::history::{Caller, TurnRecord};
+use knack_wire::history::{Caller, SavedTurn};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::sealed::{self, About, List};
+use super::sealed::{self, FileDescription, FileList};
 use super::{LANES, Replicas};
 use crate::files::FileEntry;
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 use crate::telemetry::metrics::WriteOutcome;
 
 /// Time for one value: 4 MiB to a hub in the same cluster take far less.
@@ -29,46 +29,46 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A value in the queue.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct WriteJob {
     caller: Caller,
     value: KeptValue,
-    plain: Plain,
+    plain: PlainValue,
     _share: MemoryShare,
 }
 
 #[derive(Debug)]
-enum Plain {
-    Record(Bytes),
-    File(About, Bytes),
-    List(List),
+enum PlainValue {
+    Turn(Bytes),
+    File(FileDescription, Bytes),
+    FileList(FileList),
 }
 
-impl Plain {
+impl PlainValue {
     fn len(&self) -> usize {
         match self {
-            Self::Record(bytes) | Self::File(_, bytes) => bytes.len(),
-            Self::List(list) => list.files.iter().map(|entry| entry.name.len() + 256).sum(),
+            Self::Turn(bytes) | Self::File(_, bytes) => bytes.len(),
+            Self::FileList(list) => list.files.iter().map(|entry| entry.name.len() + 256).sum(),
         }
     }
 
     fn bytes(self) -> Bytes {
         match self {
-            Self::Record(bytes) => bytes,
+            Self::Turn(bytes) => bytes,
             Self::File(about, bytes) => sealed::pack(&about, &bytes).into(),
             // Plain data: writing it cannot fail.
-            Self::List(list) => serde_json::to_vec(&list).unwrap_or_default().into(),
+            Self::FileList(list) => serde_json::to_vec(&list).unwrap_or_default().into(),
         }
     }
 }
 
 impl Replicas {
-    /// Lets other replicas find a record of hidden turns.
-    pub(crate) fn keep_record(&self, caller: &Caller, opening: KeyedHash, keys: &[KeyedHash], record: &TurnRecord) {
+    /// Lets other replicas find a saved turn.
+    pub(crate) fn keep_saved(&self, caller: &Caller, opening: KeyedHash, keys: &[KeyedHash], saved: &SavedTurn) {
         // Plain data: writing it cannot fail.
-        let json = Bytes::from(serde_json::to_vec(record).unwrap_or_default());
+        let json = Bytes::from(serde_json::to_vec(saved).unwrap_or_default());
         // An answer that the provider stores may have more rounds than a value has keys.
         for keys in keys.chunks(KEPT_MAX_KEYS) {
-            self.enqueue(caller, keys, Some(opening), Plain::Record(json.clone()));
+            self.enqueue(caller, keys, Some(opening), PlainValue::Turn(json.clone()));
         }
     }
 
@@ -81,22 +81,27 @@ impl Replicas {
             if !names.insert(entry.name.as_str()) {
                 continue;
             }
-            let about = About {
+            let about = FileDescription {
                 made,
                 entry: entry.clone(),
             };
             let key = sealed::named_key(caller, response, &entry.name);
-            self.enqueue(caller, &[key], None, Plain::File(about, bytes.clone()));
+            self.enqueue(caller, &[key], None, PlainValue::File(about, bytes.clone()));
             list.push(entry.clone());
         }
         if !list.is_empty() {
             list.reverse();
             let key = sealed::list_key(caller, response);
-            self.enqueue(caller, &[key], None, Plain::List(List { made, files: list }));
+            self.enqueue(
+                caller,
+                &[key],
+                None,
+                PlainValue::FileList(FileList { made, files: list }),
+            );
         }
     }
 
-    fn enqueue(&self, caller: &Caller, keys: &[KeyedHash], opening: Option<KeyedHash>, plain: Plain) {
+    fn enqueue(&self, caller: &Caller, keys: &[KeyedHash], opening: Option<KeyedHash>, plain: PlainValue) {
         if !self.is_linked() {
             self.metrics.wrote(WriteOutcome::Away);
             return;
@@ -105,7 +110,7 @@ impl Replicas {
             return self.drop_full();
         };
         let client = caller.bucket();
-        let job = Job {
+        let job = WriteJob {
             caller: caller.clone(),
             value: KeptValue {
                 client: KeptKey(client),
@@ -126,7 +131,7 @@ impl Replicas {
         tracing::info!("the queue of writes to the hub is full: other replicas will not have a hidden turn or a file");
     }
 
-    async fn write(&self, job: Job) {
+    async fn write(&self, job: WriteJob) {
         let path = job.value.path(&self.runtime);
         // Sealing 4 MiB takes some milliseconds: none for an async thread.
         let sealing = tokio::task::spawn_blocking(move || {
@@ -169,11 +174,15 @@ impl Replicas {
 }
 
 fn is_redirect(error: &HubError) -> bool {
-    matches!(error, HubError::Refused(problem) if problem.code == knack_hub_api::ProblemCode::NotOwner)
+    matches!(error, HubError::Refused(refusal) if refusal.code == knack_hub_api::RefusalCode::NotOwner)
 }
 
 /// Writes one lane until the gateway ends, and then what waits in it.
-pub(super) async fn write_all(replicas: Arc<Replicas>, mut waiting: mpsc::Receiver<Job>, closing: CancellationToken) {
+pub(super) async fn write_all(
+    replicas: Arc<Replicas>,
+    mut waiting: mpsc::Receiver<WriteJob>,
+    closing: CancellationToken,
+) {
     loop {
         let job = tokio::select! {
             // Waiting values are written before the end.

@@ -11,7 +11,7 @@ use knack_registry::{CLAIM_EVERY, CLAIM_PATH, ClaimError, ClaimOutcome, Claims, 
 use knack_trust::read_answer;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::history_reports::{Reports, reported};
+use super::execution_reporter::{Reports, reported};
 
 /// Time for an answer to a claim: the registry writes it to its disk first, which it gives 5 s.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(8);

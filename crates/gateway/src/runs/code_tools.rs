@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use clap::ValueEnum;
 use knack_skill::plan::{Action, Plan, RunCode};
 use knack_wire::request::{CodeTool, ToolChoice};
-use knack_wire::{Fault, Format, View};
+use knack_wire::{Fault, Format, RequestFields};
 
 /// An API whose upstream has no tool that runs programs, though clients of the API may ask for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -38,20 +38,20 @@ pub(crate) fn runs_here(apis: &SandboxCodeTools, format: Format) -> bool {
 }
 
 /// Whether the code tool of a request is to be run here, though its upstream may have one: it names what no provider knows.
-pub(crate) fn is_own(view: &View, names_files: bool) -> bool {
-    view.code_tool.as_ref().is_some_and(|tool| tool.own || names_files)
+pub(crate) fn is_own(fields: &RequestFields, names_files: bool) -> bool {
+    fields.code_tool.as_ref().is_some_and(|tool| tool.own || names_files)
 }
 
 /// Takes the code tool out of what keeps skills from a request, where it does not go upstream. `is_missing`: as in [`run_code`].
-pub(crate) fn unblock(view: &mut View, is_missing: bool) {
-    if is_missing && view.code_tool.as_ref().is_some_and(|tool| tool.closes) {
-        view.closed = None;
+pub(crate) fn unblock(fields: &mut RequestFields, is_missing: bool) {
+    if is_missing && fields.code_tool.as_ref().is_some_and(|tool| tool.closes) {
+        fields.closed = None;
     }
 }
 
 /// When the plan of a request has `run_code`. `is_missing`: its upstream has no tool that runs programs ([`runs_here`]).
-pub(crate) fn run_code(view: &View, format: Format, is_missing: bool) -> RunCode {
-    match &view.code_tool {
+pub(crate) fn run_code(fields: &RequestFields, format: Format, is_missing: bool) -> RunCode {
+    match &fields.code_tool {
         Some(_) if is_missing => RunCode::Always,
         Some(_) if format == Format::Responses => RunCode::WithAttached,
         _ => RunCode::WithFiles,
@@ -61,15 +61,15 @@ pub(crate) fn run_code(view: &View, format: Format, is_missing: bool) -> RunCode
 /// Our tool that replaces the client's code tool; `None`: that is left to the provider, or there is none.
 /// Errors: only we could serve it, and cannot (400, 503).
 pub(crate) fn replacement(
-    view: &View,
+    fields: &RequestFields,
     plan: &Plan,
     has_catalog: bool,
     (format, is_missing): (Format, bool),
 ) -> Result<Option<String>, Fault> {
-    let Some(tool) = &view.code_tool else {
+    let Some(tool) = &fields.code_tool else {
         return Ok(None);
     };
-    if is_missing && view.tool_choice == ToolChoice::None {
+    if is_missing && fields.tool_choice == ToolChoice::None {
         // It is not called, and the upstream must not see it.
         return Ok(Some(knack_skill::texts::RUN_CODE.to_owned()));
     }
@@ -87,7 +87,7 @@ pub(crate) fn replacement(
         .container
         .native
         .iter()
-        .find_map(|&at| view.container_skills.get(at));
+        .find_map(|&at| fields.container_skills.get(at));
     if is_missing {
         if let Some(member) = tool.only_there {
             return Err(refused(tool, &format!("\"{member}\" is not supported: {HERE}")));
@@ -152,7 +152,7 @@ mod tests {
             id: format!("skill_{at}"),
             version: SkillVersion::Absent,
         };
-        let view = View {
+        let fields = RequestFields {
             code_tool: Some(CodeTool {
                 name: "shell".to_owned(),
                 only_there: asked.only_there,
@@ -164,7 +164,7 @@ mod tests {
             } else {
                 ToolChoice::Auto
             },
-            ..View::default()
+            ..RequestFields::default()
         };
         let run_code = PlannedTool::new("knack_run_code".to_owned(), String::new(), json!({}), Action::RunCode);
         let tools = (!asked.denied && !asked.off).then(|| Arc::new(run_code));
@@ -178,7 +178,7 @@ mod tests {
             off: asked.off,
             ..Plan::default()
         };
-        replacement(&view, &plan, true, (format, is_missing)).map_err(|fault| {
+        replacement(&fields, &plan, true, (format, is_missing)).map_err(|fault| {
             assert_eq!((fault.status, fault.param.as_deref()), (400, Some("tools")));
             fault.message
         })
@@ -229,16 +229,16 @@ mod tests {
             (true, false, Some("built-in tools")),
             (false, true, Some("built-in tools")),
         ] {
-            let mut view = View {
+            let mut fields = RequestFields {
                 closed: Some("built-in tools"),
                 code_tool: Some(CodeTool {
                     closes,
                     ..CodeTool::default()
                 }),
-                ..View::default()
+                ..RequestFields::default()
             };
-            unblock(&mut view, is_missing);
-            assert_eq!(view.closed, closed);
+            unblock(&mut fields, is_missing);
+            assert_eq!(fields.closed, closed);
         }
     }
 

@@ -12,7 +12,7 @@ use knack_skill::model::Skill;
 use knack_skill::texts::function_error;
 use tokio_util::sync::CancellationToken;
 
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// A history of runs.
 pub trait RunHistory: Debug + Send + Sync {
@@ -67,7 +67,7 @@ const LOOKS: [Duration; 3] = [
 
 /// A run that is noted: waiting now, and as ended in any case.
 #[derive(Debug)]
-pub(crate) struct Noted {
+pub(crate) struct NotedRun {
     history: Arc<dyn RunHistory>,
     run: RunNote,
     is_function: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Noted {
     has_ended: bool,
 }
 
-impl Noted {
+impl NotedRun {
     /// Notes that a run waits. `render`: what its program writes where. `granted`: values that are never noted.
     pub(crate) fn begin(history: Arc<dyn RunHistory>, mut run: RunNote, render: Render, granted: Vec<String>) -> Self {
         run.input = hidden(&run.input, &granted);
@@ -117,7 +117,7 @@ impl Noted {
 }
 
 /// A run whose caller leaves is dropped, and ends.
-impl Drop for Noted {
+impl Drop for NotedRun {
     fn drop(&mut self) {
         if !self.has_ended {
             let text = "ended: its client disconnected".to_owned();
@@ -131,7 +131,7 @@ pub(crate) async fn execute(
     executor: &dyn Executor,
     request: ExecutionRequest,
     cancel: CancellationToken,
-    noted: Option<&mut Noted>,
+    noted: Option<&mut NotedRun>,
 ) -> Result<Arc<ExecutionResult>, ExecutionError> {
     let Some(noted) = noted.filter(|noted| noted.history.wants_starts()) else {
         return executor.execute(request, cancel).await;

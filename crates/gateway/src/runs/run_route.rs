@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use knack_registry::{AgentFlow, ApiCall, Denial, deny, read_json, refuse};
 use knack_serving::aside;
-use knack_serving::sources::Turn;
+use knack_serving::sources::SourcePermit;
 use knack_skill::agent_flow::{
     ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, check_name, end_run, not_found,
     parse_run_body, run_token,
@@ -25,7 +25,7 @@ use knack_wire::frame::{SseDecoder, SseEvent, push_event};
 use knack_wire::{CallKind, Format, ModelRoute};
 use serde_json::{Value, json};
 
-use super::skill_runs::{RunOf, TOO_MANY_RUNS};
+use super::skill_runs::{RunOrigin, TOO_MANY_RUNS};
 use crate::callers::caller;
 use crate::http_server::budget::{BodyError, HeldBody, Holding};
 use crate::http_server::fault::set_request_id;
@@ -52,7 +52,7 @@ struct AcceptedRun {
     /// `None`: an input is missing.
     request: Option<RunRequest>,
     request_id: String,
-    turn: Turn,
+    turn: SourcePermit,
 }
 
 /// The request of a run to its model.
@@ -220,7 +220,7 @@ fn chat(parts: &Parts, entry: &CatalogEntry, body: String, request_id: &str) -> 
     *request.uri_mut() = Uri::from_static(CHAT);
     *request.headers_mut() = headers(&parts.headers);
     *request.extensions_mut() = parts.extensions.clone();
-    request.extensions_mut().insert(RunOf {
+    request.extensions_mut().insert(RunOrigin {
         skill: entry.skill.id.clone(),
         request_id: request_id.to_owned(),
     });
@@ -264,7 +264,7 @@ fn answer(gateway: Arc<Gateway>, run: AcceptedRun) -> Response {
 struct RunStream {
     gateway: Arc<Gateway>,
     stage: Stage,
-    _turn: Turn,
+    _turn: SourcePermit,
 }
 
 enum Stage {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knack_serving::sources::{Pace, Sources, Turn};
+use knack_serving::sources::{Pace, SourcePermit, Sources};
 use knack_skill::model::SkillRef;
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ impl SkillRuns {
 
     /// The right of a caller to one more run. `address`: where it comes from, if nobody checked who it is. Error: the seconds until
     /// there is one.
-    pub(crate) fn admit(&self, caller: &str, address: Option<IpAddr>) -> Result<Turn, u64> {
+    pub(crate) fn admit(&self, caller: &str, address: Option<IpAddr>) -> Result<SourcePermit, u64> {
         // A key costs its sender nothing, an address does.
         let group = address.map_or_else(|| caller.to_owned(), |address| address.to_string());
         let turn = self.limit.take_of_group(&group, caller, Instant::now());
@@ -50,7 +50,7 @@ impl SkillRuns {
 
 /// In the extensions of a request to a model: the run that it is.
 #[derive(Debug, Clone)]
-pub(crate) struct RunOf {
+pub(crate) struct RunOrigin {
     /// The skill.
     pub skill: SkillRef,
     /// The id of the run's own answer: logs, spans and `knack trace` name the request to the model by it.

@@ -11,11 +11,11 @@ use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Limits, Program,
     SkillMount, StartKind, WorkingDirectory,
 };
-use knack_skill::call::{self, CallContext, Cwd, Decision, LoadRecord, Outcome, RunSpec};
+use knack_skill::call::{self, CallContext, Cwd, Decision, LoadReference, Outcome, RunSpec};
 use knack_skill::catalog::ConfigValues;
 use knack_skill::config::entries_for;
 use knack_skill::plan::Plan;
-use knack_telemetry::genai::Ran;
+use knack_telemetry::genai::CallFacts;
 use knack_tool_schema::validate;
 use knack_wire::drive::{GeneratedFile, NativeRun};
 use knack_wire::{CallOutcome, ToolCall};
@@ -25,14 +25,14 @@ use self::convert::{
     NOT_STARTED, answered, end_of, in_flight, language_of, mount_name, narrowed, native, not_started, ran,
 };
 use super::grants::Grants;
-use super::run_history::{self, Noted, RunHistory, RunNote, stderr_text};
+use super::run_history::{self, NotedRun, RunHistory, RunNote, stderr_text};
 use crate::catalog::Snapshot;
 use crate::files::file_id;
 use crate::files::file_url::file_url;
-use crate::files::request_files::{RequestFiles, Room};
+use crate::files::request_files::{FileMemory, RequestFiles};
 use crate::http_server::budget::Requests;
-use crate::model_calls::records::KeyedHash;
-use crate::telemetry::note::{CallId, ExecutionNote};
+use crate::model_calls::turn_store::KeyedHash;
+use crate::telemetry::execution_note::{CallId, ExecutionNote};
 use crate::telemetry::skill_metrics::{SkillUse, Use};
 use crate::telemetry::trace::CallTrace;
 
@@ -69,7 +69,7 @@ pub(crate) struct ToolRunner {
 #[derive(Debug, Default)]
 pub(crate) struct LoopState {
     /// Skills loaded so far, by earlier rounds and expanded turns.
-    pub loaded: Vec<LoadRecord>,
+    pub loaded: Vec<LoadReference>,
     /// Files of the conversation.
     pub files: RequestFiles,
     /// Executions for the log.
@@ -239,7 +239,7 @@ impl ToolRunner {
         call: &ToolCall,
         spec: &RunSpec,
         request: Option<&ExecutionRequest>,
-    ) -> Option<Noted> {
+    ) -> Option<NotedRun> {
         let history = Arc::clone(self.history.as_ref()?);
         let entry = spec.skill.as_ref().and_then(|skill| self.snapshot.catalog.get(skill));
         let run = RunNote {
@@ -256,7 +256,7 @@ impl ToolRunner {
             begun: jiff::Timestamp::now(),
         };
         let granted = request.map(|request| request.env.values().cloned().collect());
-        Some(Noted::begin(history, run, spec.render, granted.unwrap_or_default()))
+        Some(NotedRun::begin(history, run, spec.render, granted.unwrap_or_default()))
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
@@ -382,7 +382,7 @@ impl ToolRunner {
         spec: &RunSpec,
         result: &Result<Arc<ExecutionResult>, ExecutionError>,
         duration: Duration,
-    ) -> Ran {
+    ) -> CallFacts {
         let note = ExecutionNote {
             id: id.to_string(),
             call,
@@ -408,7 +408,7 @@ impl ToolRunner {
             let is_success = note.status == ExecutionStatus::Success.as_str();
             state.uses.push(SkillUse {
                 skill: note.skill.clone(),
-                what: if is_success { Use::Ran } else { Use::Failed },
+                what: if is_success { Use::CallFacts } else { Use::Failed },
                 tokens: 0,
                 call: Some(call),
             });
@@ -433,8 +433,8 @@ impl ToolRunner {
         self.lock().files.attach_later(request);
     }
 
-    fn room(&self) -> Room<'_> {
-        Room {
+    fn room(&self) -> FileMemory<'_> {
+        FileMemory {
             requests: &self.requests,
             caller: &self.caller_key,
         }

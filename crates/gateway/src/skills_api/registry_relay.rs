@@ -28,7 +28,7 @@ use crate::http_server::fault::RETRY_AFTER_SECONDS;
 use crate::providers::forwarded_headers::{credential_parameter, forward_response_headers};
 use crate::runs::ad_hoc::AdHocRuns;
 use crate::runs::claims::ReportedClaims;
-use crate::runs::history_reports::Reports;
+use crate::runs::execution_reporter::Reports;
 use crate::state::Gateway;
 
 /// How long the answer to a change waits until the catalog has it, so that the client's next request finds the skill. What

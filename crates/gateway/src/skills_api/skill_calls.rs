@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Response};
 use knack_registry::{ApiCall, Denial, OmniRoute, deny};
-use knack_serving::sources::{Pace, Sources, Turn};
+use knack_serving::sources::{Pace, SourcePermit, Sources};
 use tokio::time::Instant;
 
 /// Runs that a program asks for: as many at once as MCP takes of one caller. How many of them run is the executor's affair, which
@@ -87,7 +87,7 @@ pub struct SkillCalls {
 /// The right to one call, given back when dropped.
 #[derive(Debug)]
 pub struct SkillCall {
-    _turns: Vec<Turn>,
+    _turns: Vec<SourcePermit>,
 }
 
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl SkillCalls {
         let now = Instant::now();
         // A key costs its sender nothing, an address does.
         let group = address.map_or_else(|| caller.to_owned(), |address| address.to_string());
-        let turns: Result<Vec<Turn>, &Limit> = limits
+        let turns: Result<Vec<SourcePermit>, &Limit> = limits
             .iter()
             .map(|limit| limit.sources.take_of_group(&group, caller, now).ok_or(*limit))
             .collect();

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::note::ExecutionNote;
+use super::execution_note::ExecutionNote;
 use super::skill_metrics::SkillUse;
 use super::timeline::Timeline;
 
@@ -112,7 +112,7 @@ impl RequestLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::note::CallId;
+    use crate::telemetry::execution_note::CallId;
 
     #[test]
     fn the_line_names_skills_rounds_runs_and_reasons() {

@@ -75,7 +75,7 @@ pub enum WriteOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptValueKind {
     /// A hidden turn.
-    Record,
+    Turn,
     /// A file, or a list of them.
     File,
 }
@@ -141,7 +141,7 @@ impl ReplicaMetrics {
     /// Counts a value that was requested.
     pub fn read(&self, what: KeptValueKind, outcome: ReadOutcome) {
         let what = match what {
-            KeptValueKind::Record => "record",
+            KeptValueKind::Turn => "record",
             KeptValueKind::File => "file",
         };
         let outcome = match outcome {
@@ -209,7 +209,7 @@ pub struct Metrics {
     /// Sources that are broken in the current snapshot.
     pub broken_sources: Gauge,
     /// Bytes of remembered hidden turns.
-    pub(crate) record_bytes: Gauge,
+    pub(crate) turn_store_bytes: Gauge,
     /// Bytes held of the memory budget.
     pub(crate) memory_bytes: Gauge,
     /// Execution records that are missing in the history.
@@ -241,7 +241,7 @@ impl Default for Metrics {
             catalog: CatalogMetrics::default(),
             skills: Gauge::default(),
             broken_sources: Gauge::default(),
-            record_bytes: Gauge::default(),
+            turn_store_bytes: Gauge::default(),
             memory_bytes: Gauge::default(),
             history_dropped: Counter::default(),
             connections: ConnectionMetrics::default(),
@@ -321,7 +321,7 @@ impl Metrics {
         registry.register(
             "gateway_record_bytes",
             "Bytes of remembered hidden turns",
-            self.record_bytes.clone(),
+            self.turn_store_bytes.clone(),
         );
         registry.register(
             "gateway_memory_bytes",

@@ -1,13 +1,13 @@
 //! What operators see: the log, metrics, traces, and the last requests.
 
+pub mod body_files;
+pub(crate) mod execution_note;
 pub mod log;
 pub mod metrics;
-pub(crate) mod note;
 pub mod observe;
-pub(crate) mod recent;
-pub mod recorder;
-pub mod report;
+pub(crate) mod recent_requests;
+pub mod request_report;
 pub(crate) mod skill_metrics;
+pub(crate) mod skill_use_reporter;
 pub mod timeline;
 pub(crate) mod trace;
-pub(crate) mod use_reports;

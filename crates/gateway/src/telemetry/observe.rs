@@ -2,7 +2,7 @@
 
 use super::log::RequestLog;
 use super::metrics::Metrics;
-use super::recent::RecentRequests;
+use super::recent_requests::RecentRequests;
 
 /// Where console lines go; `knack dev` prints them, a Deployment only logs.
 pub trait Console: Send + Sync + std::fmt::Debug {

@@ -10,7 +10,7 @@ use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::note::CallId;
+use super::execution_note::CallId;
 
 /// Most skills with series of their own, which is more than a runtime usefully lists; what is beyond is counted as `other`,
 /// since Prometheus keeps a series for every name that ever was.
@@ -26,7 +26,7 @@ pub enum Use {
     /// The model read its instructions or one of its files.
     Loaded,
     /// Its code ran and succeeded.
-    Ran,
+    CallFacts,
     /// Its code ran and failed, or could not run.
     Failed,
 }
@@ -36,7 +36,7 @@ impl Use {
         match self {
             Self::Carried => "carried",
             Self::Loaded => "loaded",
-            Self::Ran => "ran",
+            Self::CallFacts => "ran",
             Self::Failed => "failed",
         }
     }
@@ -130,7 +130,7 @@ impl SkillMetrics {
         match what {
             Use::Carried => used.carried = 1,
             Use::Loaded => used.loaded = 1,
-            Use::Ran => used.ran = 1,
+            Use::CallFacts => used.ran = 1,
             Use::Failed => used.failed = 1,
         }
         line.add(&used);
@@ -195,10 +195,13 @@ mod tests {
             &[
                 used("team/pdf", Use::Carried, 40),
                 used("team/pdf", Use::Loaded, 2),
-                used("team/pdf", Use::Ran, 0),
+                used("team/pdf", Use::CallFacts, 0),
             ],
         );
-        metrics.count("r2", &[used("team/pdf", Use::Ran, 0), used("team/csv", Use::Failed, 0)]);
+        metrics.count(
+            "r2",
+            &[used("team/pdf", Use::CallFacts, 0), used("team/csv", Use::Failed, 0)],
+        );
         let text = text(&metrics);
         for line in [
             r#"knack_gateway_skill_uses_total{skill="team/pdf",use="carried"} 1 # {request_id="r1"} 1"#,
@@ -230,7 +233,7 @@ mod tests {
         let metrics = SkillMetrics::default();
         metrics.count(
             "r1",
-            &[used("team/pdf", Use::Carried, 40), used("team/pdf", Use::Ran, 0)],
+            &[used("team/pdf", Use::Carried, 40), used("team/pdf", Use::CallFacts, 0)],
         );
         let first = metrics.take_unreported();
         let expected = UseLine {
@@ -243,7 +246,7 @@ mod tests {
         assert_eq!(first, std::slice::from_ref(&expected));
         assert!(metrics.take_unreported().is_empty());
         metrics.give_back(&first);
-        metrics.count("r2", &[used("team/pdf", Use::Ran, 0)]);
+        metrics.count("r2", &[used("team/pdf", Use::CallFacts, 0)]);
         assert_eq!(metrics.take_unreported(), [UseLine { ran: 2, ..expected }]);
     }
 }

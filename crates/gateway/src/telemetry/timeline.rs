@@ -8,7 +8,7 @@ use std::time::Duration;
 use knack_wire::ToolCall;
 use serde::{Deserialize, Serialize};
 
-use super::note::{CallId, ExecutionNote};
+use super::execution_note::{CallId, ExecutionNote};
 use super::skill_metrics::{SkillUse, Use};
 
 /// Steps of one request that are kept: more than most requests have, since a turn may have 32 calls and a runtime sets the
@@ -80,7 +80,7 @@ pub struct Run {
     pub status: String,
     /// `warm` or `cold`; nothing was started without one.
     pub start: Option<String>,
-    /// Milliseconds that it waited for a free place.
+    /// Milliseconds that it waited for a permit.
     pub queued_ms: Option<u64>,
     /// Milliseconds of the program alone.
     pub program_ms: Option<u64>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use knack_telemetry::genai::{
-    self, ClientRequest, Conventions, Failure, InjectedCall, ProviderOutcome, ProviderRequest, Ran,
+    self, CallFacts, ClientRequest, Conventions, Failure, InjectedCall, ProviderOutcome, ProviderRequest,
 };
 use knack_telemetry::{Scope, SpanPosition, SpanRole, TraceContext, Tracer};
 use knack_wire::drive::EndKind;
@@ -17,7 +17,7 @@ use knack_wire::{CallKind, Format, ModelRoute, ToolCall};
 use tokio::time::Instant;
 
 use super::log::RequestLog;
-use super::report::cut_copy;
+use super::request_report::cut_copy;
 
 /// The trace of one request, if there is one.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct RequestTrace(Option<Box<Active>>);
 struct Active {
     scope: Scope,
     conventions: Conventions,
-    place: SpanPosition,
+    position: SpanPosition,
     format: Format,
     kind: CallKind,
     served: ClientRequest,
@@ -37,7 +37,7 @@ struct Active {
 /// A round that is out.
 #[derive(Debug)]
 struct Round {
-    place: SpanPosition,
+    position: SpanPosition,
     sent: Instant,
     /// When the last bytes arrived: the end of a round that succeeded.
     last_read: Instant,
@@ -55,7 +55,7 @@ pub(crate) struct CallTrace(Option<Box<OpenCall>>);
 #[derive(Debug)]
 struct OpenCall {
     scope: Scope,
-    place: SpanPosition,
+    position: SpanPosition,
     begun: Instant,
     called: InjectedCall,
 }
@@ -65,13 +65,13 @@ impl RequestTrace {
     pub(crate) fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
         let route_text = genai::route(route.format, route.kind);
         let name = || format!("POST {route_text}");
-        let Some((scope, place)) = Scope::open(tracer, &head.headers, name, SpanRole::Server, begun) else {
+        let Some((scope, position)) = Scope::open(tracer, &head.headers, name, SpanRole::Server, begun) else {
             return Self(None);
         };
         Self(Some(Box::new(Active {
             scope,
             conventions: tracer.conventions(),
-            place,
+            position,
             format: route.format,
             kind: route.kind,
             served: ClientRequest {
@@ -109,17 +109,17 @@ impl RequestTrace {
             request: glance::RequestFacts::default(),
             round,
         };
-        let place = active
+        let position = active
             .scope
-            .child(active.place.context, &asked.name(), SpanRole::Client);
-        place.context.write(headers);
-        if place.context.sampled {
+            .child(active.position.context, &asked.name(), SpanRole::Client);
+        position.context.write(headers);
+        if position.context.sampled {
             asked.server = server();
             asked.request = glance::request(active.format, body);
         }
         let sent = Instant::now() + delay;
         active.round = Some(Round {
-            place,
+            position,
             sent,
             last_read: sent,
             asked,
@@ -134,7 +134,7 @@ impl RequestTrace {
         let Some(round) = self.round() else { return };
         round.answered.status = Some(status);
         round.last_read = Instant::now();
-        if status < 300 && round.place.context.sampled {
+        if status < 300 && round.position.context.sampled {
             round.glance = Some(Glance::new(round.asked.format, stream));
         }
         round.streams = stream;
@@ -181,9 +181,9 @@ impl RequestTrace {
             round: call.round,
         };
         CallTrace(Some(Box::new(OpenCall {
-            place: active
+            position: active
                 .scope
-                .child(active.place.context, &called.name(), SpanRole::Internal),
+                .child(active.position.context, &called.name(), SpanRole::Internal),
             scope: active.scope.clone(),
             begun: Instant::now(),
             called,
@@ -202,7 +202,7 @@ impl RequestTrace {
         served.added_tokens = log.added_tokens as u64;
         served.rounds = u64::from(log.rounds);
         let times = (active.scope.began(), Instant::now());
-        active.scope.end(active.place, times, || genai::served(&served));
+        active.scope.end(active.position, times, || genai::served(&served));
     }
 
     fn round(&mut self) -> Option<&mut Round> {
@@ -223,7 +223,7 @@ impl Active {
             round.last_read
         };
         round.answered.failure = failure;
-        self.scope.end(round.place, (round.sent, ended), || {
+        self.scope.end(round.position, (round.sent, ended), || {
             genai::round(&round.asked, &round.answered, self.conventions)
         });
     }
@@ -239,10 +239,10 @@ impl CallTrace {
             round: call.round,
         };
         let opened = Scope::open(tracer, headers, || called.name(), SpanRole::Internal, begun);
-        Self(opened.map(|(scope, place)| {
+        Self(opened.map(|(scope, position)| {
             Box::new(OpenCall {
                 scope,
-                place,
+                position,
                 begun,
                 called,
             })
@@ -251,27 +251,27 @@ impl CallTrace {
 
     /// The span context of the call, for the executor.
     pub(crate) fn context(&self) -> Option<TraceContext> {
-        self.0.as_ref().map(|open| open.place.context)
+        self.0.as_ref().map(|open| open.position.context)
     }
 
     /// The call has its result.
-    pub(crate) fn end(mut self, ran: &Ran) {
+    pub(crate) fn end(mut self, ran: &CallFacts) {
         self.close(ran);
     }
 
-    fn close(&mut self, ran: &Ran) {
+    fn close(&mut self, ran: &CallFacts) {
         if let Some(open) = self.0.take() {
             let times = (open.begun, Instant::now());
-            open.scope.end(open.place, times, || genai::call(&open.called, ran));
+            open.scope.end(open.position, times, || genai::call(&open.called, ran));
         }
     }
 }
 
 impl Drop for CallTrace {
     fn drop(&mut self) {
-        self.close(&Ran {
+        self.close(&CallFacts {
             failure: Some(Failure::Cancelled),
-            ..Ran::default()
+            ..CallFacts::default()
         });
     }
 }

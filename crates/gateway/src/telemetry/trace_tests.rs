@@ -8,12 +8,12 @@ use super::*;
 
 /// Gives ids in order and keeps spans.
 #[derive(Debug)]
-struct Kept {
+struct SpanCollector {
     sampled: bool,
     spans: Mutex<(u64, Vec<Span>)>,
 }
 
-impl Sink for Kept {
+impl Sink for SpanCollector {
     fn begin(&self, parent: Option<(TraceContext, Origin)>, _: &str, _: SpanRole) -> TraceContext {
         let mut kept = self.spans.lock().unwrap();
         kept.0 += 1;
@@ -31,7 +31,7 @@ impl Sink for Kept {
     fn close(&self, _: Duration) {}
 }
 
-impl Kept {
+impl SpanCollector {
     fn new(sampled: bool) -> Arc<Self> {
         Arc::new(Self {
             sampled,
@@ -67,7 +67,7 @@ fn line(span: &Span) -> String {
 
 const PARENT: &str = "00-0000000000000000000000000000002a-00000000000000ff-01";
 
-fn begin(sink: Option<&Arc<Kept>>, parent: Option<&'static str>) -> RequestTrace {
+fn begin(sink: Option<&Arc<SpanCollector>>, parent: Option<&'static str>) -> RequestTrace {
     let tracer = sink.map_or_else(Tracer::off, |sink| {
         Tracer::to(Arc::clone(sink) as Arc<dyn Sink>, Conventions::V1_41)
     });
@@ -111,10 +111,10 @@ fn call() -> ToolCall {
 /// A call of an MCP client: no request of a model is around it.
 #[tokio::test]
 async fn a_call_by_itself_is_below_the_span_of_its_sender() {
-    let kept = Kept::new(true);
+    let kept = SpanCollector::new(true);
     let tracer = Tracer::to(Arc::clone(&kept) as Arc<dyn Sink>, Conventions::V1_41);
     let mut headers = HeaderMap::new();
-    CallTrace::begin(&tracer, &headers, &call()).end(&Ran::default());
+    CallTrace::begin(&tracer, &headers, &call()).end(&CallFacts::default());
     headers.insert(TRACEPARENT, HeaderValue::from_static(PARENT));
     drop(CallTrace::begin(&tracer, &headers, &call()));
     assert_eq!(
@@ -129,7 +129,7 @@ async fn a_call_by_itself_is_below_the_span_of_its_sender() {
 
 #[tokio::test]
 async fn names_that_others_choose_are_cut() {
-    let kept = Kept::new(true);
+    let kept = SpanCollector::new(true);
     let tracer = Tracer::to(Arc::clone(&kept) as Arc<dyn Sink>, Conventions::V1_41);
     let long = "n".repeat(1 << 14);
     let path = format!("/v1beta/models/{long}:generateContent");
@@ -143,7 +143,7 @@ async fn names_that_others_choose_are_cut() {
         id: long,
         ..call()
     };
-    trace.call(&called).end(&Ran::default());
+    trace.call(&called).end(&CallFacts::default());
     trace.finish(&log(), false);
     let text = format!("{:?}", kept.spans.lock().unwrap().1);
     assert!(text.len() < 1 << 12, "{}", text.len());
@@ -151,7 +151,7 @@ async fn names_that_others_choose_are_cut() {
 
 #[tokio::test]
 async fn two_rounds_and_a_run_between_them_are_one_trace() {
-    let kept = Kept::new(true);
+    let kept = SpanCollector::new(true);
     let mut trace = begin(Some(&kept), Some(PARENT));
     let headers = send(&mut trace, 1);
     // The provider sees the round's own span, in the client's trace.
@@ -167,9 +167,9 @@ async fn two_rounds_and_a_run_between_them_are_one_trace() {
         run.context().map(|context| (context.trace, context.span)),
         Some((0x2a, 3))
     );
-    run.end(&Ran {
+    run.end(&CallFacts {
         execution: Some("e1".to_owned()),
-        ..Ran::default()
+        ..CallFacts::default()
     });
     send(&mut trace, 2);
     trace.head(200, true);
@@ -247,7 +247,7 @@ async fn the_end_of_a_round_is_exported() {
         (|trace| trace.end(&EndKind::Passed, false), &["2 chat m under 1"]),
     ];
     for (story, expected) in stories {
-        let kept = Kept::new(true);
+        let kept = SpanCollector::new(true);
         let mut trace = begin(Some(&kept), None);
         send(&mut trace, 1);
         story(&mut trace);
@@ -260,7 +260,7 @@ async fn the_end_of_a_round_is_exported() {
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_what_is_open() {
-    let kept = Kept::new(true);
+    let kept = SpanCollector::new(true);
     let mut trace = begin(Some(&kept), None);
     send(&mut trace, 1);
     drop(trace.call(&call()));
@@ -278,7 +278,7 @@ async fn a_client_that_leaves_cancels_what_is_open() {
 
 #[tokio::test]
 async fn a_trace_that_is_not_sampled_is_passed_on_and_not_exported() {
-    let kept = Kept::new(false);
+    let kept = SpanCollector::new(false);
     let mut trace = begin(Some(&kept), Some(PARENT));
     let headers = send(&mut trace, 1);
     assert_eq!(
@@ -287,7 +287,7 @@ async fn a_trace_that_is_not_sampled_is_passed_on_and_not_exported() {
     );
     trace.head(200, false);
     trace.bytes(b"{}");
-    trace.call(&call()).end(&Ran::default());
+    trace.call(&call()).end(&CallFacts::default());
     trace.end(&EndKind::Answer, false);
     trace.finish(&log(), false);
     assert!(kept.told().is_empty());

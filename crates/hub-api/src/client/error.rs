@@ -1,6 +1,6 @@
 //! Why a hub gave no answer.
 
-use crate::{Problem, ProblemCode};
+use crate::{HubRefusal, RefusalCode};
 
 /// Why a hub gave no answer that can be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum HubError {
     Broken(String),
     /// It refused.
     #[error("{0}")]
-    Refused(Problem),
+    Refused(HubRefusal),
     /// The hub's answer cannot be decoded.
     #[error("the hub answered with {0}")]
     Protocol(String),
@@ -32,9 +32,9 @@ impl HubError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Broken(_) => true,
-            Self::Refused(problem) => matches!(
-                problem.code,
-                ProblemCode::Unavailable | ProblemCode::TooSlow | ProblemCode::Throttled
+            Self::Refused(refusal) => matches!(
+                refusal.code,
+                RefusalCode::Unavailable | RefusalCode::TooSlow | RefusalCode::Throttled
             ),
             Self::Configuration(_) | Self::Protocol(_) => false,
         }

@@ -15,11 +15,11 @@ use serde::de::DeserializeOwned;
 
 use super::clock::{self, HubClock};
 use super::error::{HubError, cause};
-use super::lines::Lines;
+use super::lines::LineReader;
 use super::resolver::HubResolver;
 use super::route::Route;
 use super::sources::{Authorities, CachedFile, Token};
-use crate::{HEADER_PROTOCOL, PROTOCOL, Problem, ProblemCode};
+use crate::{HEADER_PROTOCOL, HubRefusal, PROTOCOL, RefusalCode};
 
 /// Time to connect, TLS included: the hub is in the same cluster.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -189,12 +189,12 @@ impl HubClient {
     }
 
     /// `GET` of a stream.
-    pub async fn watch(&self, path_and_query: &str) -> Result<Lines, HubError> {
+    pub async fn watch(&self, path_and_query: &str) -> Result<LineReader, HubError> {
         self.watch_at(None, path_and_query).await
     }
 
     /// [`HubClient::watch`], at `at` or at this hub.
-    pub async fn watch_at(&self, at: Option<&str>, path_and_query: &str) -> Result<Lines, HubError> {
+    pub async fn watch_at(&self, at: Option<&str>, path_and_query: &str) -> Result<LineReader, HubError> {
         let request = self.request(Method::GET, at, path_and_query).await?;
         self.open_stream(request).await
     }
@@ -212,7 +212,7 @@ impl HubClient {
     }
 
     /// `POST` of a JSON body for a stream, to `at` (another replica's `https://host:port`) or to this hub.
-    pub async fn post_stream(&self, at: Option<&str>, path: &str, body: Bytes) -> Result<Lines, HubError> {
+    pub async fn post_stream(&self, at: Option<&str>, path: &str, body: Bytes) -> Result<LineReader, HubError> {
         self.post_traced(at, path, body, None).await
     }
 
@@ -223,7 +223,7 @@ impl HubClient {
         path: &str,
         body: Bytes,
         trace: Option<TraceContext>,
-    ) -> Result<Lines, HubError> {
+    ) -> Result<LineReader, HubError> {
         let mut request = self.request(Method::POST, at, path).await?.body(body);
         if let Some(trace) = trace {
             request = request.header(TRACEPARENT, trace.text());
@@ -349,10 +349,10 @@ impl HubClient {
         Ok(response)
     }
 
-    async fn open_stream(&self, request: reqwest::RequestBuilder) -> Result<Lines, HubError> {
+    async fn open_stream(&self, request: reqwest::RequestBuilder) -> Result<LineReader, HubError> {
         let head = async { check(self.send(request).await?).await };
         match tokio::time::timeout(HEAD_TIMEOUT, head).await {
-            Ok(response) => Ok(Lines::new(response?)),
+            Ok(response) => Ok(LineReader::new(response?)),
             Err(_) => Err(no_answer(HEAD_TIMEOUT)),
         }
     }
@@ -405,24 +405,24 @@ async fn check(response: reqwest::Response) -> Result<reqwest::Response, HubErro
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.parse().ok());
     let bytes = read_bounded(response, PROBLEM_MAX_BYTES).await.unwrap_or_default();
-    let mut problem = serde_json::from_slice(&bytes).unwrap_or_else(|_| by_status(status));
-    problem.retry_after_seconds = problem.retry_after_seconds.or(retry_after);
-    problem.protocol = protocol;
-    Err(HubError::Refused(problem))
+    let mut refusal = serde_json::from_slice(&bytes).unwrap_or_else(|_| by_status(status));
+    refusal.retry_after_seconds = refusal.retry_after_seconds.or(retry_after);
+    refusal.protocol = protocol;
+    Err(HubError::Refused(refusal))
 }
 
 /// A refusal by something that is not a hub (a proxy, a mesh).
-fn by_status(status: StatusCode) -> Problem {
+fn by_status(status: StatusCode) -> HubRefusal {
     let code = match status.as_u16() {
-        401 => ProblemCode::Unauthenticated,
-        403 => ProblemCode::Forbidden,
-        404 => ProblemCode::NotFound,
-        413 => ProblemCode::TooLarge,
-        429 => ProblemCode::TooManyRequests,
-        502..=504 => ProblemCode::Unavailable,
-        _ => ProblemCode::Unknown,
+        401 => RefusalCode::Unauthenticated,
+        403 => RefusalCode::Forbidden,
+        404 => RefusalCode::NotFound,
+        413 => RefusalCode::TooLarge,
+        429 => RefusalCode::TooManyRequests,
+        502..=504 => RefusalCode::Unavailable,
+        _ => RefusalCode::Unknown,
     };
-    Problem::new(code, format!("the hub answered {status}"))
+    HubRefusal::new(code, format!("the hub answered {status}"))
 }
 
 async fn read_bounded(mut response: reqwest::Response, max_bytes: usize) -> Result<Bytes, HubError> {

@@ -16,13 +16,13 @@ const REST_WITHIN: Duration = Duration::from_secs(1);
 
 /// Lines of an answer.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineReader {
     response: reqwest::Response,
     buffer: BytesMut,
     searched: usize,
 }
 
-impl Lines {
+impl LineReader {
     pub(super) fn new(response: reqwest::Response) -> Self {
         Self {
             response,

@@ -19,7 +19,7 @@ mod sources;
 
 pub use error::HubError;
 pub use hub_client::{HubClient, HubClientSettings};
-pub use lines::Lines;
+pub use lines::LineReader;
 pub use resolver::replica_host;
 pub use route::Route;
 pub use sources::{Authorities, Token};

@@ -1,7 +1,7 @@
 //! Chat Completions: members of the request beside messages and tools.
 
 use super::values::{is_given, tools};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Most answers per request.
 const MAX_N: u64 = 128;
@@ -34,15 +34,15 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn model(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match subject.body["model"].as_str() {
+fn model(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match rule_input.body["model"].as_str() {
         Some(model) if !model.is_empty() => Ok(()),
         _ => Err(Refusal::invalid("you must provide a model parameter")),
     }
 }
 
-fn n(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let n = &subject.body["n"];
+fn n(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let n = &rule_input.body["n"];
     if !is_given(n) || n.as_u64().is_some_and(|n| (1..=MAX_N).contains(&n)) {
         return Ok(());
     }
@@ -53,8 +53,8 @@ fn n(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn stream_flag(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let stream = &subject.body["stream"];
+fn stream_flag(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let stream = &rule_input.body["stream"];
     if !is_given(stream) || stream.is_boolean() {
         return Ok(());
     }
@@ -65,8 +65,8 @@ fn stream_flag(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn stream_options(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if is_given(&subject.body["stream_options"]) && subject.body["stream"] != true {
+fn stream_options(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if is_given(&rule_input.body["stream_options"]) && rule_input.body["stream"] != true {
         return Err(Refusal::at(
             "stream_options",
             "invalid_value",
@@ -76,8 +76,8 @@ fn stream_options(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn token_limits(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let body = subject.body;
+fn token_limits(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let body = rule_input.body;
     for field in ["max_tokens", "max_completion_tokens"] {
         let limit = &body[field];
         if is_given(limit) && limit.as_u64().is_none_or(|limit| limit == 0) {
@@ -98,9 +98,9 @@ fn token_limits(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn legacy_functions(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let legacy = is_given(&subject.body["functions"]) || is_given(&subject.body["function_call"]);
-    if legacy && (tools(subject).next().is_some() || is_given(&subject.body["tool_choice"])) {
+fn legacy_functions(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let legacy = is_given(&rule_input.body["functions"]) || is_given(&rule_input.body["function_call"]);
+    if legacy && (tools(rule_input).next().is_some() || is_given(&rule_input.body["tool_choice"])) {
         return Err(Refusal::at(
             "functions",
             "invalid_value",
@@ -111,10 +111,10 @@ fn legacy_functions(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Members of the Messages format, and a container with ids of a local skill store: a gateway let them through.
-fn messages_members(subject: &Subject<'_>) -> Result<(), Refusal> {
+fn messages_members(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for field in ["system", "stop_sequences", "container"] {
-        let foreign = field != "container" || subject.body[field].to_string().contains("litellm");
-        if foreign && is_given(&subject.body[field]) {
+        let foreign = field != "container" || rule_input.body[field].to_string().contains("litellm");
+        if foreign && is_given(&rule_input.body[field]) {
             return Err(Refusal::at(
                 field,
                 "unknown_parameter",

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::chat_tools::MAX_NAME_BYTES;
 use super::values::{first_double, is_given, is_tool_name, items, messages, role};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Longest call id in bytes that every known deployment takes.
 const MAX_CALL_ID_BYTES: usize = 64;
@@ -45,8 +45,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn messages_list(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match subject.body["messages"].as_array() {
+fn messages_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match rule_input.body["messages"].as_array() {
         None => Err(Refusal::at(
             "messages",
             "missing_required_parameter",
@@ -64,8 +64,8 @@ fn messages_list(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn roles(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn roles(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         let role = &message["role"];
         if !role.as_str().is_some_and(|role| ROLES.contains(&role)) {
             return Err(Refusal::at(
@@ -79,8 +79,8 @@ fn roles(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// A string or a filled list of parts; `null` only for an assistant that says something else.
-fn content_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         let place = format!("messages[{index}].content");
         match &message["content"] {
             Value::String(_) => {}
@@ -110,8 +110,8 @@ fn content_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn part_types(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn part_types(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         let allowed: &[&str] = match role(message) {
             "user" => &["text", "image_url", "input_audio", "file"],
             "assistant" => &["text", "refusal"],
@@ -136,12 +136,12 @@ fn part_types(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// System messages come first (and there may be several); many compatible servers refuse later ones.
-fn system_place(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if subject.provider.late_system {
+fn system_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if rule_input.provider.late_system {
         return Ok(());
     }
     let is_system = |message: &Value| matches!(role(message), "system" | "developer");
-    let late = messages(subject)
+    let late = messages(rule_input)
         .skip_while(|(_, message)| is_system(message))
         .find(|(_, message)| is_system(message));
     match late {
@@ -154,8 +154,8 @@ fn system_place(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn call_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject).filter(|(_, message)| is_given(&message["tool_calls"])) {
+fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input).filter(|(_, message)| is_given(&message["tool_calls"])) {
         let place = format!("messages[{index}].tool_calls");
         if role(message) != "assistant" {
             return Err(Refusal::at(
@@ -209,8 +209,8 @@ fn one_call(call: &Value, place: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn call_ids(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         let place = format!("messages[{index}].tool_calls");
         for call in items(&message["tool_calls"]) {
             let fits = call["id"]
@@ -236,10 +236,10 @@ fn call_ids(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Every call is answered exactly once, directly behind its message; nothing else is answered.
-fn results_follow_calls(subject: &Subject<'_>) -> Result<(), Refusal> {
+fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     let mut open: Vec<&str> = Vec::new();
     let mut answered: Vec<&str> = Vec::new();
-    for (index, message) in messages(subject) {
+    for (index, message) in messages(rule_input) {
         if role(message) != "tool" {
             unanswered(&open)?;
             answered.clear();

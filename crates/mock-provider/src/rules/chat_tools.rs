@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::values::{first_double, is_given, is_tool_name, tools};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Longest tool name in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 64;
@@ -51,8 +51,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn tools_list(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["tools"] {
+fn tools_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["tools"] {
         Value::Null => Ok(()),
         Value::Array(list) if !list.is_empty() => Ok(()),
         Value::Array(_) => Err(Refusal::at(
@@ -68,8 +68,8 @@ fn tools_list(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn tool_count(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let count = tools(subject).count();
+fn tool_count(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let count = tools(rule_input).count();
     if count <= MAX_TOOLS {
         return Ok(());
     }
@@ -82,8 +82,8 @@ fn tool_count(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn tool_type(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject) {
+fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
         if !["function", "custom"].contains(&kind) || !tool[kind].is_object() {
             return Err(Refusal::at(
@@ -96,8 +96,8 @@ fn tool_type(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject) {
+fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
         let place = format!("tools[{index}].{kind}.name");
         let name = name_of(tool).unwrap_or_default();
@@ -124,8 +124,8 @@ fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match first_double(tools(subject).filter_map(|(_, tool)| name_of(tool))) {
+fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match first_double(tools(rule_input).filter_map(|(_, tool)| name_of(tool))) {
         Some(name) => Err(Refusal::at(
             "tools",
             "invalid_value",
@@ -135,8 +135,8 @@ fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn tool_description(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject) {
+fn tool_description(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input) {
         let description = &tool[tool["type"].as_str().unwrap_or_default()]["description"];
         let fits = match description {
             Value::Null => true,
@@ -153,8 +153,8 @@ fn tool_description(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Parameters are absent or a JSON Schema of an object.
-fn tool_parameters(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject).filter(|(_, tool)| tool["type"] == "function") {
+fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input).filter(|(_, tool)| tool["type"] == "function") {
         let function = &tool["function"];
         let parameters = &function["parameters"];
         if is_given(parameters) && !is_object_schema(parameters) {
@@ -197,19 +197,19 @@ pub(super) fn is_object_schema(schema: &Value) -> bool {
     type_holds && properties_hold && required_holds
 }
 
-fn tool_choice(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let choice = &subject.body["tool_choice"];
+fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let choice = &rule_input.body["tool_choice"];
     if !is_given(choice) {
         return Ok(());
     }
-    if tools(subject).next().is_none() && choice != "none" {
+    if tools(rule_input).next().is_none() && choice != "none" {
         return Err(Refusal::at(
             "tool_choice",
             "invalid_value",
             "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
         ));
     }
-    let offered = |name: &Value| tools(subject).any(|(_, tool)| name_of(tool) == name.as_str() && name.is_string());
+    let offered = |name: &Value| tools(rule_input).any(|(_, tool)| name_of(tool) == name.as_str() && name.is_string());
     let holds = match (choice.as_str(), choice["type"].as_str()) {
         (Some(word), _) => ["none", "auto", "required"].contains(&word),
         (None, Some(kind @ ("function" | "custom"))) => offered(&choice[kind]["name"]),
@@ -233,9 +233,9 @@ fn tool_choice(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn parallel_flag(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let flag = &subject.body["parallel_tool_calls"];
-    if is_given(flag) && (tools(subject).next().is_none() || !flag.is_boolean()) {
+fn parallel_flag(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let flag = &rule_input.body["parallel_tool_calls"];
+    if is_given(flag) && (tools(rule_input).next().is_none() || !flag.is_boolean()) {
         return Err(Refusal::at(
             "parallel_tool_calls",
             "invalid_value",

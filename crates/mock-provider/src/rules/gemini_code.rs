@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::received::{field, parts_with};
 use super::values::{is_given, items};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// How code ended.
 const OUTCOMES: [&str; 3] = ["OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED"];
@@ -20,8 +20,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn of_kind<'a>(subject: &Subject<'a>, key: &'static str) -> impl Iterator<Item = (bool, &'a Value)> {
-    let contents = items(&subject.body["contents"]);
+fn of_kind<'a>(rule_input: &RuleInput<'a>, key: &'static str) -> impl Iterator<Item = (bool, &'a Value)> {
+    let contents = items(&rule_input.body["contents"]);
     contents.flat_map(move |content| {
         let by_model = content["role"] == "model";
         parts_with(content, key).into_iter().map(move |part| (by_model, part))
@@ -29,8 +29,8 @@ fn of_kind<'a>(subject: &Subject<'a>, key: &'static str) -> impl Iterator<Item =
 }
 
 /// Code of the model's in the one language, and results with an outcome. Servers without code execution know neither.
-fn code_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let known = subject.provider.code_tools;
+fn code_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let known = rule_input.provider.code_tools;
     let text = |value: &Value| value.is_string();
     let code =
         |(by_model, code): (bool, &Value)| known && by_model && code["language"] == "PYTHON" && text(&code["code"]);
@@ -38,7 +38,7 @@ fn code_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
         let outcome = result["outcome"].as_str().unwrap_or_default();
         known && by_model && OUTCOMES.contains(&outcome) && (!is_given(&result["output"]) || text(&result["output"]))
     };
-    if of_kind(subject, "executableCode").all(code) && of_kind(subject, "codeExecutionResult").all(result) {
+    if of_kind(rule_input, "executableCode").all(code) && of_kind(rule_input, "codeExecutionResult").all(result) {
         return Ok(());
     }
     Err(Refusal::invalid(
@@ -47,9 +47,9 @@ fn code_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Each result follows its code: with an id that of the code, without one in order. Contents of one role are one.
-fn code_pairs(subject: &Subject<'_>) -> Result<(), Refusal> {
+fn code_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     let mut open: Vec<&Value> = Vec::new();
-    for content in items(&subject.body["contents"]) {
+    for content in items(&rule_input.body["contents"]) {
         let unanswered = !open.is_empty() && content["role"] != "model";
         for part in items(&content["parts"]) {
             let (code, result) = (field(part, "executableCode"), field(part, "codeExecutionResult"));

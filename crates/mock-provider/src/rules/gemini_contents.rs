@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::received::{field, parts_with};
 use super::super::signature;
 use super::values::{is_given, items};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// The data members of a part; it may hold one of them.
 const DATA: [&str; 10] = [
@@ -68,9 +68,9 @@ struct Turn<'a> {
     answers: Vec<&'a Value>,
 }
 
-fn turns<'a>(subject: &Subject<'a>) -> Vec<Turn<'a>> {
+fn turns<'a>(rule_input: &RuleInput<'a>) -> Vec<Turn<'a>> {
     let mut turns: Vec<Turn<'a>> = Vec::new();
-    for content in items(&subject.body["contents"]) {
+    for content in items(&rule_input.body["contents"]) {
         let model = content["role"] == "model";
         if turns.last().is_none_or(|last| last.model != model) {
             turns.push(Turn {
@@ -89,8 +89,8 @@ fn turns<'a>(subject: &Subject<'a>) -> Vec<Turn<'a>> {
     turns
 }
 
-fn contents_given(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if items(&subject.body["contents"]).next().is_some() {
+fn contents_given(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if items(&rule_input.body["contents"]).next().is_some() {
         return Ok(());
     }
     Err(Refusal::invalid(
@@ -98,8 +98,8 @@ fn contents_given(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn content_role(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for content in items(&subject.body["contents"]) {
+fn content_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for content in items(&rule_input.body["contents"]) {
         let role = &content["role"];
         if !(role.is_null() || ["user", "model", "function"].contains(&role.as_str().unwrap_or_default())) {
             return Err(Refusal::invalid("Please use a valid role: user, model."));
@@ -109,8 +109,8 @@ fn content_role(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Each content has parts, and each part one thing that is known.
-fn part_data(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, content) in items(&subject.body["contents"]).enumerate() {
+fn part_data(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, content) in items(&rule_input.body["contents"]).enumerate() {
         let parts = content["parts"].as_array();
         let holds = |part: &Value| DATA.iter().any(|name| is_given(field(part, name)));
         if !parts.is_some_and(|parts| !parts.is_empty() && parts.iter().all(holds)) {
@@ -123,10 +123,10 @@ fn part_data(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Vertex AI takes no text part without text, unless it brings a signature.
-fn empty_text(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let mut parts = items(&subject.body["contents"]).flat_map(|content| items(&content["parts"]));
+fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let mut parts = items(&rule_input.body["contents"]).flat_map(|content| items(&content["parts"]));
     let is_empty = |part: &Value| part["text"] == "" && !is_given(field(part, "thoughtSignature"));
-    if subject.vertex && parts.any(is_empty) {
+    if rule_input.vertex && parts.any(is_empty) {
         return Err(Refusal::invalid(
             "Unable to submit request because it has an empty text parameter. Add a value to the parameter and try again.",
         ));
@@ -134,8 +134,8 @@ fn empty_text(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn user_last(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if turns(subject).last().is_none_or(|last| !last.model) {
+fn user_last(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if turns(rule_input).last().is_none_or(|last| !last.model) {
         return Ok(());
     }
     Err(Refusal::invalid(
@@ -143,8 +143,8 @@ fn user_last(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn call_place(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let turns = turns(subject);
+fn call_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let turns = turns(rule_input);
     let misplaced = turns
         .iter()
         .enumerate()
@@ -158,8 +158,8 @@ fn call_place(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// As many answers as calls in the next turn, of the same names, and of the same ids where they have one.
-fn call_answers(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let turns = turns(subject);
+fn call_answers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let turns = turns(rule_input);
     for (at, turn) in turns.iter().enumerate() {
         let calls = at.checked_sub(1).map_or(&[][..], |before| &turns[before].calls);
         if turn.model {
@@ -185,8 +185,8 @@ fn call_answers(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn answer_object(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let turns = turns(subject);
+fn answer_object(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let turns = turns(rule_input);
     let mut answers = turns.iter().flat_map(|turn| turn.answers.iter());
     if answers.all(|answer| answer["response"].is_object()) {
         return Ok(());
@@ -198,8 +198,8 @@ fn answer_object(subject: &Subject<'_>) -> Result<(), Refusal> {
 
 /// In the open turn (behind the last content of the user's own), the first call of each answer has the signature of that
 /// answer. Elsewhere a signature that was not made here is refused.
-fn thought_signature(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let turns = turns(subject);
+fn thought_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let turns = turns(rule_input);
     let open = turns
         .iter()
         .rposition(|turn| !turn.model && turn.answers.is_empty())

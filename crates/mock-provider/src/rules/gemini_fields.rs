@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::received::{field, snake};
 use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, items};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Longest function name in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -126,8 +126,8 @@ fn is_one_of(known: &[&str], key: &str) -> bool {
     known.iter().any(|name| *name == key || snake(name) == key)
 }
 
-fn known_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let members = subject.body.as_object().into_iter().flatten();
+fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let members = rule_input.body.as_object().into_iter().flatten();
     members
         .map(|(key, _)| key)
         .find(|key| !is_one_of(&MEMBERS, key))
@@ -135,8 +135,8 @@ fn known_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// A content with at least one text, if there is one.
-fn system_instruction(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let system = field(subject.body, "systemInstruction");
+fn system_instruction(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let system = field(rule_input.body, "systemInstruction");
     if !is_given(system) {
         return Ok(());
     }
@@ -149,12 +149,12 @@ fn system_instruction(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn cached_content(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if !is_given(field(subject.body, "cachedContent")) {
+fn cached_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if !is_given(field(rule_input.body, "cachedContent")) {
         return Ok(());
     }
     let refused = ["systemInstruction", "tools", "toolConfig"];
-    if refused.iter().all(|name| !is_given(field(subject.body, name))) {
+    if refused.iter().all(|name| !is_given(field(rule_input.body, name))) {
         return Ok(());
     }
     Err(Refusal::invalid(
@@ -163,9 +163,9 @@ fn cached_content(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Known members; compatible servers have no code execution.
-fn tools_known(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let tools = &subject.body["tools"];
-    let is_missing = |key: &str| !subject.provider.code_tools && is_one_of(&["codeExecution"], key);
+fn tools_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let tools = &rule_input.body["tools"];
+    let is_missing = |key: &str| !rule_input.provider.code_tools && is_one_of(&["codeExecution"], key);
     let is_tool = |key: &str| is_one_of(&TOOLS, key) && !is_missing(key);
     if is_given(tools) && !tools.is_array() {
         return Err(Refusal::invalid("Invalid value at 'tools': a list is expected."));
@@ -181,20 +181,20 @@ fn tools_known(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn functions<'a>(subject: &Subject<'a>) -> Vec<&'a Value> {
-    let tools = items(&subject.body["tools"]);
+fn functions<'a>(rule_input: &RuleInput<'a>) -> Vec<&'a Value> {
+    let tools = items(&rule_input.body["tools"]);
     tools
         .flat_map(|tool| items(field(tool, "functionDeclarations")))
         .collect()
 }
 
 /// Functions beside built-in tools: refused unless the request says that both may be called.
-fn tools_not_mixed(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let config = field(subject.body, "toolConfig");
-    if field(config, "includeServerSideToolInvocations") == true || functions(subject).is_empty() {
+fn tools_not_mixed(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let config = field(rule_input.body, "toolConfig");
+    if field(config, "includeServerSideToolInvocations") == true || functions(rule_input).is_empty() {
         return Ok(());
     }
-    let built_in = items(&subject.body["tools"])
+    let built_in = items(&rule_input.body["tools"])
         .filter_map(Value::as_object)
         .flatten()
         .find(|(key, value)| is_given(value) && !is_one_of(&["functionDeclarations"], key));
@@ -206,22 +206,22 @@ fn tools_not_mixed(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Functions beside JSON mode: models before the third generation refuse them, and so does one whose name tells none.
-fn json_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let kind = field(field(subject.body, "generationConfig"), "responseMimeType");
+fn json_mode(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let kind = field(field(rule_input.body, "generationConfig"), "responseMimeType");
     let form = kind.as_str().filter(|kind| *kind != "text/plain");
-    let name = subject.model.strip_prefix("gemini-").unwrap_or_default();
+    let name = rule_input.model.strip_prefix("gemini-").unwrap_or_default();
     let number = name.split(|char: char| !char.is_ascii_digit()).next();
     let takes_both = number.and_then(|number| number.parse::<u32>().ok()) >= Some(3);
     match form {
-        Some(form) if !takes_both && !functions(subject).is_empty() => Err(Refusal::invalid(format!(
+        Some(form) if !takes_both && !functions(rule_input).is_empty() => Err(Refusal::invalid(format!(
             "Function calling with a response mime type: '{form}' is unsupported"
         ))),
         _ => Ok(()),
     }
 }
 
-fn function_name(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, function) in functions(subject).into_iter().enumerate() {
+fn function_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, function) in functions(rule_input).into_iter().enumerate() {
         let name = function["name"].as_str().unwrap_or_default();
         let starts = name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_');
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
@@ -234,8 +234,8 @@ fn function_name(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn function_once(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let functions = functions(subject);
+fn function_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let functions = functions(rule_input);
     let names = functions.iter().filter_map(|function| function["name"].as_str());
     first_double(names).map_or(Ok(()), |name| {
         Err(Refusal::invalid(format!(
@@ -244,8 +244,8 @@ fn function_once(subject: &Subject<'_>) -> Result<(), Refusal> {
     })
 }
 
-fn function_schema(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for function in functions(subject) {
+fn function_schema(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for function in functions(rule_input) {
         let name = function["name"].as_str().unwrap_or_default();
         let (own, json) = (field(function, "parameters"), field(function, "parametersJsonSchema"));
         if is_given(own) && is_given(json) {
@@ -265,8 +265,8 @@ fn function_schema(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn calling<'a>(subject: &Subject<'a>) -> &'a Value {
-    field(field(subject.body, "toolConfig"), "functionCallingConfig")
+fn calling<'a>(rule_input: &RuleInput<'a>) -> &'a Value {
+    field(field(rule_input.body, "toolConfig"), "functionCallingConfig")
 }
 
 /// The API reads its words in any case, as its own examples have `auto`, and their numbers.
@@ -278,15 +278,15 @@ fn is_mode(mode: &Value, word: &str) -> bool {
             .is_some_and(|mode| Some(mode) == number.map(|at| at as u64))
 }
 
-fn calling_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let mode = &calling(subject)["mode"];
+fn calling_mode(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let mode = &calling(rule_input)["mode"];
     let known = mode.is_null() || MODES.iter().any(|known| is_mode(mode, known));
     if !known {
         return Err(Refusal::invalid(format!(
             "Invalid value at 'tool_config.function_calling_config.mode': {mode}"
         )));
     }
-    if is_mode(mode, "ANY") && functions(subject).is_empty() {
+    if is_mode(mode, "ANY") && functions(rule_input).is_empty() {
         return Err(Refusal::invalid(
             "Function calling config is set without function_declarations.",
         ));
@@ -294,13 +294,13 @@ fn calling_mode(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn allowed_names(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let config = calling(subject);
+fn allowed_names(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let config = calling(rule_input);
     let allowed = field(config, "allowedFunctionNames");
     if items(allowed).next().is_none() {
         return Ok(());
     }
-    let offered = functions(subject);
+    let offered = functions(rule_input);
     let known = |name: &Value| offered.iter().any(|function| function["name"] == *name);
     let narrows = ["ANY", "VALIDATED"].iter().any(|mode| is_mode(&config["mode"], mode));
     if narrows && items(allowed).all(known) {

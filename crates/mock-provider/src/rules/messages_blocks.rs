@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::messages_fields::NEW_VERSION;
 use super::values::{block_type, is_given, is_id, is_tool_name, items, messages, role, runs};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Most cache markers of a request.
 const MAX_CACHE_MARKERS: usize = 4;
@@ -62,8 +62,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn messages_list(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["messages"] {
+fn messages_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["messages"] {
         Value::Null => Err(Refusal::invalid("messages: Field required")),
         Value::Array(list) if list.is_empty() => Err(Refusal::invalid("messages: at least one message is required")),
         Value::Array(list) => match list.iter().position(|message| !message.is_object()) {
@@ -74,8 +74,8 @@ fn messages_list(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn roles(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn roles(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         if !["user", "assistant", "system"].contains(&role(message)) {
             return Err(Refusal::invalid(format!(
                 "messages: Unexpected role {}. Allowed roles are \"user\", \"assistant\" and \"system\" (messages.{index})",
@@ -86,8 +86,8 @@ fn roles(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn user_first(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match messages(subject)
+fn user_first(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match messages(rule_input)
         .map(|(_, message)| role(message))
         .find(|role| *role != "system")
     {
@@ -97,9 +97,9 @@ fn user_first(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// A string or blocks that are objects with a type; empty only in a last assistant message.
-fn content_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let last = messages(subject).count().saturating_sub(1);
-    for (index, message) in messages(subject) {
+fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let last = messages(rule_input).count().saturating_sub(1);
+    for (index, message) in messages(rule_input) {
         let empty = match &message["content"] {
             Value::String(text) => text.is_empty(),
             Value::Array(blocks) => {
@@ -125,8 +125,8 @@ fn content_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn empty_text(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         let nested = items(&message["content"]).flat_map(|block| items(&block["content"]));
         for block in items(&message["content"])
             .chain(nested)
@@ -152,8 +152,8 @@ fn empty_text(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Known blocks must be in messages of their role; unknown ones may be anywhere.
-fn blocks_of_role(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn blocks_of_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         for (block_index, block) in items(&message["content"]).enumerate() {
             let kind = block_type(block);
             let server_result = kind.ends_with("_tool_result") && kind != "tool_result";
@@ -173,8 +173,8 @@ fn blocks_of_role(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn call_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         for (block_index, block) in items(&message["content"]).enumerate() {
             let place = format!("messages.{index}.content.{block_index}.{}", block_type(block));
             let id = block["id"].as_str().unwrap_or_default();
@@ -192,7 +192,7 @@ fn call_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
                     block["id"]
                 )));
             }
-            let limit = subject.provider.messages_tool_name_bytes;
+            let limit = rule_input.provider.messages_tool_name_bytes;
             if !block["name"].as_str().is_some_and(|name| is_tool_name(name, limit)) {
                 return Err(Refusal::invalid(format!(
                     "{place}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,{limit}}}$'"
@@ -208,8 +208,8 @@ fn call_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn result_content(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, message) in messages(subject) {
+fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, message) in messages(rule_input) {
         for (block_index, block) in items(&message["content"])
             .enumerate()
             .filter(|(_, block)| block["type"] == "tool_result")
@@ -246,11 +246,11 @@ fn result_content(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Refuses blocks that the new version of the API no longer takes.
-fn version_blocks(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if subject.header("anthropic-version") != Some(NEW_VERSION) {
+fn version_blocks(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if rule_input.header("anthropic-version") != Some(NEW_VERSION) {
         return Ok(());
     }
-    for (index, message) in messages(subject) {
+    for (index, message) in messages(rule_input) {
         for block in items(&message["content"]) {
             if role(message) == "assistant" && block["type"] == "document" {
                 return Err(Refusal::invalid(format!(
@@ -267,9 +267,9 @@ fn version_blocks(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn cache_markers(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let body = subject.body;
-    let blocks: Vec<&Value> = messages(subject)
+fn cache_markers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let body = rule_input.body;
+    let blocks: Vec<&Value> = messages(rule_input)
         .flat_map(|(_, message)| items(&message["content"]))
         .collect();
     if let Some(block) = blocks
@@ -307,11 +307,11 @@ fn cache_markers(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// A last message of the assistant is refused, unless a server tool of the provider paused in it.
-fn prefill(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if subject.provider.prefill {
+fn prefill(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if rule_input.provider.prefill {
         return Ok(());
     }
-    let runs = runs(subject);
+    let runs = runs(rule_input);
     let Some(last) = runs.last().filter(|run| run.role == "assistant") else {
         return Ok(());
     };

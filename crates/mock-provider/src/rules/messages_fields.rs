@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::values::{is_given, items};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Versions of the API that the provider accepts.
 const VERSIONS: [&str; 3] = ["2023-01-01", "2023-06-01", "2026-10-21"];
@@ -53,8 +53,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn version(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match subject.header("anthropic-version") {
+fn version(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match rule_input.header("anthropic-version") {
         None => Err(Refusal::invalid("anthropic-version: header is required")),
         Some(version) if VERSIONS.contains(&version) => Ok(()),
         Some(version) => Err(Refusal::invalid(format!(
@@ -63,17 +63,17 @@ fn version(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn model(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["model"] {
+fn model(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["model"] {
         Value::String(model) if !model.is_empty() => Ok(()),
         Value::Null => Err(Refusal::invalid("model: Field required")),
         _ => Err(Refusal::invalid("model: Input should be a valid string")),
     }
 }
 
-fn max_tokens(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["max_tokens"] {
-        Value::Null if subject.counting => Ok(()),
+fn max_tokens(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["max_tokens"] {
+        Value::Null if rule_input.counting => Ok(()),
         Value::Null => Err(Refusal::invalid("max_tokens: Field required")),
         limit if limit.as_u64().is_some_and(|limit| limit > 0) => Ok(()),
         _ => Err(Refusal::invalid(
@@ -82,15 +82,15 @@ fn max_tokens(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn stream_flag(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["stream"] {
+fn stream_flag(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["stream"] {
         Value::Null | Value::Bool(_) => Ok(()),
         _ => Err(Refusal::invalid("stream: Input should be a valid boolean")),
     }
 }
 
 /// Members of the Chat format.
-fn chat_members(subject: &Subject<'_>) -> Result<(), Refusal> {
+fn chat_members(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for field in [
         "n",
         "functions",
@@ -99,7 +99,7 @@ fn chat_members(subject: &Subject<'_>) -> Result<(), Refusal> {
         "parallel_tool_calls",
         "max_completion_tokens",
     ] {
-        if is_given(&subject.body[field]) {
+        if is_given(&rule_input.body[field]) {
             return Err(Refusal::invalid(format!("{field}: Extra inputs are not permitted")));
         }
     }
@@ -107,8 +107,8 @@ fn chat_members(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// `system` is a string or a list of text blocks that say something.
-fn system_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["system"] {
+fn system_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["system"] {
         Value::Null | Value::String(_) => Ok(()),
         Value::Array(blocks) => {
             for (index, block) in blocks.iter().enumerate() {
@@ -131,13 +131,13 @@ fn system_shape(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn sampling(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if subject.header("anthropic-version") != Some(NEW_VERSION) {
+fn sampling(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if rule_input.header("anthropic-version") != Some(NEW_VERSION) {
         return Ok(());
     }
     match ["temperature", "top_p", "top_k"]
         .into_iter()
-        .find(|field| is_given(&subject.body[*field]))
+        .find(|field| is_given(&rule_input.body[*field]))
     {
         Some(field) => Err(Refusal::invalid(format!(
             "{field}: not supported under version {NEW_VERSION}"
@@ -146,8 +146,8 @@ fn sampling(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn thinking_budget(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let thinking = &subject.body["thinking"];
+fn thinking_budget(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let thinking = &rule_input.body["thinking"];
     match thinking["type"].as_str() {
         None if !is_given(thinking) => Ok(()),
         Some("disabled" | "adaptive") => Ok(()),
@@ -158,7 +158,10 @@ fn thinking_budget(subject: &Subject<'_>) -> Result<(), Refusal> {
                     "thinking.enabled.budget_tokens: Input should be greater than or equal to {MIN_THINKING_BUDGET}"
                 )));
             }
-            if subject.body["max_tokens"].as_u64().is_some_and(|limit| limit <= budget) {
+            if rule_input.body["max_tokens"]
+                .as_u64()
+                .is_some_and(|limit| limit <= budget)
+            {
                 return Err(Refusal::invalid(
                     "`max_tokens` must be greater than `thinking.budget_tokens`",
                 ));
@@ -172,8 +175,8 @@ fn thinking_budget(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Containers and skills are the vendor's own: ids of a gateway or of a local store are not found here.
-fn container(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let container = &subject.body["container"];
+fn container(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let container = &rule_input.body["container"];
     let id = container
         .as_str()
         .or_else(|| container["id"].as_str())
@@ -207,7 +210,7 @@ fn container(subject: &Subject<'_>) -> Result<(), Refusal> {
             });
         }
     }
-    let runs_code = items(&subject.body["tools"]).any(|tool| {
+    let runs_code = items(&rule_input.body["tools"]).any(|tool| {
         tool["type"]
             .as_str()
             .is_some_and(|kind| kind.starts_with("code_execution_"))

@@ -1,7 +1,7 @@
 //! Messages: calls and their results, of client tools and of server tools.
 
 use super::values::{first_double, runs};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -30,8 +30,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn call_ids_once(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let runs = runs(subject);
+fn call_ids_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let runs = runs(rule_input);
     let ids = runs
         .iter()
         .flat_map(|run| run.of("tool_use").chain(run.of("server_tool_use")))
@@ -45,8 +45,8 @@ fn call_ids_once(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Every call of a message is answered in the very next message.
-fn results_follow_calls(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let runs = runs(subject);
+fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let runs = runs(rule_input);
     for (position, run) in runs.iter().enumerate() {
         let answered: Vec<&str> = runs
             .get(position + 1)
@@ -71,8 +71,8 @@ fn results_follow_calls(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Results are the first blocks of their message; text may follow, not precede.
-fn results_first(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for run in runs(subject).iter().filter(|run| run.role == "user") {
+fn results_first(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for run in runs(rule_input).iter().filter(|run| run.role == "user") {
         let late = run
             .blocks
             .iter()
@@ -88,8 +88,8 @@ fn results_first(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn results_known(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let runs = runs(subject);
+fn results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let runs = runs(rule_input);
     for (position, run) in runs.iter().enumerate() {
         let calls: Vec<&str> = position
             .checked_sub(1)
@@ -111,8 +111,8 @@ fn results_known(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn results_once(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for run in runs(subject) {
+fn results_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for run in runs(rule_input) {
         if let Some(id) = first_double(
             run.of("tool_result")
                 .filter_map(|result| result["tool_use_id"].as_str()),
@@ -128,8 +128,8 @@ fn results_once(subject: &Subject<'_>) -> Result<(), Refusal> {
 
 /// Results of server tools follow their call, within one message of the assistant; a call without a result may only be
 /// in the last message.
-fn server_results_known(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let runs = runs(subject);
+fn server_results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let runs = runs(rule_input);
     for (position, run) in runs.iter().enumerate().filter(|(_, run)| run.role == "assistant") {
         let mut open: Vec<&str> = Vec::new();
         for block in &run.blocks {

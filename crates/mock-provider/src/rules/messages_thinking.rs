@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::signature;
 use super::values::{Run, block_type, runs};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -21,8 +21,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn thinking_signature(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for run in runs(subject) {
+fn thinking_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for run in runs(rule_input) {
         for (index, block) in run.blocks.iter().enumerate() {
             let holds = match block_type(block) {
                 "thinking" => signature::verify(
@@ -44,8 +44,8 @@ fn thinking_signature(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn thinking_not_last(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for run in runs(subject).iter().filter(|run| run.role == "assistant") {
+fn thinking_not_last(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for run in runs(rule_input).iter().filter(|run| run.role == "assistant") {
         if run.blocks.last().is_some_and(|block| is_thinking(block)) {
             return Err(Refusal::invalid(format!(
                 "messages.{}: The final block in an assistant message cannot be `thinking`.",
@@ -60,8 +60,8 @@ fn thinking_not_last(subject: &Subject<'_>) -> Result<(), Refusal> {
 ///
 /// The id of a call has a mark over the thinking blocks before it. They, and no others, must precede the call: further
 /// ones belong to another answer, whether separate or directly before.
-fn thinking_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let runs = runs(subject);
+fn thinking_kept(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let runs = runs(rule_input);
     let turn_start = runs
         .iter()
         .rposition(|run| run.role == "user" && run.of("tool_result").next().is_none())
@@ -79,7 +79,7 @@ fn thinking_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
                 let Some(mark) = call["id"].as_str().and_then(signature::mark_of) else {
                     continue;
                 };
-                one_call(run, at, mark, subject.provider.foreign_thinking)?;
+                one_call(run, at, mark, rule_input.provider.foreign_thinking)?;
             }
             Ok(())
         })

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, is_tool_name, tools};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -29,8 +29,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn tools_list(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["tools"] {
+fn tools_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["tools"] {
         Value::Null => Ok(()),
         Value::Array(list) => match list.iter().position(|tool| !tool.is_object()) {
             Some(index) => Err(Refusal::invalid(format!("tools.{index}: Input should be an object"))),
@@ -40,9 +40,9 @@ fn tools_list(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let limit = subject.provider.messages_tool_name_bytes;
-    for (index, tool) in tools(subject) {
+fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let limit = rule_input.provider.messages_tool_name_bytes;
+    for (index, tool) in tools(rule_input) {
         match tool["name"].as_str() {
             // A toolset has no name.
             None if is_server_tool(tool) => {}
@@ -58,8 +58,8 @@ fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match first_double(tools(subject).filter_map(|(_, tool)| tool["name"].as_str())) {
+fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match first_double(tools(rule_input).filter_map(|(_, tool)| tool["name"].as_str())) {
         Some(name) => Err(Refusal::invalid(format!(
             "tools: Tool names must be unique. Found {name} twice."
         ))),
@@ -68,10 +68,10 @@ fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Own tools have a JSON Schema of an object; a tool in the Chat shape is not known.
-fn tool_schema(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject) {
+fn tool_schema(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
-        let is_missing = kind.starts_with("code_execution_") && !subject.provider.code_tools;
+        let is_missing = kind.starts_with("code_execution_") && !rule_input.provider.code_tools;
         if is_server_tool(tool) && !is_missing {
             continue;
         }
@@ -100,8 +100,8 @@ fn tool_schema(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_choice(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let choice = &subject.body["tool_choice"];
+fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let choice = &rule_input.body["tool_choice"];
     if !is_given(choice) {
         return Ok(());
     }
@@ -111,19 +111,22 @@ fn tool_choice(subject: &Subject<'_>) -> Result<(), Refusal> {
             "tool_choice: Input should be an object with a type 'auto', 'any', 'tool' or 'none'",
         ));
     }
-    if kind != "none" && tools(subject).next().is_none() {
+    if kind != "none" && tools(rule_input).next().is_none() {
         return Err(Refusal::invalid(
             "tool_choice may only be specified while providing tools.",
         ));
     }
-    let named = |name: &str| tools(subject).any(|(_, tool)| tool["name"] == name);
+    let named = |name: &str| tools(rule_input).any(|(_, tool)| tool["name"] == name);
     if kind == "tool" && !choice["name"].as_str().is_some_and(named) {
         return Err(Refusal::invalid(format!(
             "Tool {} not found in provided tools",
             choice["name"]
         )));
     }
-    let thinks = matches!(subject.body["thinking"]["type"].as_str(), Some("enabled" | "adaptive"));
+    let thinks = matches!(
+        rule_input.body["thinking"]["type"].as_str(),
+        Some("enabled" | "adaptive")
+    );
     if thinks && matches!(kind, "any" | "tool") {
         return Err(Refusal::invalid(
             "Thinking may not be enabled when tool_choice forces tool use.",

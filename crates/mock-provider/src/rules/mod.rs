@@ -25,7 +25,7 @@ use super::script::{FormatName, Provider};
 
 /// The input of a rule.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Subject<'a> {
+pub(super) struct RuleInput<'a> {
     /// Header names in lower case.
     pub(super) headers: &'a [(String, String)],
     pub(super) body: &'a Value,
@@ -38,7 +38,7 @@ pub(super) struct Subject<'a> {
     pub(super) vertex: bool,
 }
 
-impl Subject<'_> {
+impl RuleInput<'_> {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -91,7 +91,7 @@ pub(super) struct Rule {
     /// A short name, unique within the format.
     pub(super) name: &'static str,
     /// The test.
-    pub(super) check: fn(&Subject<'_>) -> Result<(), Refusal>,
+    pub(super) check: fn(&RuleInput<'_>) -> Result<(), Refusal>,
 }
 
 /// The rules of a format, in the order in which they are tested.
@@ -134,9 +134,9 @@ pub(super) fn member_count(bytes: &[u8]) -> usize {
 }
 
 /// Refuses what a real provider refuses: the first broken rule.
-pub(super) fn check(format: FormatName, subject: &Subject<'_>) -> Result<(), Refusal> {
+pub(super) fn check(format: FormatName, rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     rules(format).into_iter().try_for_each(|rule| {
-        (rule.check)(subject).map_err(|refusal| Refusal {
+        (rule.check)(rule_input).map_err(|refusal| Refusal {
             rule: Some(rule.name),
             ..refusal
         })

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, is_tool_name, items, tools};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Longest tool name in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -131,10 +131,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn known_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let members = subject.body.as_object().into_iter().flatten();
+fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let members = rule_input.body.as_object().into_iter().flatten();
     for (key, _) in members {
-        if !MEMBERS.contains(&key.as_str()) || (subject.counting && NOT_COUNTED.contains(&key.as_str())) {
+        if !MEMBERS.contains(&key.as_str()) || (rule_input.counting && NOT_COUNTED.contains(&key.as_str())) {
             return Err(Refusal::at(
                 key.clone(),
                 "unknown_parameter",
@@ -145,8 +145,8 @@ fn known_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn model_given(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if subject.body["model"].as_str().is_some_and(|model| !model.is_empty()) {
+fn model_given(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if rule_input.body["model"].as_str().is_some_and(|model| !model.is_empty()) {
         return Ok(());
     }
     Err(Refusal::at(
@@ -156,8 +156,8 @@ fn model_given(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn instructions_text(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let instructions = &subject.body["instructions"];
+fn instructions_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let instructions = &rule_input.body["instructions"];
     if instructions.is_null() || instructions.is_string() {
         return Ok(());
     }
@@ -168,8 +168,8 @@ fn instructions_text(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn one_state(subject: &Subject<'_>) -> Result<(), Refusal> {
-    if is_given(&subject.body["previous_response_id"]) && is_given(&subject.body["conversation"]) {
+fn one_state(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    if is_given(&rule_input.body["previous_response_id"]) && is_given(&rule_input.body["conversation"]) {
         return Err(Refusal::at(
             "previous_response_id",
             "mutually_exclusive_parameters",
@@ -179,9 +179,9 @@ fn one_state(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn flags(subject: &Subject<'_>) -> Result<(), Refusal> {
+fn flags(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for key in ["background", "parallel_tool_calls", "store", "stream"] {
-        let flag = &subject.body[key];
+        let flag = &rule_input.body[key];
         if is_given(flag) && !flag.is_boolean() {
             return Err(Refusal::at(
                 key,
@@ -193,8 +193,8 @@ fn flags(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn include_known(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let include = &subject.body["include"];
+fn include_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let include = &rule_input.body["include"];
     let known = |one: &Value| one.as_str().is_some_and(|name| INCLUDES.contains(&name));
     if include.is_null() || include.as_array().is_some_and(|all| all.iter().all(known)) {
         return Ok(());
@@ -206,10 +206,10 @@ fn include_known(subject: &Subject<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn tool_type(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject) {
+fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
-        let has_tool = kind != "shell" || subject.provider.code_tools;
+        let has_tool = kind != "shell" || rule_input.provider.code_tools;
         if kind != "function" && !(HOSTED.contains(&kind) && has_tool) {
             return Err(Refusal::at(
                 format!("tools[{index}].type"),
@@ -221,12 +221,12 @@ fn tool_type(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn named<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    tools(subject).filter(|(_, tool)| ["function", "custom"].contains(&tool["type"].as_str().unwrap_or_default()))
+fn named<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    tools(rule_input).filter(|(_, tool)| ["function", "custom"].contains(&tool["type"].as_str().unwrap_or_default()))
 }
 
-fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in named(subject) {
+fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in named(rule_input) {
         if !is_tool_name(tool["name"].as_str().unwrap_or_default(), MAX_NAME_BYTES) {
             return Err(Refusal::at(
                 format!("tools[{index}].name"),
@@ -240,8 +240,8 @@ fn tool_name(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match first_double(named(subject).filter_map(|(_, tool)| tool["name"].as_str())) {
+fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match first_double(named(rule_input).filter_map(|(_, tool)| tool["name"].as_str())) {
         Some(name) => Err(Refusal::at(
             "tools",
             "invalid_value",
@@ -252,8 +252,8 @@ fn tool_name_once(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// A schema of an object; a strict one names all of its properties as required and allows no others.
-fn tool_parameters(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject).filter(|(_, tool)| tool["type"] == "function") {
+fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input).filter(|(_, tool)| tool["type"] == "function") {
         let (parameters, name) = (&tool["parameters"], tool["name"].as_str().unwrap_or_default());
         let refuse = |text: &str| {
             Err(Refusal::at(
@@ -276,17 +276,17 @@ fn tool_parameters(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_choice(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let choice = &subject.body["tool_choice"];
+fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let choice = &rule_input.body["tool_choice"];
     if !is_given(choice) {
         return Ok(());
     }
     let offered = |one: &Value| {
-        tools(subject)
+        tools(rule_input)
             .any(|(_, tool)| tool["type"] == one["type"] && (one["name"].is_null() || tool["name"] == one["name"]))
     };
     let holds = match (choice.as_str(), choice["type"].as_str()) {
-        (Some("required"), _) => tools(subject).next().is_some(),
+        (Some("required"), _) => tools(rule_input).next().is_some(),
         (Some(word), _) => ["none", "auto"].contains(&word),
         (None, Some("allowed_tools")) => {
             ["auto", "required"].contains(&choice["mode"].as_str().unwrap_or_default())

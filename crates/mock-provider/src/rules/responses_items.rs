@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::signature;
 use super::values::{is_given, is_tool_name, items};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Longest call id in bytes.
 const MAX_CALL_ID_BYTES: usize = 64;
@@ -75,20 +75,20 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn input<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    items(&subject.body["input"]).enumerate()
+fn input<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    items(&rule_input.body["input"]).enumerate()
 }
 
 fn kind(item: &Value) -> &str {
     item["type"].as_str().unwrap_or("message")
 }
 
-fn input_given(subject: &Subject<'_>) -> Result<(), Refusal> {
-    match &subject.body["input"] {
+fn input_given(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    match &rule_input.body["input"] {
         Value::String(_) => Ok(()),
         Value::Array(list) if !list.is_empty() => Ok(()),
         // A template of the provider's brings items of its own.
-        Value::Array(_) | Value::Null if subject.body["prompt"]["id"].is_string() => Ok(()),
+        Value::Array(_) | Value::Null if rule_input.body["prompt"]["id"].is_string() => Ok(()),
         _ => Err(Refusal::at(
             "input",
             "missing_required_parameter",
@@ -97,8 +97,8 @@ fn input_given(subject: &Subject<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn message_role(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "message") {
+fn message_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "message") {
         let role = item["role"].as_str().unwrap_or_default();
         if !["user", "assistant", "system", "developer"].contains(&role) {
             return Err(Refusal::at(
@@ -114,8 +114,8 @@ fn message_role(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// A string, or parts of the kinds that the role may have.
-fn message_content(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "message") {
+fn message_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "message") {
         let allowed: &[&str] = if item["role"] == "assistant" {
             &["output_text", "refusal"]
         } else {
@@ -134,8 +134,8 @@ fn message_content(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn item_id(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in input(subject) {
+fn item_id(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(rule_input) {
         let Some((id, (_, prefix))) = item["id"]
             .as_str()
             .and_then(|id| Some((id, PREFIXES.iter().find(|(name, _)| *name == kind(item))?)))
@@ -159,8 +159,8 @@ fn is_call_id(value: &Value) -> bool {
         .is_some_and(|id| (1..=MAX_CALL_ID_BYTES).contains(&id.len()))
 }
 
-fn call_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "function_call") {
+fn call_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "function_call") {
         let named = is_tool_name(item["name"].as_str().unwrap_or_default(), 128);
         if !named || !item["arguments"].is_string() || !is_call_id(&item["call_id"]) {
             return Err(Refusal::at(
@@ -175,12 +175,12 @@ fn call_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn calls<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    input(subject).filter(|(_, item)| OF_CLIENT.contains(&kind(item)))
+fn calls<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    input(rule_input).filter(|(_, item)| OF_CLIENT.contains(&kind(item)))
 }
 
-fn outputs<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    input(subject).filter(|(_, item)| answered(item).is_some_and(|call| OF_CLIENT.contains(&call)))
+fn outputs<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    input(rule_input).filter(|(_, item)| answered(item).is_some_and(|call| OF_CLIENT.contains(&call)))
 }
 
 /// The type of the calls that an item answers.
@@ -188,8 +188,8 @@ fn answered(item: &Value) -> Option<&str> {
     kind(item).strip_suffix("_output")
 }
 
-fn call_id_once(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let double = super::values::first_double(calls(subject).filter_map(|(_, item)| item["call_id"].as_str()));
+fn call_id_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let double = super::values::first_double(calls(rule_input).filter_map(|(_, item)| item["call_id"].as_str()));
     double.map_or(Ok(()), |id| {
         Err(Refusal::at(
             "input",
@@ -199,8 +199,8 @@ fn call_id_once(subject: &Subject<'_>) -> Result<(), Refusal> {
     })
 }
 
-fn output_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in outputs(subject).filter(|(_, item)| answered(item).is_some_and(|call| NAMED.contains(&call))) {
+fn output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in outputs(rule_input).filter(|(_, item)| answered(item).is_some_and(|call| NAMED.contains(&call))) {
         let output = &item["output"];
         let listed = output.as_array().is_some_and(|parts| {
             parts
@@ -220,10 +220,10 @@ fn output_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn output_of_call(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in outputs(subject) {
-        let earlier = calls(subject).any(|(place, call)| place < at && call["call_id"] == item["call_id"]);
-        let double = outputs(subject).any(|(place, other)| place < at && other["call_id"] == item["call_id"]);
+fn output_of_call(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in outputs(rule_input) {
+        let earlier = calls(rule_input).any(|(place, call)| place < at && call["call_id"] == item["call_id"]);
+        let double = outputs(rule_input).any(|(place, other)| place < at && other["call_id"] == item["call_id"]);
         if !earlier || double {
             return Err(Refusal::at(
                 "input",
@@ -239,9 +239,9 @@ fn output_of_call(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Each call is answered.
-fn call_output(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (_, call) in calls(subject) {
-        if !outputs(subject).any(|(_, output)| output["call_id"] == call["call_id"]) {
+fn call_output(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (_, call) in calls(rule_input) {
+        if !outputs(rule_input).any(|(_, output)| output["call_id"] == call["call_id"]) {
             let what = if NAMED.contains(&kind(call)) {
                 "function call"
             } else {
@@ -262,8 +262,8 @@ fn text(value: &Value) -> &str {
 }
 
 /// Reasoning and the item behind it belong together: its id carries the mark of the reasoning.
-fn reasoning_pair(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let all: Vec<&Value> = items(&subject.body["input"]).collect();
+fn reasoning_pair(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let all: Vec<&Value> = items(&rule_input.body["input"]).collect();
     for (at, item) in all.iter().enumerate() {
         let id = text(&item["id"]);
         let mark = |item: &Value| signature::mark(&[text(&item["id"]).to_owned()]);
@@ -291,8 +291,8 @@ fn reasoning_pair(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Where nothing is stored, reasoning comes back with its encrypted content, unchanged.
-fn reasoning_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in input(subject).filter(|(_, item)| kind(item) == "reasoning") {
+fn reasoning_kept(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "reasoning") {
         let encrypted = &item["encrypted_content"];
         if is_given(encrypted) && !signature::verify_sealed(text(encrypted)) {
             return Err(Refusal::at(
@@ -301,7 +301,7 @@ fn reasoning_kept(subject: &Subject<'_>) -> Result<(), Refusal> {
                 "The encrypted content could not be verified.",
             ));
         }
-        if subject.body["store"] == false && !is_given(encrypted) {
+        if rule_input.body["store"] == false && !is_given(encrypted) {
             return Err(Refusal::at(
                 "input",
                 "item_not_found",

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::values::{is_given, items, tools};
-use super::{Refusal, Rule, Subject};
+use super::{Refusal, Rule, RuleInput};
 
 /// Longest call id in bytes.
 const MAX_CALL_ID_BYTES: usize = 64;
@@ -28,8 +28,8 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// One of three environments; skills that are attached are the provider's own: ids of a gateway are not found here.
-fn shell_environment(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (index, tool) in tools(subject).filter(|(_, tool)| tool["type"] == "shell") {
+fn shell_environment(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (index, tool) in tools(rule_input).filter(|(_, tool)| tool["type"] == "shell") {
         let environment = &tool["environment"];
         if !is_given(environment) {
             continue;
@@ -62,8 +62,8 @@ fn shell_environment(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn of_type<'a>(subject: &Subject<'a>, kind: &'static str) -> impl Iterator<Item = (usize, &'a Value)> {
-    let input = items(&subject.body["input"]).enumerate();
+fn of_type<'a>(rule_input: &RuleInput<'a>, kind: &'static str) -> impl Iterator<Item = (usize, &'a Value)> {
+    let input = items(&rule_input.body["input"]).enumerate();
     input.filter(move |(_, item)| item["type"] == kind)
 }
 
@@ -78,8 +78,8 @@ fn has_id(item: &Value, prefix: &str) -> bool {
     !is_given(&item["id"]) || item["id"].as_str().is_some_and(|id| id.starts_with(prefix))
 }
 
-fn shell_call_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
-    for (at, item) in of_type(subject, "shell_call") {
+fn shell_call_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    for (at, item) in of_type(rule_input, "shell_call") {
         let commands = item["action"]["commands"].as_array();
         let texts = commands.is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string));
         if !texts || !has_call_id(item) || !has_id(item, "sh_") {
@@ -93,7 +93,7 @@ fn shell_call_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn shell_output_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
+fn shell_output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     let holds = |one: &Value| {
         let outcome = &one["outcome"];
         let ended = match outcome["type"].as_str() {
@@ -103,7 +103,7 @@ fn shell_output_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
         };
         one["stdout"].is_string() && one["stderr"].is_string() && ended
     };
-    for (at, item) in of_type(subject, "shell_call_output") {
+    for (at, item) in of_type(rule_input, "shell_call_output") {
         let complete = item["output"].as_array().is_some_and(|list| list.iter().all(holds));
         if !complete || !has_call_id(item) || !has_id(item, "sho_") {
             return Err(Refusal::at(
@@ -119,9 +119,9 @@ fn shell_output_fields(subject: &Subject<'_>) -> Result<(), Refusal> {
 }
 
 /// Each call has one output behind it, and each output a call.
-fn shell_pairs(subject: &Subject<'_>) -> Result<(), Refusal> {
-    let calls: Vec<(usize, &Value)> = of_type(subject, "shell_call").collect();
-    let outputs: Vec<(usize, &Value)> = of_type(subject, "shell_call_output").collect();
+fn shell_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let calls: Vec<(usize, &Value)> = of_type(rule_input, "shell_call").collect();
+    let outputs: Vec<(usize, &Value)> = of_type(rule_input, "shell_call_output").collect();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for (at, call) in &calls {
         let answers = outputs

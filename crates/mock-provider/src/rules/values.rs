@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::Subject;
+use super::RuleInput;
 
 /// The elements of `messages` with their index; none if it is no array.
-pub(super) fn messages<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> + use<'a> {
-    subject.body["messages"].as_array().into_iter().flatten().enumerate()
+pub(super) fn messages<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> + use<'a> {
+    rule_input.body["messages"].as_array().into_iter().flatten().enumerate()
 }
 
 /// The elements of `tools` with their index; none if it is no array.
-pub(super) fn tools<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (usize, &'a Value)> + use<'a> {
-    subject.body["tools"].as_array().into_iter().flatten().enumerate()
+pub(super) fn tools<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> + use<'a> {
+    rule_input.body["tools"].as_array().into_iter().flatten().enumerate()
 }
 
 /// The role of a message.
@@ -78,9 +78,9 @@ pub(super) fn block_type(block: &Value) -> &str {
 }
 
 /// The messages, with those of one role in a row put together.
-pub(super) fn runs<'a>(subject: &Subject<'a>) -> Vec<Run<'a>> {
+pub(super) fn runs<'a>(rule_input: &RuleInput<'a>) -> Vec<Run<'a>> {
     let mut runs: Vec<Run<'a>> = Vec::new();
-    for (index, message) in messages(subject) {
+    for (index, message) in messages(rule_input) {
         let content = &message["content"];
         let blocks = match content {
             Value::Array(blocks) => blocks.iter().collect(),

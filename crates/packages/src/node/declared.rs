@@ -10,7 +10,7 @@ use super::lock::{NODE_LOCK_FILE, NodeLock};
 use super::package_json::{self, PACKAGE_JSON, help_of};
 use crate::MAX_PACKAGES;
 use crate::finding::{Finding, FindingKind};
-use crate::front::FrontmatterPackages;
+use crate::frontmatter::FrontmatterPackages;
 
 /// The packages of Node of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]

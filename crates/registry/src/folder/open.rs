@@ -9,17 +9,17 @@ use uuid::Uuid;
 
 use crate::disk::Disk;
 use crate::error::StoreError;
-use crate::model::{ID_PREFIX, Owner, Record};
+use crate::model::{ID_PREFIX, Owner, SkillEntry};
 
-/// Largest record that an upload may make: a hundred versions, each with a description of 8 KiB.
-const RECORD_MAX_BYTES: usize = 1 << 20;
-/// Largest record that is read. Other changes may exceed the bound of uploads by a few bytes, and earlier builds had none.
-const RECORD_READ_MAX_BYTES: u64 = 16 << 20;
-/// The name of a record's file.
-pub(super) const RECORD: &str = "skill.json";
+/// Largest entry that an upload may make: a hundred versions, each with a description of 8 KiB.
+const ENTRY_MAX_BYTES: usize = 1 << 20;
+/// Largest entry that is read. Other changes may exceed the bound of uploads by a few bytes, and earlier builds had none.
+const ENTRY_READ_MAX_BYTES: u64 = 16 << 20;
+/// The name of an entry's file.
+pub(super) const ENTRY: &str = "skill.json";
 
-/// The records in memory, by owner and id.
-pub(super) type FolderIndex = BTreeMap<Owner, BTreeMap<String, Arc<Record>>>;
+/// The entries in memory, by owner and id.
+pub(super) type FolderIndex = BTreeMap<Owner, BTreeMap<String, Arc<SkillEntry>>>;
 
 /// The key of callers' hashes, which is made with the folder.
 pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
@@ -44,16 +44,16 @@ pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
     }
 }
 
-/// Reads every record, and removes the files of versions that no record names.
+/// Reads every entry, and removes the files of versions that no entry names.
 pub(super) fn read_all(skills: &Path, disk: &dyn Disk) -> io::Result<(FolderIndex, Vec<String>)> {
     let (mut index, mut broken) = (FolderIndex::new(), Vec::new());
     for entry in fs::read_dir(skills)? {
         let folder = entry?.path();
         match read_one(&folder) {
-            Ok(record) => {
-                remove_unnamed(&folder, &record, disk)?;
-                let records = index.entry(record.owner.clone()).or_default();
-                records.insert(record.id.clone(), Arc::new(record));
+            Ok(entry) => {
+                remove_unnamed(&folder, &entry, disk)?;
+                let entries = index.entry(entry.owner.clone()).or_default();
+                entries.insert(entry.id.clone(), Arc::new(entry));
             }
             Err(error) => broken.push(format!("{}: {error}", folder.display())),
         }
@@ -61,39 +61,39 @@ pub(super) fn read_all(skills: &Path, disk: &dyn Disk) -> io::Result<(FolderInde
     Ok((index, broken))
 }
 
-/// A record with an upload as its file has it. Error: it is too large.
-pub(super) fn record_bytes(record: &Record) -> Result<Vec<u8>, StoreError> {
-    let bytes = serde_json::to_vec(record).map_err(|error| StoreError::Failed(error.to_string()))?;
-    if bytes.len() > RECORD_MAX_BYTES {
+/// An entry with an upload as its file has it. Error: it is too large.
+pub(super) fn entry_bytes(entry: &SkillEntry) -> Result<Vec<u8>, StoreError> {
+    let bytes = serde_json::to_vec(entry).map_err(|error| StoreError::Failed(error.to_string()))?;
+    if bytes.len() > ENTRY_MAX_BYTES {
         return Err(StoreError::Full(format!(
-            "the record of skill \"{}\" would have {} bytes, and {RECORD_MAX_BYTES} is the most; delete versions that are not \
+            "the entry of skill \"{}\" would have {} bytes, and {ENTRY_MAX_BYTES} is the most; delete versions that are not \
              used, or shorten their descriptions",
-            record.name,
+            entry.name,
             bytes.len()
         )));
     }
     Ok(bytes)
 }
 
-pub(super) fn read_one(folder: &Path) -> io::Result<Record> {
-    let path = folder.join(RECORD);
-    if fs::metadata(&path)?.len() > RECORD_READ_MAX_BYTES {
-        return Err(io::Error::other("the record is too large"));
+pub(super) fn read_one(folder: &Path) -> io::Result<SkillEntry> {
+    let path = folder.join(ENTRY);
+    if fs::metadata(&path)?.len() > ENTRY_READ_MAX_BYTES {
+        return Err(io::Error::other("the entry is too large"));
     }
-    let record: Record = serde_json::from_slice(&fs::read(&path)?)?;
+    let entry: SkillEntry = serde_json::from_slice(&fs::read(&path)?)?;
     let named = folder.file_name().and_then(|name| name.to_str());
-    if named != Some(&record.id) || !record.id.starts_with(ID_PREFIX) {
-        return Err(io::Error::other("the record belongs to another folder"));
+    if named != Some(&entry.id) || !entry.id.starts_with(ID_PREFIX) {
+        return Err(io::Error::other("the entry belongs to another folder"));
     }
-    Ok(record)
+    Ok(entry)
 }
 
-fn remove_unnamed(folder: &Path, record: &Record, disk: &dyn Disk) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
+fn remove_unnamed(folder: &Path, entry: &SkillEntry, disk: &dyn Disk) -> io::Result<()> {
+    for found in fs::read_dir(folder)? {
+        let path = found?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let number = name.strip_suffix(".files").and_then(|number| number.parse().ok());
-        if number.is_some_and(|number| record.version(number).is_none()) {
+        if number.is_some_and(|number| entry.version(number).is_none()) {
             disk.remove(&path)?;
         }
     }

@@ -65,16 +65,16 @@ impl FolderHistory {
         match self.decide(&asked, Instant::now())? {
             ClaimDecision::Own => {
                 self.flush().await;
-                let place = self.inner.index().state(&asked.id).map(|(_, place)| place);
-                if let Some(place @ Location::Disk(_)) = place {
-                    return Ok(ClaimOutcome::Run(Box::new(self.one(&asked.id, place).await?)));
+                let location = self.inner.index().state(&asked.id).map(|(_, location)| location);
+                if let Some(location @ Location::Disk(_)) = location {
+                    return Ok(ClaimOutcome::Run(Box::new(self.one(&asked.id, location).await?)));
                 }
                 self.forget(&mut self.inner.holders(), &asked.id);
                 Err(ClaimFailure::NotKept)
             }
-            ClaimDecision::Known(place) => Ok(ClaimOutcome::Known(Box::new(self.one(&asked.id, place).await?))),
-            ClaimDecision::Lost(place) => {
-                let lost = self.one(&asked.id, place).await?.lost();
+            ClaimDecision::Known(location) => Ok(ClaimOutcome::Known(Box::new(self.one(&asked.id, location).await?))),
+            ClaimDecision::Lost(location) => {
+                let lost = self.one(&asked.id, location).await?.lost();
                 self.note(lost.clone());
                 Ok(ClaimOutcome::Known(Box::new(lost)))
             }
@@ -118,14 +118,14 @@ impl FolderHistory {
                 self.put(&mut holders, asked, at)?;
                 Ok(ClaimDecision::Own)
             }
-            Some((status, place)) if status.has_ended() => Ok(ClaimDecision::Known(place)),
-            Some((_, place)) => match holders.of(&asked.id, at) {
+            Some((status, location)) if status.has_ended() => Ok(ClaimDecision::Known(location)),
+            Some((_, location)) => match holders.of(&asked.id, at) {
                 Some(holder) if holder == asked.request => {
                     holders.renew(&asked.id, at);
                     Ok(ClaimDecision::Own)
                 }
-                Some(_) => Ok(ClaimDecision::Known(place)),
-                None => Ok(ClaimDecision::Lost(place)),
+                Some(_) => Ok(ClaimDecision::Known(location)),
+                None => Ok(ClaimDecision::Lost(location)),
             },
         }
     }
@@ -170,8 +170,8 @@ impl FolderHistory {
         self.inner.index().remove(id);
     }
 
-    async fn one(&self, id: &str, place: Location) -> Result<Execution, StoreError> {
-        let found = self.read(vec![(id.to_owned(), place)]).await?.into_iter().next();
+    async fn one(&self, id: &str, location: Location) -> Result<Execution, StoreError> {
+        let found = self.read(vec![(id.to_owned(), location)]).await?.into_iter().next();
         // It was removed as too old meanwhile.
         found.ok_or_else(|| StoreError::Unavailable("it is gone".to_owned()))
     }

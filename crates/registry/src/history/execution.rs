@@ -18,7 +18,7 @@ const ERROR_MAX_BYTES: usize = 4 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Waiting for a free place.
+    /// Waiting for a permit.
     Pending,
     /// Started.
     Running,

@@ -178,10 +178,10 @@ impl FolderHistory {
         is_taken
     }
 
-    pub(super) async fn read(&self, places: Vec<(String, Location)>) -> Result<Vec<Execution>, StoreError> {
+    pub(super) async fn read(&self, locations: Vec<(String, Location)>) -> Result<Vec<Execution>, StoreError> {
         let inner = Arc::clone(&self.inner);
         let read = tokio::task::spawn_blocking(move || {
-            let read = places.into_iter().map(|(id, place)| inner.read(&id, place));
+            let read = locations.into_iter().map(|(id, location)| inner.read(&id, location));
             read.filter_map(Result::transpose).collect::<io::Result<Vec<_>>>()
         });
         let read = read.await.map_err(|error| StoreError::Failed(error.to_string()))?;
@@ -224,15 +224,19 @@ impl History for FolderHistory {
     }
 
     async fn get(&self, caller: &Owner, id: &str) -> Result<Option<Execution>, StoreError> {
-        let place = self.inner.index().get(caller, id).map(|place| (id.to_owned(), place));
-        let found = self.read(place.into_iter().collect()).await?;
+        let location = self
+            .inner
+            .index()
+            .get(caller, id)
+            .map(|location| (id.to_owned(), location));
+        let found = self.read(location.into_iter().collect()).await?;
         Ok(found.into_iter().next())
     }
 
     async fn find(&self, caller: &Owner, sought: &ExecutionQuery) -> Result<ExecutionPage, StoreError> {
         self.inner.bound();
-        let (total, places) = self.inner.index().find(caller, sought);
-        let items = self.read(places).await?;
+        let (total, locations) = self.inner.index().find(caller, sought);
+        let items = self.read(locations).await?;
         Ok(ExecutionPage { items, total })
     }
 }

@@ -42,7 +42,7 @@ struct Head {
 }
 
 impl Head {
-    fn place(&self) -> Option<Location> {
+    fn location(&self) -> Option<Location> {
         let memory = self.memory.clone().map(Location::Memory);
         memory.or_else(|| self.written.map(Location::Disk))
     }
@@ -195,7 +195,7 @@ impl Index {
         self.with_head(id, |group, key| {
             if group.heads.get(key).is_some_and(|head| head.written == Some(from)) {
                 group.write(key, to);
-                is_gone = group.heads.get(key).is_some_and(|head| head.place().is_none());
+                is_gone = group.heads.get(key).is_some_and(|head| head.location().is_none());
             }
         });
         if is_gone {
@@ -246,7 +246,7 @@ impl Index {
     }
 
     pub(super) fn get(&self, caller: &Owner, id: &str) -> Option<Location> {
-        self.head(id).filter(|head| caller.covers(&head.caller))?.place()
+        self.head(id).filter(|head| caller.covers(&head.caller))?.location()
     }
 
     /// The owner of an execution.
@@ -257,7 +257,7 @@ impl Index {
     /// The status and the location of an execution.
     pub(super) fn state(&self, id: &str) -> Option<(Status, Location)> {
         let head = self.head(id)?;
-        Some((head.status, head.place()?))
+        Some((head.status, head.location()?))
     }
 
     fn head(&self, id: &str) -> Option<&Head> {
@@ -279,15 +279,15 @@ impl Index {
             };
             caller.covers(&head.caller) && sought.status.is_none_or(|status| status == head.status) && skill()
         };
-        let (mut total, mut places) = (0, Vec::new());
+        let (mut total, mut locations) = (0, Vec::new());
         let group = self.groups.get(caller.group());
         let heads = group.into_iter().flat_map(|group| group.heads.iter().rev());
         for ((_, id), head) in heads.filter(|(_, head)| meant(head)) {
-            if total >= sought.skip && places.len() < sought.limit {
-                places.extend(head.place().map(|place| (id.clone(), place)));
+            if total >= sought.skip && locations.len() < sought.limit {
+                locations.extend(head.location().map(|location| (id.clone(), location)));
             }
             total += 1;
         }
-        (total, places)
+        (total, locations)
     }
 }

@@ -62,8 +62,8 @@ impl Inner {
 
     /// Reads an execution. `None`: it was removed as too old since the look-up, or its line cannot be read, which is no reason to
     /// refuse the others.
-    pub(super) fn read(&self, id: &str, place: Location) -> io::Result<Option<Execution>> {
-        let line = match place {
+    pub(super) fn read(&self, id: &str, location: Location) -> io::Result<Option<Execution>> {
+        let line = match location {
             Location::Memory(execution) => return Ok(Some((*execution).clone())),
             Location::Disk(line) => line,
         };
@@ -71,8 +71,8 @@ impl Inner {
             return Ok(Some(execution));
         }
         // Its file was removed since the look-up, and it was copied before.
-        let place = self.index().state(id).map(|(_, place)| place);
-        match place {
+        let location = self.index().state(id).map(|(_, location)| location);
+        match location {
             Some(Location::Memory(execution)) => Ok(Some((*execution).clone())),
             Some(Location::Disk(copy)) if copy != line => self.read_line(copy),
             _ => Ok(None),

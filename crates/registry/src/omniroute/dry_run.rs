@@ -12,7 +12,7 @@ use crate::check::load_stored;
 use crate::difference::{Difference, FileChange, ModelView};
 use crate::json::read_json;
 use crate::mode::Mode;
-use crate::model::{Owner, Record, Stamp, Version};
+use crate::model::{Owner, SkillEntry, Stamp, Version};
 use crate::reader::Reader;
 use crate::store::Store;
 
@@ -51,35 +51,35 @@ impl InstallBody {
 pub(super) async fn preview(
     (store, reader): (&dyn Store, &Reader),
     owner: &Owner,
-    found: Option<Record>,
+    found: Option<SkillEntry>,
     new: Installation,
 ) -> Result<Value, Refusal> {
     let Installation { title, draft } = new;
     let refuse = |error| refused(error, &draft.name);
-    let id = found.as_ref().map(|record| record.id.clone());
+    let id = found.as_ref().map(|entry| entry.id.clone());
     store.would_keep(owner, id.as_deref(), &draft).await.map_err(refuse)?;
     let stamp = Stamp::of_now();
-    let record = match &found {
-        None => Record::new(owner.clone(), title, &draft, &stamp),
-        Some(record) => record.with_version(&draft, true, &stamp).map_err(refuse)?,
+    let entry = match &found {
+        None => SkillEntry::new(owner.clone(), title, &draft, &stamp),
+        Some(entry) => entry.with_version(&draft, true, &stamp).map_err(refuse)?,
     };
-    let old = found.and_then(|record| {
-        let version = record.served()?.clone();
-        Some((record, version))
+    let old = found.and_then(|entry| {
+        let version = entry.served()?.clone();
+        Some((entry, version))
     });
     let old_files = match &old {
         None => Files::new(),
-        Some((record, version)) => {
-            let files = store.content(owner, &record.id, version.number).await;
-            files.map_err(|error| refused(error, &record.id))?
+        Some((entry, version)) => {
+            let files = store.content(owner, &entry.id, version.number).await;
+            files.map_err(|error| refused(error, &entry.id))?
         }
     };
-    let version = record.served().cloned().ok_or_else(|| {
+    let version = entry.served().cloned().ok_or_else(|| {
         let text = "the new version would not be served";
         Refusal::new(RefusalKind::Failed, "", text)
     })?;
     let work = move || {
-        let new = (record, version);
+        let new = (entry, version);
         let compared = compared(old.as_ref().map(|old| (old, old_files)), (&new, draft.files))?;
         let mut shown = shown(old.as_ref(), &new, &compared);
         shown["id"] = id.into();
@@ -89,7 +89,7 @@ pub(super) async fn preview(
 }
 
 /// A skill in a version.
-type StoredVersion = (Record, Version);
+type StoredVersion = (SkillEntry, Version);
 
 /// What a model gets before and after, and what differs.
 struct Comparison {
@@ -105,14 +105,14 @@ fn compared(
     let failed = |why: String| Refusal::new(RefusalKind::Failed, "", why);
     let before = match old {
         None => ModelView::default(),
-        Some(((record, version), files)) => match load_stored(record, version, files.clone()).map(ModelView::of) {
+        Some(((entry, version), files)) => match load_stored(entry, version, files.clone()).map(ModelView::of) {
             Ok(Ok(seen)) => seen,
             // Of an earlier build, which this one does not serve.
             Ok(Err(_)) | Err(_) => ModelView::unserved(files),
         },
     };
-    let (record, version) = new;
-    let after = load_stored(record, version, files).map_err(failed)?;
+    let (entry, version) = new;
+    let after = load_stored(entry, version, files).map_err(failed)?;
     let after = ModelView::of(after).map_err(|error| failed(error.to_string()))?;
     let difference = Difference::between(&before, &after);
     Ok(Comparison {
@@ -124,7 +124,7 @@ fn compared(
 
 fn shown(old: Option<&StoredVersion>, new: &StoredVersion, compared: &Comparison) -> Value {
     let both = |of: &dyn Fn(&StoredVersion) -> Value| json!({"from": old.map(of), "to": of(new)});
-    let mode = |(record, version): &StoredVersion| json!(record.mode_of(version).unwrap_or(Mode::Auto));
+    let mode = |(entry, version): &StoredVersion| json!(entry.mode_of(version).unwrap_or(Mode::Auto));
     let [before, after] = [compared.before.tokens(), compared.after.tokens()];
     let tokens = |at: usize| json!({"from": before[at], "to": after[at]});
     let paths = |is_of: &dyn Fn(&FileChange) -> bool| -> Vec<&str> {

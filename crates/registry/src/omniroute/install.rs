@@ -57,7 +57,7 @@ const CATALOG_DESCRIPTION_MAX: usize = 1024;
 pub(super) struct Installation {
     /// The name as written, where it is no legal one.
     pub(super) title: Option<String>,
-    /// The record that is stored.
+    /// The entry that is stored.
     pub(super) draft: Draft,
 }
 
@@ -76,7 +76,7 @@ impl Installation {
             }
         }
         let schema = members.get(SCHEMA).cloned().unwrap_or_default();
-        let record = registration::check(&Value::Object(members)).map_err(|invalid| {
+        let entry = registration::check(&Value::Object(members)).map_err(|invalid| {
             let field = if invalid.field == "handler" {
                 CODE
             } else {
@@ -84,9 +84,9 @@ impl Installation {
             };
             Refusal::invalid(field, invalid.message)
         })?;
-        let files = |name: &str| files(name, &record, &schema);
-        let mut new = Self::of(&record, CODE, files)?;
-        new.draft.version = Some(chosen(new.draft.version, &record.version, version_given)?);
+        let files = |name: &str| files(name, &entry, &schema);
+        let mut new = Self::of(&entry, CODE, files)?;
+        new.draft.version = Some(chosen(new.draft.version, &entry.version, version_given)?);
         new.draft.mode = Some(Mode::On);
         Ok(new)
     }
@@ -113,17 +113,17 @@ impl Installation {
         demand_document(document.as_bytes())?;
         let version_given = version.is_some();
         let version = version_of(version.as_deref())?;
-        let record = Registration {
+        let entry = Registration {
             name,
             version,
             description,
             handler: document,
             enabled: true,
         };
-        let files = |_: &str| Ok(Files::from([file(DOCUMENT_NAMES[0], record.handler.clone())]));
-        let mut new = Self::of(&record, DOCUMENT_NAMES[0], files)?;
+        let files = |_: &str| Ok(Files::from([file(DOCUMENT_NAMES[0], entry.handler.clone())]));
+        let mut new = Self::of(&entry, DOCUMENT_NAMES[0], files)?;
         new.draft.is_release = new.draft.version.is_none();
-        new.draft.version = Some(chosen(new.draft.version, &record.version, version_given)?);
+        new.draft.version = Some(chosen(new.draft.version, &entry.version, version_given)?);
         new.draft.mode = Some(Mode::Auto);
         new.draft.catalog = Some(catalog);
         Ok(new)
@@ -140,12 +140,12 @@ impl Installation {
     }
 
     fn of(
-        record: &Registration,
+        entry: &Registration,
         field: &str,
         files: impl FnOnce(&str) -> Result<Files, Refusal>,
     ) -> Result<Self, Refusal> {
-        let name = names::normalize(&record.name);
-        if !record.name.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
+        let name = names::normalize(&entry.name);
+        if !entry.name.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
             return Err(Refusal::invalid(
                 "name",
                 "must contain a letter from a to z or a digit, since the name in requests is made of these",
@@ -157,10 +157,10 @@ impl Installation {
             .map_err(|refusal| Refusal::invalid(field, format!("{}: {}", refusal.field, refusal.message)))?;
         draft.is_release = true;
         // A missing description defaults to the name.
-        if is_document && draft.description == draft.name && !record.description.is_empty() {
-            draft.description.clone_from(&record.description);
+        if is_document && draft.description == draft.name && !entry.description.is_empty() {
+            draft.description.clone_from(&entry.description);
         }
-        let title = (record.name != name).then(|| record.name.clone());
+        let title = (entry.name != name).then(|| entry.name.clone());
         Ok(Self { title, draft })
     }
 }
@@ -218,8 +218,8 @@ pub(super) fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(
 }
 
 /// The folder of a skill.
-fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Refusal> {
-    let code = &record.handler;
+fn files(name: &str, entry: &Registration, schema: &Value) -> Result<Files, Refusal> {
+    let code = &entry.handler;
     if code.starts_with("---") {
         let takes = schema::normalize(&schema["input"]);
         if takes["properties"]
@@ -240,23 +240,23 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
         let text = format!(
             "must be the text of a SKILL.md, which starts with ---, or a Python program with a function \
              \"def {FUNCTION}(…)\" that takes what schema.input declares; names of handlers, such as {:?}, refer to functions of OmniRoute's process, which are not available here",
-            record.handler.chars().take(NAMED_CHARS).collect::<String>()
+            entry.handler.chars().take(NAMED_CHARS).collect::<String>()
         );
         return Err(Refusal::invalid(CODE, text));
     }
     let mut files = Files::from([
         file(HANDLER, code.clone()),
-        file(DOCUMENT_NAMES[0], document(name, record, schema)),
+        file(DOCUMENT_NAMES[0], document(name, entry, schema)),
     ]);
     let function = Function {
         function: FUNCTION.to_owned(),
         name: name.to_owned(),
-        description: described(record).to_owned(),
+        description: described(entry).to_owned(),
         input_schema: schema::with_properties(&schema::normalize(&schema["input"])),
         retryable: false,
         hidden: false,
         config: Vec::new(),
-        // The risk of a tool whose record states none.
+        // The risk of a tool whose entry states none.
         risk: Risk::Safe,
     };
     let functions = BTreeMap::from([(HANDLER.to_owned(), vec![function])]);
@@ -268,28 +268,28 @@ fn files(name: &str, record: &Registration, schema: &Value) -> Result<Files, Ref
 /// Characters of a handler's name that a refusal repeats.
 const NAMED_CHARS: usize = 40;
 
-fn described(record: &Registration) -> &str {
-    if record.description.is_empty() {
-        &record.name
+fn described(entry: &Registration) -> &str {
+    if entry.description.is_empty() {
+        &entry.name
     } else {
-        &record.description
+        &entry.description
     }
 }
 
 /// The SKILL.md of a Python program. JSON is YAML.
-fn document(name: &str, record: &Registration, schema: &Value) -> String {
+fn document(name: &str, entry: &Registration, schema: &Value) -> String {
     let text = |text: &str| Value::from(text).to_string();
     // The schema of the whole install is shown and decides nothing: what a call takes is in the lock of the function.
     let metadata = json!({SCHEMA: schema});
     let (shown, description, version) = (
-        text(&record.name),
-        text(described(record)),
-        text(&record.version.to_string()),
+        text(&entry.name),
+        text(described(entry)),
+        text(&entry.version.to_string()),
     );
     format!(
         "---\nname: {name}\ndisplay_name: {shown}\ndescription: {description}\nversion: {version}\nmetadata: {metadata}\n\
          tools:\n  - python: {HANDLER}\n---\n{}\n",
-        described(record)
+        described(entry)
     )
 }
 

@@ -15,7 +15,7 @@ use crate::check::load_stored;
 use crate::error::StoreError;
 use crate::history::ExecutedSkill;
 use crate::mode::Mode;
-use crate::model::{Owner, Record, Version};
+use crate::model::{Owner, SkillEntry, Version};
 use crate::store::Store;
 
 /// Who owns what everybody sees beside the operator: OmniRoute's catalogs. What is installed from a catalog here belongs to the
@@ -73,7 +73,7 @@ pub fn resolve<'a, T>(visible: &'a [Row<T>], identifier: &str) -> Option<&'a Row
 #[derive(Debug)]
 pub(super) enum Item {
     /// An uploaded skill in one of its versions.
-    Own(Arc<Record>, Box<Version>),
+    Own(Arc<SkillEntry>, Box<Version>),
     /// A skill from files, with the id that it has here.
     Shared(Arc<Skill>, String),
 }
@@ -81,7 +81,7 @@ pub(super) enum Item {
 impl Item {
     pub(super) fn id(&self) -> &str {
         match self {
-            Self::Own(record, _) => &record.id,
+            Self::Own(entry, _) => &entry.id,
             Self::Shared(_, id) => id,
         }
     }
@@ -89,7 +89,7 @@ impl Item {
     /// The name that an install was written with, where it is no legal one.
     pub(super) fn written(&self) -> Option<&str> {
         match self {
-            Self::Own(record, _) => record.written(),
+            Self::Own(entry, _) => entry.written(),
             Self::Shared(..) => None,
         }
     }
@@ -113,7 +113,7 @@ impl Item {
     /// A mode that the model decides is `auto`, too.
     pub(super) fn mode(&self) -> Mode {
         let mode = match self {
-            Self::Own(record, version) => record.mode_of(version),
+            Self::Own(entry, version) => entry.mode_of(version),
             Self::Shared(skill, _) => Mode::of_activation(skill.activation),
         };
         mode.unwrap_or(Mode::Auto)
@@ -121,13 +121,13 @@ impl Item {
 }
 
 /// The row of a version.
-pub(super) fn of_record(record: Arc<Record>, number: u32) -> Option<Row<Item>> {
-    let version = Box::new(record.version(number)?.clone());
+pub(super) fn of_entry(entry: Arc<SkillEntry>, number: u32) -> Option<Row<Item>> {
+    let version = Box::new(entry.version(number)?.clone());
     Some(Row {
-        owner: record.owner.as_str().to_owned(),
-        name: record.name.clone(),
+        owner: entry.owner.as_str().to_owned(),
+        name: entry.name.clone(),
         version: version.version.clone(),
-        item: Item::Own(record, version),
+        item: Item::Own(entry, version),
     })
 }
 
@@ -177,7 +177,7 @@ pub(super) fn refused(error: StoreError, id: &str) -> Refusal {
 pub(super) fn shown(row: &Row<Item>) -> Value {
     let mode = row.item.mode();
     let (created, updated) = match &row.item {
-        Item::Own(record, version) => (Some(rfc3339(version.created)), Some(rfc3339(record.updated))),
+        Item::Own(entry, version) => (Some(rfc3339(version.created)), Some(rfc3339(entry.updated))),
         Item::Shared(..) => (None, None),
     };
     json!({
@@ -191,10 +191,10 @@ pub(super) fn shown(row: &Row<Item>) -> Value {
 pub(super) async fn skill_of(store: &dyn Store, owner: &Owner, item: &Item) -> Result<Arc<Skill>, Refusal> {
     match item {
         Item::Shared(skill, _) => Ok(Arc::clone(skill)),
-        Item::Own(record, version) => {
-            let files = store.content(owner, &record.id, version.number).await;
-            let files = files.map_err(|error| refused(error, &record.id))?;
-            let loaded = load_stored(record, version, files);
+        Item::Own(entry, version) => {
+            let files = store.content(owner, &entry.id, version.number).await;
+            let files = files.map_err(|error| refused(error, &entry.id))?;
+            let loaded = load_stored(entry, version, files);
             Ok(Arc::new(
                 loaded.map_err(|why| Refusal::new(RefusalKind::Failed, "", why))?,
             ))

@@ -25,7 +25,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Whom the runner reaches at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum KillScope {
     /// It is PID 1: everybody in its namespace.
     Namespace,
     /// Everybody with the uid that this run has for itself.
@@ -34,7 +34,7 @@ pub(crate) enum Reach {
     Children,
 }
 
-impl Reach {
+impl KillScope {
     /// The widest reach that stays inside the run.
     pub(crate) fn of(identity: Option<Identity>) -> Self {
         match identity {
@@ -60,10 +60,10 @@ pub(crate) struct KillResult {
 ///
 /// `main` is the main process if it was not reaped yet: the kernel may have reused the pid of a reaped process. Those of
 /// `dismissed` are not counted: they were the runner's own.
-pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], reach: Reach) -> KillResult {
+pub(crate) fn kill_everything(main: Option<Pid>, dismissed: &[Pid], kill_scope: KillScope) -> KillResult {
     let deadline = Instant::now() + Duration::from_millis(KILL_BOUND_MS);
     let mut result = KillResult::default();
-    let mut killer = Killer::new(reach);
+    let mut killer = Killer::new(kill_scope);
     if let Some(main) = main {
         // The group first: it holds everybody that did not detach.
         let _ = rustix::process::kill_process_group(main, Signal::KILL);
@@ -99,7 +99,7 @@ fn reap(main: Option<Pid>, dismissed: &[Pid], killer: &mut Killer, result: &mut 
 /// Kills in rounds.
 #[derive(Debug)]
 struct Killer {
-    reach: Reach,
+    kill_scope: KillScope,
     /// A process of ours that has the run's uid and kills.
     helper: Option<Pid>,
     walks: u32,
@@ -107,9 +107,9 @@ struct Killer {
 }
 
 impl Killer {
-    fn new(reach: Reach) -> Self {
+    fn new(kill_scope: KillScope) -> Self {
         Self {
-            reach,
+            kill_scope,
             helper: None,
             walks: 0,
             pause: FIRST_PAUSE,
@@ -118,10 +118,10 @@ impl Killer {
 
     /// Kills all processes that exist, then waits for their end.
     fn strike(&mut self) {
-        match self.reach {
+        match self.kill_scope {
             // SIGKILL to everybody but PID 1, which is the caller.
-            Reach::Namespace => drop(kill_all()),
-            Reach::Uid(identity) => {
+            KillScope::Namespace => drop(kill_all()),
+            KillScope::Uid(identity) => {
                 if self.helper.is_none() {
                     self.helper = fork_killer(identity);
                 }
@@ -130,7 +130,7 @@ impl Killer {
                     kill_children(None);
                 }
             }
-            Reach::Children => {
+            KillScope::Children => {
                 kill_children(None);
                 self.walks += 1;
                 if !self.walks.is_multiple_of(WALKS_IN_A_ROW) {

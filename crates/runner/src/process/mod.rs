@@ -8,7 +8,7 @@ mod spawn;
 mod tree;
 mod uid;
 
-pub(crate) use kill::{Reach, kill_everything};
+pub(crate) use kill::{KillScope, kill_everything};
 pub(crate) use priority::go_ahead;
 pub(crate) use rusage::usage_of_children;
 pub(crate) use spawn::{Child, Launch, NoChild, Stdin, WaitingChild, spawn};

@@ -64,7 +64,7 @@ pub(crate) fn holds_more_deleted(place: BorrowedFd<'_>, limit: u64, until: Insta
     let Ok(here) = rustix::fs::fstat(place) else {
         return false;
     };
-    let mut look = Look {
+    let mut look = ProcessScan {
         device: here.st_dev,
         held: HashMap::new(),
         in_transit: HashMap::new(),
@@ -82,7 +82,7 @@ pub(crate) fn holds_more_deleted(place: BorrowedFd<'_>, limit: u64, until: Insta
 }
 
 /// What a look has found so far.
-struct Look {
+struct ProcessScan {
     device: u64,
     /// Bytes of each deleted file, by inode: several processes may hold one.
     held: HashMap<u64, u64>,
@@ -92,7 +92,7 @@ struct Look {
     maps_left: u64,
 }
 
-impl Look {
+impl ProcessScan {
     fn is_over(&self, limit: u64) -> bool {
         self.held.values().sum::<u64>() > limit || self.in_transit.values().sum::<u64>() > MAX_IN_TRANSIT
     }

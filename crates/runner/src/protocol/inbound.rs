@@ -11,7 +11,8 @@ use super::{Data, Key};
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToRunner {
     /// Binds the runner to the owner's key; repeating it asks "are you alive".
-    Claim(Claim),
+    #[serde(rename = "claim")]
+    Bind(Bind),
     /// Builds the sandbox and starts the interpreter ahead.
     Start(Start),
     /// Stages files; any number of times between `start` and `run`.
@@ -24,9 +25,9 @@ pub enum ToRunner {
     Ack,
 }
 
-/// `claim`: the first key binds; the runner answers each claim with `claimed`, authenticated with the key that is bound.
+/// `claim`: the first key binds; the runner answers each `claim` with `claimed`, authenticated with the key that is bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
+pub struct Bind {
     /// Known to this owner alone, and used for this runner alone.
     pub key: Key,
     /// The oldest protocol that the owner speaks.

@@ -19,7 +19,7 @@ use chacha20poly1305::{ChaCha20Poly1305, KeyInit as _};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::{Claim, Data, FromRunner, Key, PROTOCOL, PROTOCOL_MIN, Sealed, ToRunner, encode};
+use super::{Bind, Data, FromRunner, Key, PROTOCOL, PROTOCOL_MIN, Sealed, ToRunner, encode};
 
 /// The separator between the authenticated text and the mac.
 const BEFORE_MAC: &[u8] = b",\"mac\":\"";
@@ -29,8 +29,8 @@ const AFTER_MAC: &[u8] = b"\"}";
 const MAC_BYTES: usize = 8 + 16;
 /// Its length in base64.
 const MAC_CHARACTERS: usize = MAC_BYTES / 3 * 4;
-/// The longest line without a mac that is parsed after the claim: another claim.
-const MAX_CLAIM_BYTES: usize = 1024;
+/// The longest line without a mac that is parsed after the first `claim`: another one.
+const MAX_BIND_BYTES: usize = 1024;
 
 /// The uses of a key; part of the cipher's nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,9 +129,9 @@ impl OwnerLink {
         }
     }
 
-    /// The line that claims the runner; sent again it asks "are you alive".
-    pub fn claim(&self) -> Vec<u8> {
-        encode(&ToRunner::Claim(Claim {
+    /// The line that binds the runner; sent again it asks "are you alive".
+    pub fn bind(&self) -> Vec<u8> {
+        encode(&ToRunner::Bind(Bind {
             key: self.key.clone(),
             protocol_min: PROTOCOL_MIN,
             protocol: PROTOCOL,
@@ -259,8 +259,8 @@ impl Reader {
 pub enum Refusal {
     /// It was not made with the key: it is not answered.
     Stranger,
-    /// A claim of the runner, which its owner may have sent.
-    Claim(Claim),
+    /// A `claim` frame, which the runner's owner may have sent.
+    Bind(Bind),
     /// The owner made it, but one before it did not arrive.
     Lost {
         /// The number that was due.
@@ -314,10 +314,10 @@ impl RunnerLink {
     /// Reads a line of stdin.
     pub fn read(&mut self, line: &[u8]) -> Result<ToRunner, Refusal> {
         let Some(mac) = self.cipher.proven(line, Use::Owner) else {
-            if line.len() <= MAX_CLAIM_BYTES
-                && let Ok(ToRunner::Claim(claim)) = serde_json::from_slice(line)
+            if line.len() <= MAX_BIND_BYTES
+                && let Ok(ToRunner::Bind(bind)) = serde_json::from_slice(line)
             {
-                return Err(Refusal::Claim(claim));
+                return Err(Refusal::Bind(bind));
             }
             return Err(Refusal::Stranger);
         };
@@ -373,7 +373,7 @@ impl RunnerLink {
 const fn is_secret(frame: &FromRunner) -> bool {
     !matches!(
         frame,
-        FromRunner::Ready(_) | FromRunner::Claimed(_) | FromRunner::Started(_) | FromRunner::Sealed(_)
+        FromRunner::Ready(_) | FromRunner::Bound(_) | FromRunner::Started(_) | FromRunner::Sealed(_)
     )
 }
 

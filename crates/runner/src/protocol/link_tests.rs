@@ -111,14 +111,14 @@ fn a_frame_of_one_side_is_none_of_the_other() {
 }
 
 #[test]
-fn a_claim_is_read_without_a_key_and_a_key_is_not_printed() {
+fn a_bind_is_read_without_a_key_and_a_key_is_not_printed() {
     let mut runner = RunnerLink::new(&KEY);
     for key in [KEY, OTHER] {
-        let claim = OwnerLink::new(key.clone()).claim();
-        let Err(Refusal::Claim(claim)) = runner.read(line(&claim)) else {
-            panic!("a claim is told apart");
+        let bind = OwnerLink::new(key.clone()).bind();
+        let Err(Refusal::Bind(bind)) = runner.read(line(&bind)) else {
+            panic!("a `claim` is told apart");
         };
-        assert!(claim.key == key);
+        assert!(bind.key == key);
     }
     assert_eq!(format!("{KEY:?}"), "Key(..)");
 }
@@ -196,7 +196,7 @@ fn a_frame_that_is_missing_is_noticed() {
 }
 
 #[test]
-fn what_a_runner_says_before_the_claim_proves_nothing() {
+fn what_a_runner_says_before_the_bind_proves_nothing() {
     let ready = FromRunner::Ready(Ready {
         protocol_min: None,
         protocol: 2,

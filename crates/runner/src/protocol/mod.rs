@@ -24,14 +24,14 @@ mod text;
 pub use data::Data;
 pub use decode::{DecodeError, Decoder, encode};
 pub use inbound::{
-    Area, Claim, Cwd, Files, Identity, Interpreter, Journal, Landlock, Language, Limits, Program, Run, StagedFile,
+    Area, Bind, Cwd, Files, Identity, Interpreter, Journal, Landlock, Language, Limits, Program, Run, StagedFile,
     Start, ToRunner, Watch,
 };
 pub use key::{KEY_BYTES, Key};
 pub(crate) use link::hex;
 pub use link::{Incoming, OwnerLink, Reader, Refusal, RunnerLink};
 pub use outbound::{
-    Claimed, Exit, FileError, FileErrorKind, FilePiece, FromRunner, KILL_BOUND_MS, LandlockState, Locks, Output,
+    Bound, Exit, FileError, FileErrorKind, FilePiece, FromRunner, KILL_BOUND_MS, LandlockState, Locks, Output,
     OutputStream, Ready, Rejected, RunResult, Sealed, Started, StreamReport, WorkBound,
 };
 pub use probe::{Dial, DialOutcome, Probe};

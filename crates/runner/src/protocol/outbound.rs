@@ -12,10 +12,11 @@ pub const KILL_BOUND_MS: u64 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FromRunner {
-    /// The runner lives (at boot, and to a claim of another protocol), or the sandbox is ready (answer to `start`).
+    /// The runner lives (at boot, and to a `claim` of another protocol), or the sandbox is ready (answer to `start`).
     Ready(Ready),
     /// Answers `claim`.
-    Claimed(Claimed),
+    #[serde(rename = "claimed")]
+    Bound(Bound),
     /// The run begins; only from here on the execution counts as run.
     Started(Started),
     /// Bytes of stdout or stderr.
@@ -105,7 +106,7 @@ pub enum LandlockState {
 
 /// `claimed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claimed {
+pub struct Bound {
     /// The protocol of the conversation: the newest that both sides speak.
     pub protocol: u32,
     /// The runner's version.

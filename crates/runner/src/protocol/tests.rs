@@ -8,8 +8,8 @@ fn decode_all(decoder: &mut Decoder) -> Vec<Result<ToRunner, DecodeError>> {
     std::iter::from_fn(|| decoder.next_frame()).collect()
 }
 
-fn claim(byte: u8) -> ToRunner {
-    ToRunner::Claim(Claim {
+fn bind(byte: u8) -> ToRunner {
+    ToRunner::Bind(Bind {
         key: Key::new([byte; KEY_BYTES]),
         protocol_min: PROTOCOL_MIN,
         protocol: PROTOCOL,
@@ -56,15 +56,15 @@ fn a_line_over_the_limit_is_dropped_and_the_next_one_read() {
         assert!(decoder.next_frame::<ToRunner>().is_none());
     }
     decoder.push(b"yz\n");
-    decoder.push(&encode(&claim(7)));
-    assert_eq!(decode_all(&mut decoder), [Err(DecodeError::TooLong), Ok(claim(7))]);
+    decoder.push(&encode(&bind(7)));
+    assert_eq!(decode_all(&mut decoder), [Err(DecodeError::TooLong), Ok(bind(7))]);
 }
 
 #[test]
 fn a_bad_line_does_not_stop_the_next() {
     let mut decoder = Decoder::new();
     decoder.push(b"\n  \n{\"type\":\"nothing\"}\n[]\n");
-    decoder.push(&encode(&claim(7)));
+    decoder.push(&encode(&bind(7)));
     let seen = decode_all(&mut decoder);
     assert!(
         matches!(
@@ -73,7 +73,7 @@ fn a_bad_line_does_not_stop_the_next() {
         ),
         "{seen:?}"
     );
-    assert_eq!(seen[2..], [Ok(claim(7))]);
+    assert_eq!(seen[2..], [Ok(bind(7))]);
 }
 
 #[test]

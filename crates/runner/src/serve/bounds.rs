@@ -13,8 +13,8 @@ pub(super) const MAX_TOLD_PATH_BYTES: usize = 255;
 pub(super) const MAX_PATH_BYTES: usize = crate::files::MAX_PATH_BYTES;
 /// Lines of strangers that are answered before there is an owner; the rest is passed over, or they would fill the log.
 pub(super) const MAX_STRANGERS: u32 = 8;
-/// Claims that are answered in the life of a runner: an owner sends one, up to four more while none is answered, and one if its stream
+/// Frames `claim` that are answered in the life of a runner: an owner sends one, up to four more while none is answered, and one if its stream
 /// breaks.
-pub(super) const MAX_CLAIMS: u32 = 8;
+pub(super) const MAX_BINDS: u32 = 8;
 /// Frames of the owner that are rejected with an answer; an owner that sends more does not read the answers.
 pub(super) const MAX_REJECTED: u32 = 16;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::WaitStatus;
 
 use super::bounds::{MAX_PATH_BYTES, MAX_REASON_BYTES, MAX_TOLD_PATH_BYTES};
-use super::run::{Active, Process, Readiness};
+use super::run::{ActiveRun, Process, Readiness};
 use super::session::{Session, not_started};
 use crate::files::{CollectedEntry, Sink, collect};
 use crate::process::{kill_everything, usage_of_children};
@@ -33,7 +33,7 @@ pub(super) fn finish(
         process.reap();
     }
     let main = process.as_ref().and_then(Process::unreaped);
-    let killed = kill_everything(main, &dismissed, session.reach());
+    let killed = kill_everything(main, &dismissed, session.kill_scope());
     if let Some(process) = &mut process {
         process.status = process.status.or(killed.main);
         drain(process, ended);
@@ -106,8 +106,8 @@ fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> E
     if let Some(exit) = session.failed.take() {
         return exit;
     }
-    if let Some(verdict) = session.active.as_mut().and_then(|active| active.verdict.take()) {
-        return verdict;
+    if let Some(early_end) = session.active.as_mut().and_then(|active| active.early_end.take()) {
+        return early_end;
     }
     let (Some(process), Some(active)) = (process, session.active.as_mut()) else {
         return not_started(&process.map_or_else(|| "there was nothing to run".to_owned(), did_not_come_up));
@@ -138,7 +138,7 @@ fn did_not_come_up(process: &Process) -> String {
     }
 }
 
-fn from_status(status: Option<WaitStatus>, active: &Active, cpu: Duration) -> Exit {
+fn from_status(status: Option<WaitStatus>, active: &ActiveRun, cpu: Duration) -> Exit {
     let Some(status) = status else {
         // Its end was not observed. It may have run, and everything is killed by now.
         return Exit::Signal { signal: libc::SIGKILL };

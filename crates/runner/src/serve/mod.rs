@@ -10,6 +10,7 @@
 mod bounds;
 mod capture;
 mod ending;
+mod event_loop;
 mod memory;
 mod once;
 mod queue;
@@ -18,8 +19,7 @@ mod run;
 mod session;
 mod setup;
 mod stop;
-mod turn;
 mod watch;
 
+pub use event_loop::{serve, serve_on};
 pub use once::is_first_of_pod;
-pub use turn::{serve, serve_on};

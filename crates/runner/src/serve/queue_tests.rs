@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::{
-    Claimed, Data, Exit, FileError, FileErrorKind, FilePiece, Incoming, Key, LandlockState, Locks, Output,
-    OutputStream, Reader, Ready, Rejected, RunResult, Started, StreamReport, WorkBound, json_bytes, shorten,
+    Bound, Data, Exit, FileError, FileErrorKind, FilePiece, Incoming, Key, LandlockState, Locks, Output, OutputStream,
+    Reader, Ready, Rejected, RunResult, Started, StreamReport, WorkBound, json_bytes, shorten,
 };
 use crate::serve::bounds::{MAX_CONTEXT_BYTES, MAX_ID_BYTES, MAX_PATH_BYTES, MAX_REASON_BYTES, MAX_TOLD_PATH_BYTES};
 
@@ -57,7 +57,7 @@ fn largest() -> Vec<FromRunner> {
             version: "10.100.1000".to_owned(),
             locks: Some(LOCKS),
         }),
-        FromRunner::Claimed(Claimed {
+        FromRunner::Bound(Bound {
             protocol: u32::MAX,
             version: "10.100.1000".to_owned(),
         }),
@@ -152,25 +152,25 @@ fn a_log_that_is_too_small_for_a_run_is_refused() {
 
 /// One thing that a run can make the runner say.
 #[derive(Debug, Clone)]
-enum Said {
+enum QueuedFrame {
     Output(usize),
     File(String, u64),
     Error(String, String),
     Rejected,
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn said() -> impl Strategy<Value = QueuedFrame> {
     // From plain names to those that JSON writes six times as long.
     let name = prop_oneof!["[a-z/]{1,40}", "\\PC{0,400}", "[\u{0}-\u{1f}\"\\\\]{0,1200}"];
     prop_oneof![
-        (0_usize..70_000).prop_map(Said::Output),
+        (0_usize..70_000).prop_map(QueuedFrame::Output),
         (
             name.clone(),
             prop_oneof![Just(0), 1_u64..3000, 1_u64..3000, 250_000_u64..600_000]
         )
-            .prop_map(|(path, size)| Said::File(path, size)),
-        (name.clone(), name).prop_map(|(path, message)| Said::Error(path, message)),
-        Just(Said::Rejected),
+            .prop_map(|(path, size)| QueuedFrame::File(path, size)),
+        (name.clone(), name).prop_map(|(path, message)| QueuedFrame::Error(path, message)),
+        Just(QueuedFrame::Rejected),
     ]
 }
 
@@ -214,23 +214,23 @@ proptest! {
         }
         for step in steps {
             match step {
-                Said::Output(bytes) => {
+                QueuedFrame::Output(bytes) => {
                     let bytes = bytes.min(usize::try_from(queue.output_room()).unwrap());
                     prop_assert!(bytes == 0 || queue.send(&output(bytes)));
                 }
-                Said::File(path, size) => {
+                QueuedFrame::File(path, size) => {
                     if path.len() <= MAX_PATH_BYTES && queue.fits_file(json_bytes(&path), size) {
                         for piece in pieces(&path, size) {
                             prop_assert!(queue.send(&piece));
                         }
                     }
                 }
-                Said::Error(path, message) => {
+                QueuedFrame::Error(path, message) => {
                     errors += 1;
                     prop_assert!(errors > 101 || queue.send(&file_error(&path, &message)));
                 }
                 // Unbounded here: then some do not fit, and nothing else suffers.
-                Said::Rejected => { queue.send(&rejected()); }
+                QueuedFrame::Rejected => { queue.send(&rejected()); }
             }
         }
         prop_assert!(queue.send(&largest()[3]));

@@ -171,7 +171,7 @@ fn cpu_used(pid: Pid) -> Duration {
 
 /// The run itself.
 #[derive(Debug)]
-pub(super) struct Active {
+pub(super) struct ActiveRun {
     pub(super) id: String,
     /// The request.
     pub(super) digest: String,
@@ -180,10 +180,10 @@ pub(super) struct Active {
     pub(super) watcher: Watcher,
     pub(super) kills: KillCounter,
     /// Why the runner ended it, once it has decided to.
-    pub(super) verdict: Option<Exit>,
+    pub(super) early_end: Option<Exit>,
 }
 
-impl Active {
+impl ActiveRun {
     pub(super) fn deadline(&self) -> Instant {
         self.began + self.limits.timeout
     }

@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::bounds::{MAX_CLAIMS, MAX_CONTEXT_BYTES, MAX_ID_BYTES, MAX_REASON_BYTES, MAX_REJECTED, MAX_STRANGERS};
+use super::bounds::{MAX_BINDS, MAX_CONTEXT_BYTES, MAX_ID_BYTES, MAX_REASON_BYTES, MAX_REJECTED, MAX_STRANGERS};
 use super::queue::OutQueue;
 use super::resolve;
-use super::run::{Active, Process, Readiness, lower};
+use super::run::{ActiveRun, Process, Readiness, lower};
 use super::setup::Setup;
 use super::watch::Watcher;
 use crate::bootstrap;
 use crate::files::stage;
 use crate::locks::Kernel;
-use crate::process::{Launch, NoChild, Reach, WaitingChild, go_ahead};
+use crate::process::{KillScope, Launch, NoChild, WaitingChild, go_ahead};
 use crate::protocol::{
-    Claim, Claimed, DecodeError, Exit, Files, FromRunner, Locks, PROTOCOL, PROTOCOL_MIN, Program, Ready, Refusal,
+    Bind, Bound, DecodeError, Exit, Files, FromRunner, Locks, PROTOCOL, PROTOCOL_MIN, Program, Ready, Refusal,
     Rejected, Run, RunnerLink, Start, Started, ToRunner, common_protocol, json_bytes, shorten,
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Session {
     waiting: Option<Run>,
     /// A command that the standby child does not have yet.
     order: Option<Order>,
-    pub(super) active: Option<Active>,
+    pub(super) active: Option<ActiveRun>,
     /// The answer to `start` is sent when the interpreter is ready.
     owes_ready: bool,
     /// Set when nothing can run any more: the result is due.
@@ -49,7 +49,7 @@ pub(super) struct Session {
     is_stopping: bool,
     /// Answers given so far, each of which has a bound.
     strangers: u32,
-    claims: u32,
+    binds: u32,
     rejected: u32,
 }
 
@@ -82,8 +82,8 @@ impl Session {
     }
 
     /// Whom the runner kills at the end.
-    pub(super) fn reach(&self) -> Reach {
-        Reach::of(self.setup.as_ref().and_then(|setup| setup.start.identity))
+    pub(super) fn kill_scope(&self) -> KillScope {
+        KillScope::of(self.setup.as_ref().and_then(|setup| setup.start.identity))
     }
 
     /// Nothing can run any more, for this reason.
@@ -94,14 +94,14 @@ impl Session {
     /// Acts on one line of stdin.
     pub(super) fn take(&mut self, line: Result<&[u8], DecodeError>, now: Instant) {
         let Some(owner) = &mut self.out.link else {
-            return self.take_unclaimed(line);
+            return self.take_unbound(line);
         };
         // A line that is too long is cut, so its mac cannot be verified.
         let Ok(line) = line else { return };
         match owner.read(line) {
             Ok(frame) => self.act(frame, now),
             Err(Refusal::Stranger) => {}
-            Err(Refusal::Claim(_)) => self.answer_claim(),
+            Err(Refusal::Bind(_)) => self.answer_bind(),
             Err(Refusal::Malformed(what)) => self.reject(&format!("frame is malformed: {what}")),
             Err(Refusal::Lost { due, came }) => {
                 let reason = format!("frame {due} of the owner is missing: frame {came} arrived instead");
@@ -110,15 +110,15 @@ impl Session {
         }
     }
 
-    /// Before there is an owner: the first claim makes one.
-    fn take_unclaimed(&mut self, line: Result<&[u8], DecodeError>) {
+    /// Before there is an owner: the first `claim` makes one.
+    fn take_unbound(&mut self, line: Result<&[u8], DecodeError>) {
         let found = line.map(serde_json::from_slice::<ToRunner>);
-        if let Ok(Ok(ToRunner::Claim(claim))) = found {
-            return self.claim(&claim);
+        if let Ok(Ok(ToRunner::Bind(bind))) = found {
+            return self.bind(&bind);
         }
         // The sender of the line is unknown, so nothing of it goes into the log, not even the parser's error about it.
         let message = match found {
-            Ok(Ok(_)) => "the runner is not claimed",
+            Ok(Ok(_)) => "the runner is not bound",
             Ok(Err(_)) => "not a frame of protocol 3, whose first is `claim` with a key",
             Err(_) => "the line is too long",
         };
@@ -130,22 +130,22 @@ impl Session {
         }
     }
 
-    fn claim(&mut self, claim: &Claim) {
-        if common_protocol((PROTOCOL_MIN, PROTOCOL), (claim.protocol_min, claim.protocol)).is_none() {
+    fn bind(&mut self, bind: &Bind) {
+        if common_protocol((PROTOCOL_MIN, PROTOCOL), (bind.protocol_min, bind.protocol)).is_none() {
             if self.strangers < MAX_STRANGERS {
                 self.strangers += 1;
                 self.send_frame(&ready(None));
             }
             return;
         }
-        self.out.link = Some(RunnerLink::new(&claim.key));
-        self.answer_claim();
+        self.out.link = Some(RunnerLink::new(&bind.key));
+        self.answer_bind();
     }
 
-    fn answer_claim(&mut self) {
-        if self.claims < MAX_CLAIMS {
-            self.claims += 1;
-            self.send_frame(&FromRunner::Claimed(Claimed {
+    fn answer_bind(&mut self) {
+        if self.binds < MAX_BINDS {
+            self.binds += 1;
+            self.send_frame(&FromRunner::Bound(Bound {
                 protocol: PROTOCOL,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             }));
@@ -154,7 +154,7 @@ impl Session {
 
     fn act(&mut self, frame: ToRunner, now: Instant) {
         match frame {
-            ToRunner::Claim(_) | ToRunner::Ack => {}
+            ToRunner::Bind(_) | ToRunner::Ack => {}
             ToRunner::Start(start) => self.start(start, now),
             ToRunner::Files(files) => self.files(&files),
             ToRunner::Run(run) => self.run(run, now),
@@ -253,14 +253,14 @@ impl Session {
             // That of the interpreter that started ahead.
             limits.address_space_bytes = None;
         }
-        self.active = Some(Active {
+        self.active = Some(ActiveRun {
             id: run.id.clone(),
             digest: link.request_digest(),
             limits: limits.lowered(&run.limits),
             began: now,
             watcher: Watcher::start(setup.watched(), now),
             kills: setup.kills.clone().started(),
-            verdict: None,
+            early_end: None,
         });
         let started = match &run.program {
             Program::Command { argv } => self.run_command(&run, argv),
@@ -403,7 +403,7 @@ impl Session {
     pub(super) fn stop(&mut self) -> bool {
         let Some(active) = &mut self.active else { return true };
         if std::mem::replace(&mut self.is_stopping, true) {
-            active.verdict.get_or_insert(Exit::Cancelled);
+            active.early_end.get_or_insert(Exit::Cancelled);
         }
         false
     }
@@ -412,7 +412,7 @@ impl Session {
     pub(super) fn end(&mut self, reason: &str) {
         match &mut self.active {
             Some(active) => {
-                active.verdict.get_or_insert(Exit::Cancelled);
+                active.early_end.get_or_insert(Exit::Cancelled);
             }
             None => self.fail(reason),
         }

@@ -42,22 +42,22 @@ impl Watcher {
 
     /// Looks if it is time; returns the limit that is passed. A look does not go on beyond `until`.
     pub(super) fn check(&mut self, folders: &RunFolders, now: Instant, until: Instant) -> Option<Exit> {
-        let mut verdict = None;
+        let mut early_end = None;
         if self.next_sample.is_some_and(|due| due <= now) {
             let (seen, cost) = timed(sample);
             self.next_sample = Some(after(cost));
             if self.limits.memory_bytes.is_some_and(|limit| seen.memory_bytes > limit) {
-                verdict = Some(Exit::OutOfMemory);
+                early_end = Some(Exit::OutOfMemory);
             } else if self.limits.processes.is_some_and(|limit| seen.threads > limit) {
-                verdict = Some(Exit::ProcessLimit);
+                early_end = Some(Exit::ProcessLimit);
             }
         }
-        if verdict.is_none() && self.next_count.is_some_and(|due| due <= now) {
+        if early_end.is_none() && self.next_count.is_some_and(|due| due <= now) {
             let (is_over, cost) = timed(|| self.has_too_many_files(folders, until));
             self.next_count = Some(after(cost));
-            verdict = is_over.then_some(Exit::FileLimit);
+            early_end = is_over.then_some(Exit::FileLimit);
         }
-        verdict
+        early_end
     }
 
     /// Counts the work directory now, at the end of a run that ended by itself.

@@ -1,13 +1,13 @@
 //! The rules of the frames.
 
 use knack_runner::protocol::{
-    Area, Claim, Cwd, Data, Exit, Files, FromRunner, Incoming, Interpreter, Journal, Key, Language, Limits,
+    Area, Bind, Cwd, Data, Exit, Files, FromRunner, Incoming, Interpreter, Journal, Key, Language, Limits,
     MAX_LINE_BYTES, OwnerLink, PROTOCOL, PROTOCOL_MIN, Program, Reader, Run, StagedFile, ToRunner, encode,
 };
 
-use crate::support::{KEY, Runner, Told, code, python};
+use crate::support::{KEY, RunReport, Runner, code, python};
 
-fn rejections(told: &Told) -> Vec<String> {
+fn rejections(told: &RunReport) -> Vec<String> {
     let rejected = told.frames.iter().filter_map(|frame| match frame {
         FromRunner::Rejected(rejected) => Some(rejected.message.clone()),
         _ => None,
@@ -61,7 +61,7 @@ fn frames_come_in_the_documented_order() {
 fn a_stranger_can_neither_speak_nor_make_the_runner_speak() {
     let stranger = Key::new([6; 32]);
     let mut forged = OwnerLink::new(stranger.clone());
-    let mut lines = vec![forged.claim(), b"{\"type\":\"ack\"}\n".to_vec(), b"not json\n".to_vec()];
+    let mut lines = vec![forged.bind(), b"{\"type\":\"ack\"}\n".to_vec(), b"not json\n".to_vec()];
     let steal = run("stolen", "print('foreign')");
     let file = StagedFile {
         path: "planted.py".to_owned(),
@@ -100,20 +100,17 @@ fn a_stranger_can_neither_speak_nor_make_the_runner_speak() {
     assert_eq!(told.out(), "ours ['.home', '.tmp', 'skills']\n");
     assert_eq!(told.result().id, "run-1");
     assert_eq!(rejections(&told), Vec::<String>::new());
-    // A stranger's claim is answered with a proof that only the owner's key makes.
-    let claimed = told
-        .frames
-        .iter()
-        .filter(|frame| matches!(frame, FromRunner::Claimed(_)));
-    assert_eq!(claimed.count(), 5);
+    // A stranger's `claim` is answered with a proof that only the owner's key makes.
+    let bound = told.frames.iter().filter(|frame| matches!(frame, FromRunner::Bound(_)));
+    assert_eq!(bound.count(), 5);
 }
 
 #[test]
-fn the_first_claim_owns_the_runner_and_later_ones_are_answered_so() {
-    let mut runner = Runner::boot_unclaimed();
-    let first = OwnerLink::new(Key::new([6; 32])).claim();
+fn the_first_bind_owns_the_runner_and_later_ones_are_answered_so() {
+    let mut runner = Runner::boot_unbound();
+    let first = OwnerLink::new(Key::new([6; 32])).bind();
     runner.send_raw(&first);
-    runner.claim();
+    runner.bind();
     let lines = runner.read_lines(3);
     let mut ours = Reader::new(&KEY);
     for line in &lines {
@@ -126,7 +123,7 @@ fn the_first_claim_owns_the_runner_and_later_ones_are_answered_so() {
         Incoming::Unproven(FromRunner::Ready(_))
     ));
     for line in &lines[1..] {
-        assert!(matches!(theirs.read(line), Incoming::Frame(FromRunner::Claimed(_))));
+        assert!(matches!(theirs.read(line), Incoming::Frame(FromRunner::Bound(_))));
     }
 }
 
@@ -153,16 +150,16 @@ fn a_damaged_frame_ends_the_conversation() {
 
 #[test]
 fn the_protocol_is_the_newest_that_both_sides_speak() {
-    let mut runner = Runner::boot_unclaimed();
+    let mut runner = Runner::boot_unbound();
     for (oldest, newest) in [(PROTOCOL + 1, PROTOCOL + 2), (1, PROTOCOL_MIN - 1)] {
-        runner.send_raw(&encode(&ToRunner::Claim(Claim {
+        runner.send_raw(&encode(&ToRunner::Bind(Bind {
             key: KEY,
             protocol_min: oldest,
             protocol: newest,
         })));
     }
     runner.send_raw(b"{\"type\":\"claim\",\"nonce\":\"of protocol 2\"}\n");
-    runner.send_raw(&encode(&ToRunner::Claim(Claim {
+    runner.send_raw(&encode(&ToRunner::Bind(Bind {
         key: KEY,
         protocol_min: 1,
         protocol: PROTOCOL + 9,
@@ -180,26 +177,26 @@ fn the_protocol_is_the_newest_that_both_sides_speak() {
     };
     assert!(rejected.message.contains("protocol 3"), "{}", rejected.message);
     assert!(
-        matches!(&heard[4], Incoming::Frame(FromRunner::Claimed(claimed)) if claimed.protocol == PROTOCOL),
+        matches!(&heard[4], Incoming::Frame(FromRunner::Bound(bound)) if bound.protocol == PROTOCOL),
         "{heard:?}"
     );
 }
 
 /// What is said before there is an owner goes into the log: neither its number nor its content is a stranger's choice.
 #[test]
-fn strangers_cannot_fill_the_log_before_the_claim_or_after_it() {
-    let mut runner = Runner::boot_unclaimed();
+fn strangers_cannot_fill_the_log_before_the_bind_or_after_it() {
+    let mut runner = Runner::boot_unbound();
     for _ in 0..500 {
         runner.send_raw(b"{\"type\":\"claim\",\"key\":\"secret that somebody typed\"}\n");
         runner.send_raw(&[&vec![b'x'; 9000][..], b"\n"].concat());
     }
     for _ in 0..500 {
-        runner.claim();
+        runner.bind();
     }
     let start = runner.start_frame(None);
     runner.start(start);
     runner.send(&ToRunner::Cancel);
-    let mut told = Told::default();
+    let mut told = RunReport::default();
     runner.finish_into(&mut told);
     let rejected = told
         .unproven
@@ -208,11 +205,8 @@ fn strangers_cannot_fill_the_log_before_the_claim_or_after_it() {
     assert_eq!(rejected.count(), 8);
     let said = serde_json::to_string(&told.unproven).unwrap();
     assert!(!said.contains("typed") && !said.contains("xx"), "{said}");
-    let claimed = told
-        .frames
-        .iter()
-        .filter(|frame| matches!(frame, FromRunner::Claimed(_)));
-    assert_eq!(claimed.count(), 8);
+    let bound = told.frames.iter().filter(|frame| matches!(frame, FromRunner::Bound(_)));
+    assert_eq!(bound.count(), 8);
 }
 
 #[test]
@@ -356,7 +350,7 @@ fn an_idle_runner_ends_with_its_stdin() {
     runner.start(start);
     drop(runner.wait_ready());
     runner.close_stdin();
-    let mut told = Told::default();
+    let mut told = RunReport::default();
     runner.finish_into(&mut told);
 }
 
@@ -387,8 +381,8 @@ fn a_journal_names_the_run_and_seals_what_it_wrote() {
                 );
                 assert_eq!(started.digest, asked);
             }
-            Incoming::Frame(FromRunner::Ready(_) | FromRunner::Claimed(_))
-            | Incoming::Unproven(FromRunner::Ready(_)) => {}
+            Incoming::Frame(FromRunner::Ready(_) | FromRunner::Bound(_)) | Incoming::Unproven(FromRunner::Ready(_)) => {
+            }
             Incoming::Frame(frame) => {
                 assert!(text.starts_with("{\"type\":\"sealed\""), "{text}");
                 opened.push(frame);

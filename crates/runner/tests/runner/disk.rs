@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use knack_runner::protocol::{Area, Exit, Start, Watch, WorkBound};
 
-use crate::support::{Runner, Told, code, is_root, is_skipped, python};
+use crate::support::{RunReport, Runner, code, is_root, is_skipped, python};
 
 const FILES: u64 = 300;
 const BYTES: u64 = 8 << 20;
@@ -41,7 +41,7 @@ const BOMBS: &[(&str, &str)] = &[
 ];
 
 /// Runs one of them, in each way in which the runner can apply the limits.
-fn explode(mut runner: Runner, change: impl FnOnce(&mut Start), source: &str) -> Told {
+fn explode(mut runner: Runner, change: impl FnOnce(&mut Start), source: &str) -> RunReport {
     let mut start = runner.start_frame(python());
     start.watch = Watch {
         work_files: Some(FILES),

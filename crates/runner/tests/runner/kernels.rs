@@ -2,10 +2,10 @@
 
 use knack_runner::protocol::{Exit, Landlock, LandlockState, Run};
 
-use crate::support::{Runner, Told, code, is_root, is_skipped, python};
+use crate::support::{RunReport, Runner, code, is_root, is_skipped, python};
 
 /// Runs Python on a kernel with no Landlock ABI above this one, as a user without rights, and without mounts.
-fn run_on(abi: u32, landlock: Landlock, require_landlock: u32, source: &str) -> Told {
+fn run_on(abi: u32, landlock: Landlock, require_landlock: u32, source: &str) -> RunReport {
     let uid = is_root().then_some(64_144);
     let mut runner = Runner::boot_on(&format!("abi-{abi}-no-mounts"), uid);
     let mut start = runner.start_frame(python());

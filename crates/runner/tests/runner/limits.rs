@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use knack_runner::protocol::{Exit, Identity, Limits, Start, StreamReport, ToRunner, Watch};
 
 use crate::support::{
-    Runner, Told, code, is_root, is_skipped, living_named, named, own, processes_named, python, run_command,
+    RunReport, Runner, code, is_root, is_skipped, living_named, named, own, processes_named, python, run_command,
     run_python, run_python_with,
 };
 
@@ -219,7 +219,7 @@ fn a_uid_is_ended_without_its_runner() {
     start.limits.processes = Some(600);
     runner.start(start);
     runner.run(code(&format!("{}{HYDRA}", named("hydra4"))));
-    runner.read_until(&mut Told::default(), |frame| {
+    runner.read_until(&mut RunReport::default(), |frame| {
         matches!(frame, knack_runner::protocol::FromRunner::Output(_))
     });
     runner.kill();
@@ -264,7 +264,7 @@ fn cancel_and_the_end_of_stdin_kill() {
     let start = runner.start_frame(python());
     runner.start(start);
     runner.run(code(&source));
-    let mut told = Told::default();
+    let mut told = RunReport::default();
     runner.read_until(&mut told, |frame| {
         matches!(frame, knack_runner::protocol::FromRunner::Output(_))
     });
@@ -278,7 +278,7 @@ fn cancel_and_the_end_of_stdin_kill() {
         start.eof_grace_ms = grace;
         runner.start(start);
         runner.run(code(&source));
-        let mut told = Told::default();
+        let mut told = RunReport::default();
         runner.read_until(&mut told, |frame| {
             matches!(frame, knack_runner::protocol::FromRunner::Output(_))
         });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use knack_runner::protocol::{Area, Cwd, Exit, Interpreter, LandlockState, Language, Limits, Program, Run};
 
 use crate::skip::skip;
-use crate::support::{Runner, Told, code, python, run_command, run_python};
+use crate::support::{RunReport, Runner, code, python, run_command, run_python};
 
 #[test]
 fn python_code_runs_as_main() {
@@ -298,7 +298,7 @@ fn a_declared_tool_runs_in_its_skill_folder() {
 }
 
 /// Runs a program of the skill in `folder` there.
-fn runs_in(folder: &str, cwd: &str) -> Told {
+fn runs_in(folder: &str, cwd: &str) -> RunReport {
     let mut runner = Runner::boot();
     let start = runner.start_frame(None);
     runner.start(start);

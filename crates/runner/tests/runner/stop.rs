@@ -5,7 +5,7 @@ use std::process::{Command, ExitStatus};
 use knack_runner::protocol::{Exit, FromRunner};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Runner, Told, code, is_skipped, python};
+use crate::support::{RunReport, Runner, code, is_skipped, python};
 
 /// A runner in a PID namespace of its own.
 struct Pod {
@@ -42,16 +42,16 @@ impl Pod {
         assert!(status.success());
     }
 
-    fn run(&mut self, source: &str) -> Told {
+    fn run(&mut self, source: &str) -> RunReport {
         self.runner.run(code(source));
-        let mut told = Told::default();
+        let mut told = RunReport::default();
         self.runner
             .read_until(&mut told, |frame| matches!(frame, FromRunner::Output(_)));
         told
     }
 
     fn wait(&mut self) -> ExitStatus {
-        let mut told = Told::default();
+        let mut told = RunReport::default();
         self.runner.read_until(&mut told, |_| false);
         assert!(told.frames.is_empty(), "{:?}", told.frames);
         self.runner.wait()

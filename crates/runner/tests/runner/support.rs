@@ -56,7 +56,7 @@ pub(crate) fn is_skipped(test: &str) -> bool {
 
 /// Everything that one run reported.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct RunReport {
     pub(crate) ready: Vec<Ready>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
@@ -68,7 +68,7 @@ pub(crate) struct Told {
     pub(crate) result: Option<RunResult>,
 }
 
-impl Told {
+impl RunReport {
     pub(crate) fn result(&self) -> &RunResult {
         self.result
             .as_ref()
@@ -171,23 +171,23 @@ impl Runner {
         let mut runner = Self::boot_with(command);
         if !before.is_empty() {
             // The other program executes it later.
-            runner.read_until(&mut Told::default(), |frame| matches!(frame, FromRunner::Claimed(_)));
+            runner.read_until(&mut RunReport::default(), |frame| matches!(frame, FromRunner::Bound(_)));
         }
         if let Some(uid) = uid {
             std::os::unix::fs::chown(runner.directory.path(), Some(uid), Some(uid)).unwrap();
         }
-        // The claim is answered by now or later, but the exec is over: `spawn` waits for it.
+        // `claim` is answered by now or later, but the exec is over: `spawn` waits for it.
         drop(directory);
         runner
     }
 
     pub(crate) fn boot_with(command: Command) -> Self {
-        let mut runner = Self::unclaimed(command);
-        runner.claim();
+        let mut runner = Self::unbound(command);
+        runner.bind();
         runner
     }
 
-    fn unclaimed(mut command: Command) -> Self {
+    fn unbound(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -209,8 +209,8 @@ impl Runner {
     }
 
     /// Boots and does not say whose it is.
-    pub(crate) fn boot_unclaimed() -> Self {
-        Self::unclaimed(Command::new(env!("CARGO_BIN_EXE_knack-runner")))
+    pub(crate) fn boot_unbound() -> Self {
+        Self::unbound(Command::new(env!("CARGO_BIN_EXE_knack-runner")))
     }
 
     /// Fills the pipe behind the runner's stdout: it writes nothing more until somebody reads.
@@ -223,8 +223,8 @@ impl Runner {
         }
     }
 
-    pub(crate) fn claim(&mut self) {
-        self.send_raw(&self.link.claim());
+    pub(crate) fn bind(&mut self) {
+        self.send_raw(&self.link.bind());
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -317,7 +317,7 @@ impl Runner {
     }
 
     /// Reads frames until `until` says so or the output ends.
-    pub(crate) fn read_until(&mut self, told: &mut Told, until: impl Fn(&FromRunner) -> bool) {
+    pub(crate) fn read_until(&mut self, told: &mut RunReport, until: impl Fn(&FromRunner) -> bool) {
         let mut buffer = vec![0; 1 << 16];
         loop {
             while let Some(line) = self.decoder.next_line() {
@@ -353,7 +353,7 @@ impl Runner {
                         told.errors.insert(error.path.clone(), error.kind);
                     }
                     FromRunner::Result(result) => told.result = Some(result.clone()),
-                    FromRunner::Claimed(_)
+                    FromRunner::Bound(_)
                     | FromRunner::Started(_)
                     | FromRunner::Rejected(_)
                     | FromRunner::Restarted {}
@@ -390,13 +390,13 @@ impl Runner {
     }
 
     /// Reads up to the result, acknowledges it, and expects the runner to exit by itself.
-    pub(crate) fn finish(&mut self) -> Told {
-        let mut told = Told::default();
+    pub(crate) fn finish(&mut self) -> RunReport {
+        let mut told = RunReport::default();
         self.finish_into(&mut told);
         told
     }
 
-    pub(crate) fn finish_into(&mut self, told: &mut Told) {
+    pub(crate) fn finish_into(&mut self, told: &mut RunReport) {
         self.read_until(told, |frame| matches!(frame, FromRunner::Result(_)));
         self.send(&ToRunner::Ack);
         let status = self.child.wait().unwrap();
@@ -414,8 +414,8 @@ impl Runner {
         self.child.wait().unwrap();
     }
 
-    pub(crate) fn wait_ready(&mut self) -> Told {
-        let mut told = Told::default();
+    pub(crate) fn wait_ready(&mut self) -> RunReport {
+        let mut told = RunReport::default();
         self.read_until(&mut told, |frame| matches!(frame, FromRunner::Ready(_)));
         told
     }
@@ -499,11 +499,11 @@ pub(crate) fn code(source: &str) -> Program {
 }
 
 /// Runs Python source in a sandbox of the usual kind.
-pub(crate) fn run_python(source: &str) -> Told {
+pub(crate) fn run_python(source: &str) -> RunReport {
     run_python_with(source, |_| {})
 }
 
-pub(crate) fn run_python_with(source: &str, change: impl FnOnce(&mut Start)) -> Told {
+pub(crate) fn run_python_with(source: &str, change: impl FnOnce(&mut Start)) -> RunReport {
     let mut runner = Runner::boot();
     let mut start = runner.start_frame(python());
     change(&mut start);
@@ -512,7 +512,7 @@ pub(crate) fn run_python_with(source: &str, change: impl FnOnce(&mut Start)) -> 
     runner.finish()
 }
 
-pub(crate) fn run_command(argv: &[&str]) -> Told {
+pub(crate) fn run_command(argv: &[&str]) -> RunReport {
     let mut runner = Runner::boot();
     let start = runner.start_frame(None);
     runner.start(start);

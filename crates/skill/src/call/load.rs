@@ -1,11 +1,11 @@
-//! `load_skill`: instructions or one file, and the same again from a record.
+//! `load_skill`: instructions or one file, and the same again from a reference.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 use super::arguments::error;
-use super::types::{CallContext, Decision, LoadRecord};
+use super::types::{CallContext, Decision, LoadReference};
 use super::visible::{entry_of, visible};
 use crate::catalog::{Catalog, CatalogEntry, SKILL_MD};
 use crate::model::ActivationMode;
@@ -54,7 +54,7 @@ pub(super) fn instructions(plan: &Plan, entry: &CatalogEntry, inputs: BTreeMap<S
     Decision::Text {
         text,
         is_error: false,
-        loaded: Some(record(entry, None, inputs)),
+        loaded: Some(reference(entry, None, inputs)),
     }
 }
 
@@ -107,7 +107,7 @@ fn file(entry: &CatalogEntry, path: &str) -> Decision {
     Decision::Text {
         text: file_text(handle, path, &file.bytes),
         is_error: false,
-        loaded: Some(record(entry, Some(path.to_owned()), BTreeMap::new())),
+        loaded: Some(reference(entry, Some(path.to_owned()), BTreeMap::new())),
     }
 }
 
@@ -138,9 +138,9 @@ fn relative<'a>(entry: &CatalogEntry, path: &'a str) -> &'a str {
     below.unwrap_or(path)
 }
 
-fn record(entry: &CatalogEntry, path: Option<String>, inputs: BTreeMap<String, String>) -> LoadRecord {
+fn reference(entry: &CatalogEntry, path: Option<String>, inputs: BTreeMap<String, String>) -> LoadReference {
     let id = &entry.skill.id;
-    LoadRecord {
+    LoadReference {
         skill: format!("{}/{}", id.namespace, id.name),
         digest: entry.skill.digest.clone(),
         path,
@@ -150,14 +150,14 @@ fn record(entry: &CatalogEntry, path: Option<String>, inputs: BTreeMap<String, S
 
 /// Makes the text of a remembered load again: byte-equal to the first time, or a line that says that the skill changed or is gone.
 /// `plan` only gives the name of `run_skill_tool` in this request.
-pub fn reload(record: &LoadRecord, plan: &Plan, catalog: &Catalog) -> String {
-    let entry = entry_of(record, catalog).filter(|entry| entry.skill.digest == record.digest);
+pub fn reload(reference: &LoadReference, plan: &Plan, catalog: &Catalog) -> String {
+    let entry = entry_of(reference, catalog).filter(|entry| entry.skill.digest == reference.digest);
     let Some(entry) = entry else {
         return texts::SKILL_CHANGED.to_owned();
     };
-    match &record.path {
+    match &reference.path {
         // A pin may have made it too long since.
-        None => instructions_text(plan, entry, &record.inputs).unwrap_or_else(|_| texts::SKILL_CHANGED.to_owned()),
+        None => instructions_text(plan, entry, &reference.inputs).unwrap_or_else(|_| texts::SKILL_CHANGED.to_owned()),
         Some(path) if path == SKILL_MD => file_text(&entry.handle, path, entry.skill.document.as_bytes()),
         Some(path) => match entry.skill.files.get(path) {
             Some(file) => file_text(&entry.handle, path, &file.bytes),
@@ -183,7 +183,7 @@ mod tests {
     use crate::model::Skill;
 
     #[test]
-    fn inputs_that_a_template_repeats_too_often_are_refused_and_a_record_of_them_is_no_text() {
+    fn inputs_that_a_template_repeats_too_often_are_refused_and_a_reference_of_them_is_no_text() {
         let catalog = mk_catalog([Skill {
             inputs: vec![mk_input("text", true)],
             body: "{{text}}".repeat(1_000),

@@ -27,8 +27,8 @@ pub use run::LITELLM_TIMEOUT_SECONDS;
 pub use staging::{INPUTS, SKILLS, below_inputs, collide, is_below_inputs, is_below_skills, is_stageable};
 pub use types::ToolRun;
 pub use types::{
-    CallContext, Cwd, Decision, End, Language, LoadRecord, Mount, Outcome, OutputFile, Program, Render, RunSpec,
-    SeenEnd, SeenResult, Validate,
+    CallContext, Cwd, Decision, End, Language, LoadReference, Mount, Outcome, OutputFile, Program, Render, RunSpec,
+    ShownEnd, ShownResult, Validate,
 };
 
 use crate::model::Packages;

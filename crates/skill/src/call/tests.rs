@@ -31,7 +31,7 @@ pub(super) fn planned(catalog: &Catalog, texts: &[&str], tools: &[&str], contain
 }
 
 /// Calls with a validator that accepts everything: what must be refused then is refused without it.
-pub(super) fn call(catalog: &Catalog, plan: &Plan, loaded: &[LoadRecord], name: &str, arguments: &str) -> Decision {
+pub(super) fn call(catalog: &Catalog, plan: &Plan, loaded: &[LoadReference], name: &str, arguments: &str) -> Decision {
     let accept = |_: &Value, _: &Value| Ok(());
     resolve(
         &CallContext {
@@ -327,11 +327,11 @@ fn model_code_that_is_denied_does_not_run_by_any_name() {
 #[test]
 fn a_tool_is_resolved_by_its_declared_name_as_the_gateway_does() {
     let skill = csv_chart();
-    let resolve = |tool: &str, arguments: Value, verdict: Result<(), String>| {
+    let resolve = |tool: &str, arguments: Value, allowed: Result<(), String>| {
         let Value::Object(arguments) = arguments else {
             panic!("an object")
         };
-        ToolRun::resolve(&skill, tool, arguments, &|_, _| verdict.clone())
+        ToolRun::resolve(&skill, tool, arguments, &|_, _| allowed.clone())
     };
     let run = resolve("extract", json!({"path": "in.csv"}), Ok(())).unwrap();
     assert_eq!(
@@ -341,7 +341,7 @@ fn a_tool_is_resolved_by_its_declared_name_as_the_gateway_does() {
             skill.id.clone()
         )
     );
-    for (tool, arguments, verdict, said) in [
+    for (tool, arguments, allowed, said) in [
         ("nope", json!({}), Ok(()), "has no tool \"nope\""),
         ("extract", json!({}), Ok(()), "\"path\" is required"),
         ("extract", json!({"path": "-rf"}), Ok(()), "must not begin with \"-\""),
@@ -352,7 +352,7 @@ fn a_tool_is_resolved_by_its_declared_name_as_the_gateway_does() {
             "/path: 1 is not a string",
         ),
     ] {
-        let refused = resolve(tool, arguments, verdict).unwrap_err();
+        let refused = resolve(tool, arguments, allowed).unwrap_err();
         assert!(refused.contains(said), "{refused}");
     }
 }

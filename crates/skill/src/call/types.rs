@@ -23,14 +23,14 @@ pub struct CallContext<'a> {
     /// The catalog the plan was made from.
     pub catalog: &'a Catalog,
     /// Everything loaded so far: by earlier rounds and by expanded turns.
-    pub loaded: &'a [LoadRecord],
+    pub loaded: &'a [LoadReference],
     /// The schema validator.
     pub validate: Validate<'a>,
 }
 
 /// One answered `load_skill`, small enough to remember; [`super::reload`] makes the text again.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct LoadRecord {
+pub struct LoadReference {
     /// `namespace/name`.
     pub skill: String,
     /// The skill's digest when it was loaded.
@@ -53,7 +53,7 @@ pub enum Decision {
         /// Whether the format's error mark is set.
         is_error: bool,
         /// What was loaded, to be remembered instead of the text.
-        loaded: Option<LoadRecord>,
+        loaded: Option<LoadReference>,
     },
     /// A program has to run.
     Run(Box<RunSpec>),
@@ -189,7 +189,7 @@ pub struct Outcome {
 
 /// How a run of an earlier turn ended, as far as the client's form of it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SeenEnd {
+pub enum ShownEnd {
     /// It exited; 128 and the number for a signal.
     Exit(i32),
     /// Not well, and it is not known how.
@@ -200,11 +200,11 @@ pub enum SeenEnd {
 
 /// A run of an earlier turn that is not remembered, as the client was shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenResult<'a> {
+pub struct ShownResult<'a> {
     /// Whether it was model-written code; else another tool of ours, whose output are its words.
     pub is_code: bool,
     /// How it ended.
-    pub end: SeenEnd,
+    pub end: ShownEnd,
     /// Standard output.
     pub stdout: &'a str,
     /// Standard error, with what [`crate::texts::shown_stderr`] added.

@@ -1,12 +1,12 @@
 //! The skills that a call may use.
 
-use super::types::{CallContext, LoadRecord};
+use super::types::{CallContext, LoadReference};
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::model::{ActivationMode, SkillRef};
 
-/// The catalog's entry for a record, whatever its digest.
-pub(super) fn entry_of<'a>(record: &LoadRecord, catalog: &'a Catalog) -> Option<&'a CatalogEntry> {
-    let (namespace, name) = record.skill.split_once('/')?;
+/// The catalog's entry for a reference, whatever its digest.
+pub(super) fn entry_of<'a>(reference: &LoadReference, catalog: &'a Catalog) -> Option<&'a CatalogEntry> {
+    let (namespace, name) = reference.skill.split_once('/')?;
     let entry = catalog.get(&SkillRef {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
@@ -23,7 +23,7 @@ pub(super) fn visible<'a>(context: &CallContext<'a>, name: &str) -> Option<&'a C
         let mut entries = context
             .loaded
             .iter()
-            .filter_map(|record| entry_of(record, context.catalog));
+            .filter_map(|reference| entry_of(reference, context.catalog));
         entries.any(|entry| entry.skill.id == *id)
     };
     (entry.is_public() || active() || loaded()).then_some(entry)

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::entry::{CatalogEntry, Generic};
 use super::listing::{self, ListedSkill};
-use super::{Base, Catalog, CatalogSettings, Clash, ConfigValues, ModelCode, Pin};
+use super::{BaseInjection, Catalog, CatalogSettings, Clash, ConfigValues, ModelCode, Pin};
 use crate::autoscore::{ScoreIndex, ScoredSkill};
 use crate::config;
 use crate::model::{ActivationMode, Skill, SkillRef, Tool};
@@ -65,7 +65,7 @@ impl Catalog {
             entries,
             listing,
             generic,
-            base: Base::nothing(),
+            base: BaseInjection::nothing(),
             scores: index,
             scored,
             clashes,
@@ -76,7 +76,7 @@ impl Catalog {
     }
 }
 
-impl Base {
+impl BaseInjection {
     fn nothing() -> Self {
         Self {
             system: "".into(),

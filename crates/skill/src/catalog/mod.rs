@@ -1,4 +1,4 @@
-//! The compiled view of all skills of a runtime, made once per change so that a request only looks up.
+//! The compiled form of all skills of a runtime, made once per change so that a request only looks up.
 //!
 //! In go the skills and the runtime's settings; out come the Skills block, the tools with their wire names, the scoring index,
 //! and the whole injection of a request that names nothing and collides with nothing ([`Catalog::base`]).
@@ -40,7 +40,7 @@ pub struct Catalog {
     by_id: HashMap<String, Option<usize>>,
     listing: listing::Listing,
     generic: Vec<Generic>,
-    base: Base,
+    base: BaseInjection,
     scores: ScoreIndex,
     /// Place in `scores` to place in `entries`.
     scored: Vec<usize>,
@@ -51,7 +51,7 @@ pub struct Catalog {
 
 /// The injection of a request that names no skill, scores none, and whose tools collide with none.
 #[derive(Debug)]
-pub(crate) struct Base {
+pub(crate) struct BaseInjection {
     pub(crate) system: Arc<str>,
     pub(crate) tools: Arc<[Arc<PlannedTool>]>,
     pub(crate) names: HashSet<String>,
@@ -164,7 +164,7 @@ impl Catalog {
             .collect()
     }
 
-    pub(crate) fn base(&self) -> &Base {
+    pub(crate) fn base(&self) -> &BaseInjection {
         &self.base
     }
 

@@ -1,4 +1,4 @@
-//! The load itself: folder, document, fields, verdict.
+//! The load itself: folder, document, fields, result.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::select::NamedSkill;
 use super::types::{Action, ActivationCause, Active, Note, Plan, PlannedTool};
-use crate::catalog::{Base, Catalog, CatalogEntry, Generic, ModelCode};
+use crate::catalog::{BaseInjection, Catalog, CatalogEntry, Generic, ModelCode};
 use crate::litellm;
 use crate::model::{ActivationMode, Skill, SkillRef};
 use crate::template::{FilledTooLarge, MAX_FILLED_BYTES};
@@ -13,10 +13,10 @@ use crate::texts;
 use crate::wire_name;
 
 /// Assembles the injection of a request that names nothing.
-pub(crate) fn base(catalog: &Catalog) -> Base {
+pub(crate) fn base(catalog: &Catalog) -> BaseInjection {
     let plan = assemble(catalog, &[], &[], &[], &[]);
     let names = plan.tools.iter().map(|tool| tool.name.clone()).collect();
-    Base {
+    BaseInjection {
         system: plan.system,
         tools: plan.tools,
         names,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::declared::{input_line, packages_line};
 use super::more_files;
-use crate::call::{End, Outcome, OutputFile, SeenEnd, SeenResult, is_stageable};
+use crate::call::{End, Outcome, OutputFile, ShownEnd, ShownResult, is_stageable};
 use crate::model::{Input, Packages};
 use crate::risk::Risk;
 use crate::tool_result::{self, ToolOutcome};
@@ -237,12 +237,12 @@ pub fn shown_stderr(outcome: &Outcome) -> String {
 
 /// Reports a run of an earlier turn that only the client remembers: what [`code_result`] and [`declared_result`] say of
 /// it, without its duration and what else the client was not shown.
-pub fn seen_result(seen: &SeenResult<'_>) -> String {
+pub fn seen_result(seen: &ShownResult<'_>) -> String {
     let mut text = if seen.is_code {
         let mut text = match seen.end {
-            SeenEnd::Exit(code) => format!("exit {code}"),
-            SeenEnd::Failed => "failed".to_owned(),
-            SeenEnd::Timeout => "stopped at the time limit".to_owned(),
+            ShownEnd::Exit(code) => format!("exit {code}"),
+            ShownEnd::Failed => "failed".to_owned(),
+            ShownEnd::Timeout => "stopped at the time limit".to_owned(),
         };
         push_block(&mut text, "", seen.stdout);
         push_block(&mut text, "stderr:\n", seen.stderr);
@@ -250,14 +250,14 @@ pub fn seen_result(seen: &SeenResult<'_>) -> String {
     } else {
         match seen.end {
             // Not every call of these runs something: errors, too, are output.
-            SeenEnd::Exit(code) if code != 0 && !seen.stderr.is_empty() => tool_result::text(ToolOutcome::Exit {
+            ShownEnd::Exit(code) if code != 0 && !seen.stderr.is_empty() => tool_result::text(ToolOutcome::Exit {
                 code,
                 stdout: seen.stdout,
                 stderr: seen.stderr,
             }),
-            SeenEnd::Exit(_) => seen.stdout.trim_end().to_owned(),
-            SeenEnd::Failed => NO_LONGER_AVAILABLE.to_owned(),
-            SeenEnd::Timeout => tool_result::text(ToolOutcome::TimedOut { seconds: None }),
+            ShownEnd::Exit(_) => seen.stdout.trim_end().to_owned(),
+            ShownEnd::Failed => NO_LONGER_AVAILABLE.to_owned(),
+            ShownEnd::Timeout => tool_result::text(ToolOutcome::TimedOut { seconds: None }),
         }
     };
     push_files(&mut text, &seen.files, seen.other_files);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::call::{End, Outcome, OutputFile, SeenEnd, SeenResult};
+use crate::call::{End, Outcome, OutputFile, ShownEnd, ShownResult};
 use crate::catalog::Node;
 use crate::model::Packages;
 use crate::risk::Risk;
@@ -426,8 +426,8 @@ fn a_package_of_node_that_is_missing_is_reported_with_those_of_node() {
 
 #[test]
 fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_not_shown() {
-    let seen = |outcome: &Outcome, is_code: bool, end: SeenEnd| {
-        seen_result(&SeenResult {
+    let seen = |outcome: &Outcome, is_code: bool, end: ShownEnd| {
+        seen_result(&ShownResult {
             is_code,
             end,
             stdout: &outcome.stdout,
@@ -436,7 +436,7 @@ fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_n
             other_files: 0,
         })
     };
-    insta::assert_snapshot!(seen(&full(), true, SeenEnd::Exit(0)), @r"
+    insta::assert_snapshot!(seen(&full(), true, ShownEnd::Exit(0)), @r"
     exit 0
     drew 20 frames
     stderr:
@@ -449,7 +449,7 @@ fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_n
         stderr: "half a line".into(),
         ..outcome(End::OutOfMemory)
     };
-    insta::assert_snapshot!(seen(&out_of_memory, true, SeenEnd::Exit(137)), @r"
+    insta::assert_snapshot!(seen(&out_of_memory, true, ShownEnd::Exit(137)), @r"
     exit 137
     stderr:
     half a line
@@ -463,35 +463,35 @@ fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_n
     for (is_code, end, stdout, stderr, others, text) in [
         (
             run,
-            SeenEnd::Failed,
+            ShownEnd::Failed,
             "1\n",
             "",
             2,
             "failed\n1\nFiles for the user: 2 of unknown name",
         ),
-        (run, SeenEnd::Timeout, "", "", 0, "stopped at the time limit"),
+        (run, ShownEnd::Timeout, "", "", 0, "stopped at the time limit"),
         (
             tool,
-            SeenEnd::Exit(0),
+            ShownEnd::Exit(0),
             "5\n",
             "warned",
             1,
             "5\nFiles for the user: 1 of unknown name",
         ),
-        (tool, SeenEnd::Exit(3), "5\n", "no\n", 0, "Error (exit 3): no"),
-        (tool, SeenEnd::Exit(1), "Error: no skill\n", "", 0, "Error: no skill"),
-        (tool, SeenEnd::Timeout, "", "", 0, "Error: the tool timed out"),
-        (tool, SeenEnd::Failed, "", "", 0, "result no longer available"),
+        (tool, ShownEnd::Exit(3), "5\n", "no\n", 0, "Error (exit 3): no"),
+        (tool, ShownEnd::Exit(1), "Error: no skill\n", "", 0, "Error: no skill"),
+        (tool, ShownEnd::Timeout, "", "", 0, "Error: the tool timed out"),
+        (tool, ShownEnd::Failed, "", "", 0, "result no longer available"),
         (
             tool,
-            SeenEnd::Exit(0),
+            ShownEnd::Exit(0),
             "",
             "",
             1,
             "Files for the user: 1 of unknown name",
         ),
     ] {
-        let seen = SeenResult {
+        let seen = ShownResult {
             is_code,
             end,
             stdout,
@@ -502,9 +502,9 @@ fn a_run_that_only_the_client_remembers_reads_like_the_run_without_what_it_was_n
         assert_eq!(seen_result(&seen), text);
     }
     let long = "x".repeat(2 * MAX_RESULT_BYTES);
-    let long = SeenResult {
+    let long = ShownResult {
         is_code: true,
-        end: SeenEnd::Exit(0),
+        end: ShownEnd::Exit(0),
         stdout: &long,
         stderr: "",
         files: vec![ball()],

@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::format::{Codec, CodecOptions, dialect};
 use crate::frame::SseDecoder;
 use crate::json::Edits;
-use crate::request::{Injection, Request, View};
+use crate::request::{Injection, Request, RequestFields};
 use crate::route::{CallKind, Format};
 
 /// Most bytes that are gathered of one turn: what must be echoed is held in memory, so it is bounded.
@@ -74,7 +74,7 @@ pub struct Drive {
     request: Request,
     injection: Injection,
     settings: DriveSettings,
-    view: View,
+    fields: RequestFields,
     codec: Box<dyn Codec>,
     sorter: Sorter,
     /// The answer is not looked into.
@@ -100,7 +100,7 @@ pub struct Drive {
     /// The last round that was noted while it was read.
     noted: u32,
     last_input: Duration,
-    /// A refusal may name a call of ours whose record is lost: nothing was put back into this request, and it was not
+    /// A refusal may name a call of ours whose saved turn is lost: nothing was put back into this request, and it was not
     /// answered before.
     may_answer_lost: bool,
     /// A refusal may name a member that was added for the loop's own sake: it was not left out before.
@@ -113,18 +113,18 @@ impl Drive {
     /// A loop over a request and what is injected into it. Errors (400): a leaf of the request has a type that makes it
     /// unusable, or several answers are asked for (`n > 1`) while tools are injected.
     pub fn new(request: Request, injection: Injection, settings: DriveSettings) -> Result<Self, Fault> {
-        let view = request.view()?;
-        Self::with_view(request, view, injection, settings)
+        let fields = request.fields()?;
+        Self::with_fields(request, fields, injection, settings)
     }
 
-    /// [`Drive::new`] with the request's own view, for callers that have read it.
-    pub fn with_view(
+    /// [`Drive::new`] with the request's own fields, for callers that have read them.
+    pub fn with_fields(
         request: Request,
-        view: View,
+        fields: RequestFields,
         injection: Injection,
         settings: DriveSettings,
     ) -> Result<Self, Fault> {
-        if view.candidates > 1 && !injection.tools().is_empty() {
+        if fields.candidates > 1 && !injection.tools().is_empty() {
             let (param, name) = if request.format() == Format::Gemini {
                 ("generationConfig.candidateCount", "candidateCount")
             } else {
@@ -144,12 +144,12 @@ impl Drive {
         let transparent =
             request.kind() != CallKind::Generate || (injection.tools().is_empty() && settings.container.is_none());
         let names = injection.tools().iter().map(|tool| tool.name.clone()).collect();
-        let sorter = Sorter::new(names, view.structured && !injection.tools().is_empty());
+        let sorter = Sorter::new(names, fields.structured && !injection.tools().is_empty());
         Ok(Self {
             request,
             injection,
             settings,
-            view,
+            fields,
             codec,
             sorter,
             transparent,
@@ -302,10 +302,10 @@ impl Drive {
     /// True if the answer has to be read where anything of the request was changed: it repeats members of it, or a client
     /// can read it later by its id, with what it was asked.
     fn must_read(&self) -> bool {
-        let is_answered = self.request.kind() == CallKind::Generate && self.view.closed.is_none();
+        let is_answered = self.request.kind() == CallKind::Generate && self.fields.closed.is_none();
         let reads = match self.request.format() {
             Format::Responses => true,
-            Format::Chat => self.view.stored && self.view.candidates == 1,
+            Format::Chat => self.fields.stored && self.fields.candidates == 1,
             Format::Messages | Format::Gemini => false,
         };
         is_answered && reads

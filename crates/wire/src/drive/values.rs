@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::stored::StoredView;
+use crate::stored::StoredForm;
 
 /// Inputs of the loop.
 #[derive(Debug)]
@@ -213,7 +213,7 @@ pub struct HiddenTurns {
     pub paused: bool,
     /// How the client is to see what the upstream keeps of the answer, if it keeps it (Responses, Chat). An answer without
     /// entries is remembered for this alone.
-    pub stored: Option<StoredView>,
+    pub stored: Option<StoredForm>,
 }
 
 /// A round of a loop that still runs, where the upstream keeps it and a client may come upon it: by the id that it was shown, or
@@ -223,7 +223,7 @@ pub struct RoundNote {
     /// The id under which the upstream keeps the round.
     pub id: String,
     /// How it is shown: as the answer, which is not there yet, or as a part of one.
-    pub view: StoredView,
+    pub form: StoredForm,
     /// The upstream has all of the round, and the loop goes on.
     pub is_over: bool,
 }
@@ -283,7 +283,7 @@ pub struct DriveSettings {
     pub last_note: &'static str,
     /// The result of a call that was not run because the limit was reached.
     pub limit_text: &'static str,
-    /// The result of a call of ours that a conversation which the upstream keeps left open and whose record is lost.
+    /// The result of a call of ours that a conversation which the upstream keeps left open and whose saved turn is lost.
     pub lost_text: &'static str,
     /// Show our calls as the vendor's server tools (if the client asked for code execution).
     pub native: bool,

@@ -95,7 +95,7 @@ mod tests {
             ..Injection::default()
         };
         let skills = request
-            .view()
+            .fields()
             .unwrap()
             .container_skills
             .into_iter()

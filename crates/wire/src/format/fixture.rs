@@ -61,14 +61,14 @@ pub(crate) fn stream(
     let mut out = Vec::new();
     for (index, round) in rounds.iter().enumerate() {
         codec.begin_round();
-        let mut view = Shown::new(ours, index == 0);
+        let mut fields = Shown::new(ours, index == 0);
         for event in round {
             let event = SseEvent {
                 name: Bytes::new(),
                 data: Bytes::from(event.clone()),
             };
             let frame = codec.frame(event).unwrap();
-            view.take(codec.as_mut(), frame, &mut out);
+            fields.take(codec.as_mut(), frame, &mut out);
         }
     }
     codec.finish(Ending::AsCame, &[], &mut out);

@@ -21,9 +21,9 @@ use crate::drive::{CallResult, GeneratedFile};
 use crate::fault::Fault;
 use crate::frame::SseEvent;
 use crate::json::Edits;
-use crate::request::{Attachment, Injection, MessageText, Request, View};
+use crate::request::{Attachment, Injection, MessageText, Request, RequestFields};
 use crate::route::Format;
-use crate::stored::StoredView;
+use crate::stored::StoredForm;
 
 /// The dialect of a format.
 pub(crate) fn dialect(format: Format) -> &'static dyn Dialect {
@@ -43,7 +43,7 @@ impl<T: RequestDialect + AnswerDialect + Sync> Dialect for T {}
 /// Requests: what is read of them and what is added.
 pub(crate) trait RequestDialect {
     /// The routed leaves.
-    fn view(&self, request: &Request) -> Result<View, Fault>;
+    fn fields(&self, request: &Request) -> Result<RequestFields, Fault>;
     /// All texts, in order.
     fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>>;
     /// Inline files of user messages.
@@ -257,7 +257,7 @@ pub(crate) trait Codec: Debug + Send {
     fn state_id(&self) -> &str;
     /// How the client is to see what the upstream keeps of this answer; `None`: it keeps nothing that is read by an id.
     /// Without an ending the answer broke off.
-    fn stored(&self, _ending: Option<Ending>) -> Option<StoredView> {
+    fn stored(&self, _ending: Option<Ending>) -> Option<StoredForm> {
         None
     }
     /// Ids of the client's calls that were shown.

@@ -1,17 +1,17 @@
 //! Puts the hidden turns back into a request.
 
-use super::hit::{Hit, InjectionMode};
-use super::record::{FileNote, RecordedMessage, Segment, TurnRecord};
 use super::result_texts::ResultTexts;
+use super::saved_turn::{FileNote, SavedMessage, SavedTurn, Segment};
 use super::scan::Scan;
 use super::turn::{Speaker, Turn};
+use super::turn_match::{InjectionMode, TurnMatch};
 use super::{markers, merge_key, read, repair, responses, runs, sent_runs, shown};
 use crate::drive::OpenCall;
 use crate::format::responses::shell;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::Request;
 use crate::route::{CallKind, Format};
-use crate::seen::SeenRun;
+use crate::shown_run::ShownRun;
 use crate::stored::{SentRun, SentRuns};
 
 /// The name of the tool that runs programs in a history where nothing is injected.
@@ -35,21 +35,21 @@ pub struct Expansion {
     /// Calls of ours at the end of the conversation that have not run: the client resumes an answer that was paused at
     /// the limit of rounds. Only in requests that generate.
     pub open_calls: Vec<OpenCall>,
-    /// Runs in the conversation as the client sent them, for [`TurnRecord::list_runs`] (Responses).
+    /// Runs in the conversation as the client sent them, for [`SavedTurn::list_runs`] (Responses).
     pub runs: Vec<SentRun>,
 }
 
-/// Replaces each visible turn that has a record by the recorded messages, merges results of ours with the client's, and
-/// repairs what is ours in the turns without a record.
+/// Replaces each visible turn that has a saved turn by the recorded messages, merges results of ours with the client's, and
+/// repairs what is ours in the turns without a saved turn.
 ///
 /// `runs_here`: the upstream of a Gemini request has no code execution, so every run in the history is one of ours.
 ///
-/// `words` gives the texts. Of turns that have a record the result is byte-equal to the earlier upstream request, but for a
+/// `words` gives the texts. Of turns that have a saved turn the result is byte-equal to the earlier upstream request, but for a
 /// cache marker that the client has set on the answer since.
 pub fn expand(
     request: &Request,
     scan: &Scan,
-    hits: &[Hit],
+    hits: &[TurnMatch],
     (mode, runs_here): (InjectionMode<'_>, bool),
     words: &mut dyn ResultTexts,
 ) -> Expansion {
@@ -64,13 +64,13 @@ pub fn expand(
     let hits = &usable(&scan.turns, hits);
     for (index, turn) in scan.turns.iter().enumerate() {
         let first = turn.elements.start;
-        let record = hits.iter().find(|hit| hit.turn == index).map(|hit| hit.record.as_ref());
+        let saved = hits.iter().find(|hit| hit.turn == index).map(|hit| hit.saved.as_ref());
         if turn.kept.is_some() {
-            if let Some(record) = record {
-                writer.resume_kept(record, words);
+            if let Some(saved) = saved {
+                writer.resume_kept(saved, words);
             }
-        } else if let Some(record) = record {
-            writer.restore(turn, record, words);
+        } else if let Some(saved) = saved {
+            writer.restore(turn, saved, words);
         } else if turn.speaker == Speaker::Assistant {
             writer.settle(first);
             writer.unremembered(turn, (mode, runs_here), words);
@@ -82,8 +82,8 @@ pub fn expand(
     let last = hits.iter().find(|hit| hit.turn + 1 == scan.turns.len());
     let answered_last = last.is_some() || !writer.open.is_empty();
     let mut open_calls = Vec::new();
-    if let Some(hit) = last.filter(|hit| request.kind() == CallKind::Generate && !hit.record.open_calls.is_empty()) {
-        open_calls.clone_from(&hit.record.open_calls);
+    if let Some(hit) = last.filter(|hit| request.kind() == CallKind::Generate && !hit.saved.open_calls.is_empty()) {
+        open_calls.clone_from(&hit.saved.open_calls);
         writer.open.clear();
     }
     writer.settle(visible_end);
@@ -103,15 +103,15 @@ pub fn expand(
 }
 
 /// The hits whose messages fit: results of calls that an earlier answer left open must directly follow that answer, and a
-/// record without messages stands for turns that the upstream keeps only.
-fn usable<'h>(turns: &[Turn], hits: &'h [Hit]) -> Vec<&'h Hit> {
-    let mut usable: Vec<&Hit> = Vec::with_capacity(hits.len());
+/// saved turn without messages stands for turns that the upstream keeps only.
+fn usable<'h>(turns: &[Turn], hits: &'h [TurnMatch]) -> Vec<&'h TurnMatch> {
+    let mut usable: Vec<&TurnMatch> = Vec::with_capacity(hits.len());
     for hit in hits {
-        if hit.record.messages.is_empty() && turns.get(hit.turn).is_some_and(|turn| turn.kept.is_none()) {
+        if hit.saved.messages.is_empty() && turns.get(hit.turn).is_some_and(|turn| turn.kept.is_none()) {
             continue;
         }
-        let follows = |before: &&Hit| before.turn + 1 == hit.turn && !before.record.open_calls.is_empty();
-        if !hit.record.resumes || usable.last().is_some_and(follows) {
+        let follows = |before: &&TurnMatch| before.turn + 1 == hit.turn && !before.saved.open_calls.is_empty();
+        if !hit.saved.resumes || usable.last().is_some_and(follows) {
             usable.push(hit);
         }
     }
@@ -119,12 +119,12 @@ fn usable<'h>(turns: &[Turn], hits: &'h [Hit]) -> Vec<&'h Hit> {
 }
 
 /// The bytes of recorded messages.
-fn write_all(pieces: &[RecordedMessage], words: &mut dyn ResultTexts) -> Vec<Vec<u8>> {
+fn write_all(pieces: &[SavedMessage], words: &mut dyn ResultTexts) -> Vec<Vec<u8>> {
     pieces.iter().map(|piece| write(piece, words)).collect()
 }
 
 /// The bytes of a recorded message, with its load results rendered.
-fn write(piece: &RecordedMessage, words: &mut dyn ResultTexts) -> Vec<u8> {
+fn write(piece: &SavedMessage, words: &mut dyn ResultTexts) -> Vec<u8> {
     let mut out = Vec::new();
     for segment in piece {
         match segment {
@@ -176,20 +176,20 @@ impl HistoryWriter<'_> {
         }
     }
 
-    /// Continues a response that the provider keeps, with the results that its record left open.
-    fn resume_kept(&mut self, record: &TurnRecord, words: &mut dyn ResultTexts) {
-        let open = write_all(&record.open_results, words);
-        responses::go_on(self.request, &record.state, &open, &mut self.edits);
-        self.files.extend(record.files.iter().cloned());
+    /// Continues a response that the provider keeps, with the results that its saved turn left open.
+    fn resume_kept(&mut self, saved: &SavedTurn, words: &mut dyn ResultTexts) {
+        let open = write_all(&saved.open_results, words);
+        responses::go_on(self.request, &saved.state, &open, &mut self.edits);
+        self.files.extend(saved.files.iter().cloned());
     }
 
-    /// Replaces a visible turn by the messages of its record.
-    fn restore(&mut self, turn: &Turn, record: &TurnRecord, words: &mut dyn ResultTexts) {
-        if record.resumes {
+    /// Replaces a visible turn by the messages of its saved turn.
+    fn restore(&mut self, turn: &Turn, saved: &SavedTurn, words: &mut dyn ResultTexts) {
+        if saved.resumes {
             // They ran after all.
             self.open.clear();
         }
-        let mut messages = write_all(&record.messages, words);
+        let mut messages = write_all(&saved.messages, words);
         let answer = &self.elements[turn.elements.clone()];
         markers::keep(self.request.format(), self.request.raw(), answer, &mut messages);
         if self.request.format() == Format::Responses {
@@ -198,11 +198,11 @@ impl HistoryWriter<'_> {
         }
         self.settle(turn.elements.start);
         self.replace(turn.elements.start, turn.elements.end, &messages);
-        self.open = write_all(&record.open_results, words);
-        self.files.extend(record.files.iter().cloned());
+        self.open = write_all(&saved.open_results, words);
+        self.files.extend(saved.files.iter().cloned());
     }
 
-    /// An answer without a record: runs of ours that it shows become calls of the tool that ran them, and their results.
+    /// An answer without a saved turn: runs of ours that it shows become calls of the tool that ran them, and their results.
     fn unremembered(&mut self, turn: &Turn, (mode, runs_here): (InjectionMode<'_>, bool), words: &mut dyn ResultTexts) {
         let (src, elements) = (self.request.raw(), &self.elements[turn.elements.clone()]);
         let change = match (self.request.format(), elements.first()) {
@@ -223,7 +223,7 @@ impl HistoryWriter<'_> {
         let src = self.request.raw();
         self.runs.begin_turn();
         for span in elements {
-            let mut run_text = |seen: &SeenRun| {
+            let mut run_text = |seen: &ShownRun| {
                 let run_text = words.run(seen);
                 self.files.extend(run_text.files);
                 run_text.text

@@ -1,8 +1,8 @@
-//! Keys under which a record of hidden turns is kept.
+//! Keys under which a saved turn is kept.
 //!
-//! Two keys lead to a record: the ids of the client's calls that the answer ended in, and the chain over everything the
+//! Two keys lead to a saved turn: the ids of the client's calls that the answer ended in, and the chain over everything the
 //! client saw up to the answer. Both are keyed hashes that contain the caller's credential, so one caller can never
-//! reach the record of another, and a leaked store reveals neither ids nor texts.
+//! reach the saved turn of another, and a leaked store reveals neither ids nor texts.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::route::Format;
 /// Shortest random part of a call id that may serve as a key, in bytes.
 ///
 /// Hosted providers send 9 random bytes or more (`call_` and 24, `toolu_` and 24, bare 9). Compatible
-/// servers that count (`call_0`, `call_1`) would lead two users of one API key to the same record, so
+/// servers that count (`call_0`, `call_1`) would lead two users of one API key to the same saved turn, so
 /// such turns are found by the chain alone.
 const MIN_RANDOM_ID_BYTES: usize = 8;
 
@@ -40,8 +40,8 @@ impl fmt::Debug for HistorySecret {
     }
 }
 
-/// A key of the record store: a keyed hash, which is meaningless without the secret.
-pub type RecordKey = [u8; 32];
+/// A key of the turn store: a keyed hash, which is meaningless without the secret.
+pub type TurnKey = [u8; 32];
 
 /// One caller of the gateway: the secret together with the credential of the request.
 ///
@@ -50,7 +50,7 @@ pub type RecordKey = [u8; 32];
 #[derive(Clone)]
 pub struct Caller {
     mac: Hmac<Sha256>,
-    bucket: RecordKey,
+    bucket: TurnKey,
 }
 
 impl fmt::Debug for Caller {
@@ -68,16 +68,16 @@ impl Caller {
         Self { mac, bucket }
     }
 
-    /// The key of the caller itself: a store counts the caller's records under it, and while it holds
+    /// The key of the caller itself: a store counts the caller's saved turns under it, and while it holds
     /// none, requests of this caller need no scan.
-    pub const fn bucket(&self) -> RecordKey {
+    pub const fn bucket(&self) -> TurnKey {
         self.bucket
     }
 
     /// The key of a turn that ended in client calls, or `None` where the ids are too guessable to identify a
     /// conversation. The order of the ids does not matter. The format is part of the key, as it is of every link: a
-    /// record is found by requests of its own format only.
-    pub fn calls_key(&self, format: Format, call_ids: &[String]) -> Option<RecordKey> {
+    /// saved turn is found by requests of its own format only.
+    pub fn calls_key(&self, format: Format, call_ids: &[String]) -> Option<TurnKey> {
         if call_ids.is_empty() || !call_ids.iter().all(|id| is_random(id)) {
             return None;
         }
@@ -89,31 +89,31 @@ impl Caller {
     }
 
     /// The key of the turn that ends at a link of the chain.
-    pub fn chain_key(&self, link: &Link) -> RecordKey {
+    pub fn chain_key(&self, link: &Link) -> TurnKey {
         self.finish(b"chain", &[link.as_bytes()])
     }
 
     /// The key of a response that a client may go on from by its id.
-    pub fn response_key(&self, id: &str) -> RecordKey {
+    pub fn response_key(&self, id: &str) -> TurnKey {
         self.finish(b"response", &[id.as_bytes()])
     }
 
     /// The key of all conversations that begin with a link.
-    pub fn opening_key(&self, link: &Link) -> RecordKey {
+    pub fn opening_key(&self, link: &Link) -> TurnKey {
         self.finish(b"opening", &[link.as_bytes()])
     }
 
     /// A key for another purpose, of this caller alone: where something else of his is kept under a name, or what seals it.
-    pub fn derived_key(&self, purpose: &str, name: &[u8]) -> RecordKey {
+    pub fn derived_key(&self, purpose: &str, name: &[u8]) -> TurnKey {
         self.finish(b"derived", &[purpose.as_bytes(), name])
     }
 
-    fn finish(&self, kind: &[u8], fields: &[&[u8]]) -> RecordKey {
+    fn finish(&self, kind: &[u8], fields: &[&[u8]]) -> TurnKey {
         finish(self.mac.clone(), kind, fields)
     }
 }
 
-fn finish(mut mac: Hmac<Sha256>, kind: &[u8], fields: &[&[u8]]) -> RecordKey {
+fn finish(mut mac: Hmac<Sha256>, kind: &[u8], fields: &[&[u8]]) -> TurnKey {
     feed(&mut mac, kind);
     for field in fields {
         feed(&mut mac, field);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_call_ids_lead_to_a_record_of_the_same_format_only() {
+    fn the_same_call_ids_lead_to_a_saved_of_the_same_format_only() {
         let (caller, calls) = (caller(1, "a"), ids(&["toolu_01Abcdefghijk"]));
         let formats = [Format::Chat, Format::Messages, Format::Responses, Format::Gemini];
         let keys: std::collections::HashSet<_> = formats.map(|format| caller.calls_key(format, &calls)).into();

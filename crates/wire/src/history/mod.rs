@@ -1,7 +1,7 @@
 //! Hidden turns between requests (docs/design/conversation.md#hidden-turns).
 //!
 //! A client sends back only what it saw. What it did not see, the calls and results of ours, is kept as
-//! a record under keyed hashes of the visible conversation, and put back when the same conversation
+//! a saved turn under keyed hashes of the visible conversation, and put back when the same conversation
 //! comes again:
 //!
 //! ```text
@@ -9,27 +9,26 @@
 //! drive::HiddenTurns ──▶ keys + seal ──▶ (the gateway's store)
 //! ```
 //!
-//! The store is a soft cache of records under 32-byte keys. It holds, for each caller (`Caller::bucket`), records
-//! under one or two keys (`keys`), evicts the least recently used, and answers whether the caller has any record of a
+//! The store is a soft cache of saved turns under 32-byte keys. It holds, for each caller (`Caller::bucket`), saved turns
+//! under one or two keys (`keys`), evicts the least recently used, and answers whether the caller has any saved turn of a
 //! conversation with this beginning (`opening`): without one, and without calls in the history, no scan is needed.
-//! Losing a record is never an error, since what the client sent is a valid conversation by itself; `expand` without
-//! records repairs only what a provider would refuse. This module does no look-ups, runs nothing, and is independent of
+//! Losing a saved turn is never an error, since what the client sent is a valid conversation by itself; `expand` without
+//! saved turns repairs only what a provider would refuse. This module does no look-ups, runs nothing, and is independent of
 //! skills.
 
 mod canon;
 mod chat;
 mod expand;
 mod gemini;
-mod hit;
 mod keys;
 mod markers;
 mod messages;
 mod read;
-mod record;
 mod repair;
 mod responses;
 mod result_texts;
 mod runs;
+mod saved_turn;
 mod scan;
 mod seal;
 mod sent_runs;
@@ -37,22 +36,23 @@ mod shown;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod turn_match;
 
 pub use expand::{Expansion, expand};
-pub use hit::{Hit, InjectionMode};
-pub use keys::{Caller, HistorySecret, RecordKey};
-pub use record::{FileNote, MAX_RECORD_BYTES, RecordedMessage, Segment, TurnRecord};
+pub use keys::{Caller, HistorySecret, TurnKey};
 pub use repair::may_need_repair;
 pub use result_texts::{ResultTexts, RunText};
 pub use runs::may_hold_runs;
+pub use saved_turn::{FileNote, MAX_SAVED_BYTES, SavedMessage, SavedTurn, Segment};
 pub use scan::{Chain, Lookup, Scan, may_hold_calls, opening, scan};
-pub use seal::{AnswerRecords, RecordKeys, keys, response_keys, round_note, running, seal};
+pub use seal::{AnswerKeys, SavedAnswer, keys, response_keys, round_note, running, seal};
 pub use shown::is_our_use;
 pub use turn::Turn;
 pub use turn::{Link, Speaker};
+pub use turn_match::{InjectionMode, TurnMatch};
 
 use crate::route::Format;
-pub use crate::seen::{SeenEnd, SeenRun};
+pub use crate::shown_run::{ShownEnd, ShownRun};
 
 /// The byte that identifies a format in keys and chains.
 pub(crate) const fn tag(format: Format) -> u8 {

@@ -1,18 +1,18 @@
 //! Messages: repairs what a provider would refuse in a turn whose hidden part is lost.
 
-use super::hit::Hit;
 use super::read::Fields;
 use super::scan::Scan;
 use super::shown::is_our_use;
 use super::turn::Speaker;
+use super::turn_match::TurnMatch;
 use crate::json::{Edits, Span};
 use crate::request::Request;
 use crate::route::Format;
 
-/// The text that asks the model to continue, where a paused answer is sent back and its record is gone.
+/// The text that asks the model to continue, where a paused answer is sent back and its saved turn is gone.
 const CONTINUE: &[u8] = br#"{"role":"user","content":"Continue."}"#;
 
-/// Whether [`super::expand`] could change anything in a request without records: a cheap test on bytes that spares most
+/// Whether [`super::expand`] could change anything in a request without saved turns: a cheap test on bytes that spares most
 /// requests a scan. True for too many, never false for one that needs it.
 pub fn may_need_repair(request: &Request) -> bool {
     if request.format() != Format::Messages {
@@ -34,7 +34,7 @@ pub fn may_need_repair(request: &Request) -> bool {
 /// made the call may stay there: the last blocks before the call, back to a block that only an earlier round can have
 /// made. Such a block is followed by something other than thinking, or is a `thinking` block directly before another:
 /// an answer has one `thinking` block in a row, which may have `redacted_thinking` blocks beside it.
-pub(crate) fn thinking(request: &Request, scan: &Scan, hits: &[&Hit], edits: &mut Edits) {
+pub(crate) fn thinking(request: &Request, scan: &Scan, hits: &[&TurnMatch], edits: &mut Edits) {
     let src = request.raw();
     let mut at = scan.turns.len();
     // The open tool turn: pairs of an assistant message and a message of results, up to the end.
@@ -95,7 +95,7 @@ fn moved(src: &[u8], blocks: &[Span]) -> Vec<usize> {
     gone
 }
 
-/// A paused answer (`pause_turn` at the limit of rounds) that is sent back without its record looks like a prefill, and
+/// A paused answer (`pause_turn` at the limit of rounds) that is sent back without its saved turn looks like a prefill, and
 /// a provider refuses it or continues the last sentence. A user turn is added after it.
 ///
 /// A prefill that a client wrote is distinguished by its form: an answer is sent back as blocks, of which one is

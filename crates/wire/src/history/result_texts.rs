@@ -1,14 +1,14 @@
 //! Texts of results that are put back into a history. The caller makes them: it knows skills and files.
 
-use super::record::FileNote;
-use crate::seen::SeenRun;
+use super::saved_turn::FileNote;
+use crate::shown_run::ShownRun;
 
 /// Asked in the order of the conversation.
 pub trait ResultTexts {
     /// The text of a load result by its reference, or the text that says why there is none.
     fn load(&mut self, reference: &str) -> String;
-    /// The text for the model about a run whose record is lost.
-    fn run(&mut self, run: &SeenRun) -> RunText;
+    /// The text for the model about a run whose saved turn is lost.
+    fn run(&mut self, run: &ShownRun) -> RunText;
 }
 
 /// A turn taken apart whose runs only the client remembers.

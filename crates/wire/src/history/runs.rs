@@ -1,6 +1,6 @@
 //! Runs in a Gemini history, where its upstream has no code execution (docs/design/wire-formats.md#code-execution).
 //!
-//! The client saw them as `executableCode` and `codeExecutionResult` and sends them back. Without a record they become
+//! The client saw them as `executableCode` and `codeExecutionResult` and sends them back. Without a saved turn they become
 //! calls of the tool that runs programs and their responses, so that the upstream gets nothing that it does not know.
 
 use super::read::Fields;
@@ -8,7 +8,7 @@ use super::result_texts::{ReplacedTurn, ResultTexts};
 use crate::format::gemini::run;
 use crate::json::{self, Span};
 use crate::request::Request;
-use crate::seen::{SeenEnd, SeenRun};
+use crate::shown_run::{ShownEnd, ShownRun};
 
 /// The kind of a part of a model's content, as far as runs go.
 enum RunPart {
@@ -154,14 +154,14 @@ impl RunWriter {
         };
         let id = self.open.remove(place);
         let (key, end) = match &*result.text("outcome") {
-            run::OK => ("output", SeenEnd::Exit(0)),
-            run::DEADLINE => ("error", SeenEnd::Timeout),
-            _ => ("error", SeenEnd::Failed),
+            run::OK => ("output", ShownEnd::Exit(0)),
+            run::DEADLINE => ("error", ShownEnd::Timeout),
+            _ => ("error", ShownEnd::Failed),
         };
-        let run_text = words.run(&SeenRun {
+        let run_text = words.run(&ShownRun {
             stdout: result.text("output").into_owned(),
             unnamed_files: images,
-            ..SeenRun::new(end)
+            ..ShownRun::new(end)
         });
         self.change
             .open_results

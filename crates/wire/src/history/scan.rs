@@ -1,6 +1,6 @@
 //! One pass over the visible history: the turns, the chain, and the keys to look up.
 
-use super::keys::{Caller, RecordKey};
+use super::keys::{Caller, TurnKey};
 use super::turn::{Link, Speaker, Turn, UpstreamHistory};
 use super::{chat, gemini, messages, responses};
 use crate::json::Span;
@@ -27,14 +27,14 @@ pub struct Chain {
     pub(crate) end: Link,
 }
 
-/// Keys that may lead to the record of one turn, in the order in which they are to be tried.
+/// Keys that may lead to the saved turn of one turn, in the order in which they are to be tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lookup {
-    /// Index of the turn, for `Hit`.
+    /// Index of the turn, for `TurnMatch`.
     pub turn: usize,
     /// At most two keys: the chain first, since it holds the whole conversation (or the id of the response that the request
     /// goes on from), then the call ids.
-    pub keys: Vec<RecordKey>,
+    pub keys: Vec<TurnKey>,
 }
 
 /// Reads the visible history of a request.
@@ -63,7 +63,7 @@ pub fn scan(request: &Request) -> Scan {
     }
 }
 
-/// The first link of a conversation, which every later link depends on: a caller without a record of a conversation that
+/// The first link of a conversation, which every later link depends on: a caller without a saved turn of a conversation that
 /// begins so has none that the chain could lead to. Costs the first turn, not the whole history. `None`: there is no turn.
 pub fn opening(request: &Request) -> Option<Link> {
     let format = request.format();
@@ -83,7 +83,7 @@ fn first_element(request: &Request) -> Option<Turn> {
     })
 }
 
-/// Whether the history may hold calls, by whose ids a record may be found. May be true without any: a text may contain
+/// Whether the history may hold calls, by whose ids a saved turn may be found. May be true without any: a text may contain
 /// the names too.
 pub fn may_hold_calls(request: &Request) -> bool {
     let names: &[&str] = match request.format() {

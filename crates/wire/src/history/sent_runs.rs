@@ -16,7 +16,7 @@ pub(super) fn alone(src: &[u8], item: Span, runs: &mut SentRuns) {
     runs.add(run(src, item, place));
 }
 
-/// Adds the items of a turn that went upstream as the messages of its record. The client was shown the calls of a round when
+/// Adds the items of a turn that went upstream as the messages of its saved turn. The client was shown the calls of a round when
 /// the round was over, so they are listed before the result of the first of them.
 pub(super) fn restored(src: &[u8], elements: &[Span], messages: &[Vec<u8>], runs: &mut SentRuns) {
     let mut results = messages.iter().filter_map(|message| result(message));

@@ -1,15 +1,15 @@
 //! Native blocks of ours in a Messages history (shown mode), which are recognised by their ids alone.
 //!
 //! In shown mode a client sees our runs as the vendor's own server tools, with ids that begin with `srvtoolu_knack_`.
-//! They are sent back with the history and can do without a record: with active skills each run of calls and their
+//! They are sent back with the history and can do without a saved turn: with active skills each run of calls and their
 //! results becomes an assistant turn with calls of the run tool and a user turn with their results; without, they are
 //! removed.
 
-use super::hit::InjectionMode;
 use super::read::Fields;
 use super::result_texts::{ReplacedTurn, ResultTexts};
+use super::turn_match::InjectionMode;
 use crate::json::{self, Span};
-use crate::seen::{SeenEnd, SeenRun};
+use crate::shown_run::{ShownEnd, ShownRun};
 
 /// Prefix of the ids of our server tool blocks.
 const OUR_USE: &str = "srvtoolu_knack_";
@@ -72,7 +72,7 @@ fn expand_blocks(
             if let Some(name) = name {
                 let seen = seen(src, *span, name == tool);
                 let run_text = words.run(&seen);
-                let is_error = seen.end != SeenEnd::Exit(0);
+                let is_error = seen.end != ShownEnd::Exit(0);
                 change.open_results.push(result_block(&id, &run_text.text, is_error));
                 change.files.extend(run_text.files);
             }
@@ -198,24 +198,24 @@ fn is_tool_name(name: &str) -> bool {
 }
 
 /// A native result. `is_code`: of the tool that runs programs.
-fn seen(src: &[u8], span: Span, is_code: bool) -> SeenRun {
+fn seen(src: &[u8], span: Span, is_code: bool) -> ShownRun {
     let content = Fields::read(src, span).object("content");
     let code = std::str::from_utf8(content.raw("return_code"))
         .ok()
         .and_then(|code| code.parse().ok());
     let end = match (code, &*content.text("error_code")) {
-        (Some(code), _) => SeenEnd::Exit(code),
-        (None, "execution_time_exceeded") => SeenEnd::Timeout,
-        (None, _) => SeenEnd::Failed,
+        (Some(code), _) => ShownEnd::Exit(code),
+        (None, "execution_time_exceeded") => ShownEnd::Timeout,
+        (None, _) => ShownEnd::Failed,
     };
     let files = content.elements("content").into_iter();
     let file_ids = files.map(|file| Fields::read(src, file).text("file_id").into_owned());
-    SeenRun {
+    ShownRun {
         is_code,
         stdout: content.text("stdout").into_owned(),
         stderr: content.text("stderr").into_owned(),
         file_ids: file_ids.filter(|id| !id.is_empty()).collect(),
-        ..SeenRun::new(end)
+        ..ShownRun::new(end)
     }
 }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::drive::{self, OpenCall};
 use crate::request::Request;
 use crate::route::{CallKind, Format, ModelRoute};
-use crate::stored::{MessageChange, SentMessages, SentRun, StoredView};
+use crate::stored::{MessageChange, SentMessages, SentRun, StoredForm};
 
 fn request(format: Format, body: &str) -> Request {
     let route = ModelRoute::new(format, CallKind::Generate);
@@ -34,12 +34,12 @@ impl ResultTexts for Plain {
         format!("<{reference}>")
     }
 
-    fn run(&mut self, run: &SeenRun) -> RunText {
+    fn run(&mut self, run: &ShownRun) -> RunText {
         let end = match run.end {
-            SeenEnd::Exit(_) if !run.is_code => "tool".to_owned(),
-            SeenEnd::Exit(code) => format!("exit {code}"),
-            SeenEnd::Failed => "failed".to_owned(),
-            SeenEnd::Timeout => "timeout".to_owned(),
+            ShownEnd::Exit(_) if !run.is_code => "tool".to_owned(),
+            ShownEnd::Exit(code) => format!("exit {code}"),
+            ShownEnd::Failed => "failed".to_owned(),
+            ShownEnd::Timeout => "timeout".to_owned(),
         };
         let (ids, unnamed) = (run.file_ids.join(","), run.unnamed_files);
         RunText {
@@ -53,8 +53,8 @@ impl ResultTexts for Plain {
     }
 }
 
-/// The messages after expansion with records at the given turns.
-fn expanded(format: Format, messages: &str, hits: &[Hit], mode: InjectionMode<'_>) -> String {
+/// The messages after expansion with saved turns at the given turns.
+fn expanded(format: Format, messages: &str, hits: &[TurnMatch], mode: InjectionMode<'_>) -> String {
     let request = request(format, &body(messages));
     let edits = expand(&request, &scan(&request), hits, (mode, false), &mut Plain).edits;
     let out = String::from_utf8(edits.apply(request.raw())).unwrap();
@@ -71,7 +71,7 @@ const INJECTING: InjectionMode<'_> = InjectionMode::Injecting {
     run_tool: Some("run_code"),
 };
 
-fn raw(text: &str) -> RecordedMessage {
+fn raw(text: &str) -> SavedMessage {
     vec![Segment::Raw(text.to_owned())]
 }
 
@@ -204,9 +204,9 @@ fn an_answer_is_found_again_by_chain_and_by_call_ids() {
 
 #[test]
 fn a_hit_replaces_the_visible_message_and_nothing_else() {
-    let hit = Hit {
+    let hit = TurnMatch {
         turn: 1,
-        record: TurnRecord {
+        saved: SavedTurn {
             messages: vec![
                 raw(r#"{"role":"assistant","tool_calls":[]}"#),
                 vec![
@@ -215,7 +215,7 @@ fn a_hit_replaces_the_visible_message_and_nothing_else() {
                     Segment::Raw(r#""}"#.to_owned()),
                 ],
             ],
-            ..TurnRecord::default()
+            ..SavedTurn::default()
         }
         .into(),
     };
@@ -233,10 +233,10 @@ fn a_hit_replaces_the_visible_message_and_nothing_else() {
 
 #[test]
 fn open_results_merge_before_the_clients_own() {
-    let record = TurnRecord {
+    let saved = SavedTurn {
         messages: vec![raw(r#"{"m":1}"#)],
         open_results: vec![raw(r#"{"r":1}"#)],
-        ..TurnRecord::default()
+        ..SavedTurn::default()
     };
     let cases = [
         (
@@ -264,9 +264,9 @@ fn open_results_merge_before_the_clients_own() {
         let got = expanded(
             Format::Messages,
             &format!(r#"{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{next}"#),
-            &[Hit {
+            &[TurnMatch {
                 turn: 1,
-                record: record.clone().into(),
+                saved: saved.clone().into(),
             }],
             INJECTING,
         );
@@ -313,7 +313,7 @@ fn thinking_of_earlier_rounds_leaves_the_open_tool_turn_only() {
 }
 
 #[test]
-fn a_paused_answer_without_record_gets_a_user_turn_and_a_prefill_does_not() {
+fn a_paused_answer_without_saved_gets_a_user_turn_and_a_prefill_does_not() {
     let user = r#"{"role":"user","content":"q"}"#;
     let two_texts = r#"{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
     let cases = [
@@ -467,8 +467,8 @@ fn a_message_of_nothing_but_ours_goes_whole() {
 }
 
 #[test]
-fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
-    let record = TurnRecord {
+fn a_saved_survives_its_serial_form_and_another_shape_is_a_miss() {
+    let saved = SavedTurn {
         messages: vec![vec![
             Segment::Raw("a".to_owned()),
             Segment::Load("l".to_owned()),
@@ -488,7 +488,7 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
             response_id: "x".to_owned(),
         }],
         state: "resp_2".to_owned(),
-        stored: Some(StoredView {
+        stored: Some(StoredForm {
             members: [("tools".to_owned(), "[]".to_owned())].into(),
             hidden: vec!["call_1".to_owned()],
             crowded: false,
@@ -510,17 +510,17 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
             part_of: "resp_0".to_owned(),
         }),
     };
-    let bytes = serde_json::to_vec(&record).unwrap();
-    let read = |bytes: &[u8]| serde_json::from_slice::<TurnRecord>(bytes).ok();
-    assert_eq!(read(&bytes), Some(record));
+    let bytes = serde_json::to_vec(&saved).unwrap();
+    let read = |bytes: &[u8]| serde_json::from_slice::<SavedTurn>(bytes).ok();
+    assert_eq!(read(&bytes), Some(saved));
     assert!((0..bytes.len()).all(|end| read(&bytes[..end]).is_none()));
-    // While a gateway is updated, replicas of the release before read and write records of bytes that begin with this word: what
-    // they write, here an empty record, is none to us, and ours is none to them.
+    // While a gateway is updated, replicas of the release before read and write saved turns of bytes that begin with this word: what
+    // they write, here an empty saved turn, is none to us, and ours is none to them.
     let before = [&b"KH\x03\x00"[..], &[0; 25]].concat();
     assert_eq!(read(&before), None);
     assert!(!bytes.starts_with(b"KH"));
     let text = String::from_utf8(bytes).unwrap();
-    // Records of the version before have no view of what is stored.
+    // Saved turns of the version before have no form of what is stored.
     let (rest, _) = text.split_once(r#","stored""#).unwrap();
     let older = read(format!("{rest}}}").as_bytes()).unwrap();
     assert_eq!((older.state.as_str(), older.stored.is_none()), ("resp_2", true));
@@ -529,7 +529,7 @@ fn a_record_survives_its_serial_form_and_another_shape_is_a_miss() {
 }
 
 #[test]
-fn a_loop_that_is_larger_than_a_record_is_not_remembered() {
+fn a_loop_that_is_larger_than_a_saved_is_not_remembered() {
     let sealed = |bytes: usize| {
         let answer = drive::HiddenTurns {
             entries: vec![drive::HiddenEntry::Turn(vec![Bytes::from(vec![b'x'; bytes])])],
@@ -538,16 +538,16 @@ fn a_loop_that_is_larger_than_a_record_is_not_remembered() {
         seal(Format::Chat, &answer, Vec::new(), &mut |_| None).turn
     };
     let around = sealed(0).unwrap().size();
-    let largest = sealed(MAX_RECORD_BYTES - around).unwrap();
-    assert_eq!(largest.size(), MAX_RECORD_BYTES);
-    assert_eq!(sealed(MAX_RECORD_BYTES - around + 1), None);
+    let largest = sealed(MAX_SAVED_BYTES - around).unwrap();
+    assert_eq!(largest.size(), MAX_SAVED_BYTES);
+    assert_eq!(sealed(MAX_SAVED_BYTES - around + 1), None);
 }
 
 #[test]
 fn what_is_read_by_id_is_kept_of_an_answer_whose_open_results_do_not_fit() {
     let result = drive::CallResult {
         id: "call_1".to_owned(),
-        text: "x".repeat(MAX_RECORD_BYTES),
+        text: "x".repeat(MAX_SAVED_BYTES),
         ..drive::CallResult::default()
     };
     let answer = drive::HiddenTurns {
@@ -558,17 +558,17 @@ fn what_is_read_by_id_is_kept_of_an_answer_whose_open_results_do_not_fit() {
         client_calls: vec!["call_2".to_owned()],
         response_id: "resp_1".to_owned(),
         state: "resp_2".to_owned(),
-        stored: Some(StoredView {
+        stored: Some(StoredForm {
             rounds: vec!["resp_1".to_owned()],
-            ..StoredView::default()
+            ..StoredForm::default()
         }),
         ..drive::HiddenTurns::default()
     };
-    let records = seal(Format::Responses, &answer, Vec::new(), &mut |_| None);
-    let record = records.id.unwrap();
-    assert_eq!((record.state.as_str(), record.open_results.len()), ("resp_1", 0));
-    assert_eq!(record.stored.unwrap().rounds, ["resp_2"]);
-    assert_eq!(records.turn, None);
+    let saved_turns = seal(Format::Responses, &answer, Vec::new(), &mut |_| None);
+    let saved = saved_turns.id.unwrap();
+    assert_eq!((saved.state.as_str(), saved.open_results.len()), ("resp_1", 0));
+    assert_eq!(saved.stored.unwrap().rounds, ["resp_2"]);
+    assert_eq!(saved_turns.turn, None);
 }
 
 proptest! {
@@ -582,9 +582,9 @@ proptest! {
             let route = ModelRoute::new(format, CallKind::Generate);
             let Ok(request) = Request::parse(route, Bytes::from(text)) else { continue };
             let scan = scan(&request);
-            let hits: Vec<Hit> = (0..scan.turns.len())
+            let hits: Vec<TurnMatch> = (0..scan.turns.len())
                 .filter(|turn| turn % 3 == 1)
-                .map(|turn| Hit { turn, record: TurnRecord { messages: vec![raw("1")], open_results: vec![raw("2")], ..TurnRecord::default() }.into() })
+                .map(|turn| TurnMatch { turn, saved: SavedTurn { messages: vec![raw("1")], open_results: vec![raw("2")], ..SavedTurn::default() }.into() })
                 .collect();
             let mode = if off { InjectionMode::Off } else { INJECTING };
             let edits = expand(&request, &scan, &hits, (mode, false), &mut Plain).edits;

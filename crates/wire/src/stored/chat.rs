@@ -5,10 +5,10 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ItemPage, StoredView, list_of, listed, object_of};
+use super::{ItemPage, StoredForm, list_of, listed, object_of};
 use crate::json::{self, Edits, Span, ValueKind};
 
-/// The members of a view that are of the first choice, and not of the completion.
+/// The members of a form that are of the first choice, and not of the completion.
 pub(crate) const MESSAGE: &str = "message";
 pub(crate) const FINISH: &str = "finish_reason";
 
@@ -140,7 +140,7 @@ pub enum ListedCompletion<'v> {
     /// A round that the client was not shown as an answer.
     Round,
     /// The client knows it by this id.
-    Answer(&'v str, &'v StoredView),
+    Answer(&'v str, &'v StoredForm),
 }
 
 /// A page of completions in the client's terms, and at most `most` of them; one that `find` does not know is shown as it is.
@@ -155,7 +155,7 @@ pub fn completions_page<'v>(
         let src = item.of(body);
         match find(&json::get_text(body, *item, "id").unwrap_or_default()) {
             Some(ListedCompletion::Round) => None,
-            Some(ListedCompletion::Answer(id, view)) => Some(view.completion(src, id)),
+            Some(ListedCompletion::Answer(id, form)) => Some(form.completion(src, id)),
             None => Some(src.to_vec()),
         }
     };
@@ -186,7 +186,7 @@ pub fn list(elements: &[Vec<u8>], has_more: bool) -> Vec<u8> {
     list_of(src, Span::new(0, src.len()), &[], elements, false).body
 }
 
-impl StoredView {
+impl StoredForm {
     /// The client's messages, from all that the upstream lists, oldest first. Where it lists the answer behind them, as OGX
     /// does, that is the one that was shown. `None`: it lists others than were sent, or they were sent as the client has them.
     pub fn sent_messages(&self, listed: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
@@ -287,14 +287,14 @@ mod tests {
     }
 
     /// What a client reads of messages that went upstream.
-    fn shown(view: &SentMessages, went: &[Value]) -> Option<Vec<Value>> {
+    fn shown(form: &SentMessages, went: &[Value]) -> Option<Vec<Value>> {
         let listed = |(at, message): (usize, &Value)| {
             let mut message = message.clone();
             message["id"] = json!(format!("c-{at}"));
             message.to_string().into_bytes()
         };
         let listed: Vec<Vec<u8>> = went.iter().enumerate().map(listed).collect();
-        let shown = view.shown(&listed)?;
+        let shown = form.shown(&listed)?;
         Some(shown.iter().map(|one| serde_json::from_slice(one).unwrap()).collect())
     }
 
@@ -313,10 +313,10 @@ mod tests {
         let mut went = vec![extended, user.clone()];
         went.extend(ours);
         went.push(more.clone());
-        let view = sent(&own, &went).unwrap();
-        assert_eq!((view.count, view.changes.len()), (6, 2));
+        let form = sent(&own, &went).unwrap();
+        assert_eq!((form.count, form.changes.len()), (6, 2));
         assert_eq!(
-            shown(&view, &went).unwrap(),
+            shown(&form, &went).unwrap(),
             [
                 json!({"id": "c-0", "role": "system", "content": null, "content_parts": [{"type": "text", "text": "Be brief."}]}),
                 json!({"id": "c-1", "role": "user", "content": "add"}),
@@ -325,9 +325,9 @@ mod tests {
             ]
         );
         // The upstream lists others than it was sent: which of them are ours is not known.
-        assert_eq!(shown(&view, &went[1..]), None);
+        assert_eq!(shown(&form, &went[1..]), None);
         // Texts that did not fit are left out, and ours with them.
-        let mut bare = view;
+        let mut bare = form;
         bare.forget();
         assert_eq!(
             shown(&bare, &went).unwrap(),
@@ -345,8 +345,8 @@ mod tests {
         let answer = json!({"id": "c-2", "role": "assistant", "content": null, "tool_calls": [{"id": "call_1"}]});
         let listed = [message("system", "# Skills"), user.clone(), answer.clone()];
         let bytes = |all: &[Value]| all.iter().map(|one| one.to_string().into_bytes()).collect::<Vec<_>>();
-        let read = |view: &StoredView, listed: &[Value]| {
-            let shown = view.sent_messages(&bytes(listed))?;
+        let read = |form: &StoredForm, listed: &[Value]| {
+            let shown = form.sent_messages(&bytes(listed))?;
             Some(
                 shown
                     .iter()
@@ -354,26 +354,26 @@ mod tests {
                     .collect::<Vec<Value>>(),
             )
         };
-        let mut view = StoredView {
+        let mut form = StoredForm {
             messages: sent(from_ref(&user), &listed[..2]),
-            ..view(&[(MESSAGE, r#"{"role":"assistant","content":"5"}"#)], &["call_1"])
+            ..form(&[(MESSAGE, r#"{"role":"assistant","content":"5"}"#)], &["call_1"])
         };
         let shown = json!({"id": "c-2", "role": "assistant", "content": "5"});
-        assert_eq!(read(&view, &listed), Some(vec![user.clone(), shown]));
-        assert_eq!(read(&view, &listed[..2]), Some(vec![user.clone()]));
+        assert_eq!(read(&form, &listed), Some(vec![user.clone(), shown]));
+        assert_eq!(read(&form, &listed[..2]), Some(vec![user.clone()]));
         let other = [listed.as_slice(), from_ref(&answer)].concat();
-        assert_eq!(read(&view, &other), None);
+        assert_eq!(read(&form, &other), None);
         let other = [&listed[..2], from_ref(&user)].concat();
-        assert_eq!(read(&view, &other), None);
+        assert_eq!(read(&form, &other), None);
         let body = json!({"id": "c-9", "object": "chat.completion", "choices": [], "input_messages": listed});
-        let whole: Value = serde_json::from_slice(&view.completion(body.to_string().as_bytes(), "c-1")).unwrap();
+        let whole: Value = serde_json::from_slice(&form.completion(body.to_string().as_bytes(), "c-1")).unwrap();
         assert_eq!(whole["input_messages"], json!([]));
         // The message did not fit: that of round 1 has a call of ours.
-        view.members.clear();
-        assert_eq!(read(&view, &listed), Some(vec![user.clone()]));
-        view.hidden.clear();
-        assert_eq!(read(&view, &listed), Some(vec![user, answer]));
-        let nothing = StoredView::default().completion(body.to_string().as_bytes(), "c-9");
+        form.members.clear();
+        assert_eq!(read(&form, &listed), Some(vec![user.clone()]));
+        form.hidden.clear();
+        assert_eq!(read(&form, &listed), Some(vec![user, answer]));
+        let nothing = StoredForm::default().completion(body.to_string().as_bytes(), "c-9");
         assert_eq!(nothing, body.to_string().into_bytes());
     }
 
@@ -382,16 +382,16 @@ mod tests {
         let (system, user) = (message("system", "# Skills"), message("user", "go on"));
         let own = [user.clone(), message("assistant", "yes"), user.clone()];
         let went = [system, user.clone(), message("assistant", "yes"), user.clone()];
-        let view = sent(&own, &went).unwrap();
+        let form = sent(&own, &went).unwrap();
         assert_eq!(
-            view.changes,
+            form.changes,
             [MessageChange {
                 at: 0,
                 sent: 1,
                 own: Vec::new()
             }]
         );
-        assert_eq!(shown(&view, &went).unwrap().len(), 3);
+        assert_eq!(shown(&form, &went).unwrap().len(), 3);
         assert_eq!(sent(&own, &own), None);
     }
 
@@ -431,8 +431,8 @@ mod tests {
         // Nothing is alike within reach: all of the client's stand for all of what went.
         let many: Vec<Value> = (0..=MAX_APART).map(|at| message("tool", &at.to_string())).collect();
         let far = [many, vec![message("user", "last")]].concat();
-        let view = sent(&[message("user", "first"), message("user", "last")], &far).unwrap();
-        assert_eq!((view.changes.len(), view.changes[0].own.len()), (1, 2));
+        let form = sent(&[message("user", "first"), message("user", "last")], &far).unwrap();
+        assert_eq!((form.changes.len(), form.changes[0].own.len()), (1, 2));
     }
 
     fn stored(id: &str, calls: &[&str]) -> Value {
@@ -444,22 +444,22 @@ mod tests {
         })
     }
 
-    fn view(members: &[(&str, &str)], hidden: &[&str]) -> StoredView {
+    fn form(members: &[(&str, &str)], hidden: &[&str]) -> StoredForm {
         let owned = |text: &&str| (*text).to_owned();
-        StoredView {
+        StoredForm {
             members: members.iter().map(|(key, value)| (owned(key), owned(value))).collect(),
             hidden: hidden.iter().map(owned).collect(),
-            ..StoredView::default()
+            ..StoredForm::default()
         }
     }
 
-    fn read(view: &StoredView, body: &Value) -> Value {
-        serde_json::from_slice(&view.completion(body.to_string().as_bytes(), "c-1")).unwrap()
+    fn read(form: &StoredForm, body: &Value) -> Value {
+        serde_json::from_slice(&form.completion(body.to_string().as_bytes(), "c-1")).unwrap()
     }
 
     #[test]
     fn a_completion_is_put_into_the_clients_terms() {
-        let own = view(
+        let own = form(
             &[
                 ("tools", "null"),
                 (MESSAGE, r#"{"content":"I look.\n\n5"}"#),
@@ -474,7 +474,7 @@ mod tests {
             json!({"index": 0, "message": {"content": "I look.\n\n5"}, "finish_reason": "stop"})
         );
         // Without the message, which did not fit, that of the last round without our calls.
-        let bare = view(&[], &["call_1"]);
+        let bare = form(&[], &["call_1"]);
         let mixed = read(&bare, &stored("c-2", &["call_1", "call_2"]))["choices"][0].clone();
         assert_eq!(
             mixed["message"]["tool_calls"],
@@ -498,7 +498,7 @@ mod tests {
         let all = [stored("c-1", &[]), stored("c-2", &[]), stored("c-3", &[])];
         let page = json!({"object": "list", "data": all, "first_id": "c-1", "last_id": "c-3", "has_more": true});
         let body = page.to_string();
-        let own = view(&[("tools", "null")], &[]);
+        let own = form(&[("tools", "null")], &[]);
         let find = |id: &str| match id {
             "c-1" => Some(ListedCompletion::Round),
             "c-2" => Some(ListedCompletion::Answer("c-1", &own)),

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ItemPage, MAX_MEMBERS_BYTES, StoredView, list_of, listed};
+use super::{ItemPage, MAX_MEMBERS_BYTES, StoredForm, list_of, listed};
 use crate::json::{self, Span};
 
 /// A shell item that the client sent, and where it is listed.
@@ -22,7 +22,7 @@ pub struct SentRun {
     pub item: String,
 }
 
-/// The runs of one request, within the bound of what a view shows.
+/// The runs of one request, within the bound of what a form shows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SentRuns {
     runs: Vec<SentRun>,
@@ -84,7 +84,7 @@ impl SentRuns {
     }
 }
 
-impl StoredView {
+impl StoredForm {
     /// Lists these runs, if there is room for all of them beside the members.
     pub(crate) fn list_runs(&mut self, runs: &[SentRun]) {
         if self.members_size() + runs.iter().map(SentRun::size).sum::<usize>() <= MAX_MEMBERS_BYTES {
@@ -183,31 +183,31 @@ mod tests {
         json!({"type": "function_call_output", "id": format!("fco_{id}"), "call_id": id})
     }
 
-    fn view(runs: Vec<SentRun>, hidden: &[&str]) -> StoredView {
-        StoredView {
+    fn form(runs: Vec<SentRun>, hidden: &[&str]) -> StoredForm {
+        StoredForm {
             hidden: hidden.iter().map(|&id| id.to_owned()).collect(),
             runs,
-            ..StoredView::default()
+            ..StoredForm::default()
         }
     }
 
     /// A list of these items, and what is shown of it.
-    fn page(view: &StoredView, items: &[Value], more: bool, asked: &mut ItemsAsked) -> (Value, Option<String>) {
+    fn page(form: &StoredForm, items: &[Value], more: bool, asked: &mut ItemsAsked) -> (Value, Option<String>) {
         let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
         let list = json!({
             "object": "list", "data": items, "has_more": more, "first_id": id(items.first()), "last_id": id(items.last()),
         });
-        let page = view.page(list.to_string().as_bytes(), asked).unwrap();
+        let page = form.page(list.to_string().as_bytes(), asked).unwrap();
         (serde_json::from_slice(&page.body).unwrap(), page.next)
     }
 
     #[test]
     fn a_page_has_the_clients_items_only_and_says_where_it_ends() {
-        let view = view(Vec::new(), &["call_1", "call_2"]);
+        let form = form(Vec::new(), &["call_1", "call_2"]);
         let (one, two, three) = (call("call_1"), call("call_2"), call("call_3"));
         let (output, run) = (output("call_1"), call("call_knack_9"));
         let (shown, next) = page(
-            &view,
+            &form,
             &[one.clone(), output.clone(), three.clone(), two.clone(), run],
             true,
             &mut asked(None, 20, true),
@@ -221,15 +221,15 @@ mod tests {
         );
         // All of a page is ours: the next one is asked for, if there is one.
         let ours = [one, output];
-        let (shown, next) = page(&view, &ours, true, &mut asked(None, 20, true));
+        let (shown, next) = page(&form, &ours, true, &mut asked(None, 20, true));
         assert_eq!(
             (&shown["data"], &shown["first_id"], next.as_deref()),
             (&json!([]), &json!(null), Some("fco_call_1"))
         );
-        assert_eq!(page(&view, &ours, false, &mut asked(None, 20, true)).1, None);
+        assert_eq!(page(&form, &ours, false, &mut asked(None, 20, true)).1, None);
         // One that was read in larger pieces than the client asked for.
         let (shown, next) = page(
-            &view,
+            &form,
             &[call("call_4"), call("call_5")],
             false,
             &mut asked(None, 1, true),
@@ -238,7 +238,7 @@ mod tests {
             (&shown["data"], &shown["has_more"], &shown["last_id"], next),
             (&json!([call("call_4")]), &json!(true), &json!("fc_call_4"), None)
         );
-        assert_eq!(view.page(br#"{"object":"response"}"#, &mut asked(None, 1, true)), None);
+        assert_eq!(form.page(br#"{"object":"response"}"#, &mut asked(None, 1, true)), None);
     }
 
     /// The ids of what is shown of a list.
@@ -255,7 +255,7 @@ mod tests {
             run("call_1", true, "sho_1"),
             run("call_2", true, "sho_2"),
         ];
-        let view = view(runs, &[]);
+        let form = form(runs, &[]);
         let message = json!({"type": "message", "id": "msg_1"});
         let mut items = [
             call("call_1"),
@@ -264,18 +264,18 @@ mod tests {
             output("call_1"),
             output("call_2"),
         ];
-        let (shown, _) = page(&view, &items, false, &mut asked(None, 20, true));
+        let (shown, _) = page(&form, &items, false, &mut asked(None, 20, true));
         assert_eq!(ids(&shown), ["msg_1", "sh_1", "sh_2", "sho_1", "sho_2"]);
         items.reverse();
-        let (shown, _) = page(&view, &items, false, &mut asked(None, 3, false));
+        let (shown, _) = page(&form, &items, false, &mut asked(None, 3, false));
         assert_eq!(ids(&shown), ["sho_2", "sho_1", "sh_2"]);
         assert_eq!((&shown["last_id"], &shown["has_more"]), (&json!("sh_2"), &json!(true)));
         // The rest of it begins behind an id that the upstream does not know, and may be on a later page of the upstream's.
-        assert!(view.lists_run("sh_2") && !view.lists_run("msg_1"));
+        assert!(form.lists_run("sh_2") && !form.lists_run("msg_1"));
         let mut rest = asked(Some("sh_2"), 3, false);
-        let (shown, next) = page(&view, &items[..1], true, &mut rest);
+        let (shown, next) = page(&form, &items[..1], true, &mut rest);
         assert_eq!((ids(&shown), next.as_deref()), (Vec::new(), Some("fco_call_2")));
-        let (shown, next) = page(&view, &items[1..], false, &mut rest);
+        let (shown, next) = page(&form, &items[1..], false, &mut rest);
         assert_eq!((ids(&shown), next, rest.behind), (vec!["sh_1", "msg_1"], None, None));
         assert_eq!(shown["has_more"], false);
     }
@@ -298,10 +298,10 @@ mod tests {
         assert_eq!(gathered(&[&[one.clone(), two.clone()], std::slice::from_ref(&two)]), 0);
         let large = run("call_3", true, &"x".repeat(MAX_MEMBERS_BYTES));
         assert_eq!(gathered(&[&[one.clone(), large.clone(), two]]), 0);
-        let mut view = view(Vec::new(), &[]);
-        view.list_runs(&[large]);
-        assert!(view.runs.is_empty());
-        view.list_runs(std::slice::from_ref(&one));
-        assert_eq!((view.runs.len(), view.runs_size()), (1, one.size()));
+        let mut form = form(Vec::new(), &[]);
+        form.list_runs(&[large]);
+        assert!(form.runs.is_empty());
+        form.list_runs(std::slice::from_ref(&one));
+        assert_eq!((form.runs.len(), form.runs_size()), (1, one.size()));
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use knack_wire::drive::{AnswerHead, CallOutcome, Drive, DriveAction};
 use knack_wire::history::{
-    self, Caller, Expansion, HistorySecret, Hit, InjectionMode, RecordKey, ResultTexts, RunText, SeenRun, TurnRecord,
+    self, Caller, Expansion, HistorySecret, InjectionMode, ResultTexts, RunText, SavedTurn, ShownRun, TurnKey,
+    TurnMatch,
 };
 use knack_wire::{CallKind, DriveInput, DriveSettings, Format, Injection, ModelRoute, Request, Tool, ToolCall};
 use serde_json::Value;
@@ -51,8 +52,8 @@ pub(crate) struct Gateway {
     pub(crate) format: Format,
     pub(crate) secret: u8,
     pub(crate) credential: String,
-    pub(crate) store: HashMap<RecordKey, Arc<TurnRecord>>,
-    pub(crate) openings: HashSet<RecordKey>,
+    pub(crate) store: HashMap<TurnKey, Arc<SavedTurn>>,
+    pub(crate) openings: HashSet<TurnKey>,
     pub(crate) skill_changed: bool,
     pub(crate) max_rounds: u32,
     pub(crate) native: bool,
@@ -133,7 +134,7 @@ impl Gateway {
                         let outcome = self.run(&call);
                         drive.feed(DriveInput::Result(outcome), now, &mut out);
                     }
-                    DriveAction::Remember(record) => self.remember(drive.request(), &record),
+                    DriveAction::Remember(hidden) => self.remember(drive.request(), &hidden),
                     DriveAction::ClientBytes(bytes) => client.extend_from_slice(&bytes),
                     DriveAction::ClientHead(head) => assert_eq!(head.status, 200),
                     DriveAction::Note(_) | DriveAction::Finish(_) => {}
@@ -150,14 +151,14 @@ impl Gateway {
 
     fn look_up(&self, request: &Request) -> Expansion {
         let scan = history::scan(request);
-        let hits: Vec<Hit> = scan
+        let hits: Vec<TurnMatch> = scan
             .lookups(&self.caller())
             .into_iter()
             .filter_map(|lookup| {
-                let record = Arc::clone(lookup.keys.iter().find_map(|key| self.store.get(key))?);
-                Some(Hit {
+                let saved = Arc::clone(lookup.keys.iter().find_map(|key| self.store.get(key))?);
+                Some(TurnMatch {
                     turn: lookup.turn,
-                    record,
+                    saved,
                 })
             })
             .collect();
@@ -177,11 +178,11 @@ impl Gateway {
         history::expand(request, &scan, &hits, (mode, self.native), &mut words)
     }
 
-    fn remember(&mut self, request: &Request, record: &knack_wire::HiddenTurns) {
-        let keys = history::keys(&self.caller(), &history::scan(request).chain(), record);
+    fn remember(&mut self, request: &Request, hidden: &knack_wire::HiddenTurns) {
+        let keys = history::keys(&self.caller(), &history::scan(request).chain(), hidden);
         let mut render = |_: &str| Some(LOADED.to_owned());
-        let records = history::seal(self.format, record, Vec::new(), &mut render);
-        let (turn, by_id) = (Arc::new(records.turn.unwrap()), Arc::new(records.id.unwrap()));
+        let saved = history::seal(self.format, hidden, Vec::new(), &mut render);
+        let (turn, by_id) = (Arc::new(saved.turn.unwrap()), Arc::new(saved.id.unwrap()));
         self.openings.insert(keys.opening);
         self.store
             .extend(keys.turn.into_iter().map(|key| (key, Arc::clone(&turn))));
@@ -219,7 +220,7 @@ impl ResultTexts for Said {
         }
     }
 
-    fn run(&mut self, run: &SeenRun) -> RunText {
+    fn run(&mut self, run: &ShownRun) -> RunText {
         RunText {
             text: format!("seen: {}", run.stdout),
             files: Vec::new(),

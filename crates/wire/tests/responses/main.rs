@@ -82,7 +82,7 @@ fn answer(streams: bool, id: &str, output: &[Value]) -> Answer {
 }
 
 /// The response that the client holds at the end; a stream is checked for its numbers on the way.
-fn response(played: &Played) -> Value {
+fn response(played: &ExchangeResult) -> Value {
     if !played.text().starts_with("event: ") {
         return played.value();
     }
@@ -104,7 +104,7 @@ fn response(played: &Played) -> Value {
     end
 }
 
-fn play_with(body: &str, settings: DriveSettings, answers: &[Answer]) -> Played {
+fn play_with(body: &str, settings: DriveSettings, answers: &[Answer]) -> ExchangeResult {
     play_pieces(
         request(Format::Responses, body),
         injection(),
@@ -200,9 +200,9 @@ fn reasoning_is_hidden_with_the_call_behind_it_and_shown_with_anything_else() {
         let played = play_with(ASK, settings(), &[answer(streams, "resp_1", &turn)]);
         let got = response(&played);
         assert_eq!(got["output"], Value::from([&turn[..2], &turn[4..]].concat()));
-        let record = played.record.unwrap();
+        let hidden = played.hidden.unwrap();
         assert_eq!(
-            (record.client_calls, record.state.as_str()),
+            (hidden.client_calls, hidden.state.as_str()),
             (vec!["call_w".to_owned()], "resp_1")
         );
         assert!(played.remembered_first);
@@ -392,7 +392,7 @@ fn errors_in_the_middle_have_the_formats_shape() {
 
 /// The numbers of the events, that of an error at the end too, have no gap.
 #[track_caller]
-fn numbered(played: &Played) {
+fn numbered(played: &ExchangeResult) {
     let numbers = played.data().into_iter().map(|data| {
         let event: Value = serde_json::from_str(&data).unwrap();
         event["sequence_number"].as_u64()
@@ -441,12 +441,12 @@ fn text_alone_is_not_shown_either() {
             "{}",
             played.text()
         );
-        let kept = played.record.expect("it is remembered for what is read by its id");
+        let kept = played.hidden.expect("it is remembered for what is read by its id");
         assert!(
             kept.entries.is_empty()
                 && kept
                     .stored
-                    .is_some_and(|view| view.members["instructions"] == "\"Mine.\"")
+                    .is_some_and(|fields| fields.members["instructions"] == "\"Mine.\"")
         );
     }
 }

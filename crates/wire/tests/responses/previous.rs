@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use knack_wire::history::{self, Caller, HistorySecret, Hit, InjectionMode};
+use knack_wire::history::{self, Caller, HistorySecret, InjectionMode, TurnMatch};
 use knack_wire::json::Edits;
 use knack_wire::{Drive, DriveAction, Format, Injection};
 use serde_json::{Value, json as value};
 
-use super::support::{Played, error, injection, json, play_pieces, request, settings};
+use super::support::{ExchangeResult, error, injection, json, play_pieces, request, settings};
 use super::{ASK, body, call, message, play_with, snapshot, two_rounds};
 
 /// Nothing is put back whose words count here.
@@ -18,30 +18,30 @@ impl history::ResultTexts for Silent {
         String::new()
     }
 
-    fn run(&mut self, _: &history::SeenRun) -> history::RunText {
+    fn run(&mut self, _: &history::ShownRun) -> history::RunText {
         history::RunText::default()
     }
 }
 
 /// One request of a client that goes on from a response by its id, with a store of one answer.
-pub(super) fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history::TurnRecord>)]) -> String {
+pub(super) fn go_on(body: &str, stored: &[(Vec<history::TurnKey>, Arc<history::SavedTurn>)]) -> String {
     let request = request(Format::Responses, body);
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
     let scan = history::scan(&request);
-    let find = |key: &history::RecordKey| {
+    let find = |key: &history::TurnKey| {
         stored
             .iter()
             .find(|(keys, _)| keys.contains(key))
-            .map(|(_, record)| record)
+            .map(|(_, hidden)| hidden)
     };
-    let hits: Vec<Hit> = scan
+    let hits: Vec<TurnMatch> = scan
         .lookups(&caller)
         .into_iter()
         .filter_map(|lookup| {
-            let record = Arc::clone(lookup.keys.iter().find_map(find)?);
-            Some(Hit {
+            let saved = Arc::clone(lookup.keys.iter().find_map(find)?);
+            Some(TurnMatch {
                 turn: lookup.turn,
-                record,
+                saved,
             })
         })
         .collect();
@@ -63,13 +63,13 @@ pub(super) fn go_on(body: &str, stored: &[(Vec<history::RecordKey>, Arc<history:
     }
 }
 
-pub(super) fn stored(body: &str, played: &Played) -> Vec<(Vec<history::RecordKey>, Arc<history::TurnRecord>)> {
+pub(super) fn stored(body: &str, played: &ExchangeResult) -> Vec<(Vec<history::TurnKey>, Arc<history::SavedTurn>)> {
     let caller = Caller::new(&HistorySecret::new([3; 32]), b"k");
     let scan = history::scan(&request(Format::Responses, body));
-    let record = played.record.as_ref().unwrap();
-    let keys = history::keys(&caller, &scan.chain(), record);
-    let records = history::seal(Format::Responses, record, Vec::new(), &mut |_| None);
-    let (turn, by_id) = (Arc::new(records.turn.unwrap()), Arc::new(records.id.unwrap()));
+    let hidden = played.hidden.as_ref().unwrap();
+    let keys = history::keys(&caller, &scan.chain(), hidden);
+    let saved = history::seal(Format::Responses, hidden, Vec::new(), &mut |_| None);
+    let (turn, by_id) = (Arc::new(saved.turn.unwrap()), Arc::new(saved.id.unwrap()));
     vec![(keys.turn, turn), (keys.id.into_iter().collect(), by_id)]
 }
 
@@ -120,7 +120,7 @@ fn a_kept_mixed_turn_gets_our_results_before_the_clients() {
 }
 
 #[test]
-fn a_call_that_a_lost_record_left_open_is_answered_once() {
+fn a_call_that_a_lost_hidden_left_open_is_answered_once() {
     let ask = r#"{"conversation":"conv_1","input":"And 4?"}"#;
     let refusal = r#"{"error":{"message":"No tool output found for function call call_1.","type":"invalid_request_error","param":"input","code":null}}"#;
     let [_, last] = two_rounds(false);

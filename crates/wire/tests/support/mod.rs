@@ -80,13 +80,13 @@ pub(crate) fn fixture(name: &str) -> String {
 
 /// What came out of an exchange.
 #[derive(Debug, Default)]
-pub(crate) struct Played {
+pub(crate) struct ExchangeResult {
     pub(crate) sent: Vec<Bytes>,
     pub(crate) delays: Vec<Duration>,
     pub(crate) head: Option<ClientHead>,
     pub(crate) client: Vec<u8>,
     pub(crate) calls: Vec<(String, String)>,
-    pub(crate) record: Option<HiddenTurns>,
+    pub(crate) hidden: Option<HiddenTurns>,
     pub(crate) summary: Option<DriveSummary>,
     /// What was noted of its rounds meanwhile.
     pub(crate) notes: Vec<RoundNote>,
@@ -94,7 +94,7 @@ pub(crate) struct Played {
     pub(crate) remembered_first: bool,
 }
 
-impl Played {
+impl ExchangeResult {
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.client.clone()).unwrap()
     }
@@ -149,10 +149,10 @@ pub(crate) fn play_pieces(
     settings: DriveSettings,
     answers: &[Answer],
     piece: usize,
-) -> Played {
+) -> ExchangeResult {
     let mut drive = Drive::new(request, injection, settings).unwrap();
     let mut answers: VecDeque<Answer> = answers.iter().cloned().collect();
-    let mut played = Played::default();
+    let mut played = ExchangeResult::default();
     let mut out = Vec::new();
     let now = Duration::from_millis(5);
     drive.start(Edits::new(), Vec::new(), now, &mut out);
@@ -170,7 +170,7 @@ pub(crate) fn play_pieces(
                     played.calls.push((call.name.clone(), call.arguments.clone()));
                     calls.push(call);
                 }
-                DriveAction::Remember(record) => played.record = Some(*record),
+                DriveAction::Remember(hidden) => played.hidden = Some(*hidden),
                 DriveAction::Note(note) => played.notes.push(*note),
                 DriveAction::ClientHead(head) => {
                     assert!(played.head.is_none(), "one head");
@@ -178,7 +178,7 @@ pub(crate) fn play_pieces(
                 }
                 DriveAction::ClientBytes(bytes) => {
                     assert!(played.head.is_some(), "head first");
-                    played.remembered_first = played.record.is_some();
+                    played.remembered_first = played.hidden.is_some();
                     played.client.extend_from_slice(&bytes);
                 }
                 DriveAction::Finish(summary) => played.summary = Some(summary),
@@ -234,6 +234,6 @@ pub(crate) fn play_pieces(
     }
 }
 
-pub(crate) fn play(format: Format, body: &str, answers: &[Answer]) -> Played {
+pub(crate) fn play(format: Format, body: &str, answers: &[Answer]) -> ExchangeResult {
     play_pieces(request(format, body), injection(), settings(), answers, usize::MAX)
 }

@@ -14,7 +14,7 @@ use knack_wire::drive::CallOutcome;
 use knack_wire::{Format, ToolCall};
 use serde_json::{Value, json};
 
-use super::exchange::{Played, play_calls};
+use super::exchange::{ExchangeResult, play_calls};
 use super::injection::tools::planned;
 use super::invoke::{IMPORT, loaded, run};
 use super::omniroute::{items, text};
@@ -58,7 +58,7 @@ impl Functions {
     }
 
     /// Plays a turn of the model with one call.
-    fn play(&self, format: Format, answers: &[(u16, Value)]) -> Result<Played, Failure> {
+    fn play(&self, format: Format, answers: &[(u16, Value)]) -> Result<ExchangeResult, Failure> {
         let names: Vec<String> = self.plan.tools.iter().map(|tool| tool.name.clone()).collect();
         play_calls(format, &names, answers, &|call| self.answered(call))
     }
@@ -120,7 +120,7 @@ fn function(name: &str, words: &str) -> Result<String, Failure> {
 }
 
 /// The last message of the request that follows the call.
-fn answer(played: &Played) -> Result<Value, Failure> {
+fn answer(played: &ExchangeResult) -> Result<Value, Failure> {
     let [_, second] = played.sent.as_slice() else {
         return Err(Failure::new("the call is left to the client"));
     };

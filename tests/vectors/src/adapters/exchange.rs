@@ -18,7 +18,7 @@ pub(crate) const NO_CONNECTION: u16 = 0;
 
 /// What an exchange came to.
 #[derive(Debug, Default)]
-pub(crate) struct Played {
+pub(crate) struct ExchangeResult {
     /// Waits before each upstream request.
     pub(crate) delays: Vec<Duration>,
     /// Bodies of the upstream requests.
@@ -33,7 +33,7 @@ pub(crate) struct Played {
     pub(crate) summary: Option<DriveSummary>,
 }
 
-impl Played {
+impl ExchangeResult {
     /// The client's answer as a value.
     pub(crate) fn answer(&self) -> Result<Value, Failure> {
         serde_json::from_slice(&self.body).map_err(|error| Failure::of_adapter(error.to_string()))
@@ -46,7 +46,7 @@ pub(crate) fn play(
     tools: &[String],
     answers: &[(u16, Value)],
     files: &[GeneratedFile],
-) -> Result<Played, Failure> {
+) -> Result<ExchangeResult, Failure> {
     let done = |_: &ToolCall| -> Result<CallOutcome, Failure> {
         Ok(CallOutcome {
             text: "done".to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn play_calls(
     tools: &[String],
     answers: &[(u16, Value)],
     run: &dyn Fn(&ToolCall) -> Result<CallOutcome, Failure>,
-) -> Result<Played, Failure> {
+) -> Result<ExchangeResult, Failure> {
     let route = ModelRoute::new(format, CallKind::Generate);
     let body = br#"{"model":"m","max_tokens":1024,"messages":[{"role":"user","content":"x"}]}"#;
     let fault = |fault: knack_wire::Fault| Failure::new(fault.message);
@@ -79,7 +79,7 @@ pub(crate) fn play_calls(
         ..DriveSettings::default()
     };
     let mut drive = Drive::new(request, injection, settings).map_err(fault)?;
-    let mut played = Played::default();
+    let mut played = ExchangeResult::default();
     let mut answers: VecDeque<&(u16, Value)> = answers.iter().collect();
     let (now, mut out) = (Duration::ZERO, Vec::new());
     drive.start(Edits::new(), Vec::new(), now, &mut out);
@@ -131,7 +131,7 @@ pub(crate) fn play_calls(
     Ok(played)
 }
 
-fn take(played: &mut Played, out: DriveAction) {
+fn take(played: &mut ExchangeResult, out: DriveAction) {
     match out {
         DriveAction::ClientHead(head) => played.status = head.status,
         DriveAction::ClientBytes(bytes) => played.body.extend_from_slice(&bytes),

@@ -7,7 +7,7 @@ use knack_wire::Format;
 use knack_wire::drive::{EndKind, GeneratedFile};
 use serde_json::{Map, Value, json};
 
-use super::exchange::{NO_CONNECTION, Played, play};
+use super::exchange::{ExchangeResult, NO_CONNECTION, play};
 use super::injection::litellm::pre_call;
 use super::omniroute::{items, text};
 use crate::facts::extract::{self, Family};
@@ -319,7 +319,7 @@ fn tools_without_files() -> Result<Vec<String>, Failure> {
 }
 
 /// The list in the case's notation: one row, texts as `..`, numbers as 0.
-fn generated(played: &Played, count: u64) -> Outcome {
+fn generated(played: &ExchangeResult, count: u64) -> Outcome {
     let answer = played.answer()?;
     let Some(list) = answer.get("_litellm_generated_files") else {
         return Ok(json!({"_litellm_generated_files": "absent"}));

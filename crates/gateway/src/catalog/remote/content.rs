@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{ContentFile, ContentIndex, ProblemCode, RuntimeName};
+use knack_hub_api::{ContentFile, ContentIndex, RefusalCode, RuntimeName};
 use knack_memory::OverBudget;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
@@ -55,7 +55,7 @@ impl Missing {
 /// Whether files that a catalog names may be had soon though a hub did not give them. Unknown to one replica, they are known to
 /// another, whose catalog named them: the one is behind, or they are out of service by now, which the catalog says next.
 pub(super) fn is_transient(error: &HubError) -> bool {
-    error.is_transient() || matches!(error, HubError::Refused(problem) if problem.code == ProblemCode::NotFound)
+    error.is_transient() || matches!(error, HubError::Refused(refusal) if refusal.code == RefusalCode::NotFound)
 }
 
 /// Trees in use, by digest.

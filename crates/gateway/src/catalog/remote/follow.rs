@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_execution::remote::jitter;
-use knack_hub_api::client::{HubClient, HubError, Lines};
-use knack_hub_api::{CatalogLine, ProblemCode, RuntimeName};
+use knack_hub_api::client::{HubClient, HubError, LineReader};
+use knack_hub_api::{CatalogLine, RefusalCode, RuntimeName};
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_skill::catalog::SKILL_MD;
 use knack_skill::model::SkillRef;
@@ -19,7 +19,7 @@ use super::blobs::Blobs;
 use super::content::{Content, MEMORY_RETRY_LAST, Missing};
 use super::known::{KnownSource, origin};
 use super::mirror::{LineEffect, Mirror};
-use super::saved::{Identity, SavedPlace, Saver, Unsaved};
+use super::saved::{Identity, SavedLocation, Saver, Unsaved};
 use super::serving::Serving;
 use super::settings::settings_from_line;
 use super::{names, objects};
@@ -182,18 +182,18 @@ impl Follower {
             // A hub that is away, or refuses, for days is logged once, not every two seconds.
             if logged == error.to_string() {
                 tracing::debug!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
-            } else if matches!(&error, HubError::Refused(problem) if problem.code == ProblemCode::Forbidden) {
+            } else if matches!(&error, HubError::Refused(refusal) if refusal.code == RefusalCode::Forbidden) {
                 tracing::warn!(runtime = %self.runtime, client_namespace, %error, "the hub refuses the catalog; retrying, and not logged again until it changes");
             } else {
                 tracing::info!(runtime = %self.runtime, client_namespace, %error, "the catalog's stream ended; reconnecting");
             }
             logged = error.to_string();
-            if let HubError::Refused(problem) = &error {
-                let seconds = problem.retry_after_seconds.unwrap_or(0);
+            if let HubError::Refused(refusal) = &error {
+                let seconds = refusal.retry_after_seconds.unwrap_or(0);
                 wait = wait.max(Duration::from_secs(seconds)).min(WAIT_MAX);
                 if !error.is_transient() {
                     self.serving
-                        .explain_absence(&format!("the hub refuses it: {}", problem.message));
+                        .explain_absence(&format!("the hub refuses it: {}", refusal.message));
                 }
             }
             tokio::time::sleep(jitter(wait)).await;
@@ -203,7 +203,7 @@ impl Follower {
 
     /// Reads one stream to its end: the reason it ended, and whether it brought a whole catalog. Only after that does a line
     /// of it make the catalog young: a hub that greets and cannot be used, or ends each stream early, confirms nothing.
-    async fn read(&mut self, mut lines: Lines) -> (HubError, bool) {
+    async fn read(&mut self, mut lines: LineReader) -> (HubError, bool) {
         let mut is_served = false;
         loop {
             let line = if let Some(pause) = self.retry {
@@ -228,7 +228,7 @@ impl Follower {
                 self.serving.age.confirm();
             }
             match taken {
-                LineEffect::Noted => {}
+                LineEffect::NotedRun => {}
                 LineEffect::Complete => {
                     let is_first = !std::mem::replace(&mut self.answered, true);
                     if self.mirror.take_changed() || is_first || self.retry.is_some() || !self.serving.has_catalog() {
@@ -318,7 +318,7 @@ impl Follower {
             hub: self.client.url().to_owned(),
             client_namespace: self.client.client_namespace().map(str::to_owned),
         };
-        let place = SavedPlace { folder, identity };
+        let place = SavedLocation { folder, identity };
         let (saver, restored) = Saver::open(place, self.content.blobs(), &self.serving.age).await;
         self.saver = Some(saver);
         let Some(restored) = restored else { return };

@@ -62,7 +62,7 @@ pub(super) struct MirrorState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LineEffect {
     /// Nothing to act on yet.
-    Noted,
+    NotedRun,
     /// Everything up to here belongs together: make a snapshot.
     Complete,
     /// This hub cannot be followed: why.
@@ -126,7 +126,7 @@ impl Mirror {
             }
             CatalogLine::Ping | CatalogLine::Unknown => {}
         }
-        LineEffect::Noted
+        LineEffect::NotedRun
     }
 
     /// The settings, once known.
@@ -177,7 +177,7 @@ impl Mirror {
             watched: hello.watched_namespaces,
             named: BTreeSet::new(),
         });
-        LineEffect::Noted
+        LineEffect::NotedRun
     }
 
     fn runtime(&mut self, runtime: RuntimeLine) {

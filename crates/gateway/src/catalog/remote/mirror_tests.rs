@@ -150,7 +150,7 @@ fn a_hub_without_a_protocol_in_common_is_refused_with_what_to_do() {
     ] {
         assert_eq!(
             Mirror::default().take(line(min, max)),
-            LineEffect::Noted,
+            LineEffect::NotedRun,
             "{min:?} {max}"
         );
     }
@@ -186,7 +186,7 @@ fn a_catalog_of_another_namespace_is_refused() {
         (None, Some("a"), false),
     ] {
         let answer = Mirror::for_namespace(asked).take(hello(told));
-        assert_eq!(answer == LineEffect::Noted, taken, "{asked:?} {told:?}");
+        assert_eq!(answer == LineEffect::NotedRun, taken, "{asked:?} {told:?}");
     }
 }
 

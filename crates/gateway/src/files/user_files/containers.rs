@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::asked::FilesRequest;
 use super::files_caller::FilesCaller;
+use super::files_request::FilesRequest;
 use super::form::{self, FormFile};
 use super::info::{Content, FoundFile};
 use super::objects::{Container, ContainerFile, NewContainer, NewContainerFile, Source};

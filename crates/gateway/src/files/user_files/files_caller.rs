@@ -6,7 +6,7 @@ use std::time::Duration;
 use knack_wire::history::Caller;
 use tokio::time::Instant;
 
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// Whose files are meant, and whom the calls to the store count for.
 #[derive(Debug, Clone)]

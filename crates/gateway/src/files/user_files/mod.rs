@@ -8,10 +8,10 @@
 //!
 //! A store is asked for what [`Op`] says, wherever it is: ids, ages and bounds are the table's, pages and shapes the gateway's.
 
-mod asked;
 mod bounds;
 mod containers;
 mod files_caller;
+mod files_request;
 mod form;
 mod info;
 mod local;

@@ -18,8 +18,8 @@ use super::shapes;
 use super::store::new_container;
 use crate::files::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
 use crate::http_server::budget::Holding;
-use crate::model_calls::hidden::StagedFile;
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::hidden_turns::StagedFile;
+use crate::model_calls::turn_store::KeyedHash;
 use crate::state::Gateway;
 
 /// The files and the container of this gateway that a request names.

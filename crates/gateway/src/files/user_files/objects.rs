@@ -1,9 +1,9 @@
-//! Uploads and containers as values: in the table, in the records of a folder, and between gateway and registry.
+//! Uploads and containers as values: in the table, in the entries of a folder, and between gateway and registry.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// The owner of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

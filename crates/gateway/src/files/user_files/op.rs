@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::form::{NAME_MAX_BYTES, TYPE_MAX_BYTES};
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile};
 use super::refusal::Refusal;
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// Where the registry of a cluster keeps files for gateways.
 pub const FILES_PATH: &str = "/knack/v1/files";

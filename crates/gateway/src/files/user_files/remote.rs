@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use knack_hub_api::client::HubClient;
 use knack_memory::MemoryBudget;
-use knack_serving::sources::{Pace, Sources, Turn};
+use knack_serving::sources::{Pace, SourcePermit, Sources};
 use knack_trust::read_answer;
 use tokio::time::Instant;
 
@@ -64,7 +64,7 @@ impl RemoteFiles {
     }
 
     /// The right of a caller to one call, for which a model request waits.
-    async fn turn(&self, who: &FilesCaller) -> Result<Turn, Refusal> {
+    async fn turn(&self, who: &FilesCaller) -> Result<SourcePermit, Refusal> {
         let caller = knack_skill::digest::hex(&who.counted);
         // A key costs its sender nothing, an address does.
         let group = who

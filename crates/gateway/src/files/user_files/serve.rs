@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
 use knack_registry::{Dialect, parameters};
 
-use super::asked::FilesRequest;
 use super::files_caller::FilesCaller;
+use super::files_request::FilesRequest;
 use super::objects::{FileInfo, NewFile};
 use super::page::{Page, limit, order};
 use super::refusal::Refusal;

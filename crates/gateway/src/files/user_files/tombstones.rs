@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use jiff::Timestamp;
 
 use super::objects::FileOwner;
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
 /// Files of one account that are gone and remembered, and as many containers. About 150 bytes each.
 const GONE_OF_ACCOUNT: usize = 4096;

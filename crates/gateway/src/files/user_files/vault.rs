@@ -1,8 +1,8 @@
-//! Contents and records of uploads and containers in a folder. An object is there, whole, once its record is.
+//! Contents and entries of uploads and containers in a folder. An object is there, whole, once its entry is.
 //!
 //! ```text
 //! DIR/lock                       held by the one process that uses the folder
-//! DIR/contents/file_knack_…      one content, named by the id of its file; without a record that names it it is removed
+//! DIR/contents/file_knack_…      one content, named by the id of its file; without an entry that names it it is removed
 //! DIR/records/<hash>.json        one upload, or one container with the list of its files; replaced in one step
 //! ```
 
@@ -19,9 +19,9 @@ use sha2::{Digest as _, Sha256};
 use super::objects::{FileOwner, Object};
 use super::table::ObjectKey;
 use crate::files::temporary::Temporary;
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 
-/// The form of a record. A folder with another one is not opened.
+/// The form of an entry. A folder with another one is not opened.
 const VERSION: u32 = 1;
 
 /// A folder.
@@ -34,7 +34,7 @@ pub(super) struct Vault {
 
 #[derive(Debug)]
 enum HeldFolder {
-    /// Objects are gone with the process, so that no record is written.
+    /// Objects are gone with the process, so that no entry is written.
     Temporary {
         _folder: Temporary,
     },
@@ -43,9 +43,9 @@ enum HeldFolder {
     },
 }
 
-/// A record as it is written.
+/// An entry as it is written.
 #[derive(Debug, Serialize, Deserialize)]
-struct VaultRecord {
+struct VaultEntry {
     version: u32,
     account: KeyedHash,
     caller: KeyedHash,
@@ -78,12 +78,12 @@ impl Vault {
                 _lock: lock_alone(&root.join("lock"), "keeps files in this folder")?,
             },
         };
-        for folder in [vault.contents(), vault.records()] {
+        for folder in [vault.contents(), vault.entries()] {
             if !folder.is_dir() {
                 vault.disk.create_folder(&folder)?;
             }
         }
-        let objects = vault.read_records()?;
+        let objects = vault.read_entries()?;
         let named: BTreeSet<&str> = objects.iter().flat_map(|(_, object)| object.contents()).collect();
         for entry in fs::read_dir(vault.contents())? {
             let entry = entry?;
@@ -98,20 +98,20 @@ impl Vault {
         self.root.join("contents")
     }
 
-    fn records(&self) -> PathBuf {
+    fn entries(&self) -> PathBuf {
         self.root.join("records")
     }
 
     /// A name that no other object has, for any id.
-    fn record(&self, (owner, id): &ObjectKey) -> PathBuf {
+    fn entry(&self, (owner, id): &ObjectKey) -> PathBuf {
         let hash = Sha256::new().chain_update(owner.account).chain_update(owner.caller);
         let name = knack_skill::digest::hex(&hash.chain_update(id).finalize());
-        self.records().join(format!("{name}.json"))
+        self.entries().join(format!("{name}.json"))
     }
 
-    fn read_records(&self) -> io::Result<Vec<(FileOwner, Object)>> {
+    fn read_entries(&self) -> io::Result<Vec<(FileOwner, Object)>> {
         let mut objects = Vec::new();
-        for entry in fs::read_dir(self.records())? {
+        for entry in fs::read_dir(self.entries())? {
             let path = entry?.path();
             if path.extension().is_none_or(|extension| extension != "json") {
                 self.disk.remove(&path)?;
@@ -120,7 +120,7 @@ impl Vault {
             let value: serde_json::Value = match serde_json::from_slice(&fs::read(&path)?) {
                 Ok(value) => value,
                 Err(error) => {
-                    tracing::warn!(%error, path = %path.display(), "a stored file is skipped: its record cannot be read");
+                    tracing::warn!(%error, path = %path.display(), "a stored file is skipped: its entry cannot be read");
                     continue;
                 }
             };
@@ -128,15 +128,15 @@ impl Vault {
                 let text = format!("{}: another version of Knack wrote it", path.display());
                 return Err(io::Error::other(text));
             }
-            let record: VaultRecord = serde_json::from_value(value)
+            let entry: VaultEntry = serde_json::from_value(value)
                 .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
             let owner = FileOwner {
-                account: record.account,
-                caller: record.caller,
+                account: entry.account,
+                caller: entry.caller,
             };
             let is_whole = |name: &&str| self.contents().join(name).is_file();
-            if record.object.contents().iter().all(is_whole) {
-                objects.push((owner, record.object));
+            if entry.object.contents().iter().all(is_whole) {
+                objects.push((owner, entry.object));
             } else {
                 tracing::warn!(path = %path.display(), "a stored file is removed: its content is missing");
                 self.disk.remove(&path)?;
@@ -145,7 +145,7 @@ impl Vault {
         Ok(objects)
     }
 
-    /// Writes one content, of an object that has no record yet.
+    /// Writes one content, of an object that has no entry yet.
     pub(super) fn write(&self, id: &str, content: &[u8]) -> io::Result<()> {
         self.disk.write(&self.contents().join(id), content)
     }
@@ -161,7 +161,7 @@ impl Vault {
         fs::read(self.contents().join(id)).map(Bytes::from)
     }
 
-    /// Removes contents that no record names. One that stays is removed at the next start.
+    /// Removes contents that no entry names. One that stays is removed at the next start.
     pub(super) fn remove(&self, ids: &[String]) {
         for id in ids {
             if let Err(error) = self.disk.remove(&self.contents().join(id)) {
@@ -170,26 +170,26 @@ impl Vault {
         }
     }
 
-    /// Writes the record of an object, in the place of an earlier one, or removes it.
+    /// Writes the entry of an object, in the place of an earlier one, or removes it.
     pub(super) fn record_as(&self, key: &ObjectKey, object: Option<&Object>) -> io::Result<()> {
         if matches!(self.held, HeldFolder::Temporary { .. }) {
             return Ok(());
         }
-        let path = self.record(key);
+        let path = self.entry(key);
         let Some(object) = object else {
             return match self.disk.remove(&path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 done => done,
             };
         };
-        let record = VaultRecord {
+        let entry = VaultEntry {
             version: VERSION,
             account: key.0.account,
             caller: key.0.caller,
             object: object.clone(),
         };
         let new = path.with_extension("new");
-        self.disk.write(&new, &serde_json::to_vec(&record)?)?;
+        self.disk.write(&new, &serde_json::to_vec(&entry)?)?;
         self.disk.rename(&new, &path)
     }
 

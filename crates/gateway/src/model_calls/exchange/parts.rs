@@ -9,11 +9,11 @@ use knack_wire::drive::ClientHead;
 use tokio::time::Instant;
 
 use crate::http_server::budget::{HeldBody, Holding};
-use crate::model_calls::hidden::{HiddenTurnLookup, StagedFile};
+use crate::model_calls::hidden_turns::{HiddenTurnLookup, StagedFile};
 use crate::providers::provider::Api;
 use crate::runs::tools::ToolRunner;
+use crate::telemetry::body_files::Recording;
 use crate::telemetry::log::RequestLog;
-use crate::telemetry::recorder::Recording;
 use crate::telemetry::trace::RequestTrace;
 
 /// One piece of the answer to the client.

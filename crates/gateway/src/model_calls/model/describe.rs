@@ -1,12 +1,12 @@
 //! The log of a request, as far as its plan decides it.
 
 use knack_skill::plan::{ActivationCause, Active, Plan};
-use knack_wire::{Format, View};
+use knack_wire::{Format, RequestFields};
 
 use crate::catalog::Snapshot;
-use crate::runs::skill_runs::RunOf;
+use crate::runs::skill_runs::RunOrigin;
 use crate::telemetry::log::RequestLog;
-use crate::telemetry::report::cut_copy;
+use crate::telemetry::request_report::cut_copy;
 use crate::telemetry::skill_metrics::{SkillUse, Use};
 
 /// The id of a request that begins now, a UUIDv7: log lines and recordings sort by time.
@@ -15,7 +15,7 @@ pub(crate) fn new_request_id() -> String {
 }
 
 /// The log of a request that begins now; `run`: it is the request of a run of a skill.
-pub(super) fn new_log(format: Format, run: Option<&RunOf>) -> RequestLog {
+pub(super) fn new_log(format: Format, run: Option<&RunOrigin>) -> RequestLog {
     RequestLog {
         request_id: run.map_or_else(new_request_id, |run| run.request_id.clone()),
         begun: jiff::Timestamp::now(),
@@ -25,11 +25,11 @@ pub(super) fn new_log(format: Format, run: Option<&RunOf>) -> RequestLog {
 }
 
 /// Adds the plan of a request to its log.
-pub(super) fn describe(mut log: RequestLog, view: &View, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
+pub(super) fn describe(mut log: RequestLog, fields: &RequestFields, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
     log.revision.clone_from(&snapshot.revision);
     // A client can make it as long as a body.
-    log.model = cut_copy(&view.model);
-    log.stream = view.stream;
+    log.model = cut_copy(&fields.model);
+    log.stream = fields.stream;
     log.skills = plan
         .active
         .iter()

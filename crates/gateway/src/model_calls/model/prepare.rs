@@ -1,4 +1,4 @@
-//! Reading a request: its view, its plan, and what is injected.
+//! Reading a request: its fields, its plan, and what is injected.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use http::{HeaderMap, HeaderValue};
 use knack_serving::aside;
 use knack_skill::plan::{Note, Plan};
 use knack_vocabulary::HEADER_SKILLS;
-use knack_wire::{Fault, Format, Injection, ModelRoute, View};
+use knack_wire::{Fault, Format, Injection, ModelRoute, RequestFields};
 
 use crate::catalog::Snapshot;
 use crate::files::user_files::named::NamedFiles;
 use crate::http_server::budget::{HeldBody, Holding};
 use crate::model_calls::inject;
-use crate::model_calls::records::KeyedHash;
+use crate::model_calls::turn_store::KeyedHash;
 use crate::runs::code_tools;
-use crate::runs::skill_runs::RunOf;
+use crate::runs::skill_runs::RunOrigin;
 use crate::state::Gateway;
 
 /// A request that was read, with the decision about it.
 pub(super) struct Prepared {
     pub(super) request: knack_wire::Request,
-    pub(super) view: View,
+    pub(super) fields: RequestFields,
     pub(super) plan: Arc<Plan>,
     pub(super) injection: Injection,
     /// Whether hidden turns come back.
@@ -43,7 +43,7 @@ pub(super) async fn read_request(
     parts: &Parts,
 ) -> Result<Prepared, Fault> {
     let header = skills_header(&parts.headers);
-    let run_of = parts.extensions.get::<RunOf>().cloned();
+    let run_of = parts.extensions.get::<RunOrigin>().cloned();
     let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
     let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
     aside(bytes.len(), move || {
@@ -55,16 +55,16 @@ pub(super) async fn read_request(
 
 fn prepare(
     request: knack_wire::Request,
-    (header, run_of): (Result<Option<String>, Fault>, Option<RunOf>),
+    (header, run_of): (Result<Option<String>, Fault>, Option<RunOrigin>),
     snapshot: &Snapshot,
     (gateway, names_files, counted): (&Gateway, bool, KeyedHash),
 ) -> Result<Prepared, Fault> {
-    let mut view = request.view()?;
+    let mut fields = request.fields()?;
     let format = request.format();
     let is_missing =
-        code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&view, names_files);
-    code_tools::unblock(&mut view, is_missing);
-    let run_code = code_tools::run_code(&view, format, is_missing);
+        code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&fields, names_files);
+    code_tools::unblock(&mut fields, is_missing);
+    let run_code = code_tools::run_code(&fields, format, is_missing);
     let mut texts = None;
     let mut room = |bytes: usize| {
         texts = gateway
@@ -75,7 +75,7 @@ fn prepare(
     };
     let mut plan = inject::make_plan(
         &request,
-        &view,
+        &fields,
         header?.as_deref(),
         snapshot,
         run_code,
@@ -90,14 +90,14 @@ fn prepare(
         });
         (Injection::default(), false)
     } else {
-        let code_tool = code_tools::replacement(&view, &plan, snapshot.absent.is_none(), (format, is_missing))?;
-        let injection = inject::injection(&plan, &view, &gateway.materials, code_tool);
-        let injecting = expands(&view, (&plan, &injection), format);
+        let code_tool = code_tools::replacement(&fields, &plan, snapshot.absent.is_none(), (format, is_missing))?;
+        let injection = inject::injection(&plan, &fields, &gateway.materials, code_tool);
+        let injecting = expands(&fields, (&plan, &injection), format);
         (injection, injecting)
     };
     Ok(Prepared {
         request,
-        view,
+        fields,
         plan: Arc::new(plan),
         injection,
         injecting,
@@ -107,11 +107,12 @@ fn prepare(
 
 /// Whether hidden turns come back into this request. A choice of no tools injects nothing, and still needs its history
 /// (docs/design/conversation.md#when-nothing-is-injected), unless the format refuses calls in a history without any declared tool.
-fn expands(view: &View, (plan, injection): (&Plan, &Injection), format: Format) -> bool {
+fn expands(fields: &RequestFields, (plan, injection): (&Plan, &Injection), format: Format) -> bool {
     use knack_wire::request::ToolChoice;
-    let closed_by_choice = view.closed.is_some() || matches!(view.tool_choice, ToolChoice::None | ToolChoice::Allowed);
+    let closed_by_choice =
+        fields.closed.is_some() || matches!(fields.tool_choice, ToolChoice::None | ToolChoice::Allowed);
     let taken_out = usize::from(injection.code_tool.is_some());
-    let may_hold_calls = format != Format::Messages || view.client_tools.len() > taken_out;
+    let may_hold_calls = format != Format::Messages || fields.client_tools.len() > taken_out;
     !plan.off || (closed_by_choice && may_hold_calls)
 }
 

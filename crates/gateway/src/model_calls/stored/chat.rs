@@ -6,15 +6,15 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::response::Response;
 use knack_memory::OverBudget;
-use knack_wire::history::TurnRecord;
+use knack_wire::history::SavedTurn;
 use knack_wire::json::{self, Span};
 use knack_wire::stored::{self, ListedCompletion};
 use knack_wire::{Fault, Format, ItemPage};
 
-use super::asking::{Asking, MAX_BODY};
-use super::held::{HeldPage, MAX_PAGES, PagedList, page_with_own, respond};
-use super::place::Query;
-use super::{Stored, set_path};
+use super::answer_path::Query;
+use super::held_page::{HeldPage, MAX_PAGES, PagedList, page_with_own, respond};
+use super::provider_reader::{MAX_BODY, ProviderReader};
+use super::{StoredAnswer, set_path};
 use crate::http_server::budget::{HeldBody, Holding};
 use crate::http_server::fault::fault;
 
@@ -27,22 +27,22 @@ struct Messages {
 
 /// A list of completions that is asked for.
 struct Listing {
-    asking: Asking,
+    reader: ProviderReader,
     path: String,
     query: Query,
 }
 
 /// Passes a list of completions: each answer once, as its client was shown it.
-pub(super) async fn list(asking: Asking, mut request: Request) -> Result<Response, OverBudget> {
+pub(super) async fn list(reader: ProviderReader, mut request: Request) -> Result<Response, OverBudget> {
     let mut listing = Listing {
-        asking,
+        reader,
         path: request.uri().path().to_owned(),
         query: Query::of(request.uri()),
     };
     if let Some(query) = listing.behind_answer().await {
         set_path(&mut request, &format!("{}{query}", listing.path));
     }
-    let (parts, read) = match listing.asking.pass_whole(request, Format::Chat).await {
+    let (parts, read) = match listing.reader.pass_whole(request, Format::Chat).await {
         Ok(answer) => answer,
         Err(other) => return Ok(other),
     };
@@ -61,22 +61,26 @@ impl Listing {
     /// The client's query, if it goes on behind an answer that is under another id: behind the last of its rounds.
     async fn behind_answer(&self) -> Option<String> {
         let after = self.query.get("after")?.to_owned();
-        let record = self.asking.records(std::slice::from_ref(&after)).await.remove(&after)?;
-        (record.state != after)
-            .then(|| self.query.behind(&record.state))
+        let saved = self
+            .reader
+            .saved_turns(std::slice::from_ref(&after))
+            .await
+            .remove(&after)?;
+        (saved.state != after)
+            .then(|| self.query.behind(&saved.state))
             .flatten()
     }
 
     /// A page in the client's terms, and at most `most` of it; `None`: it is no list.
     async fn page(&self, body: &[u8], most: usize) -> Option<ItemPage> {
-        let mut known = self.asking.records(&stored::list_ids(body)).await;
+        let mut known = self.reader.saved_turns(&stored::list_ids(body)).await;
         // The last round of an answer stands for all of it: what is known of the answer is under its own id.
-        let ended = |(id, record): (&String, &Arc<TurnRecord>)| {
-            let answer = &record.stored.as_ref()?.part_of;
-            (record.state == *id && !answer.is_empty() && !known.contains_key(answer)).then(|| answer.clone())
+        let ended = |(id, saved): (&String, &Arc<SavedTurn>)| {
+            let answer = &saved.stored.as_ref()?.part_of;
+            (saved.state == *id && !answer.is_empty() && !known.contains_key(answer)).then(|| answer.clone())
         };
         let answers: Vec<String> = known.iter().filter_map(ended).collect();
-        known.extend(self.asking.records(&answers).await);
+        known.extend(self.reader.saved_turns(&answers).await);
         stored::completions_page(body, most, |id| listed(&known, id))
     }
 }
@@ -87,7 +91,7 @@ impl PagedList for Listing {
             return Ok(None);
         };
         let path = format!("{}{query}", self.path);
-        let Some(read) = self.asking.get(&path, MAX_BODY).await? else {
+        let Some(read) = self.reader.get(&path, MAX_BODY).await? else {
             return Ok(None);
         };
         let page = self.page(&read.bytes, self.query.limit()).await;
@@ -96,32 +100,35 @@ impl PagedList for Listing {
 }
 
 /// What is known of a completion that the provider lists.
-fn listed<'v>(known: &'v HashMap<String, Arc<TurnRecord>>, id: &str) -> Option<ListedCompletion<'v>> {
-    let (own, record) = known.get_key_value(id)?;
-    let view = record.stored.as_ref()?;
-    if record.state != id {
+fn listed<'v>(known: &'v HashMap<String, Arc<SavedTurn>>, id: &str) -> Option<ListedCompletion<'v>> {
+    let (own, saved) = known.get_key_value(id)?;
+    let form = saved.stored.as_ref()?;
+    if saved.state != id {
         return Some(ListedCompletion::Round);
     }
-    if view.part_of.is_empty() {
-        return Some(ListedCompletion::Answer(own, view));
+    if form.part_of.is_empty() {
+        return Some(ListedCompletion::Answer(own, form));
     }
-    let answer = known.get_key_value(&view.part_of);
-    let shown = answer.and_then(|(own, record)| Some(ListedCompletion::Answer(own, record.stored.as_ref()?)));
+    let answer = known.get_key_value(&form.part_of);
+    let shown = answer.and_then(|(own, saved)| Some(ListedCompletion::Answer(own, saved.stored.as_ref()?)));
     Some(shown.unwrap_or(ListedCompletion::Round))
 }
 
-impl Stored {
+impl StoredAnswer {
     /// The messages that the client sent, in pages of ours: which of the provider's are not the client's is known by
     /// their places only.
     pub(super) async fn messages(&self, mut request: Request) -> Result<Response, OverBudget> {
-        let view = self.view();
-        if view.messages.is_none() {
-            return Ok(self.asking.pass(request).await);
+        let form = self.form();
+        if form.messages.is_none() {
+            return Ok(self.reader.pass(request).await);
         }
-        if let Some(path) = self.place.with(&self.place.id, &self.place.query.all().text()) {
+        if let Some(path) = self
+            .answer_path
+            .with(&self.answer_path.id, &self.answer_path.query.all().text())
+        {
             set_path(&mut request, &path);
         }
-        let (parts, read) = match self.asking.pass_whole(request, Format::Chat).await {
+        let (parts, read) = match self.reader.pass_whole(request, Format::Chat).await {
             Ok(answer) => answer,
             Err(other) => return Ok(other),
         };
@@ -132,16 +139,16 @@ impl Stored {
             let text = "The provider did not give all messages that the completion was asked with.";
             return Ok(incomplete(text));
         };
-        let Some(shown) = view.sent_messages(&listed.all) else {
+        let Some(shown) = form.sent_messages(&listed.all) else {
             let text = "The provider lists other messages than the completion was asked with.";
             return Ok(incomplete(text));
         };
-        let Some(page) = page_of(shown, &self.place.query) else {
+        let Some(page) = page_of(shown, &self.answer_path.query) else {
             let text = "\"after\" names no message of the completion.";
             return Ok(fault(&Fault::bad("after", text), Format::Chat));
         };
         drop(listed);
-        Ok(respond(parts, self.asking.hold(page)?))
+        Ok(respond(parts, self.reader.hold(page)?))
     }
 
     /// All messages that the provider lists, oldest first, from those of the first page on, within [`MAX_BODY`]. `None`: the
@@ -151,7 +158,7 @@ impl Stored {
         (mut all, mut next): (Vec<Vec<u8>>, Option<String>),
         read: HeldBody,
     ) -> Result<Option<Messages>, OverBudget> {
-        let query = self.place.query.all();
+        let query = self.answer_path.query.all();
         let mut room = MAX_BODY - read.bytes.len();
         // The messages take the place of what they were read from.
         let mut held = vec![read.holding];
@@ -160,10 +167,10 @@ impl Stored {
                 return Ok(None);
             }
             let query = query.behind(&after);
-            let Some(path) = query.and_then(|query| self.place.with(&self.place.id, &query)) else {
+            let Some(path) = query.and_then(|query| self.answer_path.with(&self.answer_path.id, &query)) else {
                 return Ok(None);
             };
-            let Some(read) = self.asking.get(&path, room).await? else {
+            let Some(read) = self.reader.get(&path, room).await? else {
                 return Ok(None);
             };
             let Some((more, behind)) = stored::list_elements(&read.bytes) else {

@@ -5,22 +5,22 @@ use axum::response::Response;
 use knack_memory::OverBudget;
 use knack_wire::{Fault, Format, ItemsAsked};
 
-use super::asking::MAX_BODY;
-use super::held::{HeldPage, PagedList, page_with_own, respond};
-use super::{Stored, set_path};
+use super::held_page::{HeldPage, PagedList, page_with_own, respond};
+use super::provider_reader::MAX_BODY;
+use super::{StoredAnswer, set_path};
 use crate::http_server::fault::fault;
 
 /// The items of a response, as far as they were asked for.
 struct ItemList<'s> {
-    stored: &'s Stored,
+    stored: &'s StoredAnswer,
     asked: ItemsAsked,
 }
 
-impl Stored {
+impl StoredAnswer {
     /// A page of what the client sent.
     pub(super) async fn items(&self, mut request: Request) -> Result<Response, OverBudget> {
-        let query = &self.place.query;
-        let behind = query.get("after").filter(|id| self.view().lists_run(id));
+        let query = &self.answer_path.query;
+        let behind = query.get("after").filter(|id| self.form().lists_run(id));
         let asked = ItemsAsked {
             behind: behind.map(str::to_owned),
             most: query.limit(),
@@ -28,15 +28,15 @@ impl Stored {
         };
         let mut list = ItemList { stored: self, asked };
         // The provider does not know the run: its place is looked for from the beginning.
-        let from_beginning = self.place.with(&self.place.id, &query.first_page().text());
+        let from_beginning = self.answer_path.with(&self.answer_path.id, &query.first_page().text());
         if let Some(path) = from_beginning.filter(|_| list.asked.behind.is_some()) {
             set_path(&mut request, &path);
         }
-        let (parts, read) = match self.asking.pass_whole(request, Format::Responses).await {
+        let (parts, read) = match self.reader.pass_whole(request, Format::Responses).await {
             Ok(answer) => answer,
             Err(other) => return Ok(other),
         };
-        let Some(first) = self.view().page(&read.bytes, &mut list.asked) else {
+        let Some(first) = self.form().page(&read.bytes, &mut list.asked) else {
             return Ok(respond(parts, read));
         };
         let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut list).await? else {
@@ -49,15 +49,17 @@ impl Stored {
 
 impl PagedList for ItemList<'_> {
     async fn next(&mut self, after: &str) -> Result<Option<HeldPage>, OverBudget> {
-        let Stored { place, asking, .. } = self.stored;
-        let query = place.query.page_after(after);
-        let Some(path) = query.and_then(|query| place.with(&place.id, &query)) else {
+        let StoredAnswer {
+            answer_path, reader, ..
+        } = self.stored;
+        let query = answer_path.query.page_after(after);
+        let Some(path) = query.and_then(|query| answer_path.with(&answer_path.id, &query)) else {
             return Ok(None);
         };
-        let Some(read) = asking.get(&path, MAX_BODY).await? else {
+        let Some(read) = reader.get(&path, MAX_BODY).await? else {
             return Ok(None);
         };
-        let page = self.stored.view().page(&read.bytes, &mut self.asked);
+        let page = self.stored.form().page(&read.bytes, &mut self.asked);
         page.map(|page| HeldPage::of(read, page)).transpose()
     }
 }

@@ -2,25 +2,25 @@
 
 use knack_execution::{ExecutionRequest, ExecutionStatus, Exit, Language};
 use knack_skill::call::{self, End, Outcome};
-use knack_telemetry::genai::{Failure, Ran};
+use knack_telemetry::genai::{CallFacts, Failure};
 use knack_wire::drive::NativeRun;
 
-use crate::telemetry::note::ExecutionNote;
+use crate::telemetry::execution_note::ExecutionNote;
 
 /// The code of a program that could not be started, as a shell reports it.
 pub(super) const NOT_STARTED: i32 = 126;
 
 /// The trace of a call that ran nothing.
-pub(super) fn answered(is_error: bool) -> Ran {
-    Ran {
+pub(super) fn answered(is_error: bool) -> CallFacts {
+    CallFacts {
         failure: is_error.then_some(Failure::Refused),
-        ..Ran::default()
+        ..CallFacts::default()
     }
 }
 
 /// The trace of an execution.
-pub(super) fn ran(note: &ExecutionNote) -> Ran {
-    Ran {
+pub(super) fn ran(note: &ExecutionNote) -> CallFacts {
+    CallFacts {
         execution: Some(note.id.clone()),
         skill: (!note.skill.is_empty()).then(|| note.skill.clone()),
         start: (!note.start.is_empty()).then_some(note.start),

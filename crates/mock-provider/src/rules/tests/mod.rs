@@ -39,7 +39,7 @@ fn refusal(format: FormatName, base: &Value, patch: &Value, rule: Option<&str>) 
     let mut body = patched(base, patch);
     let headers = headers_of(&mut body);
     let provider = Provider::default();
-    let subject = Subject {
+    let rule_input = RuleInput {
         headers: &headers,
         body: &body,
         model: "",
@@ -48,13 +48,13 @@ fn refusal(format: FormatName, base: &Value, patch: &Value, rule: Option<&str>) 
         vertex: true,
     };
     match rule {
-        None => check(format, &subject).err(),
+        None => check(format, &rule_input).err(),
         Some(name) => {
             let rule = rules(format)
                 .into_iter()
                 .find(|rule| rule.name == name)
                 .unwrap_or_else(|| panic!("no rule {name}"));
-            (rule.check)(&subject).err()
+            (rule.check)(&rule_input).err()
         }
     }
 }
@@ -122,7 +122,7 @@ fn flags_of_the_provider_lift_their_rules() {
         let headers = vec![("anthropic-version".to_owned(), "2023-06-01".to_owned())];
         check(
             format,
-            &Subject {
+            &RuleInput {
                 headers: &headers,
                 body: &body,
                 model: "",
@@ -168,7 +168,7 @@ fn older_deployments_have_shorter_names() {
         messages_tool_name_bytes: 64,
         ..Provider::default()
     };
-    let subject = Subject {
+    let rule_input = RuleInput {
         headers: &headers,
         body: &body,
         model: "",
@@ -177,7 +177,7 @@ fn older_deployments_have_shorter_names() {
         vertex: true,
     };
     assert!(
-        check(FormatName::Messages, &subject)
+        check(FormatName::Messages, &rule_input)
             .unwrap_err()
             .message
             .contains("{1,64}")
@@ -212,7 +212,7 @@ fn a_server_without_code_tools_refuses_them() {
                 code_tools,
                 ..Provider::default()
             };
-            let subject = Subject {
+            let rule_input = RuleInput {
                 headers: &headers,
                 body: &body,
                 model: "",
@@ -220,7 +220,7 @@ fn a_server_without_code_tools_refuses_them() {
                 counting: false,
                 vertex: true,
             };
-            assert_eq!(check(format, &subject).is_ok(), code_tools, "{body}");
+            assert_eq!(check(format, &rule_input).is_ok(), code_tools, "{body}");
         }
     }
 }
@@ -230,7 +230,7 @@ fn counting_asks_for_no_answer_length() {
     let body = json!({"model": "m", "messages": [{"role": "user", "content": "a"}]});
     let headers = vec![("anthropic-version".to_owned(), "2023-06-01".to_owned())];
     let provider = Provider::default();
-    let subject = Subject {
+    let rule_input = RuleInput {
         headers: &headers,
         body: &body,
         model: "",
@@ -238,7 +238,7 @@ fn counting_asks_for_no_answer_length() {
         counting: true,
         vertex: true,
     };
-    assert_eq!(check(FormatName::Messages, &subject), Ok(()));
+    assert_eq!(check(FormatName::Messages, &rule_input), Ok(()));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::drive::values::{
 use crate::format::{Ending, dialect, splice};
 use crate::request::ToolChoice;
 use crate::route::Format;
-use crate::stored::StoredView;
+use crate::stored::StoredForm;
 
 impl Drive {
     /// A turn is complete: hand it out, or run what is ours.
@@ -56,7 +56,7 @@ impl Drive {
     /// Asks for the calls that are not refused: at once, or one after the other where the client forbids several in a turn,
     /// since the model may have made them regardless, and not to be run side by side.
     fn run_pending(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
-        let at_once = if self.view.one_call { 1 } else { usize::MAX };
+        let at_once = if self.fields.one_call { 1 } else { usize::MAX };
         let open = self.pending.iter().filter(|pending| pending.outcome.is_none());
         for pending in open.take(at_once) {
             self.calls_run += 1;
@@ -119,7 +119,7 @@ impl Drive {
             return;
         };
         pending.outcome = Some(outcome);
-        if self.view.one_call {
+        if self.fields.one_call {
             self.run_pending(now, out);
         } else if self.pending.iter().all(|pending| pending.outcome.is_some()) {
             self.results_in(now, out);
@@ -224,11 +224,11 @@ impl Drive {
     /// A forced choice was met in round 1 if the forced tool was ours, or if only our tools can meet it.
     pub(super) fn relaxes(&self) -> bool {
         // A tool of the client's that ours replaces.
-        let code_tool = self.view.code_tool.as_ref();
+        let code_tool = self.fields.code_tool.as_ref();
         let code_tool = code_tool.filter(|_| self.injection.code_tool.is_some());
         let is_ours = |name: &String| code_tool.is_some_and(|tool| tool.name == *name);
-        let alone = self.view.client_tools.iter().all(is_ours);
-        match &self.view.tool_choice {
+        let alone = self.fields.client_tools.iter().all(is_ours);
+        match &self.fields.tool_choice {
             ToolChoice::Required => alone || code_tool.is_some_and(|tool| tool.forced),
             ToolChoice::Named(name) => {
                 alone || is_ours(name) || self.injection.tools().iter().any(|tool| tool.name == *name)
@@ -239,9 +239,9 @@ impl Drive {
 
     pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<DriveAction>) {
         // In the native form too: no API's form of a run says all that the model read of it.
-        let record = self.record(ending);
-        if !record.entries.is_empty() || record.stored.is_some() {
-            out.push(DriveAction::Remember(Box::new(record)));
+        let hidden = self.hidden(ending);
+        if !hidden.entries.is_empty() || hidden.stored.is_some() {
+            out.push(DriveAction::Remember(Box::new(hidden)));
         }
         let mut bytes = Vec::new();
         self.codec.finish(ending, &self.files, &mut bytes);
@@ -265,7 +265,7 @@ impl Drive {
         );
     }
 
-    fn record(&mut self, ending: Ending) -> HiddenTurns {
+    fn hidden(&mut self, ending: Ending) -> HiddenTurns {
         let mut entries = std::mem::take(&mut self.entries);
         let turn = if ending == Ending::AsCame {
             self.codec.turn()
@@ -305,7 +305,7 @@ impl Drive {
         let (state, stored) = if is_shown {
             (id.clone(), stored)
         } else if self.request.format() == Format::Chat {
-            (String::new(), StoredView::part(id.clone(), stored.rounds))
+            (String::new(), StoredForm::part(id.clone(), stored.rounds))
         } else {
             return None;
         };
@@ -324,14 +324,14 @@ impl Drive {
         if !is_shown && !is_listed {
             return None;
         }
-        let view = self.codec.stored(None)?;
+        let form = self.codec.stored(None)?;
         let answer = self.codec.response_id();
         let id = if self.round == 1 { answer } else { self.codec.state_id() };
         (!id.is_empty()).then(|| {
-            let part = || StoredView::part(answer.to_owned(), Vec::new());
+            let part = || StoredForm::part(answer.to_owned(), Vec::new());
             Box::new(RoundNote {
                 id: id.to_owned(),
-                view: if is_shown { view } else { part() },
+                form: if is_shown { form } else { part() },
                 is_over,
             })
         })

@@ -2,8 +2,8 @@
 
 mod earlier;
 mod kept;
+mod stored_form;
 mod turn;
-mod view;
 mod whole;
 mod write;
 
@@ -20,7 +20,7 @@ use crate::format::{self, CallSoFar, Codec, CodecOptions, DecodedFrame, Ending, 
 use crate::frame::SseEvent;
 use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
-use crate::stored::StoredView;
+use crate::stored::StoredForm;
 use crate::turn::DeltaValue;
 use crate::usage::UsageSum;
 
@@ -432,9 +432,9 @@ impl Codec for ChatCodec {
         self.kept.as_ref().map_or("", |kept| &kept.id)
     }
 
-    fn stored(&self, ending: Option<Ending>) -> Option<StoredView> {
+    fn stored(&self, ending: Option<Ending>) -> Option<StoredForm> {
         let kept = self.kept.as_ref().filter(|_| !self.id.is_empty())?;
-        Some(self.view(kept, ending))
+        Some(self.form(kept, ending))
     }
 
     fn shown_calls(&self) -> &[String] {

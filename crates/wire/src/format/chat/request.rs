@@ -7,12 +7,12 @@ use bytes::Bytes;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, container, gemini, splice};
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::request::{Attachment, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
 use crate::route::Format;
 
 impl RequestDialect for super::Chat {
     /// The routed leaves.
-    fn view(&self, request: &Request) -> Result<View, Fault> {
+    fn fields(&self, request: &Request) -> Result<RequestFields, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("messages")
             && json::kind(src, span) != Some(ValueKind::Array)
@@ -25,7 +25,7 @@ impl RequestDialect for super::Chat {
             .present("response_format")
             .and_then(|span| json::get_text(src, span, "type"));
         let structured = format.is_some_and(|kind| kind != "text");
-        Ok(View {
+        Ok(RequestFields {
             model: text("model").unwrap_or_default().into_owned(),
             stream: request
                 .value("stream")
@@ -41,7 +41,7 @@ impl RequestDialect for super::Chat {
             one_call: splice::forbids_parallel_calls(request),
             closed: closed(request, structured),
             container_skills: container::skills(request),
-            ..View::default()
+            ..RequestFields::default()
         })
     }
 

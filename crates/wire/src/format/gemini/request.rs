@@ -10,12 +10,12 @@ use super::{BOTH_FROM, generation, run};
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::request::{Attachment, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
 use crate::route::Format;
 
 impl RequestDialect for super::Gemini {
     /// The routed leaves. The model and whether a stream is wanted are in the path.
-    fn view(&self, request: &Request) -> Result<View, Fault> {
+    fn fields(&self, request: &Request) -> Result<RequestFields, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("contents")
             && !matches!(json::kind(src, span), Some(ValueKind::Array | ValueKind::Object))
@@ -24,7 +24,7 @@ impl RequestDialect for super::Gemini {
         }
         let config = present(request, "generationConfig", "generation_config");
         let setting = |camel, snake| config.and_then(|span| get(src, span, camel, snake));
-        Ok(View {
+        Ok(RequestFields {
             model: request.route().model.clone().unwrap_or_default(),
             stream: request.route().stream,
             max_tokens: setting("maxOutputTokens", "max_output_tokens").and_then(|span| json::uint(src, span)),
@@ -36,7 +36,7 @@ impl RequestDialect for super::Gemini {
             tool_choice: tool_choice(request),
             closed: closed(request, &|_| true),
             code_tool: run::tool(request, |counts| closed(request, counts)),
-            ..View::default()
+            ..RequestFields::default()
         })
     }
 

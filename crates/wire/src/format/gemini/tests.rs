@@ -78,13 +78,13 @@ fn check_frames(frames: &[Value], id: &str, usage: &Value) {
 #[test]
 fn view_reads_the_example_request_in_both_spellings() {
     let asked = request(&fixture::text("gem-req.json"));
-    let view = Gemini.view(&asked).unwrap();
+    let fields = Gemini.fields(&asked).unwrap();
     assert_eq!(
-        (view.model.as_str(), view.max_tokens, view.candidates),
+        (fields.model.as_str(), fields.max_tokens, fields.candidates),
         ("m", Some(500), 1)
     );
-    assert_eq!(view.client_tools, ["get_weather"]);
-    assert_eq!(view.tool_choice, ToolChoice::Auto);
+    assert_eq!(fields.client_tools, ["get_weather"]);
+    assert_eq!(fields.tool_choice, ToolChoice::Auto);
     let texts: Vec<_> = Gemini
         .messages(&asked)
         .into_iter()
@@ -98,9 +98,9 @@ fn view_reads_the_example_request_in_both_spellings() {
         ]
     );
     let snake = r#"{"contents":[],"generation_config":{"max_output_tokens":7,"response_mime_type":"application/json"},"tool_config":{"function_calling_config":{"mode":"ANY"}},"cached_content":"c"}"#;
-    let view = Gemini.view(&request(snake)).unwrap();
+    let fields = Gemini.fields(&request(snake)).unwrap();
     assert_eq!(
-        (view.max_tokens, view.structured, view.tool_choice, view.closed),
+        (fields.max_tokens, fields.structured, fields.tool_choice, fields.closed),
         (Some(7), true, ToolChoice::Required, Some("cachedContent"))
     );
 }

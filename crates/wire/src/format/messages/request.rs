@@ -6,12 +6,12 @@ use super::system::add_system;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, container, splice};
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::request::{Attachment, CodeTool, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::request::{Attachment, CodeTool, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
 use crate::route::Format;
 
 impl RequestDialect for super::Messages {
     /// The routed leaves.
-    fn view(&self, request: &Request) -> Result<View, Fault> {
+    fn fields(&self, request: &Request) -> Result<RequestFields, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("messages")
             && json::kind(src, span) != Some(ValueKind::Array)
@@ -24,7 +24,7 @@ impl RequestDialect for super::Messages {
             .and_then(|span| json::get(src, span, "format"))
             .or_else(|| request.present("output_format"));
         let tools = tools(request);
-        Ok(View {
+        Ok(RequestFields {
             model: text("model").unwrap_or_default().into_owned(),
             stream: request
                 .value("stream")

@@ -1,7 +1,7 @@
 //! A Responses answer being rewritten.
 //!
 //! An item is a unit, identified by its `output_index`. Events of shown items go out as they came, with the index of
-//! the client's view and a running `sequence_number`; snapshots get the ids of round 1 and the client's own texts; the
+//! the client's order and a running `sequence_number`; snapshots get the ids of round 1 and the client's own texts; the
 //! end is one terminal event (or the body) with all visible items and the summed usage.
 
 mod events;
@@ -18,8 +18,8 @@ use crate::format::run_ids::RunIds;
 use crate::format::{CallSoFar, Codec, DecodedFrame, Ending, FramePart, Garbage, Layout, UnitKind};
 use crate::frame::{SseEvent, push_event};
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::seen::OWN_CALL;
-use crate::stored::StoredView;
+use crate::shown_run::OWN_CALL;
+use crate::stored::StoredForm;
 use crate::usage::UsageSum;
 
 /// See the module.
@@ -42,7 +42,7 @@ pub(crate) struct ResponsesCodec {
     end: Bytes,
     next_sequence: u64,
     next_index: u32,
-    /// Shown items by their place in the client's view.
+    /// Shown items by their place as the client sees it.
     visible: BTreeMap<u32, Vec<u8>>,
     shown_calls: Vec<String>,
     /// The tool whose runs are shown as those of a shell.
@@ -99,7 +99,7 @@ impl ResponsesCodec {
             .any(|item| !item.answers.is_empty() && item.answers == call_id)
     }
 
-    /// Records that an item is shown, and returns its index in the client's view.
+    /// Records that an item is shown, and returns its index as the client sees it.
     fn place(&mut self, index: u32) -> Option<u32> {
         let next = self.next_index;
         let item = self.item_mut(index)?;
@@ -154,7 +154,7 @@ impl ResponsesCodec {
         }
     }
 
-    /// Shows an item of ours: its events in order, with its place in the client's view.
+    /// Shows an item of ours: its events in order, with its place as the client sees it.
     fn show_own(&mut self, item: Vec<u8>, events: &[(&str, Vec<u8>)], out: &mut Vec<u8>) {
         let place = self.next_index;
         self.next_index += 1;
@@ -179,7 +179,7 @@ impl ResponsesCodec {
         push_event(out, name.as_bytes(), &edits.apply(src));
     }
 
-    /// The final response object in the client's view.
+    /// The final response object as the client sees it.
     fn finished(&self, ending: Ending) -> Vec<u8> {
         let src = &self.end;
         let snapshot = Span::new(0, src.len());
@@ -447,31 +447,31 @@ impl Codec for ResponsesCodec {
         &self.state_id
     }
 
-    fn stored(&self, ending: Option<Ending>) -> Option<StoredView> {
+    fn stored(&self, ending: Option<Ending>) -> Option<StoredForm> {
         if !self.restore.is_kept || self.id_text.is_empty() {
             return None;
         }
-        let mut view = StoredView {
+        let mut form = StoredForm {
             members: self.restore.members(),
             hidden: self.hidden.iter().cloned().chain(self.unseen()).collect(),
             rounds: self.rounds.clone(),
-            ..StoredView::default()
+            ..StoredForm::default()
         };
         let Some(ending) = ending else {
             // What can be read is round 1.
-            view.rounds.push(self.state_id.clone());
-            view.rounds.retain(|id| !id.is_empty() && *id != self.id_text);
-            return Some(view);
+            form.rounds.push(self.state_id.clone());
+            form.rounds.retain(|id| !id.is_empty() && *id != self.id_text);
+            return Some(form);
         };
-        if !view.hidden.is_empty() || !view.rounds.is_empty() {
+        if !form.hidden.is_empty() || !form.rounds.is_empty() {
             let shown = self.finished(ending);
             let own = |key: &str| {
                 let own = json::get(&shown, Span::new(0, shown.len()), key)?;
                 Some((key.to_owned(), String::from_utf8_lossy(own.of(&shown)).into_owned()))
             };
-            view.members.extend(OF_ANSWER.into_iter().filter_map(own));
+            form.members.extend(OF_ANSWER.into_iter().filter_map(own));
         }
-        Some(view)
+        Some(form)
     }
 
     fn shown_calls(&self) -> &[String] {

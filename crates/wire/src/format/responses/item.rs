@@ -23,7 +23,7 @@ pub(super) struct OutputItem {
     pub(super) name: String,
     /// Arguments of a function call, or the input of a custom one.
     pub(super) arguments: String,
-    /// `output_index` in the client's view, once shown.
+    /// `output_index` as the client sees it, once shown.
     pub(super) shown_as: Option<u32>,
 }
 

@@ -6,12 +6,12 @@ use super::shell;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::request::{Attachment, Injection, MessageText, Request, Tool, ToolChoice, View};
+use crate::request::{Attachment, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
 use crate::route::{CallKind, Format};
 
 impl RequestDialect for super::Responses {
     /// The routed leaves.
-    fn view(&self, request: &Request) -> Result<View, Fault> {
+    fn fields(&self, request: &Request) -> Result<RequestFields, Fault> {
         let src = request.raw();
         if let Some(span) = request.present("input")
             && !matches!(json::kind(src, span), Some(ValueKind::Array | ValueKind::String))
@@ -23,7 +23,7 @@ impl RequestDialect for super::Responses {
             .present("text")
             .and_then(|span| json::path(src, span, &["format", "type"]));
         let format = format.and_then(|span| json::text(src, span));
-        Ok(View {
+        Ok(RequestFields {
             model: request
                 .present("model")
                 .and_then(|span| json::text(src, span))
@@ -46,7 +46,7 @@ impl RequestDialect for super::Responses {
             },
             container_skills: shell::skills(request),
             code_tool: shell::tool(request),
-            ..View::default()
+            ..RequestFields::default()
         })
     }
 

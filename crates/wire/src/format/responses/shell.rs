@@ -11,7 +11,7 @@ use crate::format::run_ids;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files;
 use crate::request::{CodeTool, ContainerSkill, Injection, Request, SkillVersion};
-use crate::seen::{OWN_CALL, SeenEnd, SeenRun};
+use crate::shown_run::{OWN_CALL, ShownEnd, ShownRun};
 
 /// The tool's type, which is its name.
 const SHELL: &str = "shell";
@@ -293,7 +293,7 @@ pub(crate) fn upstream(
     src: &[u8],
     item: Span,
     run_tool: &str,
-    run_text: &mut dyn FnMut(&SeenRun) -> String,
+    run_text: &mut dyn FnMut(&ShownRun) -> String,
 ) -> Option<Vec<u8>> {
     let text = |key| json::get_text(src, item, key).unwrap_or_default();
     let (kind, call_id) = (text("type"), text("call_id"));
@@ -336,14 +336,14 @@ pub(crate) fn upstream(
 }
 
 /// An output of ours.
-fn seen(src: &[u8], output: Span) -> SeenRun {
+fn seen(src: &[u8], output: Span) -> ShownRun {
     let text = |key| json::get_text(src, output, key).unwrap_or_default().into_owned();
     let code = json::path(src, output, &["outcome", "exit_code"]);
     let code = code.and_then(|span| std::str::from_utf8(span.of(src)).ok()?.parse().ok());
-    SeenRun {
+    ShownRun {
         stdout: text("stdout"),
         stderr: text("stderr"),
-        ..SeenRun::new(code.map_or(SeenEnd::Timeout, SeenEnd::Exit))
+        ..ShownRun::new(code.map_or(ShownEnd::Timeout, ShownEnd::Exit))
     }
 }
 

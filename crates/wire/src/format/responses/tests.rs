@@ -40,11 +40,11 @@ fn applied(body: &str) -> Value {
 
 #[test]
 fn view_reads_the_example_request() {
-    let view = Responses.view(&request(&fixture::text("resp-req.json"))).unwrap();
-    assert_eq!(view.model, "gpt-x");
-    assert_eq!(view.client_tools, ["get_weather"]);
-    assert_eq!(view.tool_choice, ToolChoice::Auto);
-    assert!(!view.stream && !view.structured && view.closed.is_none());
+    let fields = Responses.fields(&request(&fixture::text("resp-req.json"))).unwrap();
+    assert_eq!(fields.model, "gpt-x");
+    assert_eq!(fields.client_tools, ["get_weather"]);
+    assert_eq!(fields.tool_choice, ToolChoice::Auto);
+    assert!(!fields.stream && !fields.structured && fields.closed.is_none());
     let asked = request(&fixture::text("resp-req.json"));
     let texts: Vec<_> = Responses
         .messages(&asked)
@@ -67,14 +67,14 @@ fn view_reads_the_example_request() {
             ToolChoice::Allowed,
         ),
     ] {
-        let view = Responses
-            .view(&request(&format!(r#"{{"input":"x","tool_choice":{choice}}}"#)))
+        let fields = Responses
+            .fields(&request(&format!(r#"{{"input":"x","tool_choice":{choice}}}"#)))
             .unwrap();
-        assert_eq!(view.tool_choice, want);
+        assert_eq!(fields.tool_choice, want);
     }
-    assert!(Responses.view(&request(r#"{"input":1}"#)).is_err());
+    assert!(Responses.fields(&request(r#"{"input":1}"#)).is_err());
     assert_eq!(
-        Responses.view(&request(r#"{"background":true}"#)).unwrap().closed,
+        Responses.fields(&request(r#"{"background":true}"#)).unwrap().closed,
         Some("background")
     );
 }

@@ -177,10 +177,10 @@ pub(crate) fn pre_call(input: &Value) -> Outcome {
     let anthropic = call_type == "anthropic_messages";
     let none = Map::new();
     let catalog = catalog(input["stored_skills"].as_object().unwrap_or(&none));
-    let view = parse(request, anthropic)?
-        .view()
+    let fields = parse(request, anthropic)?
+        .fields()
         .map_err(|fault| Failure::of_adapter(format!("{fault:?}")))?;
-    let container: Vec<ContainerSkill<'_>> = view
+    let container: Vec<ContainerSkill<'_>> = fields
         .container_skills
         .iter()
         .map(|skill| ContainerSkill {
@@ -188,11 +188,11 @@ pub(crate) fn pre_call(input: &Value) -> Outcome {
             id: &skill.id,
         })
         .collect();
-    let names: Vec<&str> = view.client_tools.iter().map(String::as_str).collect();
+    let names: Vec<&str> = fields.client_tools.iter().map(String::as_str).collect();
     let auto = AutoContext::default;
     let asked = PlanRequest {
         provider: "",
-        model: &view.model,
+        model: &fields.model,
         user_texts: &[],
         auto: &auto,
         client_tools: &names,
@@ -200,7 +200,7 @@ pub(crate) fn pre_call(input: &Value) -> Outcome {
         container: &container,
         run_code: knack_skill::plan::RunCode::WithFiles,
         header: None,
-        max_tokens: view.max_tokens,
+        max_tokens: fields.max_tokens,
         run_of: None,
     };
     let plan = plan(&asked, &catalog).map_err(|error| Failure::new(error.to_string()).with("http", 404))?;
@@ -208,7 +208,7 @@ pub(crate) fn pre_call(input: &Value) -> Outcome {
         .container
         .ours
         .iter()
-        .filter_map(|place| view.container_skills.get(*place));
+        .filter_map(|place| fields.container_skills.get(*place));
     let own_skills = ours.map(|skill| skill.id.clone()).collect();
     let mut body = apply(request, anthropic, "", &plan, own_skills)?;
     metadata(&mut body, &plan);

@@ -31,12 +31,12 @@ pub(in crate::catalog::remote) struct Identity {
 
 /// A folder with the catalog of one gateway.
 #[derive(Debug, Clone)]
-pub(in crate::catalog::remote) struct SavedPlace {
+pub(in crate::catalog::remote) struct SavedLocation {
     pub(in crate::catalog::remote) folder: PathBuf,
     pub(in crate::catalog::remote) identity: Identity,
 }
 
-impl SavedPlace {
+impl SavedLocation {
     pub(super) fn file(&self) -> PathBuf {
         self.folder.join(NAME)
     }

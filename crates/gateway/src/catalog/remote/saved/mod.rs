@@ -20,6 +20,6 @@ mod saver;
 mod tests;
 mod write;
 
-pub(super) use format::{Identity, SavedPlace};
+pub(super) use format::{Identity, SavedLocation};
 pub(super) use saver::Saver;
 pub(super) use write::Unsaved;

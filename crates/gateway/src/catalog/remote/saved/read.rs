@@ -13,7 +13,7 @@ use knack_skill::model::SkillFile;
 use knack_skill::tree;
 use sha2::{Digest as _, Sha256};
 
-use super::format::{CLOCK_SLACK, FORMATS, HEAD_MAX_BYTES, SAVED_MAX_BYTES, SavedHead, SavedIndex, SavedPlace};
+use super::format::{CLOCK_SLACK, FORMATS, HEAD_MAX_BYTES, SAVED_MAX_BYTES, SavedHead, SavedIndex, SavedLocation};
 use crate::catalog::remote::blobs::Blobs;
 use crate::catalog::remote::content::{Tree, check_index};
 use crate::catalog::remote::mirror::MirrorState;
@@ -57,7 +57,7 @@ pub(super) enum Unusable {
     Late,
 }
 
-impl SavedPlace {
+impl SavedLocation {
     /// The saved catalog, if there is one. Contents take their room from the budget of `blobs`.
     pub(super) fn read(&self, blobs: &Blobs, now: SystemTime) -> Result<Option<RestoredCatalog>, Unusable> {
         let path = self.file();

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::format::SavedPlace;
+use super::format::SavedLocation;
 use super::read::{RestoredCatalog, Unusable};
 use super::write::{Fingerprint, SaveError, Unsaved};
 use crate::catalog::remote::age::CatalogAge;
@@ -44,17 +44,17 @@ struct NextSave {
 impl Saver {
     /// Reads what is there and begins to save. What cannot be used is reported, and replaced by the next catalog.
     pub(in crate::catalog::remote) async fn open(
-        place: SavedPlace,
+        location: SavedLocation,
         blobs: &Blobs,
         age: &CatalogAge,
     ) -> (Self, Option<RestoredCatalog>) {
-        let restored = read(&place, blobs).await.unwrap_or_else(|why| {
-            tracing::warn!(file = %place.file().display(), %why, "the saved catalog is not used; the next one of the hub replaces it");
+        let restored = read(&location, blobs).await.unwrap_or_else(|why| {
+            tracing::warn!(file = %location.file().display(), %why, "the saved catalog is not used; the next one of the hub replaces it");
             None
         });
         let next_save = Arc::new(NextSave::default());
         let saving = SaverTask {
-            place,
+            location,
             age: age.clone(),
             written: restored.as_ref().and_then(|restored| restored.state.fingerprint().ok()),
             failed: None,
@@ -79,9 +79,9 @@ impl Saver {
     }
 }
 
-async fn read(place: &SavedPlace, blobs: &Blobs) -> Result<Option<RestoredCatalog>, Unusable> {
-    let (place, blobs) = (place.clone(), blobs.clone());
-    let reading = tokio::task::spawn_blocking(move || place.read(&blobs, SystemTime::now()));
+async fn read(location: &SavedLocation, blobs: &Blobs) -> Result<Option<RestoredCatalog>, Unusable> {
+    let (location, blobs) = (location.clone(), blobs.clone());
+    let reading = tokio::task::spawn_blocking(move || location.read(&blobs, SystemTime::now()));
     match tokio::time::timeout(READ_TIMEOUT, reading).await {
         Ok(read) => read.unwrap_or_else(|error| Err(std::io::Error::other(error).into())),
         Err(_) => Err(Unusable::Late),
@@ -110,7 +110,7 @@ impl NextSave {
 }
 
 struct SaverTask {
-    place: SavedPlace,
+    location: SavedLocation,
     age: CatalogAge,
     /// The catalog on the disk.
     written: Option<Fingerprint>,
@@ -138,9 +138,9 @@ impl SaverTask {
     }
 
     async fn perform(&mut self, request: Arc<SaveRequest>) {
-        let (place, confirmed_at, written) = (self.place.clone(), self.confirmation(), self.written);
+        let (location, confirmed_at, written) = (self.location.clone(), self.confirmation(), self.written);
         let requested = Arc::clone(&request);
-        let done = tokio::task::spawn_blocking(move || perform(&place, &requested, confirmed_at, written)).await;
+        let done = tokio::task::spawn_blocking(move || perform(&location, &requested, confirmed_at, written)).await;
         let done = done.unwrap_or_else(|error| Err(SaveError::Write("the task", std::io::Error::other(error))));
         self.written = *done.as_ref().unwrap_or(&None);
         // One that is too large is so until it changes.
@@ -152,8 +152,8 @@ impl SaverTask {
     }
 
     async fn confirm(&mut self) {
-        let (place, confirmed_at) = (self.place.clone(), self.confirmation());
-        let done = tokio::task::spawn_blocking(move || place.confirm(confirmed_at)).await;
+        let (location, confirmed_at) = (self.location.clone(), self.confirmation());
+        let done = tokio::task::spawn_blocking(move || location.confirm(confirmed_at)).await;
         if let Err(error) = done.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
             self.written = None;
             self.report(&error.to_string());
@@ -167,7 +167,7 @@ impl SaverTask {
 
     fn report(&mut self, why: &str) {
         if self.logged != why {
-            tracing::warn!(file = %self.place.file().display(), why, "the catalog could not be saved; after a restart without the hub there is no catalog");
+            tracing::warn!(file = %self.location.file().display(), why, "the catalog could not be saved; after a restart without the hub there is no catalog");
             why.clone_into(&mut self.logged);
         }
     }
@@ -176,19 +176,19 @@ impl SaverTask {
 /// Makes the disk as it should be; what it has then. After a failure it has nothing: an older catalog may have skills that
 /// were removed.
 fn perform(
-    place: &SavedPlace,
+    location: &SavedLocation,
     request: &SaveRequest,
     confirmed_at: SystemTime,
     written: Option<Fingerprint>,
 ) -> Result<Option<Fingerprint>, SaveError> {
     let done = match request {
         SaveRequest::Nothing => Ok(None),
-        SaveRequest::Catalog(catalog) => save(place, catalog, confirmed_at, written).map(Some),
+        SaveRequest::Catalog(catalog) => save(location, catalog, confirmed_at, written).map(Some),
     };
     if matches!(done, Ok(Some(_))) {
         return done;
     }
-    let forgotten = place.forget();
+    let forgotten = location.forget();
     let done = done?;
     forgotten.map_err(|error| SaveError::Write("the old file", error))?;
     Ok(done)
@@ -196,15 +196,15 @@ fn perform(
 
 /// A hub that was replaced sends the same catalog again: then the time alone is new.
 fn save(
-    place: &SavedPlace,
+    location: &SavedLocation,
     catalog: &Unsaved,
     confirmed_at: SystemTime,
     written: Option<Fingerprint>,
 ) -> Result<Fingerprint, SaveError> {
     let fingerprint = catalog.state.fingerprint();
     let fingerprint = fingerprint.map_err(|error| SaveError::Write("the index", error))?;
-    if written != Some(fingerprint) || place.confirm(confirmed_at).is_err() {
-        place.save(catalog, confirmed_at)?;
+    if written != Some(fingerprint) || location.confirm(confirmed_at).is_err() {
+        location.save(catalog, confirmed_at)?;
     }
     Ok(fingerprint)
 }

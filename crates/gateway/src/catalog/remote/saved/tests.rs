@@ -13,7 +13,7 @@ use knack_memory::MemoryBudget;
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
 
-use super::format::{Identity, NAME_NEW, SAVED_MAX_BYTES, SavedPlace};
+use super::format::{Identity, NAME_NEW, SAVED_MAX_BYTES, SavedLocation};
 use super::read::RestoredCatalog;
 use super::saver::Saver;
 use super::write::{SaveError, Unsaved};
@@ -22,8 +22,8 @@ use crate::catalog::remote::blobs::Blobs;
 use crate::catalog::remote::content::Tree;
 use crate::catalog::remote::mirror::MirrorState;
 
-fn place(folder: &Path) -> SavedPlace {
-    SavedPlace {
+fn location(folder: &Path) -> SavedLocation {
+    SavedLocation {
         folder: folder.to_path_buf(),
         identity: Identity {
             runtime: "a/b".parse().unwrap(),
@@ -79,37 +79,37 @@ fn blobs() -> Blobs {
     Blobs::new(MemoryBudget::new(8 << 20))
 }
 
-fn read(place: &SavedPlace) -> Result<Option<RestoredCatalog>, String> {
+fn read(location: &SavedLocation) -> Result<Option<RestoredCatalog>, String> {
     let now = SystemTime::now();
-    place.read(&blobs(), now).map_err(|why| why.to_string())
+    location.read(&blobs(), now).map_err(|why| why.to_string())
 }
 
 /// Another folder with a good file.
-fn saved() -> (tempfile::TempDir, SavedPlace) {
+fn saved() -> (tempfile::TempDir, SavedLocation) {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(folder.path());
-    place.save(&small(), SystemTime::now()).unwrap();
-    (folder, place)
+    let location = location(folder.path());
+    location.save(&small(), SystemTime::now()).unwrap();
+    (folder, location)
 }
 
 #[test]
 fn what_was_saved_is_read_back_with_its_age_and_no_other_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     // A folder that is not there yet, and what a process that was killed left in it.
-    let place = place(&folder.path().join("made"));
-    assert!(read(&place).unwrap().is_none());
+    let location = location(&folder.path().join("made"));
+    assert!(read(&location).unwrap().is_none());
     let confirmed_at = SystemTime::now() - Duration::from_secs(500);
-    place.save(&small(), confirmed_at).unwrap();
+    location.save(&small(), confirmed_at).unwrap();
     let target = folder.path().join("target");
     fs::write(&target, "kept").unwrap();
-    symlink(&target, place.folder.join(NAME_NEW)).unwrap();
-    place.save(&small(), confirmed_at).unwrap();
+    symlink(&target, location.folder.join(NAME_NEW)).unwrap();
+    location.save(&small(), confirmed_at).unwrap();
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept", "the link is not followed");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&place.folder), mode(&place.file())), (0o700, 0o600));
-    assert_eq!(fs::read_dir(&place.folder).unwrap().count(), 1, "no second file");
+    assert_eq!((mode(&location.folder), mode(&location.file())), (0o700, 0o600));
+    assert_eq!(fs::read_dir(&location.folder).unwrap().count(), 1, "no second file");
 
-    let restored = read(&place).unwrap().unwrap();
+    let restored = read(&location).unwrap().unwrap();
     let age = restored.age.as_secs();
     assert!((500..560).contains(&age), "{age}");
     let given = small();
@@ -121,23 +121,23 @@ fn what_was_saved_is_read_back_with_its_age_and_no_other_reads_it() {
 
 #[test]
 fn contents_take_their_room_from_the_budget_once() {
-    let (_folder, place) = saved();
+    let (_folder, location) = saved();
     let budget = MemoryBudget::new(64 << 10);
     let blobs = Blobs::new(budget.clone());
-    let restored = place.read(&blobs, SystemTime::now()).unwrap().unwrap();
+    let restored = location.read(&blobs, SystemTime::now()).unwrap().unwrap();
     assert!(budget.held_bytes() > 0);
     let files = restored.trees.values().next().unwrap().files.clone();
     assert!(Arc::ptr_eq(&files["b.txt"].bytes, &files["c.txt"].bytes));
     let tight = Blobs::new(MemoryBudget::new(1 << 10));
-    let why = place.read(&tight, SystemTime::now()).unwrap_err().to_string();
+    let why = location.read(&tight, SystemTime::now()).unwrap_err().to_string();
     assert!(why.contains("memory limit"), "{why}");
 }
 
 /// A change of one byte anywhere, an end anywhere, and more at the end are found.
 #[test]
 fn a_damaged_file_is_never_used_in_part() {
-    let (_folder, place) = saved();
-    let good = fs::read(place.file()).unwrap();
+    let (_folder, location) = saved();
+    let good = fs::read(location.file()).unwrap();
     let mut bad: Vec<Vec<u8>> = (0..good.len()).map(|length| good[..length].to_vec()).collect();
     bad.extend((0..good.len()).map(|at| {
         let mut changed = good.clone();
@@ -147,26 +147,26 @@ fn a_damaged_file_is_never_used_in_part() {
     bad.push([&good[..], b"x"].concat());
     bad.push(vec![b'{'; 100_000]);
     for (case, bytes) in bad.iter().enumerate() {
-        fs::write(place.file(), bytes).unwrap();
-        assert!(read(&place).is_err(), "{case} of {}", good.len());
+        fs::write(location.file(), bytes).unwrap();
+        assert!(read(&location).is_err(), "{case} of {}", good.len());
     }
-    fs::write(place.file(), good).unwrap();
-    assert!(read(&place).unwrap().is_some());
+    fs::write(location.file(), good).unwrap();
+    assert!(read(&location).unwrap().is_some());
 }
 
 #[test]
 fn what_is_not_for_this_gateway_is_named_and_not_used() {
-    type Change = fn(&mut SavedPlace);
+    type Change = fn(&mut SavedLocation);
     let identities: [Change; 3] = [
-        |place| place.identity.runtime = "a/c".parse().unwrap(),
-        |place| place.identity.hub = "https://other:8443".to_owned(),
-        |place| place.identity.client_namespace = Some("team".to_owned()),
+        |location| location.identity.runtime = "a/c".parse().unwrap(),
+        |location| location.identity.hub = "https://other:8443".to_owned(),
+        |location| location.identity.client_namespace = Some("team".to_owned()),
     ];
     for change in identities {
-        let (_folder, mut place) = saved();
-        change(&mut place);
+        let (_folder, mut location) = saved();
+        change(&mut location);
         assert!(
-            read(&place)
+            read(&location)
                 .unwrap_err()
                 .contains("another SkillRuntime, hub or namespace")
         );
@@ -181,62 +181,62 @@ fn what_is_not_for_this_gateway_is_named_and_not_used() {
         (&protocol, &next),
         (&protocol, "\"protocol\":0"),
     ] {
-        let (_folder, place) = saved();
-        let bytes = fs::read(place.file()).unwrap();
+        let (_folder, location) = saved();
+        let bytes = fs::read(location.file()).unwrap();
         let at = bytes
             .windows(old.len())
             .position(|part| part == old.as_bytes())
             .unwrap();
         fs::write(
-            place.file(),
+            location.file(),
             [&bytes[..at], new.as_bytes(), &bytes[at + old.len()..]].concat(),
         )
         .unwrap();
-        let why = read(&place).unwrap_err();
+        let why = read(&location).unwrap_err();
         assert!(
             why.contains(env!("CARGO_PKG_VERSION")) && why.contains("this one reads"),
             "{why}"
         );
     }
-    let (_folder, place) = saved();
-    fs::write(place.file(), "{\"format\":9}\nwhatever").unwrap();
-    assert!(read(&place).unwrap_err().contains("format 9"));
+    let (_folder, location) = saved();
+    fs::write(location.file(), "{\"format\":9}\nwhatever").unwrap();
+    assert!(read(&location).unwrap_err().contains("format 9"));
 }
 
 #[test]
 fn a_file_of_the_future_or_beyond_the_bound_or_of_another_kind_is_not_used() {
-    let (_folder, place) = saved();
+    let (_folder, location) = saved();
     let now = SystemTime::now();
-    place.confirm(now + Duration::from_secs(30)).unwrap();
-    assert_eq!(place.read(&blobs(), now).unwrap().unwrap().age, Duration::ZERO);
-    place.confirm(now + Duration::from_hours(1)).unwrap();
-    assert!(read(&place).unwrap_err().contains("future"));
+    location.confirm(now + Duration::from_secs(30)).unwrap();
+    assert_eq!(location.read(&blobs(), now).unwrap().unwrap().age, Duration::ZERO);
+    location.confirm(now + Duration::from_hours(1)).unwrap();
+    assert!(read(&location).unwrap_err().contains("future"));
 
-    let file = fs::File::options().write(true).open(place.file()).unwrap();
+    let file = fs::File::options().write(true).open(location.file()).unwrap();
     file.set_len(SAVED_MAX_BYTES + 1).unwrap();
-    assert!(read(&place).unwrap_err().contains("more than"));
+    assert!(read(&location).unwrap_err().contains("more than"));
 
-    place.forget().unwrap();
-    place.forget().unwrap();
-    fs::create_dir(place.file()).unwrap();
-    assert!(read(&place).unwrap_err().contains("not a regular file"));
+    location.forget().unwrap();
+    location.forget().unwrap();
+    fs::create_dir(location.file()).unwrap();
+    assert!(read(&location).unwrap_err().contains("not a regular file"));
     assert!(matches!(
-        place.save(&small(), now),
+        location.save(&small(), now),
         Err(SaveError::Write("the file", _))
     ));
-    assert_eq!(fs::read_dir(&place.folder).unwrap().count(), 1, "no new file stays");
+    assert_eq!(fs::read_dir(&location.folder).unwrap().count(), 1, "no new file stays");
 }
 
 #[test]
 fn a_catalog_beyond_the_bound_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
-    let place = place(folder.path());
+    let location = location(folder.path());
     let large: Vec<Vec<u8>> = (0..5).map(|fill| vec![fill; 7 << 20]).collect();
     let files: Vec<(&str, &[u8])> = ["a", "b", "c", "d", "e"]
         .into_iter()
         .zip(large.iter().map(|part| &part[..]))
         .collect();
-    let saved = place.save(&catalog(&files), SystemTime::now());
+    let saved = location.save(&catalog(&files), SystemTime::now());
     assert!(
         matches!(saved, Err(SaveError::TooLarge(bytes)) if bytes > SAVED_MAX_BYTES),
         "{saved:?}"
@@ -244,7 +244,7 @@ fn a_catalog_beyond_the_bound_is_not_written() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     // Equal contents count once.
     let same: Vec<(&str, &[u8])> = files.iter().map(|(path, _)| (*path, &large[0][..])).collect();
-    place.save(&catalog(&same), SystemTime::now()).unwrap();
+    location.save(&catalog(&same), SystemTime::now()).unwrap();
 }
 
 /// Waits for what the task does.
@@ -262,19 +262,21 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
 async fn the_newest_catalog_is_saved_and_the_same_one_is_only_confirmed() {
     tokio::time::pause();
     let folder = tempfile::tempdir().unwrap();
-    let place = place(folder.path());
+    let location = location(folder.path());
     let age = CatalogAge::starting();
-    let (saver, none) = Saver::open(place.clone(), &blobs(), &age).await;
+    let (saver, none) = Saver::open(location.clone(), &blobs(), &age).await;
     assert!(none.is_none());
     for version in 0..50 {
         saver.save(catalog(&[("SKILL.md", format!("{version}").as_bytes())]));
     }
     let newest = catalog(&[("SKILL.md", b"49")]).state;
     until("the newest one", || {
-        read(&place).unwrap().is_some_and(|restored| restored.state == newest)
+        read(&location)
+            .unwrap()
+            .is_some_and(|restored| restored.state == newest)
     })
     .await;
-    let file = || fs::metadata(place.file()).unwrap();
+    let file = || fs::metadata(location.file()).unwrap();
     let before = file().ino();
     age.restored(Duration::from_secs(100));
     saver.save(catalog(&[("SKILL.md", b"49")]));
@@ -290,7 +292,7 @@ async fn the_newest_catalog_is_saved_and_the_same_one_is_only_confirmed() {
     .await;
     assert_eq!(file().ino(), before);
     saver.forget();
-    until("none", || !place.file().exists()).await;
+    until("none", || !location.file().exists()).await;
 }
 
 #[tokio::test]
@@ -299,23 +301,23 @@ async fn a_folder_that_cannot_be_written_keeps_nothing_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let blocked = folder.path().join("a file");
     fs::write(&blocked, "").unwrap();
-    let place = place(&blocked.join("catalog"));
-    let (saver, none) = Saver::open(place.clone(), &blobs(), &CatalogAge::starting()).await;
+    let location = location(&blocked.join("catalog"));
+    let (saver, none) = Saver::open(location.clone(), &blobs(), &CatalogAge::starting()).await;
     assert!(none.is_none());
     saver.save(small());
     tokio::time::sleep(Duration::from_secs(40)).await;
     fs::remove_file(&blocked).unwrap();
-    until("the next try", || place.file().exists()).await;
-    assert!(read(&place).unwrap().is_some());
+    until("the next try", || location.file().exists()).await;
+    assert!(read(&location).unwrap().is_some());
 }
 
 #[tokio::test]
 async fn an_older_catalog_goes_where_the_newest_cannot_be_saved() {
     tokio::time::pause();
-    let (_folder, place) = saved();
-    fs::create_dir(place.folder.join(NAME_NEW)).unwrap();
-    let (saver, restored) = Saver::open(place.clone(), &blobs(), &CatalogAge::starting()).await;
+    let (_folder, location) = saved();
+    fs::create_dir(location.folder.join(NAME_NEW)).unwrap();
+    let (saver, restored) = Saver::open(location.clone(), &blobs(), &CatalogAge::starting()).await;
     assert!(restored.is_some());
     saver.save(catalog(&[("SKILL.md", b"another")]));
-    until("gone", || !place.file().exists()).await;
+    until("gone", || !location.file().exists()).await;
 }

@@ -12,7 +12,7 @@ use knack_hub_api::{ContentFile, ContentIndex, PROTOCOL};
 use knack_skill::digest::{hex, sha256};
 use sha2::{Digest as _, Sha256};
 
-use super::format::{FORMATS, HEAD_MAX_BYTES, IndexRef, NAME_NEW, SAVED_MAX_BYTES, SavedHead, SavedPlace};
+use super::format::{FORMATS, HEAD_MAX_BYTES, IndexRef, NAME_NEW, SAVED_MAX_BYTES, SavedHead, SavedLocation};
 use crate::catalog::remote::content::Tree;
 use crate::catalog::remote::mirror::MirrorState;
 
@@ -45,7 +45,7 @@ impl MirrorState {
     }
 }
 
-impl SavedPlace {
+impl SavedLocation {
     /// Replaces what is there; `confirmed_at` is when the hub confirmed it last.
     pub(super) fn save(&self, catalog: &Unsaved, confirmed_at: SystemTime) -> Result<(), SaveError> {
         let (index, contents) = catalog.parts();

@@ -7,7 +7,7 @@ use crate::format::chat::request::is_stored;
 use crate::format::splice;
 use crate::json;
 use crate::request::Request;
-use crate::stored::{SentMessages, StoredView};
+use crate::stored::{SentMessages, StoredForm};
 
 /// The notes on one answer.
 #[derive(Debug, Default)]
@@ -45,14 +45,14 @@ impl KeptAnswer {
         self.messages = SentMessages::of(&own, &sent);
     }
 
-    /// The view of an answer that is at this turn, as far as its request says it.
-    pub(super) fn begun(&self, turn: &ChatTurn) -> StoredView {
-        StoredView {
+    /// The form of an answer that is at this turn, as far as its request says it.
+    pub(super) fn begun(&self, turn: &ChatTurn) -> StoredForm {
+        StoredForm {
             members: self.own.clone(),
             hidden: self.hidden.iter().cloned().chain(unseen(turn)).collect(),
             rounds: self.rounds.clone(),
             messages: self.messages.clone(),
-            ..StoredView::default()
+            ..StoredForm::default()
         }
     }
 

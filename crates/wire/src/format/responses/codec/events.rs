@@ -204,7 +204,7 @@ impl ResponsesCodec {
     }
 
     /// Takes a whole item. Returns its beginning if no event announced it. Errors: a call ends as what began as another
-    /// item, whose place in the client's view was decided.
+    /// item, whose place for the client was decided.
     fn take_whole(&mut self, index: u32, raw: &[u8]) -> Result<Option<FramePart>, Garbage> {
         self.gathered += raw.len();
         let whole = OutputItem::new(index, raw, true);

@@ -1,0 +1,155 @@
+//! Reports what this gateway counted of skills to its hub, which adds up what all gateways counted. Nothing waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::{RefusalCode, RuntimeName, UsesPost};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::skill_metrics::SkillMetrics;
+
+/// How often: as often as Prometheus usually looks.
+const EVERY: Duration = Duration::from_secs(15);
+/// How often a hub is asked that takes no reports: one of the release before the endpoint is upgraded in place, which nothing
+/// announces. What is counted meanwhile is reported then.
+const EVERY_UNTAKEN: Duration = Duration::from_mins(10);
+/// How long an orderly end waits for the hub.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The task that reports.
+#[derive(Debug)]
+pub(crate) struct UseReports {
+    ending: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl UseReports {
+    /// Reports to the hub of a runtime.
+    pub(crate) fn start(client: HubClient, runtime: &RuntimeName, counts: Arc<SkillMetrics>) -> Self {
+        let ending = CancellationToken::new();
+        let ended = ending.clone();
+        let path: Arc<str> = format!("/v1/uses?runtime={runtime}").into();
+        let send = move |post: UsesPost| {
+            let (client, path) = (client.clone(), Arc::clone(&path));
+            async move { client.post_report(&path, &post).await }
+        };
+        let task = tokio::spawn(async move { keep_reporting(&counts, &ended, send).await });
+        Self { ending, task }
+    }
+
+    /// Reports the rest, in bounded time.
+    pub(crate) async fn close(mut self) {
+        self.ending.cancel();
+        if tokio::time::timeout(CLOSE_TIMEOUT, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+    }
+}
+
+/// Reports until `ended`, and then once more.
+async fn keep_reporting<F>(counts: &SkillMetrics, ended: &CancellationToken, send: impl Fn(UsesPost) -> F)
+where
+    F: Future<Output = Result<(), HubError>>,
+{
+    let mut every = EVERY;
+    loop {
+        let is_last = tokio::time::timeout(every, ended.cancelled()).await.is_ok();
+        every = match report(counts, &send).await {
+            Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotFound => {
+                if every != EVERY_UNTAKEN {
+                    tracing::info!(
+                        hub_says = %refusal,
+                        "the hub takes no reports of how often skills are used, as hubs of earlier releases; asking again every {} minutes",
+                        EVERY_UNTAKEN.as_secs() / 60
+                    );
+                }
+                EVERY_UNTAKEN
+            }
+            Ok(()) | Err(_) => EVERY,
+        };
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// Reports what was counted since the last report, if anything was.
+async fn report<F>(counts: &SkillMetrics, send: impl Fn(UsesPost) -> F) -> Result<(), HubError>
+where
+    F: Future<Output = Result<(), HubError>>,
+{
+    let post = UsesPost {
+        uses: counts.take_unreported(),
+    };
+    if post.uses.is_empty() {
+        return Ok(());
+    }
+    let sent = send(post.clone()).await;
+    if let Err(error) = &sent {
+        tracing::debug!(%error, "the uses of skills were not reported to the hub");
+        if !may_have_counted(error) {
+            counts.give_back(&post.uses);
+        }
+    }
+    sent
+}
+
+/// What the hub may have counted is not reported again: too few uses say less than uses that did not happen.
+fn may_have_counted(error: &HubError) -> bool {
+    match error {
+        HubError::Broken(_) | HubError::Protocol(_) => true,
+        HubError::Unreachable(_) | HubError::Refused(_) | HubError::Configuration(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use knack_hub_api::HubRefusal;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::telemetry::skill_metrics::{SkillUse, Use};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hub_that_takes_no_reports_is_asked_seldom_and_told_everything_once_it_does() {
+        let (counts, ended, begun) = (SkillMetrics::default(), CancellationToken::new(), Instant::now());
+        let upgraded = Duration::from_mins(25);
+        let (asked, told) = (RefCell::new(Vec::new()), RefCell::new(0));
+        let hub = |post: UsesPost| {
+            asked.borrow_mut().push(begun.elapsed().as_secs());
+            std::future::ready(if begun.elapsed() < upgraded {
+                let text = "no such endpoint of the hub";
+                Err(HubError::Refused(HubRefusal::new(RefusalCode::NotFound, text)))
+            } else {
+                *told.borrow_mut() += post.uses.iter().map(|line| line.ran).sum::<u32>();
+                Ok(())
+            })
+        };
+        let runs = async {
+            for seconds in [0, 700, 1865] {
+                tokio::time::sleep_until(begun + Duration::from_secs(seconds)).await;
+                let ran = SkillUse {
+                    skill: "team/pdf".to_owned(),
+                    what: Use::CallFacts,
+                    tokens: 0,
+                    call: None,
+                };
+                counts.count("r", &[ran]);
+            }
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            ended.cancel();
+        };
+        tokio::join!(keep_reporting(&counts, &ended, hub), runs);
+        let at = asked.into_inner();
+        assert_eq!(
+            at,
+            [15, 615, 1215, 1815, 1875],
+            "seldom, and as usual once it takes them"
+        );
+        assert_eq!(told.into_inner(), 3);
+    }
+}

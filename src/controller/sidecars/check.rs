@@ -1,0 +1,192 @@
+//! Lists the pods that ask, and judges them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use knack_hub_api::RuntimeName;
+use knack_injection::names::VARIABLE_RUNTIME;
+use knack_vocabulary::{CONFIG_MAP_SIDECAR, ENABLED, LABEL_INJECT};
+use kube::api::ListParams;
+use kube::{Api, Resource as _, ResourceExt as _};
+
+use super::super::context::Context;
+use super::super::error::ControllerError;
+use super::callers::{Callers, Judge, Refusal};
+use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, runtime_of};
+use super::lists::{PAGE, namespaces_enabled, next_page};
+use super::workloads::{PodInBrief, stale_image};
+
+/// Most pods that are remembered as reported; beyond it no Event is written.
+pub(super) const REPORTED_MAX: usize = 1_000;
+
+/// The result of one look.
+#[derive(Debug, Default)]
+pub(super) struct SidecarFindings {
+    /// The pods that ask, by the SkillRuntime of their sidecar; `None`: what names one cannot be read.
+    pub(super) by_runtime: BTreeMap<Option<RuntimeName>, Tally>,
+    /// Pods that get an Event.
+    pub(super) uninjected: Vec<UninjectedPod>,
+}
+
+/// A pod without skills.
+#[derive(Debug)]
+pub(super) struct UninjectedPod {
+    pub(super) pod: ObjectReference,
+    /// [`InjectionState::Without`] or [`InjectionState::Refused`].
+    pub(super) state: InjectionState,
+    pub(super) why: String,
+    /// What helps, for an Event.
+    pub(super) remedy: &'static str,
+}
+
+/// How a pod fares, why, and what helps.
+struct Judgement(InjectionState, String, &'static str);
+
+/// For a pod that has no sidecar: the reason says what helps.
+const NO_REMEDY: &str = "";
+const ALLOW: &str = "an administrator can add the namespace's labels to its spec.allowedCallers, or grant the verb use";
+const NAME_ANOTHER: &str = "make it, or name another one (knack.dev/runtime on the pod, KNACK_RUNTIME in the ConfigMap \
+     knack-sidecar of the namespace)";
+const NAME_ONE: &str = "correct it, and restart the pod";
+
+/// One look under way.
+struct SidecarCheck<'a> {
+    context: &'a Context,
+    /// The SkillRuntime of pods that name none.
+    default: &'a RuntimeName,
+    judge: Judge<'a>,
+    /// The image that the settings of a namespace's sidecars name.
+    of_namespaces: BTreeMap<String, Option<String>>,
+    found: SidecarFindings,
+}
+
+/// Looks at the pods of all namespaces.
+///
+/// Errors: the API server could not be asked for them.
+pub(super) async fn observe(
+    context: &Context,
+    default: &RuntimeName,
+    callers: &mut Callers,
+) -> Result<SidecarFindings, ControllerError> {
+    let own = context.settings.namespace.as_str();
+    let asking = namespaces_enabled(context, LABEL_INJECT);
+    let mut looking = SidecarCheck {
+        context,
+        default,
+        judge: Judge::new(context, callers),
+        of_namespaces: BTreeMap::new(),
+        found: SidecarFindings::default(),
+    };
+    for name in &asking {
+        let api = Api::namespaced(context.client.clone(), name);
+        looking.pods(&api, ListParams::default(), |_| true).await?;
+    }
+    // Pods that ask by themselves, where the namespace does not.
+    let labelled = ListParams::default().labels(&format!("{LABEL_INJECT}={ENABLED}"));
+    let elsewhere = |namespace: &str| !asking.contains(namespace) && is_reached(namespace, own);
+    let managed = context.settings.namespaces();
+    if managed.is_empty() {
+        let api = Api::all(context.client.clone());
+        looking.pods(&api, labelled, elsewhere).await?;
+    } else {
+        for name in managed {
+            let api = Api::namespaced(context.client.clone(), name);
+            looking.pods(&api, labelled.clone(), elsewhere).await?;
+        }
+    }
+    looking.judge.end().await;
+    Ok(looking.found)
+}
+
+impl SidecarCheck<'_> {
+    /// Counts the pods of a list, page by page. They come whole: no metadata says which image their sidecar has.
+    async fn pods(
+        &mut self,
+        api: &Api<PodInBrief>,
+        params: ListParams,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), ControllerError> {
+        let namespace_asks = params.label_selector.is_none();
+        let mut params = params.fields(ALIVE).limit(PAGE);
+        loop {
+            for pod in next_page(self.context, || "list pods".to_owned(), api, &mut params).await? {
+                if wanted(&pod.namespace().unwrap_or_default())
+                    && let Some((state, why)) = injection_state(&pod.metadata, pod.has_sidecar(), namespace_asks)
+                {
+                    self.count(&pod, state, why).await?;
+                }
+            }
+            if params.continue_token.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts a pod that asks, of which its metadata says this.
+    async fn count(&mut self, pod: &PodInBrief, state: InjectionState, why: String) -> Result<(), ControllerError> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let runtime = self.runtime(&namespace, pod).await?;
+        let Judgement(state, why, remedy) = self.judged(&namespace, pod, runtime.as_ref(), (state, why)).await;
+        let tally = self.found.by_runtime.entry(runtime).or_default();
+        tally.add(&format!("{namespace}/{}", pod.name_any()), state, &why);
+        if state <= InjectionState::Refused && self.found.uninjected.len() < REPORTED_MAX {
+            let pod = pod.object_ref(&());
+            self.found.uninjected.push(UninjectedPod {
+                pod,
+                state,
+                why,
+                remedy,
+            });
+        }
+        Ok(())
+    }
+
+    /// How a pod fares, with what its metadata does not say.
+    async fn judged(
+        &mut self,
+        namespace: &str,
+        pod: &PodInBrief,
+        runtime: Option<&RuntimeName>,
+        (state, why): (InjectionState, String),
+    ) -> Judgement {
+        if state == InjectionState::Without {
+            return Judgement(state, why, NO_REMEDY);
+        }
+        let Some(runtime) = runtime else {
+            let why = format!("{VARIABLE_RUNTIME} of ConfigMap {CONFIG_MAP_SIDECAR} is not namespace/name");
+            return Judgement(InjectionState::Refused, why, NAME_ONE);
+        };
+        let account = pod.service_account();
+        match self.judge.refuses(namespace, account, runtime).await {
+            Some(Refusal::NotAllowed) => {
+                let why = format!("ServiceAccount {account} may not use SkillRuntime {runtime}");
+                return Judgement(InjectionState::Refused, why, ALLOW);
+            }
+            Some(Refusal::NoRuntime) => {
+                let why = format!("SkillRuntime {runtime} does not exist");
+                return Judgement(InjectionState::Refused, why, NAME_ANOTHER);
+            }
+            None => {}
+        }
+        let wanted = self.context.settings.sidecar_image.as_deref();
+        match wanted.and_then(|wanted| stale_image(pod, wanted)) {
+            Some(image) if state == InjectionState::Injected => {
+                Judgement(InjectionState::Stale, image.to_owned(), NO_REMEDY)
+            }
+            _ => Judgement(state, why, NO_REMEDY),
+        }
+    }
+
+    /// The SkillRuntime of a pod's sidecar; `None`: what names it cannot be read.
+    async fn runtime(&mut self, namespace: &str, pod: &PodInBrief) -> Result<Option<RuntimeName>, ControllerError> {
+        if !self.of_namespaces.contains_key(namespace) {
+            let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), namespace);
+            let what = || format!("get ConfigMap {namespace}/{CONFIG_MAP_SIDECAR}");
+            let settings = self.context.call(what, api.get_opt(CONFIG_MAP_SIDECAR)).await?;
+            let named = settings.and_then(|map| map.data?.remove(VARIABLE_RUNTIME));
+            self.of_namespaces.insert(namespace.to_owned(), named);
+        }
+        let of_namespace = self.of_namespaces.get(namespace).and_then(Option::as_deref);
+        Ok(runtime_of(&pod.metadata, of_namespace, self.default))
+    }
+}

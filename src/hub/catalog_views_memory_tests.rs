@@ -1,0 +1,89 @@
+//! What contents of skills take of the process's memory.
+
+use super::*;
+use crate::hub::artifacts::{ArtifactError, Content};
+
+/// Eight contents of these tests, and one in the cache.
+const BUDGET: usize = 8 << 10;
+/// What one of them takes.
+const ONE: usize = 1 << 10;
+
+impl Cluster {
+    async fn content(&self, namespace: &str) -> Result<Arc<Content>, ArtifactError> {
+        let skill = self
+            .shared
+            .read(|cluster_state| cluster_state.skills.get(namespace, "s").cloned());
+        let wanted = ServedRevision::of(&skill.unwrap()).unwrap();
+        self.artifacts.content(&wanted.skill, &wanted.digest).await
+    }
+}
+
+#[tokio::test]
+async fn content_counts_until_its_last_user_is_done_with_it() {
+    let memory = MemoryBudget::new(BUDGET);
+    let cluster = Cluster::within(&memory).await;
+    for namespace in ["a", "b"] {
+        cluster.apply(namespace, namespace, json!({})).await;
+    }
+    // A slow reader of one, and a run of the other, which has no room in the cache.
+    let read = cluster.content("a").await.unwrap().file("SKILL.md").unwrap();
+    let mounted = cluster.content("b").await.unwrap().share();
+    assert!(mounted.is_some());
+    assert_eq!(memory.held_bytes(), 2 * ONE);
+    assert!(read.starts_with(b"---\nname: s"));
+    drop(mounted);
+    assert_eq!(memory.held_bytes(), ONE, "what is being sent");
+    let same = cluster.content("a").await.unwrap();
+    drop(read);
+    assert_eq!(
+        memory.held_bytes(),
+        ONE,
+        "the cache keeps what was in use when another one came"
+    );
+    let kept = cluster.content("a").await.unwrap();
+    assert!(Arc::ptr_eq(&kept, &same), "one content for all who use it");
+    drop((kept, same));
+    let other = cluster.content("b").await.unwrap();
+    assert_eq!(memory.held_bytes(), ONE, "the cache has let go of what nobody uses");
+    drop(other);
+    assert_eq!(memory.held_bytes(), ONE);
+}
+
+#[tokio::test]
+async fn content_that_many_ask_for_at_once_is_read_once() {
+    let memory = MemoryBudget::new(BUDGET);
+    let cluster = Cluster::within(&memory).await;
+    for namespace in ["a", "b"] {
+        cluster.apply(namespace, namespace, json!({})).await;
+    }
+    cluster.silent.send_replace(true);
+    let asked = futures::future::join_all((0..20).map(|_| cluster.content("a")));
+    let answer = async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        assert!(memory.held_bytes() <= ONE, "one of them has taken room");
+        cluster.silent.send_replace(false);
+    };
+    let (all, ()) = futures::future::join(asked, answer).await;
+    let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
+    assert!(all.iter().all(|one| Arc::ptr_eq(one, &all[0])));
+    assert_eq!(memory.held_bytes(), ONE);
+}
+
+#[tokio::test]
+async fn content_without_room_is_told_to_come_again() {
+    let memory = MemoryBudget::new(BUDGET);
+    let cluster = Cluster::within(&memory).await;
+    for namespace in ["a", "b"] {
+        cluster.apply(namespace, namespace, json!({})).await;
+    }
+    let used = cluster.content("a").await.unwrap();
+    let others = memory.try_take(memory.free_bytes()).unwrap();
+    let refused = cluster.content("b").await.unwrap_err();
+    assert!(
+        matches!(refused, ArtifactError::NoRoom(over) if !over.is_final()),
+        "{refused}"
+    );
+    drop(others);
+    assert!(cluster.content("b").await.is_ok());
+    drop(used);
+}

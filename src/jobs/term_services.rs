@@ -1,0 +1,57 @@
+//! The parts of a term that recovery needs before the pool starts.
+
+use std::sync::Arc;
+
+use knack_execution::records::{RecordSettings, Records};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::cluster::Cluster;
+use super::job_record::PendingWrites;
+use super::keys::Keys;
+use super::launch::Launcher;
+use super::pods::PodIndex;
+use super::resolved_runtime::ResolvedRuntime;
+use super::settings::{JobClients, JobSettings};
+
+/// See the module.
+pub(super) struct TermServices {
+    pub(super) launcher: Launcher,
+    pub(super) records: Arc<Records>,
+    pub(super) unwritten: PendingWrites,
+    /// The watch of the pods.
+    pub(super) watch: AbortOnDropHandle<()>,
+}
+
+impl TermServices {
+    /// Starts the watch of the pods and waits for the first list.
+    pub(super) async fn start(
+        clients: &JobClients,
+        resolved: &ResolvedRuntime,
+        settings: &JobSettings,
+        unwritten: PendingWrites,
+    ) -> Self {
+        let cluster = Cluster::new(clients, &resolved.namespace);
+        let (index, watch) = PodIndex::start(cluster.pods.clone(), &resolved.name);
+        index.wait_until_synced().await;
+        Self {
+            launcher: Launcher::new(
+                cluster,
+                index,
+                Keys::new(settings.secret),
+                settings.replica.clone(),
+                settings.start_timeout,
+                settings.memory.as_ref().map(|memory| memory.all.clone()),
+            ),
+            records: Records::sharing(
+                RecordSettings {
+                    retention: resolved.ttl,
+                    admission: resolved.admission,
+                    ..settings.records.clone()
+                },
+                settings.memory.as_ref().map(|memory| memory.kept.clone()),
+            ),
+            unwritten,
+            watch,
+        }
+    }
+}
