@@ -15,6 +15,8 @@ mod folder;
 #[cfg(test)]
 mod function_tests;
 mod functions;
+#[cfg(test)]
+mod hostile_tests;
 mod inert;
 mod reader;
 mod reading;
