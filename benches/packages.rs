@@ -197,7 +197,7 @@ async fn warm(built: &BuiltEnvironment) -> Measured {
     let (with, without) = (skill("with"), skill("without"));
     let environments = Environments::default();
     environments.set(&with.digest, EnvironmentState::Ready(Arc::clone(&built.environment)));
-    environments.set(&without.digest, EnvironmentState::BaseInterpreter);
+    environments.set(&without.digest, EnvironmentState::Base);
     let settings = LocalSettings {
         warm: 1,
         environments,

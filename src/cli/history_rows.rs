@@ -72,7 +72,7 @@ impl Filter {
                     || skill.name == *wanted
                     || skill.shown() == *wanted
                     // As its install wrote it.
-                    || skill.name == names::normalize(wanted)
+                    || names::as_installed(wanted).as_ref() == Some(&skill.name)
             })
         };
         self.since.is_none_or(|since| row.created >= since)

@@ -98,6 +98,11 @@ async fn get(fetcher: &Fetcher, url: &Url) -> anyhow::Result<bytes::Bytes> {
 async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String]) -> anyhow::Result<Vec<FetchedSkill>> {
     let index = entries(base, index).with_context(|| shown(base))?;
     refuse_or_tell(&index.skipped, wanted).with_context(|| shown(base))?;
+    if index.skills.is_empty()
+        && let Some(first) = index.skipped.first()
+    {
+        bail!("{}: no entry of the index can be read: {first}", shown(base));
+    }
     let entries = index.skills;
     let mut found = Vec::new();
     let mut total = 0;

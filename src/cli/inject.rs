@@ -44,7 +44,11 @@ pub fn inject(args: &InjectArgs) -> anyhow::Result<ExitCode> {
             let read = serde_saphyr::from_str_with_options(text, as_kubectl());
             let mut document: Value = read.map_err(|error| {
                 let problem = yaml_problem(&error);
-                anyhow!("{}: document {}: not valid YAML: {problem}", path.display(), index + 1)
+                anyhow!(
+                    "{}: document {}: not valid YAML, lines counted within it: {problem}",
+                    path.display(),
+                    index + 1
+                )
             })?;
             if document.is_null() {
                 continue;

@@ -21,6 +21,13 @@ fn replace(path: PathBuf, bytes: &[u8]) -> Result<()> {
         Ok(_) => return std::fs::write(path, bytes),
         Err(_) => None,
     };
+    let is_closed = |kind: ErrorKind| {
+        permissions.is_some()
+            && matches!(
+                kind,
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy
+            )
+    };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let made = tempfile::Builder::new()
         .prefix(".knack-")
@@ -29,16 +36,19 @@ fn replace(path: PathBuf, bytes: &[u8]) -> Result<()> {
     let mut file = match made {
         Ok(file) => file,
         // The folder may be closed, and the file in it open.
-        Err(error) if permissions.is_some() && error.kind() == ErrorKind::PermissionDenied => {
-            return std::fs::write(path, bytes);
-        }
+        Err(error) if is_closed(error.kind()) => return std::fs::write(path, bytes),
         Err(error) => return Err(error.kind().into()),
     };
     file.write_all(bytes)?;
-    if let Some(permissions) = permissions {
-        file.as_file().set_permissions(permissions)?;
+    if let Some(permissions) = &permissions {
+        file.as_file().set_permissions(permissions.clone())?;
     }
-    file.persist(path).map(|_| ()).map_err(|error| error.error)
+    match file.persist(&path) {
+        Ok(_) => Ok(()),
+        // A file that is mounted by itself cannot be replaced.
+        Err(error) if is_closed(error.error.kind()) => std::fs::write(path, bytes),
+        Err(error) => Err(error.error),
+    }
 }
 
 #[cfg(test)]

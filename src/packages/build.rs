@@ -1,7 +1,8 @@
 //! From a declaration to an environment.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use knack_execution::environments::Environment;
@@ -24,6 +25,21 @@ use super::uv::Uv;
 
 /// Room for what `uv` writes besides the environment while it installs: lists of the index, metadata.
 const WORK_FILES: u64 = 5_000;
+
+/// The folder of a build, and the lock of who builds alone. Where a build is given up, the folder goes with the last work in it, and
+/// the lock after that.
+#[derive(Debug)]
+struct Stage {
+    path: PathBuf,
+    _alone: File,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What cannot be removed is removed by the next build of the same environment, or by a prune.
+        let _ = layout::remove(&self.path);
+    }
+}
 
 /// Makes environments on one interpreter, in one store.
 #[derive(Debug)]
@@ -93,8 +109,7 @@ impl Builder {
         }
         log("installing");
         let node = declared.node.as_ref().map(|node| &node.lock);
-        self.build(&key, &lock, node).await?;
-        drop(alone);
+        self.build(&key, &lock, node, alone).await?;
         let built = self.take(&key, true).await?;
         built.ok_or_else(|| {
             BuildError::new(
@@ -160,7 +175,7 @@ impl Builder {
             return Some(Lock::empty());
         }
         let text = self.store.chosen(&self.declaration_hash(declared))?;
-        Lock::read("chosen", &text).ok()
+        Lock::read_or_empty("chosen", &text).ok()
     }
 
     /// Versions are chosen for a platform and a version of Python.
@@ -193,21 +208,31 @@ impl Builder {
     }
 
     /// Makes the environment in a folder of its own and moves it to its place.
-    async fn build(&self, key: &Key, lock: &Lock, node: Option<&NodeLock>) -> Result<(), BuildError> {
+    async fn build(&self, key: &Key, lock: &Lock, node: Option<&NodeLock>, alone: File) -> Result<(), BuildError> {
         let (store, wanted) = (self.store.clone(), key.clone());
         let stage = blocking(move || {
-            store
-                .stage(&wanted)
-                .map_err(|error| BuildError::of_disk("the store", &error))
+            let path = store.stage(&wanted);
+            let path = path.map_err(|error| BuildError::of_disk("the store", &error))?;
+            Ok(Arc::new(Stage { path, _alone: alone }))
         })
         .await?;
         let built = self.build_in(&stage, key, lock, node).await;
-        let cleaned =
-            blocking(move || layout::remove(&stage).map_err(|error| BuildError::of_disk("the store", &error))).await;
+        let cleaned = blocking(move || {
+            let removed = layout::remove(&stage.path);
+            removed.map_err(|error| BuildError::of_disk("the store", &error))
+        })
+        .await;
         built.and(cleaned)
     }
 
-    async fn build_in(&self, stage: &Path, key: &Key, lock: &Lock, node: Option<&NodeLock>) -> Result<(), BuildError> {
+    async fn build_in(
+        &self,
+        staged: &Arc<Stage>,
+        key: &Key,
+        lock: &Lock,
+        node: Option<&NodeLock>,
+    ) -> Result<(), BuildError> {
+        let stage = staged.path.as_path();
         let prefix = stage.join("prefix");
         std::fs::create_dir(&prefix).map_err(|error| BuildError::of_disk("the store", &error))?;
         if !lock.packages().is_empty() {
@@ -219,7 +244,10 @@ impl Builder {
         };
         let (store, key, base, limits) = (self.store.clone(), key.clone(), self.base.clone(), self.limits);
         let text = lock.text().to_owned();
+        let staged = Arc::clone(staged);
         blocking(move || {
+            // A signal drops the future, not what has been started here.
+            let _staged = staged;
             let size = layout::finish(&prefix, &store.home(&key), &base, &limits)?;
             let packages =
                 layout::installed(&prefix, &base).map_err(|error| BuildError::of_disk("the environment", &error))?;

@@ -92,7 +92,11 @@ async fn a_named_file_that_may_hold_a_runtime_and_cannot_be_read_is_refused() {
     )
     .await;
     assert_eq!(output.status.code(), Some(1));
-    assert!(err(&output).contains("none: cannot be read"), "{}", err(&output));
+    assert!(
+        err(&output).contains("none: nothing is at this path"),
+        "{}",
+        err(&output)
+    );
     // A skill is mended while it is served.
     let skill = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: s}\nspec: {sauce: {}}\n";
     let files = folder(&[FILES[0], ("skill.yaml", skill)]);

@@ -242,6 +242,11 @@ async fn what_a_site_must_not_do_is_refused_by_name_and_nothing_is_written() {
         ("/many.json", &["--skill", "s99"], "no skill \"s99\"; it has s0, s1"),
         ("/old.json", &[], "the index version \"\" is not supported"),
         ("/torn.json", &["--skill", "good"], "skills[0] \"good\": missing field"),
+        (
+            "/torn.json",
+            &[],
+            "no entry of the index can be read: skills[0] \"good\"",
+        ),
         ("/page", &[], "neither .tar, .tar.gz nor .zip"),
         (
             "/good.tar.gz",

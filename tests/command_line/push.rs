@@ -135,7 +135,7 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
             "one",
             "the manifest also has spec.version, spec.activation.mode, spec.suspend",
         ),
-        (&program, "missing", "one", "missing: cannot be read"),
+        (&program, "missing", "one", "missing: nothing is at this path"),
         (&program, "good", "", "OPENAI_API_KEY is not set"),
         (&program, "good", "line\nbreak", "not a key that a header can carry"),
         (&closed, "good", "one", "/v1/skills"),

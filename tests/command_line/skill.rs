@@ -241,7 +241,11 @@ async fn a_path_that_cannot_be_read_fails_doctor_and_packages() {
     ] {
         let output = knack(folder.path(), arguments, &[]).await;
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", out(&output));
-        assert!(err(&output).contains("typo: cannot be read"), "{}", err(&output));
+        assert!(
+            err(&output).contains("typo: nothing is at this path"),
+            "{}",
+            err(&output)
+        );
     }
 }
 

@@ -46,7 +46,10 @@ async fn a_served_folder_that_is_made_anew_is_live_for_the_next_request() {
         let current = knack.gateway.catalog.current();
         assert_eq!(current.skills.len(), before, "{:?}", current.reports);
         let said: Vec<&str> = current.reports.iter().map(|report| report.text.as_str()).collect();
-        assert!(said.iter().any(|text| text.contains("cannot be read")), "{said:?}");
+        assert!(
+            said.iter().any(|text| text.contains("nothing is at this path")),
+            "{said:?}"
+        );
         assert!(said.iter().any(|text| text.contains("last good")), "{said:?}");
         write(&skills, "always/SKILL.md", &ALWAYS.replace("plover", word));
         knack.send(knack.chat(&chat())).await;

@@ -21,6 +21,10 @@ pub fn draft(name: &str, files: Files) -> Draft {
 }
 
 /// Runs a future to its end on this thread.
+///
+/// # Panics
+///
+/// If the runtime cannot be made.
 #[expect(clippy::unwrap_used, reason = "a runtime that cannot be made ends the test")]
 pub fn wait<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

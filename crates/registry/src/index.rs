@@ -4,6 +4,7 @@
 //! archive, with the digest of its bytes.
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -89,11 +90,12 @@ pub struct SkippedEntry {
 }
 
 #[derive(Deserialize)]
-struct IndexDocument {
+struct IndexDocument<'a> {
     #[serde(rename = "$schema", default)]
     schema: String,
-    #[serde(default)]
-    skills: Vec<Value>,
+    /// Each is read when the number of all is known.
+    #[serde(default, borrow)]
+    skills: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -131,9 +133,13 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Index, IndexError> {
     }
     let (mut skills, mut skipped) = (Vec::new(), Vec::new());
     for (place, written) in index.skills.into_iter().enumerate() {
-        let name = written["name"].as_str().unwrap_or_default();
-        let name = name.chars().take(TOLD_MAX_CHARS).collect();
-        match entry(base, written) {
+        let written = serde_json::from_str::<Value>(written.get());
+        let name = written.as_ref().ok().and_then(|written| written["name"].as_str());
+        let name = name.unwrap_or_default().chars().take(TOLD_MAX_CHARS).collect();
+        match written
+            .map_err(|error| error.to_string())
+            .and_then(|written| entry(base, written))
+        {
             Ok(skill) => skills.push(skill),
             Err(why) => skipped.push(SkippedEntry { place, name, why }),
         }

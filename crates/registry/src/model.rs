@@ -189,9 +189,7 @@ impl SkillEntry {
         if self.versions.len() >= VERSIONS_MAX {
             return Err(StoreError::TooManyVersions { most: VERSIONS_MAX });
         }
-        if draft.is_release {
-            self.demand_new_version(draft)?;
-        }
+        self.demand_new(draft)?;
         let mut entry = self.clone();
         let kept = entry.default.filter(|_| !make_default);
         entry.push(draft, stamp);
@@ -199,8 +197,18 @@ impl SkillEntry {
         Ok(entry)
     }
 
+    /// Refuses what the skill has: the version of a release; of what a catalog has, the files that came last under the same version.
+    pub(crate) fn demand_new(&self, draft: &Draft) -> Result<(), StoreError> {
+        let is_latest = |there: &Version| there.version == draft.version && there.digest == draft.digest;
+        let is_again = draft.catalog.is_some() && self.latest().is_some_and(is_latest);
+        if draft.is_release || is_again {
+            return self.demand_new_version(draft);
+        }
+        Ok(())
+    }
+
     /// Refuses an upload whose version the skill has.
-    pub(crate) fn demand_new_version(&self, draft: &Draft) -> Result<(), StoreError> {
+    fn demand_new_version(&self, draft: &Draft) -> Result<(), StoreError> {
         match &draft.version {
             Some(version) if self.versions.iter().any(|there| there.version == draft.version) => {
                 Err(StoreError::VersionTaken {

@@ -200,7 +200,8 @@ async fn install(
     let found = store.find(owner, &name).await.map_err(|error| refused(error, &name))?;
     if let Some(entry) = &found {
         demand_same_name(entry, &new)?;
-        demand_new_version(entry, &new.draft)?;
+        let is_new = entry.demand_new(&new.draft);
+        is_new.map_err(|error| refused(error, &entry.id))?;
     }
     if is_dry_run {
         return preview((store, reader), owner, found, new).await;
@@ -213,11 +214,11 @@ async fn install(
     Ok(json!({"success": true, "id": entry.id}))
 }
 
-/// Refuses another name with the same slug: it means another skill.
+/// Refuses another name with the same slug: it means another skill. An index has names of requests only.
 fn demand_same_name(entry: &SkillEntry, new: &Installation) -> Result<(), Refusal> {
     let (name, id) = (&entry.name, &entry.id);
     let old = entry.written().unwrap_or(name);
-    if old == new.title.as_deref().unwrap_or(name) {
+    if new.draft.catalog == Some(Catalog::Index) || old == new.title.as_deref().unwrap_or(name) {
         return Ok(());
     }
     let text = format!(
@@ -225,18 +226,6 @@ fn demand_same_name(entry: &SkillEntry, new: &Installation) -> Result<(), Refusa
          skill, choose another name, or delete that skill first"
     );
     Err(Refusal::new(RefusalKind::Conflict, "name", text))
-}
-
-/// Refuses a version that the skill has, which the store says again of what another request has installed meanwhile. What is no
-/// release is new by its files.
-fn demand_new_version(entry: &SkillEntry, draft: &Draft) -> Result<(), Refusal> {
-    let mut there = entry.versions.iter();
-    let is_same = |there: &Version| there.version == draft.version && there.digest == draft.digest;
-    if !draft.is_release && !there.any(is_same) {
-        return Ok(());
-    }
-    let is_new = entry.demand_new_version(draft);
-    is_new.map_err(|error| refused(error, &entry.id))
 }
 
 /// The parameters of a list.

@@ -24,8 +24,13 @@ where
         return compute();
     }
     // An error means that the semaphore is closed, which it never is.
-    let _turn = TURNS.acquire().await;
-    match tokio::task::spawn_blocking(compute).await {
+    let turn = TURNS.acquire().await;
+    // A caller that leaves ends no computation, so its turn ends with that.
+    let computation = move || {
+        let _turn = turn;
+        compute()
+    };
+    match tokio::task::spawn_blocking(computation).await {
         Ok(computed) => computed,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

@@ -43,6 +43,12 @@ pub fn rule(kind: ProblemKind) -> &'static str {
     }
 }
 
+/// The legal name under which a skill is kept that was installed as `written`, if any character of it can be in one.
+pub fn as_installed(written: &str) -> Option<String> {
+    let has_any = written.bytes().any(|byte| byte.is_ascii_alphanumeric());
+    has_any.then(|| normalize(written))
+}
+
 /// Turns any text into a legal name: lower case, spaces to hyphens, other characters out (also tabs and line ends), hyphens
 /// collapsed and trimmed, at most 64 characters; `skill` if nothing is left.
 pub fn normalize(text: &str) -> String {

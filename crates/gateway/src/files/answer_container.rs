@@ -63,8 +63,8 @@ pub(crate) async fn of(
 ) -> Result<Option<AnswerContainer>, Fault> {
     let (format, kind) = asked.route;
     let injects = !asked.plan.tools.is_empty();
-    // Where nothing is injected, no skill of ours was used.
-    if kind != CallKind::Generate || asked.plan.litellm || asked.plan.off {
+    // Where nothing is injected, no skill of ours was used; a container that the client names is still its own.
+    if kind != CallKind::Generate || asked.plan.litellm || (asked.plan.off && named.is_none()) {
         return Ok(None);
     }
     let is_replaced = asked.injection.code_tool.is_some() && injects;
@@ -84,7 +84,7 @@ pub(crate) async fn of(
         }
         // Ours are removed from the container that goes upstream and restored in the response's: in the vendor's container,
         // beside native skills, or where it gives none in one of ours.
-        Format::Messages if !asked.plan.container.ours.is_empty() || is_replaced || (named.is_some() && injects) => {
+        Format::Messages if !asked.plan.container.ours.is_empty() || is_replaced || named.is_some() => {
             Ok(Some(of_messages(gateway, asked, named)))
         }
         _ => Ok(None),
@@ -102,7 +102,9 @@ async fn open(store: &UserFiles, asked: &ContainerContext<'_>) -> Result<Contain
 fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> AnswerContainer {
     let own = &asked.plan.container;
     let own = own.ours.iter().zip(&own.versions);
-    let own = own.filter_map(|(&index, served)| Some((asked.fields.container_skills.get(index)?, served)));
+    let own = own
+        .filter(|_| !asked.plan.off)
+        .filter_map(|(&index, served)| Some((asked.fields.container_skills.get(index)?, served)));
     let skills: Vec<_> = own
         .map(|(skill, served)| shown(skill, served.as_ref(), asked.beta))
         .collect();

@@ -20,6 +20,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Largest window of zstd, which a decoder has to hold: the most that a sender may use over HTTP (RFC 9659).
 const ZSTD_WINDOW_BYTES: u64 = 8 << 20;
 
+/// Most frames of zstd in one body. Senders write one; each costs a decoder, also without content.
+const ZSTD_FRAMES_MAX: usize = 1_024;
+
 /// The codings that are read.
 #[derive(Debug, Clone, Copy)]
 enum Coding {
@@ -92,7 +95,12 @@ fn read(coding: Coding, held: HeldBody) -> Result<HeldBody, DecodeError> {
         // One frame after the other.
         Coding::Zstd => {
             let mut rest = source;
+            let mut frames = 0;
             while !rest.is_empty() {
+                frames += 1;
+                if frames > ZSTD_FRAMES_MAX {
+                    return Err(std::io::Error::other("too many frames").into());
+                }
                 let frame = StreamingDecoder::new_with_max_window_size(&mut rest, ZSTD_WINDOW_BYTES);
                 take(
                     frame.map_err(std::io::Error::other)?,

@@ -277,9 +277,9 @@ impl Exchange {
         }
         // Not at the end only: a client may leave before it.
         self.log.rounds = round;
-        let body = self.as_received(body, &mut headers);
         let server = || self.gateway.upstreams.server(self.target.api);
         self.trace.send(&mut headers, (round, &body, delay), &self.log, server);
+        let body = self.as_received(body, &mut headers);
         self.log.timeline.sent(round, self.begun.elapsed() + delay);
         let request = self
             .gateway

@@ -279,7 +279,7 @@ impl Metrics {
         );
         registry.register(
             "gateway_first_rounds_again",
-            "Requests that a provider refused because of what the gateway had added for its loop, and that were sent once more without it",
+            "First rounds that were sent once more in another form, since the provider refused what the gateway had added, or a call whose saved turn is lost",
             self.first_again.clone(),
         );
         registry.register(

@@ -268,8 +268,7 @@ impl Index {
     /// The number of matches, and the ids and locations of the wanted page, the newest first.
     pub(super) fn find(&self, caller: &Owner, sought: &ExecutionQuery) -> (usize, Vec<(String, Location)>) {
         // A skill may be named as its install wrote it; executions have the name that is made of that.
-        let is_name = |text: &&str| text.bytes().any(|byte| byte.is_ascii_alphanumeric());
-        let slug = sought.skill.as_deref().filter(is_name).map(names::normalize);
+        let slug = sought.skill.as_deref().and_then(names::as_installed);
         let meant = |head: &Head| {
             let skill = || {
                 sought.skill.as_ref().is_none_or(|wanted| {

@@ -28,10 +28,8 @@ pub(super) fn keep(format: Format, src: &[u8], answer: &[Span], messages: &mut [
 /// The last marker of a message.
 fn marker_of(src: &[u8], message: Span) -> Option<&[u8]> {
     let blocks = json::elements(src, json::get(src, message, "content")?).ok()?;
-    let marker = blocks.iter().rev().find_map(|block| json::get(src, *block, MARKER));
-    marker
-        .filter(|span| !json::is_null(src, *span))
-        .map(|span| span.of(src))
+    let marker = |block: &Span| json::get(src, *block, MARKER).filter(|span| !json::is_null(src, *span));
+    blocks.iter().rev().find_map(marker).map(|span| span.of(src))
 }
 
 /// With a marker at its last block; thinking takes none.

@@ -48,7 +48,7 @@ impl Edits {
         // A removed item takes the comma before it, unless no kept item precedes it: then the one after it.
         let mut kept_before = false;
         for (index, span) in all.iter().enumerate() {
-            if !gone.contains(&index) {
+            if gone.binary_search(&index).is_err() {
                 kept_before = true;
                 continue;
             }

@@ -267,14 +267,12 @@ impl Drive {
 
     fn hidden(&mut self, ending: Ending) -> HiddenTurns {
         let mut entries = std::mem::take(&mut self.entries);
-        let turn = if ending == Ending::AsCame {
-            self.codec.turn()
-        } else {
-            Vec::new()
-        };
-        // An answer may end in a round that says nothing, which no provider takes back.
-        if !entries.is_empty() && !turn.is_empty() {
-            entries.push(HiddenEntry::Turn(turn));
+        if ending == Ending::AsCame && !entries.is_empty() {
+            let turn = self.codec.turn();
+            // An answer may end in a round that says nothing, which no provider takes back.
+            if !turn.is_empty() {
+                entries.push(HiddenEntry::Turn(turn));
+            }
         }
         let client_calls = if self.mixed {
             self.codec.shown_calls().to_vec()
