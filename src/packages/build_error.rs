@@ -38,7 +38,13 @@ impl BuildError {
 
     /// The error of `uv`'s output, without possible credentials.
     pub(super) fn of_uv(output: &str) -> Self {
-        Self::of_program(output, State::of_uv)
+        // Warnings come first, and are of what did not fail.
+        let error = output
+            .lines()
+            .skip_while(|line| line.starts_with("warning:"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        Self::of_program(if error.is_empty() { output } else { &error }, State::of_uv)
     }
 
     /// The error of npm's output, without possible credentials.

@@ -69,11 +69,12 @@ pub(super) async fn choose(
         "--no-header",
         "--no-annotate",
         "--no-sources",
-        "--constraints",
-        CONSTRAINTS,
         INPUT,
     ];
     let mut arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+    if !wanted.constraints.is_empty() {
+        arguments.extend(["--constraints".into(), CONSTRAINTS.into()]);
+    }
     arguments.extend(wanted.universal.then(|| "--universal".into()));
     arguments.extend(["--python".into(), base.executable.clone().into_os_string()]);
     arguments.extend(["--cache-dir".into(), folder.join("uv").into_os_string()]);
