@@ -114,7 +114,7 @@ struct IndexEntry {
 ///
 /// No JSON of this shape, another version, or more than 1,000 entries; what is wrong, and where.
 pub fn entries(base: &Url, bytes: &[u8]) -> Result<Index, IndexError> {
-    let index: IndexDocument = serde_json::from_slice(bytes).map_err(|error| {
+    let index: IndexDocument<'_> = serde_json::from_slice(bytes).map_err(|error| {
         invalid(format!(
             "neither an archive nor a SKILL.md, and no index of skills: {error}"
         ))

@@ -30,7 +30,6 @@ pub(crate) use repeats::{Repeats, RunsInProgress, repeat_key};
 
 use crate::answer::{Answer, Refusal, RefusalKind};
 use crate::catalogs::{Catalog, Catalogs};
-use crate::draft::Draft;
 use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
 use crate::model::{ID_PREFIX, Owner, SkillEntry, Version};
