@@ -49,16 +49,13 @@ pub fn line(text: &str) {
 }
 
 fn write_line(text: Cow<'_, str>) {
-    match SERVED.get() {
-        Some(lines) => {
-            let mut line = text.into_owned();
-            line.push('\n');
-            lines.send(line.into_bytes());
-        }
-        None => {
-            let mut out = std::io::stdout().lock();
-            remember(writeln!(out, "{text}").and_then(|()| out.flush()));
-        }
+    if let Some(lines) = SERVED.get() {
+        let mut line = text.into_owned();
+        line.push('\n');
+        lines.send(line.into_bytes());
+    } else {
+        let mut out = std::io::stdout().lock();
+        remember(writeln!(out, "{text}").and_then(|()| out.flush()));
     }
 }
 

@@ -239,7 +239,15 @@ async fn determined(pod: Pod, has_started: bool, log_of_pod: Log) -> (String, Du
     let times = (cluster_state.begun + TIMEOUT + DEADLINE_MARGIN, TIMEOUT);
     let mut events = EventWriter::new(Spool::new(None));
     let known = (reference, has_started);
-    let end = determine_end(&launcher, &pod, known, StartKind::Cold, times, &mut events).await;
+    let end = Box::pin(determine_end(
+        &launcher,
+        &pod,
+        known,
+        StartKind::Cold,
+        times,
+        &mut events,
+    ))
+    .await;
     let words = match end {
         RunEnd::Ended(result) => format!("{:?} after {:?}", result.exit, result.timings.run),
         RunEnd::Failed(error) => format!("failed: {}", error.metric_label()),
@@ -322,7 +330,7 @@ async fn every_end_of_a_run_is_determined_from_its_journal_and_its_pod() {
             1,
         ),
     ] {
-        let (found, took, deleted) = determined(pod, has_started, log).await;
+        let (found, took, deleted) = Box::pin(determined(pod, has_started, log)).await;
         let case = format!("{pod:?}, started: {has_started}, {log:?}: {found} after {took:?}");
         assert_eq!((&*found, deleted), (expected, deletions), "{case}");
         let earliest = when.earliest();

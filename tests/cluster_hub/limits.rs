@@ -371,14 +371,12 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             );
             let installation = Installation::install(cluster, options).await;
             let mut hub = Limited::start(&installation, cluster, group).await;
-            let client = installation.tenant(3).await;
+            let (client, tenants) = (installation.tenant(3).await, &installation.tenants);
             let mut skills = Vec::new();
             let mut senders = Vec::new();
             for tenant in 0..4 {
                 let name = format!("s{tenant}");
-                installation
-                    .skill(&installation.tenants[tenant], &name, "print('x')")
-                    .await;
+                installation.skill(&tenants[tenant], &name, "print('x')").await;
                 skills.push(installation.served(&installation.tenant(tenant).await, &name).await);
                 senders.push(Sender::new(&installation, tenant).await);
             }
@@ -404,9 +402,7 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             .await;
             let begun = Instant::now();
             let words = ["python3", "skills/s3/scripts/run.py"];
-            let ran = installation
-                .run_skill(&client, &installation.tenants[3], "s3", &words)
-                .await;
+            let ran = installation.run_skill(&client, &tenants[3], "s3", &words).await;
             assert_eq!(ran.unwrap().stdout.text(), "x\n", "another caller's code runs");
             let ran = begun.elapsed();
             tasks.join_all().await;
@@ -425,12 +421,8 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
                 hub.group.peak_bytes().map(|bytes| bytes / MIB),
                 limit / MIB
             );
-            println!(
-                "the hub: {}; bodies {}; runs {}",
-                hub.state(),
-                bodies.broken(),
-                queued.broken()
-            );
+            let (state, of_bodies, of_runs) = (hub.state(), bodies.broken(), queued.broken());
+            println!("the hub: {state}; bodies {of_bodies}; runs {of_runs}");
             assert_eq!(hub.group.killed(), 0, "killed for want of memory");
             bodies.assert_all_answered("bodies");
             queued.assert_all_answered("waiting runs");

@@ -574,7 +574,7 @@ async fn sources_of_all_rounds_of_gemini_name_their_places_in_the_answer() {
             json!({"partIndex": 1, "startIndex": 2, "endIndex": 9, "text": "I know."})
         };
         assert_eq!(places[1], expected, "{}", answer.text);
-        let chunk = json!([if stream { 0 } else { 1 }]);
+        let chunk = json!([u8::from(!stream)]);
         assert_eq!((places.len(), &supports[1]["groundingChunkIndices"]), (2, &chunk));
         assert_eq!(
             of("citationMetadata", "citationSources"),
