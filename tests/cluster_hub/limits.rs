@@ -374,9 +374,9 @@ fn everything_at_once_that_fills_memory_leaves_the_hub_alive_and_others_served()
             let (client, tenants) = (installation.tenant(3).await, &installation.tenants);
             let mut skills = Vec::new();
             let mut senders = Vec::new();
-            for tenant in 0..4 {
+            for (tenant, namespace) in tenants.iter().enumerate() {
                 let name = format!("s{tenant}");
-                installation.skill(&tenants[tenant], &name, "print('x')").await;
+                installation.skill(namespace, &name, "print('x')").await;
                 skills.push(installation.served(&installation.tenant(tenant).await, &name).await);
                 senders.push(Sender::new(&installation, tenant).await);
             }
