@@ -328,6 +328,7 @@ async fn compressed_requests_are_read() {
         for (coding, sent) in [
             ("gzip", gzip(&body)),
             ("GZip", gzip(&body)),
+            ("gzip", [gzip(&body[..20]), gzip(&body[20..])].concat()),
             ("zstd", zstd(&body)),
             ("zstd", [zstd(&body[..20]), zstd(&body[20..])].concat()),
             ("br", brotli(&body)),
@@ -366,6 +367,7 @@ async fn compressed_requests_are_read() {
             ("gzip", gzip(&body)[..20].to_vec(), 400, "content coding (gzip)"),
             ("zstd", body.clone(), 400, "content coding (zstd)"),
             ("zstd", zstd(&body)[..20].to_vec(), 400, "content coding (zstd)"),
+            ("gzip", gzip(&[]).repeat(1_025), 400, "content coding (gzip)"),
             ("zstd", EMPTY_FRAME.repeat(1_025), 400, "content coding (zstd)"),
             ("br", brotli(&body)[..20].to_vec(), 400, "content coding (br)"),
             ("gzip", large.clone(), 413, "32 MiB"),

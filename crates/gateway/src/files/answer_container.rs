@@ -62,12 +62,11 @@ pub(crate) async fn of(
     named: Option<Container>,
 ) -> Result<Option<AnswerContainer>, Fault> {
     let (format, kind) = asked.route;
-    let injects = !asked.plan.tools.is_empty();
     // Where nothing is injected, no skill of ours was used; a container that the client names is still its own.
     if kind != CallKind::Generate || asked.plan.litellm || (asked.plan.off && named.is_none()) {
         return Ok(None);
     }
-    let is_replaced = asked.injection.code_tool.is_some() && injects;
+    let is_replaced = asked.injection.code_tool.is_some() && !asked.plan.tools.is_empty();
     match format {
         Format::Responses if is_replaced => {
             let Some(store) = &gateway.user_files else {

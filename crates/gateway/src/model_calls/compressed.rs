@@ -4,7 +4,7 @@ use std::io::Read;
 
 use brotli_decompressor::Decompressor;
 use bytes::Bytes;
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use http::HeaderMap;
 use knack_serving::aside;
 use knack_serving::bodies::BODY_MAX_BYTES;
@@ -19,9 +19,8 @@ use crate::http_server::fault::body_fault;
 const PIECE_BYTES: usize = 64 << 10;
 /// Largest window of zstd, which a decoder has to hold: the most that a sender may use over HTTP (RFC 9659).
 const ZSTD_WINDOW_BYTES: u64 = 8 << 20;
-
-/// Most frames of zstd in one body. Senders write one; each costs a decoder, also without content.
-const ZSTD_FRAMES_MAX: usize = 1_024;
+/// Most frames of zstd, or members of gzip, in one body. Senders write one; each costs a decoder, also without content.
+const FRAMES_MAX: usize = 1_024;
 
 /// The codings that are read.
 #[derive(Debug, Clone, Copy)]
@@ -84,30 +83,23 @@ impl From<std::io::Error> for DecodeError {
 fn read(coding: Coding, held: HeldBody) -> Result<HeldBody, DecodeError> {
     let HeldBody { bytes, mut holding } = held;
     let (source, mut out) = (&bytes[..], Vec::new());
-    match coding {
-        Coding::Gzip => take(MultiGzDecoder::new(source), source.len(), &mut out, &mut holding)?,
-        Coding::Brotli => take(
-            Decompressor::new(source, PIECE_BYTES),
-            source.len(),
-            &mut out,
-            &mut holding,
-        )?,
-        // One frame after the other.
-        Coding::Zstd => {
-            let mut rest = source;
-            let mut frames = 0;
-            while !rest.is_empty() {
-                frames += 1;
-                if frames > ZSTD_FRAMES_MAX {
-                    return Err(std::io::Error::other("too many frames").into());
-                }
+    let (mut rest, mut frames) = (source, 0);
+    let size = source.len();
+    // One frame after the other; brotli has one.
+    while !rest.is_empty() {
+        frames += 1;
+        if frames > FRAMES_MAX {
+            return Err(std::io::Error::other("too many frames").into());
+        }
+        match coding {
+            Coding::Gzip => take(GzDecoder::new(&mut rest), size, &mut out, &mut holding)?,
+            Coding::Zstd => {
                 let frame = StreamingDecoder::new_with_max_window_size(&mut rest, ZSTD_WINDOW_BYTES);
-                take(
-                    frame.map_err(std::io::Error::other)?,
-                    source.len(),
-                    &mut out,
-                    &mut holding,
-                )?;
+                take(frame.map_err(std::io::Error::other)?, size, &mut out, &mut holding)?;
+            }
+            Coding::Brotli => {
+                let whole = Decompressor::new(std::mem::take(&mut rest), PIECE_BYTES);
+                take(whole, size, &mut out, &mut holding)?;
             }
         }
     }

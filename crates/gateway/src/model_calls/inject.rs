@@ -17,7 +17,8 @@ use crate::catalog::Snapshot;
 const NO_ROOM: &str = "The gateway is short of memory for the skills of this request; try again in a second.";
 
 /// The plan for one request. Errors: a skill that the request names and that is not here (404), or not known to be
-/// here because there is no catalog (503), a version of it that cannot be read (400), inputs that make its text too long (413), no `room` for the texts (503).
+/// here because there is no catalog (503), a version of it that cannot be read (400), inputs that make its text too long
+/// (413), no `room` for the texts (503).
 pub(crate) fn make_plan(
     request: &Request,
     fields: &RequestFields,

@@ -22,20 +22,22 @@ pub(super) struct Places<'a> {
     pub(super) part: Option<&'a dyn Fn(Option<u64>) -> (u64, u64)>,
 }
 
+fn is_one(src: &[u8], member: &json::Member) -> bool {
+    MEMBERS.iter().any(|key| json::key_is(src, member, key))
+}
+
 /// Whether a candidate has any of the members.
 pub(super) fn has_any(src: &[u8], candidate: Span) -> bool {
     let members = json::members(src, candidate).unwrap_or_default();
-    let is_one = |member: &json::Member| MEMBERS.iter().any(|key| json::key_is(src, member, key));
     members
         .iter()
-        .any(|member| is_one(member) && !json::is_null(src, member.value))
+        .any(|member| is_one(src, member) && !json::is_null(src, member.value))
 }
 
 /// Takes the members out of a candidate.
 pub(super) fn remove(src: &[u8], candidate: Span, edits: &mut Edits) {
     let members = json::members(src, candidate).unwrap_or_default();
-    let is_one = |member: &json::Member| MEMBERS.iter().any(|key| json::key_is(src, member, key));
-    let gone: Vec<usize> = (0..members.len()).filter(|at| is_one(&members[*at])).collect();
+    let gone: Vec<usize> = (0..members.len()).filter(|at| is_one(src, &members[*at])).collect();
     let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
     edits.remove_items(&spans, &gone);
 }
