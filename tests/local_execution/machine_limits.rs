@@ -39,10 +39,23 @@ async fn tighter_limits_of_the_machine_hold_in_a_run() {
         "{}",
         result.stderr.text()
     );
-    let settings = runner_with_limits(folder.path(), "ulimit -n 16");
-    let missing = LocalExecutor::open(settings).await.unwrap_err().to_string();
-    assert!(
-        missing.contains("ulimit -H -n") && !missing.contains("Landlock"),
-        "{missing}"
-    );
+}
+
+/// Whichever descriptor is the first one too many, the error says which limit to raise.
+#[tokio::test]
+async fn too_few_open_files_are_told_by_the_limit_to_raise() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut refused = 0;
+    for files in 8..=24 {
+        let settings = runner_with_limits(folder.path(), &format!("ulimit -n {files}"));
+        if let Err(missing) = LocalExecutor::open(settings).await {
+            let missing = missing.to_string();
+            assert!(
+                missing.contains("ulimit -H -n") && !missing.contains("Landlock"),
+                "{files} open files: {missing}"
+            );
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "8 open files were enough");
 }

@@ -282,8 +282,13 @@ fn fork(recipe: Recipe, inside: &Inside<'_>) -> std::io::Result<Pid> {
 /// The child's life up to its exec. Returns only if there is nothing to execute.
 fn become_program(mut recipe: Recipe, inside: &Inside<'_>) {
     // A copy, since the runner's own may not stay where it is: over the standard streams, which are replaced next.
-    let Ok(report) = rustix::io::fcntl_dupfd_cloexec(inside.report, 3) else {
-        return;
+    let report = match rustix::io::fcntl_dupfd_cloexec(inside.report, 3) {
+        Ok(report) => report,
+        Err(error) => {
+            let line = format!("-pipe of the report: {}\n", std::io::Error::from(error));
+            let _ = rustix::io::write(inside.report, line.as_bytes());
+            return;
+        }
     };
     let write = |line: &str| rustix::io::write(&report, line.as_bytes()).is_ok();
     if let Err(error) = default_signals().and_then(|()| take_standard(inside.standard)) {
