@@ -114,7 +114,12 @@ pub(super) async fn request(
     let asked = args.timeout.or(skill.sandbox.timeout_seconds);
     // A skill may ask for any number.
     let asked = asked.map(|seconds| Duration::from_secs(seconds.min(TIMEOUT_MAX_SECONDS)));
-    request.limits.timeout = asked.unwrap_or(timeout);
+    let limits = &mut request.limits;
+    limits.timeout = asked.unwrap_or(timeout);
+    limits.memory_bytes = skill.sandbox.memory_bytes;
+    if let Some(asked) = skill.sandbox.max_output_bytes {
+        limits.max_output_bytes = asked.min(limits.max_output_bytes);
+    }
     request.inputs = inputs(&args.input).await?;
     Ok(request)
 }

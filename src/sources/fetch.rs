@@ -188,7 +188,9 @@ fn site(url: &Url) -> String {
 /// The error as that of the field of a Skill, which a controller fetches again and again.
 fn of_spec(error: SourceError) -> SourceError {
     let advice = match error.cause {
-        Cause::AddressDenied => ". An administrator can allow a network by --allow-archive-network",
+        Cause::AddressDenied => {
+            ". An administrator can allow a network (value controller.allowedArchiveNetworks of the chart, --allow-archive-network of the controller)"
+        }
         Cause::Unavailable => "; it is tried again",
         _ => "",
     };

@@ -248,6 +248,10 @@ def notes_tell_what_to_do():
                         ("kubectl label namespace NAMESPACE knack.dev/skills=enabled kubectl apply", True),
                         ("kubectl label namespace NAMESPACE knack.dev/inject=enabled knack.dev/skills=enabled", True)):
         assert_equal(word in " ".join(tenants.split()), there, "%r in the notes of the profile" % word)
+    for uploads in (False, True):
+        registry = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
+                        "--set", "registry.enabled=true,gateway.registry=%s" % str(uploads).lower()).split("NOTES:", 1)[1]
+        assert_equal("--role=skills --serviceaccount=n:knack-gateway" in registry, uploads, "the right to upload, with gateway.registry=%s" % uploads)
     loud = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "crds.enabled=false",
                 "--set", "admissionPolicy.enabled=false", "--set", "sandbox.allowImageTags=true")
     assert_equal(loud.count("WARNING"), 2, "warnings")

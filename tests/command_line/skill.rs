@@ -195,6 +195,27 @@ async fn a_run_has_the_time_limit_that_is_asked_for() {
     }
 }
 
+/// A run from the command line has the limits of the skill, as a model's run has.
+#[tokio::test]
+async fn a_run_has_the_limits_of_its_skill() {
+    let limited = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  sandbox: {maxOutputBytes: 1000, \
+                   resources: {limits: {memory: 96Mi}}}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: \
+                   d\\n---\\nx\\n\"}}}\n";
+    let folder = folder(&[("good.yaml", limited)]);
+    let run = async |code: &str| {
+        knack(
+            folder.path(),
+            &["skill", "run", "good.yaml", "--", "python3", "-c", code],
+            &[],
+        )
+        .await
+    };
+    let memory = run("b = b'x' * (200 << 20)").await;
+    assert!(err(&memory).contains("MemoryError"), "{}", err(&memory));
+    let output = run("print('x' * 5000)").await;
+    assert_eq!(out(&output).trim_end().len(), 1000, "{}", err(&output));
+}
+
 /// What the program printed, and its status, do not depend on where its files go.
 #[tokio::test]
 async fn a_result_that_cannot_be_saved_loses_neither_output_nor_status() {

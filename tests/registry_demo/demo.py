@@ -125,7 +125,9 @@ def rights(application):
     step("Who may upload is a matter of RBAC")
     error = refused(openai.PermissionDeniedError, lambda: application.client.skills.create(files=edition(1)))
     print("   before: " + error)
-    kubectl("create", "rolebinding", "gateway-edits", "-n", NAMESPACE, "--clusterrole=edit",
+    # As docs/registry.md says.
+    kubectl("create", "role", "skills", "-n", NAMESPACE, "--verb=get,list,create,update,delete", "--resource=skills.knack.dev")
+    kubectl("create", "rolebinding", "knack-gateway-skills", "-n", NAMESPACE, "--role=skills",
             "--serviceaccount=%s:knack-gateway" % NAMESPACE)
 
 
