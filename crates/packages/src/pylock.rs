@@ -51,6 +51,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<PythonLock, Vec<Finding>> {
     // What an installer installs that is asked for no groups.
     let groups = list(&table, "default-groups").map_err(|why| vec![wrong(why)])?;
     let packages = match table.get("packages") {
+        // As uv writes it where there are none.
         None => &Vec::new(),
         Some(Value::Array(packages)) => packages,
         Some(_) => return Err(vec![wrong("packages must be an array of tables".to_owned())]),
@@ -67,9 +68,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<PythonLock, Vec<Finding>> {
         let text = format!("{} packages, more than {}", lines.len(), crate::MAX_PACKAGES);
         let help = "declare what the scripts import, not all that it needs";
         findings.push(Finding::new(FindingKind::TooMany, PYTHON_LOCK_FILE, 0, text, help));
-    } else if lines.is_empty() && findings.is_empty() {
-        findings.push(wrong("the lock has no packages for Linux".to_owned()));
     }
+    // A lock without packages is one that installs none: it says so by its version, which no other file has by accident.
     if findings.is_empty() {
         let lock = Lock::of(&lines);
         Ok(PythonLock { lock, head })
@@ -87,6 +87,9 @@ fn head(table: &Table) -> Result<Head, String> {
     match table.get("lock-version") {
         Some(Value::String(version)) if version.starts_with(MAJOR_VERSION) => {}
         Some(Value::String(version)) => return Err(format!("lock-version {} is not 1.x", shown(version))),
+        _ if table.is_empty() => {
+            return Err("it is empty; a lock without packages has lock-version = \"1.0\"".to_owned());
+        }
         _ => return Err("lock-version is missing".to_owned()),
     }
     let mut head = Head::default();

@@ -153,7 +153,12 @@ fn a_lock_that_no_sandbox_can_use_says_why() {
         .map(|number| self::good(&format!("a{number}")))
         .collect();
     for (text, why) in [
-        (String::new(), "lock-version is missing"),
+        (
+            String::new(),
+            "it is empty; a lock without packages has lock-version = \"1.0\"",
+        ),
+        ("# nothing\n".to_owned(), "it is empty"),
+        ("packages = []".to_owned(), "lock-version is missing"),
         (
             format!("lock-version = \"2.0\"\n{good}"),
             "lock-version \"2.0\" is not 1.x",
@@ -169,10 +174,6 @@ fn a_lock_that_no_sandbox_can_use_says_why() {
         (
             "lock-version = \"1.0\"\n[[packages]]\nversion = \"1\"".to_owned(),
             "packages[0] has no name",
-        ),
-        (
-            "lock-version = \"1.0\"\npackages = []".to_owned(),
-            "no packages for Linux",
         ),
         (
             format!("lock-version = \"1.0\"\nenvironments = [\"sys_platform == 'win32'\"]\n{good}"),
@@ -311,4 +312,37 @@ fn a_skill_declares_by_it_as_by_a_lock_in_pips_format() {
         ("pylock.toml", &pylock),
     ]);
     assert_eq!(told.lines().count(), 2, "one finding for each lock: {told}");
+}
+
+#[test]
+fn a_lock_without_packages_is_an_environment_without_packages() {
+    let windows = package(
+        "six",
+        "marker = \"sys_platform == 'win32'\"\ndirectory = {path = \"x\"}",
+    );
+    for (what, text) in [
+        ("as pdm writes it", "lock-version = \"1.0\"\npackages = []\n".to_owned()),
+        ("as uv writes it", lock(&[])),
+        ("for others alone", lock(&[windows])),
+    ] {
+        let declared = declare(&files(&[("SKILL.md", "x"), ("pylock.toml", &text)]), None);
+        assert!(!declared.is_refused(), "{what}: {:?}", declared.findings);
+        assert_eq!(declared.source, Source::Lock(PYTHON_LOCK_FILE), "{what}");
+        assert!(
+            declared.is_declared() && !declared.has_packages() && declared.names().is_empty(),
+            "{what}"
+        );
+        let built = crate::environment::Input::of(&declared).declaration().unwrap();
+        assert_eq!(built.lock, Some(Lock::empty()), "{what}");
+        // Beside a declaration it lacks what applies here, and nothing else.
+        for (requirement, refused) in [
+            ("six", true),
+            ("# none", false),
+            ("six; sys_platform == 'win32'", false),
+        ] {
+            let list = [("requirements.txt", requirement), ("pylock.toml", &text)];
+            let declared = declare(&files(&list), None);
+            assert_eq!(declared.is_refused(), refused, "{what}: {requirement}");
+        }
+    }
 }
