@@ -2,6 +2,8 @@
 //! executions) ask the same function.
 
 mod config;
+#[cfg(test)]
+mod constraint_tests;
 mod declared;
 mod earlier;
 #[cfg(test)]

@@ -56,6 +56,11 @@ const NODE_PACKAGE: &str = "self.matches('^(@[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)?[A
 /// A name, clauses and perhaps a marker. The controller reads the versions (`knack_packages::Rules::read`) and says what is wrong
 /// with them.
 const PACKAGE_VERSIONS: &str = "self.matches('(?i)^[a-z0-9]([a-z0-9._-]*[a-z0-9])? *([=!~]=|===|[<>]=?) *v?[0-9][a-z0-9.!_-]*([.][*]|[+][a-z0-9._-]+)?( *, *([=!~]=|===|[<>]=?) *v?[0-9][a-z0-9.!_-]*([.][*]|[+][a-z0-9._-]+)?)* *(;.*)?$')";
+/// Clauses of that form that no version can be compared with. Versions themselves are left to the controller: PEP 440 writes one in
+/// dozens of ways.
+const PACKAGE_CLAUSES: &str =
+    "!self.matches('(?i)^[^;]*([<>~]=?[^,;]*[*+]|~= *v?([0-9]+!)?[0-9]+([^0-9.!]|[.][^0-9]|$))')";
+const PACKAGE_CLAUSES_TEXT: &str = "packages.constraints must have two numbers or more after ~=, such as ~=1.4, and .* or a local version (+) after == and != alone";
 /// What [`knack_skill::semver::satisfies`] reads, with numbers that fit, and without `latest`.
 pub(super) const PIN_VERSION: &str = "self.matches('^(([~^]|[<>]=?)[0-9]{1,9}([.][0-9]{1,9}){0,2}|(==)?[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}|[0-9]{1,9}[.][0-9]{1,9}[.][0-9]{1,9}[-+][0-9A-Za-z.+-]+)$')";
 const PIN_VERSION_TEXT: &str = "version must be a version or a constraint on it, such as 1.2.0, ^1, ~1.2 or >=1; latest does not apply: >=0 takes the highest version";
@@ -263,6 +268,7 @@ pub const RULES: &[Rule] = &[
         PACKAGE_VERSIONS,
         "packages.constraints must be package names with version specifiers, such as mcp<2",
     ),
+    runtime("spec.packages.constraints[]", PACKAGE_CLAUSES, PACKAGE_CLAUSES_TEXT),
     runtime(
         "spec.env[].name",
         ENV_NAME,
