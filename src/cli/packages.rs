@@ -17,6 +17,7 @@ use super::discovered::discovered;
 use super::stop::unless_stopped;
 use super::typed::TypedFlags;
 use super::{Output, terminal};
+use crate::counted::counted;
 use crate::dev::{discover, package_rules};
 use crate::packages::{BuildError, BuildLimits, Builder, BuiltEnvironment, Store, default_store, open_builder};
 
@@ -189,9 +190,7 @@ pub async fn prune(args: PruneArgs) -> anyhow::Result<ExitCode> {
             None => terminal::line(&format!("{}: kept, a running knack uses it", one.key)),
         }
     }
-    terminal::line(&format!(
-        "{} environments removed",
-        pruned.iter().filter(|one| one.freed.is_some()).count()
-    ));
+    let removed = pruned.iter().filter(|one| one.freed.is_some()).count();
+    terminal::line(&format!("{} removed", counted(removed, "environment")));
     Ok(ExitCode::SUCCESS)
 }

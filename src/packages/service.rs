@@ -69,7 +69,9 @@ impl Packages {
                 continue;
             }
             let declared = applied(&self.rules, declare(&skill.files, skill.requirements.as_ref()));
-            let wanted = declared.wants_environment().then(|| {
+            // What is refused may be all that the skill has: a lock alone that cannot be used.
+            let is_wanted = declared.wants_environment() || declared.is_refused();
+            let wanted = is_wanted.then(|| {
                 let why = format!(
                     "the packages of skill \"{}\" are being installed; try again in a minute",
                     skill.id.name
@@ -131,7 +133,7 @@ impl Packages {
                 self.environments.set(id, EnvironmentState::Ready(built.environment));
                 Ok(())
             }
-            Err(error) if !wanted.declared.is_declared() => {
+            Err(error) if !wanted.declared.is_declared() && !wanted.declared.is_refused() => {
                 (self.log)(&format!(
                     "packages of {name}: its scripts run without the standard environment: {error}"
                 ));

@@ -99,6 +99,37 @@ async fn a_skill_whose_packages_cannot_be_had_is_refused_with_the_state() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_skill_with_nothing_but_a_lock_that_cannot_be_used_is_not_run_without_its_packages() {
+    let script = SCRIPT
+        .split("      - expect: {result: ['value 7']}")
+        .next()
+        .unwrap()
+        .to_owned()
+        + "      - expect: {result: ['the packages of skill \"with\" are not there (Refused)']}\n        reply: {text: 'all is well'}\n";
+    let index = Index::serve(Vec::new()).await;
+    for (lock, text) in [
+        ("requirements.lock", "good==1.0\n"),
+        ("pylock.toml", ""),
+        ("poetry.lock", "# by Poetry\n"),
+    ] {
+        let fixture = BuilderFixture::new(&index.url);
+        let lock = format!("skills/with/{lock}");
+        let folder = folder(&[
+            (
+                "skills/with/SKILL.md",
+                "---\nname: with\ndescription: d\n---\nRun it.\n",
+            ),
+            (lock.as_str(), text),
+            ("script.yaml", &script),
+        ]);
+        let mut program = dev(&fixture, &index, folder, &[]).await;
+        says(&mut program, "packages of with: Refused").await;
+        follows_the_script(&program).await;
+        program.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_declaration_that_is_refused_leaves_the_last_good_revision_in_service() {
     let index = Index::serve(vec![wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")])]).await;
     let fixture = BuilderFixture::new(&index.url);
