@@ -26,6 +26,7 @@ pub mod lease;
 pub mod packages;
 pub mod registry;
 mod regular_file;
+mod retry_after;
 pub mod selection;
 mod shortened;
 pub mod sources;

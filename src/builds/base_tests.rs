@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Parts;
 use crate::builds::image::Reference;
+use crate::builds::reach::guard_of;
 use crate::builds::{Access, Credentials, Registry};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -107,4 +108,109 @@ async fn an_image_of_two_architectures_is_read_for_that_of_the_builder() {
         assert!(error.starts_with(&named) && error.ends_with(has), "{error}");
     }
     server.abort();
+}
+
+/// A registry on loopback that answers every manifest so.
+async fn answering(answer: Response) -> (String, tokio::task::JoinHandle<()>) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let server = Router::new().fallback(move || {
+        let headers = headers.clone();
+        async move { (status, headers) }
+    });
+    let server = tokio::spawn(async move { axum::serve(listener, server).await.unwrap() });
+    (host, server)
+}
+
+/// Asks a registry behind the guard for a manifest, where an administrator has named these repositories.
+async fn asked(host: &str, named: &[String]) -> String {
+    let of = Reference::parse(&format!("{host}/team/base:1")).unwrap();
+    let registry = Registry::new((&of, Access::Pull), &Credentials::default(), true, &Roots::default()).unwrap();
+    let guard = guard_of(named.iter().map(String::as_str), true);
+    let registry = match registry.guarded(guard, &Roots::default()) {
+        Ok(registry) => registry,
+        Err(error) => return format!("not asked: {error}"),
+    };
+    registry.manifest("1").await.unwrap_err().0
+}
+
+#[tokio::test]
+async fn a_registry_that_a_tenant_names_is_at_a_public_address_or_named_by_an_administrator() {
+    let not_found = || StatusCode::NOT_FOUND.into_response();
+    let (host, server) = answering(not_found()).await;
+    let port = host.rsplit_once(':').unwrap().1.to_owned();
+    let (none, named): (&[String], &[String]) = (&[], &[format!("{host}/environments")]);
+    let denied = "it is, or leads to, an address that is not public; an administrator can name the image's repository";
+    for (of, named, expected) in [
+        (host.clone(), none, format!("not asked: registry {host}: {denied}")),
+        (
+            format!("localhost:{port}"),
+            none,
+            format!("not asked: registry localhost:{port}: {denied}"),
+        ),
+        (
+            "registry.team.svc".to_owned(),
+            named,
+            format!("not asked: registry registry.team.svc: {denied}"),
+        ),
+        (
+            "169.254.169.254".to_owned(),
+            named,
+            format!("not asked: registry 169.254.169.254: {denied}"),
+        ),
+        (
+            "127.0.0.1:1".to_owned(),
+            named,
+            "not asked: registry 127.0.0.1:1: it is, or leads to, a host that the chart names with another port"
+                .to_owned(),
+        ),
+        (
+            host.clone(),
+            named,
+            format!("registry {host}: manifest 1 of team/base: it answers 404"),
+        ),
+    ] {
+        let told = asked(&of, named).await;
+        assert!(told.starts_with(&expected), "{of} {named:?}: {told}");
+    }
+    server.abort();
+}
+
+#[tokio::test]
+async fn what_such_a_registry_leads_to_is_judged_as_it_is() {
+    // Another service of the inside, at a port of its own.
+    let (inside, other) = answering(StatusCode::OK.into_response()).await;
+    let redirect = (
+        StatusCode::TEMPORARY_REDIRECT,
+        [("location", format!("http://{inside}/"))],
+    )
+        .into_response();
+    let challenge = format!("Bearer realm=\"http://{inside}/token\",service=\"x\"");
+    let challenge = (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response();
+    let by_name = (
+        StatusCode::TEMPORARY_REDIRECT,
+        [("location", "http://inside.team.svc/")],
+    )
+        .into_response();
+    for (what, answer, part) in [
+        ("a redirect", redirect, "a host that the chart names with another port"),
+        (
+            "a token server",
+            challenge,
+            "a host that the chart names with another port",
+        ),
+        ("a name of the cluster", by_name, "an address that is not public"),
+    ] {
+        let (host, server) = answering(answer).await;
+        let told = asked(&host, &[format!("{host}/environments")]).await;
+        assert!(
+            told.starts_with(&format!("registry {host}: it is, or leads to, {part}")),
+            "{what}: {told}"
+        );
+        assert!(!told.contains(&inside), "{what}: {told}");
+        server.abort();
+    }
+    other.abort();
 }

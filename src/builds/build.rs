@@ -19,6 +19,7 @@ use super::fit::{NODE_VARIABLE, PYTHON_VARIABLE, fit};
 use super::image::{Reference, is_index, of_platform, platform_word, platforms, with_layer};
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
+use super::reach::guard_of;
 use super::registry::{Access, Registry};
 use crate::counted::counted;
 use crate::packages::{
@@ -103,7 +104,12 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     }
     let anonymous = Credentials::default();
     let base_credentials = if is_listed { &credentials } else { &anonymous };
-    let from = Registry::new((&base, Access::Pull), base_credentials, args.plain_http, &roots).map_err(refused)?;
+    let mut from = Registry::new((&base, Access::Pull), base_credentials, args.plain_http, &roots).map_err(refused)?;
+    if !is_listed {
+        let named = args.base_repositories.iter().chain([&args.repository]);
+        let guard = guard_of(named.map(String::as_str), args.plain_http);
+        from = from.guarded(guard, &roots).map_err(refused)?;
+    }
     let to = Registry::new((&target, Access::PullPush), &credentials, args.plain_http, &roots).map_err(refused)?;
     // Before the installation: an environment that cannot be pushed need not be built.
     let base = Parts::of(&from, &base.version, architecture()).await;

@@ -32,14 +32,14 @@ impl Credentials {
         }
     }
 
-    /// `user:password` in Base64 for a repository: of the keys that cover it, the one with the longest path, as the kubelet and
-    /// container tools choose.
+    /// `user:password` in Base64 for a repository: of the keys that cover it, the one with the longest path, and of those one that names
+    /// the host rather than a pattern. The kubelet tries them in this order.
     pub(super) fn of(&self, of: &Reference) -> Option<String> {
         let auths = self.0.get("auths")?.as_object()?;
         let covering = auths
             .iter()
-            .filter_map(|(key, entry)| Some((covered_path(key, of)?.len(), entry)));
-        let (_, entry) = covering.max_by_key(|(length, _)| *length)?;
+            .filter_map(|(key, entry)| Some((coverage(key, of)?, entry)));
+        let (_, entry) = covering.max_by_key(|(coverage, _)| *coverage)?;
         let part = |name: &str| entry.get(name)?.as_str();
         let split = || Some(STANDARD.encode(format!("{}:{}", part("username")?, part("password")?)));
         part("auth")
@@ -49,18 +49,57 @@ impl Credentials {
     }
 }
 
-/// The path of a key of credentials, if it covers a repository: the whole registry has the empty one.
-fn covered_path<'a>(key: &'a str, of: &Reference) -> Option<&'a str> {
+/// How well a key of credentials covers a repository, if it does: by the length of its path, which is empty for a whole registry, and
+/// by whether it names the host. Keys are read as the kubelet reads them (`pkg/credentialprovider`), but for paths, which end here
+/// where a part of the repository ends.
+fn coverage(key: &str, of: &Reference) -> Option<(usize, bool)> {
     let key = key.trim_start_matches("https://").trim_start_matches("http://");
     let (host, path) = key.split_once('/').unwrap_or((key, ""));
-    let path = match path.trim_end_matches('/') {
-        // The API that `docker login` names with the registry.
-        "v1" | "v2" => "",
-        path => path,
+    // The API that `docker login` names with the registry.
+    let path = match path.split_once('/') {
+        Some(("v1" | "v2", below)) => below,
+        None if matches!(path, "v1" | "v2") => "",
+        _ => path,
     };
+    let path = path.trim_end_matches('/');
     let rest = of.repository.strip_prefix(path);
     let is_below = rest.is_some_and(|rest| path.is_empty() || rest.is_empty() || rest.starts_with('/'));
-    (serving_host(host) == of.registry && is_below).then_some(path)
+    let is_named = serving_host(host) == of.registry;
+    (is_below && (is_named || is_of_pattern(host, &of.registry))).then_some((path.len(), is_named))
+}
+
+/// Whether a host with a port is one of a pattern such as `*.azurecr.io`: `*` stands for letters of one part between dots, there are as
+/// many parts, and the port is the same.
+fn is_of_pattern(pattern: &str, host: &str) -> bool {
+    let (pattern, wanted) = host_and_port(pattern);
+    let (host, port) = host_and_port(host);
+    let mut parts = pattern.split('.').zip(host.split('.'));
+    pattern.contains('*')
+        && wanted == port
+        && pattern.split('.').count() == host.split('.').count()
+        && parts.all(|(pattern, part)| is_of_part(pattern, part))
+}
+
+fn host_and_port(host: &str) -> (&str, Option<&str>) {
+    host.split_once(':')
+        .map_or((host, None), |(host, port)| (host, Some(port)))
+}
+
+fn is_of_part(pattern: &str, part: &str) -> bool {
+    let mut fixed = pattern.split('*');
+    let Some(mut rest) = fixed.next().and_then(|begin| part.strip_prefix(begin)) else {
+        return false;
+    };
+    let Some(end) = fixed.next_back() else {
+        return rest.is_empty();
+    };
+    for between in fixed {
+        match rest.split_once(between) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(end)
 }
 
 const WRONG_CREDENTIALS: &str = "the registry's credentials are not a .dockerconfigjson; create the Secret with: kubectl create secret docker-registry";
@@ -119,6 +158,11 @@ mod tests {
             "other.example:5000": {"username": "user", "password": "pass"},
             "r.example.evil": {"auth": "bm8="},
             "https://index.docker.io/v1/": {"auth": "aHVi"},
+            "*.azurecr.io": {"auth": "YWxs"},
+            "https://*.azurecr.io/v2/team/": {"auth": "dGVhbXM="},
+            "mine.azurecr.io": {"auth": "bWluZQ=="},
+            "r*1.*.example:5000": {"auth": "cG9ydA=="},
+            "a.*.example/team": {"auth": "cGF0aA=="},
         }});
         let read = Credentials::read(text.to_string().as_bytes()).unwrap();
         for (image, expected) in [
@@ -132,6 +176,22 @@ mod tests {
             ("docker.io/team/env", Some("aHVi")),
             ("team/env", Some("aHVi")),
             ("debian", Some("aHVi")),
+            ("other.azurecr.io/a", Some("YWxs")),
+            ("mine.azurecr.io/a", Some("bWluZQ==")),
+            // A path says more than a host.
+            ("mine.azurecr.io/team/a", Some("dGVhbXM=")),
+            ("mine.azurecr.io/teams/a", Some("bWluZQ==")),
+            ("azurecr.io/a", None),
+            ("a.b.azurecr.io/a", None),
+            ("other.azurecr.io:5000/a", None),
+            ("other.azurecr.io.evil.example/a", None),
+            ("r1.x.example:5000/a", Some("cG9ydA==")),
+            ("r21.x.example:5000/a", Some("cG9ydA==")),
+            ("r1.x.example/a", None),
+            ("r1.x.example:5001/a", None),
+            ("r12.x.example:5000/a", None),
+            ("a.b.example/team/x", Some("cGF0aA==")),
+            ("a.b.example/other", None),
         ] {
             let of = Reference::parse(image).unwrap();
             assert_eq!(read.of(&of).as_deref(), expected, "{image}");

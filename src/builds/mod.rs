@@ -21,10 +21,10 @@ mod job_state;
 mod layer;
 mod metrics;
 mod outcome;
+mod reach;
 mod registry;
 mod requests;
 mod serve;
-
 mod wanted;
 
 pub use build::{BuildArgs, build};

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use knack_egress::{Guard, Refusal};
 use knack_trust::{CertificateRefusal, Roots, read_answer};
 use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER,
-    WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE,
 };
 use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
@@ -18,11 +18,9 @@ use tokio_util::io::ReaderStream;
 
 use super::credentials::{Credentials, RegistryError, parameters};
 use super::image::Reference;
+use super::reach::{address, built, client, guarded, refused_by_guard};
+use crate::retry_after::retry_after;
 
-/// Time to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest pause within a transfer.
-const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// Largest manifest or config: those of images with a hundred layers are below 100 KiB.
 const DOCUMENT_MAX_BYTES: usize = 4 << 20;
 /// Longest answer of a token server.
@@ -33,8 +31,6 @@ const CODE_MAX_BYTES: usize = 200;
 /// Pauses before a call is tried again that failed in a way that passes: a limit of rate, a registry that restarts. An installation
 /// of minutes precedes a push.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-/// Longest pause that a registry may ask for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 /// Kinds of manifests that are read.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
@@ -58,6 +54,8 @@ pub struct Registry {
     repository: String,
     access: Access,
     basic: Option<String>,
+    /// What may be connected to; `None`: whatever the registry names.
+    guard: Option<Guard>,
     authorization: tokio::sync::Mutex<Authorization>,
     /// Whether it was seen not to mount blobs of another repository: each is copied then.
     mounts_nothing: AtomicBool,
@@ -75,6 +73,8 @@ struct Unanswered {
     error: RegistryError,
     /// Whether the same call may be answered later.
     passes: bool,
+    /// The pause that was asked for.
+    pause: Option<Duration>,
 }
 
 impl From<Unanswered> for RegistryError {
@@ -91,18 +91,11 @@ impl Registry {
         plain_http: bool,
         roots: &Roots,
     ) -> Result<Self, RegistryError> {
-        let scheme = if plain_http { "http" } else { "https" };
-        let base = Url::parse(&format!("{scheme}://{}/v2/{}/", of.registry, of.repository));
-        let base = base.map_err(|_| RegistryError(format!("{} is not the name of a registry", of.registry)))?;
-        let client = roots
-            .http()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| RegistryError(format!("no HTTP client: {error}")))?;
+        let base = address(of, plain_http)?.join(&format!("v2/{}/", of.repository));
+        let base = base.map_err(|_| RegistryError(format!("{} is not the name of a repository", of.repository)))?;
         Ok(Self {
-            client,
+            client: built(client(roots))?,
+            guard: None,
             base,
             host: of.registry.clone(),
             repository: of.repository.clone(),
@@ -110,6 +103,17 @@ impl Registry {
             basic: credentials.of(of),
             authorization: tokio::sync::Mutex::default(),
             mounts_nothing: AtomicBool::new(false),
+        })
+    }
+
+    /// The same for a registry that no administrator has named: addresses that the guard refuses are not connected to, be they the
+    /// registry's, those of a redirect, or those of a token server. Errors: its own address is refused by its text.
+    pub fn guarded(self, guard: Guard, roots: &Roots) -> Result<Self, RegistryError> {
+        guard.check(&self.base).map_err(|refusal| self.denied(refusal))?;
+        Ok(Self {
+            client: built(guarded(client(roots), &guard))?,
+            guard: Some(guard),
+            ..self
         })
     }
 
@@ -308,7 +312,10 @@ impl Registry {
             Some(value) => put.header(AUTHORIZATION, value),
             None => put,
         };
-        put.body(body).send().await.map_err(|error| self.unreachable(&error))
+        put.body(body)
+            .send()
+            .await
+            .map_err(|error| self.unreachable("", &error))
     }
 
     /// Sends a request; once more with credentials if the registry asks for them, and again after failures that pass.
@@ -330,7 +337,7 @@ impl Registry {
                 Some(value) => request().header(AUTHORIZATION, value),
                 None => request(),
             };
-            request.send().await.map_err(|error| self.unreachable(&error))
+            request.send().await.map_err(|error| self.unreachable("", &error))
         };
         let response = send(known).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
@@ -347,7 +354,12 @@ impl Registry {
             format!("Bearer {}", self.token(&parameters).await?)
         } else {
             let basic = self.basic.as_ref();
-            let basic = basic.ok_or_else(|| self.fails("it requires credentials, but none are configured for it"))?;
+            let basic = basic.ok_or_else(|| {
+                let advice = self.advice(StatusCode::UNAUTHORIZED);
+                self.fails(&format!(
+                    "it requires credentials, but none are configured for it{advice}"
+                ))
+            })?;
             format!("Basic {basic}")
         };
         let mut value = HeaderValue::from_str(&text).map_err(|_| self.fails("its token cannot be sent"))?;
@@ -367,6 +379,9 @@ impl Registry {
         if realm.scheme() != "https" && self.base.scheme() == "https" {
             return Err(self.fails("it names a token server without TLS"));
         }
+        if let Some(Err(refusal)) = self.guard.as_ref().map(|guard| guard.check(&realm)) {
+            return Err(lasting(self.denied(refusal)));
+        }
         let source = self.authorization.lock().await.source.clone();
         {
             let mut query = realm.query_pairs_mut();
@@ -383,12 +398,14 @@ impl Registry {
         if let Some(basic) = &self.basic {
             request = request.header(AUTHORIZATION, format!("Basic {basic}"));
         }
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let response = request.send().await;
+        let response = response.map_err(|error| self.unreachable("its token server: ", &error))?;
         let status = response.status();
         if !status.is_success() {
             return Err(Unanswered {
-                error: self.error(&format!("its token server answers {status}")),
+                error: self.error(&format!("its token server answers {status}{}", self.advice(status))),
                 passes: is_passing(status),
+                pause: retry_after(response.headers()),
             });
         }
         let bytes = bounded(response, TOKEN_MAX_BYTES)
@@ -416,8 +433,18 @@ impl Registry {
             .and_then(Value::as_str)
             .unwrap_or_default();
         let end = code.floor_char_boundary(CODE_MAX_BYTES);
-        let repository = &self.repository;
-        Err(self.error(&format!("{what} of {repository}: it answers {status} {}", &code[..end])))
+        let told = format!("{what} of {}: it answers {status} {}", self.repository, &code[..end]);
+        Err(self.error(&format!("{}{}", told.trim_end(), self.advice(status))))
+    }
+
+    /// What to do about an answer that refuses the account. A registry that no administrator has named gets none.
+    fn advice(&self, status: StatusCode) -> &'static str {
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.guard.is_none() => {
+                "; the chart value packages.registrySecret names its credentials"
+            }
+            _ => "",
+        }
     }
 
     /// A body, checked against its digest; a tag is not checked.
@@ -445,15 +472,28 @@ impl Registry {
 
     /// A failure that does not pass.
     fn fails(&self, what: &str) -> Unanswered {
-        Unanswered {
-            error: self.error(what),
-            passes: false,
-        }
+        lasting(self.error(what))
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Unanswered {
+    /// The error of an address that the guard refuses. It is one text for the registry and what it names, so that it shows no address
+    /// of an inside network.
+    fn denied(&self, refusal: Refusal) -> RegistryError {
+        let what = match refusal {
+            Refusal::OtherPort => "a host that the chart names with another port",
+            _ => "an address that is not public",
+        };
+        self.error(&format!(
+            "it is, or leads to, {what}; an administrator can name the image's repository in the chart value packages.baseRepositories"
+        ))
+    }
+
+    /// Why `part` of the registry did not answer: a token server, or itself.
+    fn unreachable(&self, part: &str, error: &reqwest::Error) -> Unanswered {
+        if let Some(refusal) = refused_by_guard(error) {
+            return lasting(self.denied(refusal));
+        }
         if let Some(refusal) = CertificateRefusal::of(error) {
-            return self.fails(&format!("its certificate {refusal}"));
+            return self.fails(&format!("{part}its certificate {refusal}"));
         }
         let what = if error.is_timeout() {
             "no answer in time"
@@ -463,9 +503,19 @@ impl Registry {
             "the transfer was interrupted"
         };
         Unanswered {
-            error: self.error(what),
+            error: self.error(&format!("{part}{what}")),
             passes: true,
+            pause: None,
         }
+    }
+}
+
+/// An error that does not pass.
+const fn lasting(error: RegistryError) -> Unanswered {
+    Unanswered {
+        error,
+        passes: false,
+        pause: None,
     }
 }
 
@@ -495,13 +545,13 @@ fn may_pass(answer: &Result<Response, Unanswered>) -> bool {
     }
 }
 
-/// The pause that the registry asks for, in seconds and bounded; else `own`.
+/// The pause that the registry or its token server asks for, else `own`.
 fn pause_of(answer: &Result<Response, Unanswered>, own: Duration) -> Duration {
-    let asked = answer.as_ref().ok().and_then(|response| {
-        let seconds = header(response.headers(), RETRY_AFTER.as_str())?;
-        seconds.parse().ok().map(Duration::from_secs)
-    });
-    asked.unwrap_or(own).min(RETRY_AFTER_MAX)
+    let asked = match answer {
+        Ok(response) => retry_after(response.headers()),
+        Err(unanswered) => unanswered.pause,
+    };
+    asked.unwrap_or(own)
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {

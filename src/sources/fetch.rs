@@ -19,7 +19,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use resolver::{GuardedResolver, NoPublicAddress};
+pub(crate) use resolver::{GuardedResolver, NoPublicAddress};
 
 use super::archive::ARCHIVE_MAX_BYTES;
 use super::{Cause, SourceError, has_digest};

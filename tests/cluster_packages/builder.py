@@ -120,7 +120,9 @@ def refusals(base, index, folder):
         ("another Python", asked("helper\n", base, python=[["scripts/a.py", [[">=", "4"]]]]), index.url, {}, "Refused", "scripts/a.py"),
         ("no index", asked("helper\n", base), gone.url.replace("//", "//user:secret@"), {}, "IndexUnreachable", ""),
         ("no base", asked("helper\n", base[:-64] + "0" * 64), index.url, {}, "RegistryRefused", "404"),
-        ("no registry", asked("helper\n", base), index.url, {"repository": "127.0.0.1:9/x"}, "RegistryRefused", "no connection"),
+        ("no registry", asked("helper\n", base), index.url, {"repository": "127.0.0.1:9/x", "arguments": ["--base-repository", base.split("@")[0]]}, "RegistryRefused", "no connection"),
+        ("a registry inside that nobody names", asked("helper\n", base), index.url, {"repository": "localhost:9/x"}, "RegistryRefused", "packages.baseRepositories"),
+        ("another port of one", asked("helper\n", base), index.url, {"repository": "127.0.0.1:9/x"}, "RegistryRefused", "another port"),
         ("of others", asked("helper\n", base), index.url, {"environment": {"KNACK_SANDBOX_PYTHON": "python2"}}, "PackagesOff", "dev.knack.python"),
         ("another key", asked("helper\n", base), index.url, {"key": "0" * 32}, "Failed", "key"),
     ]:

@@ -17,6 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::npmrc::authorization;
 use crate::packages::BuildError;
+use crate::retry_after::retry_after;
 
 /// Names the index, as npm's settings do.
 pub(crate) const NPM_INDEX_VARIABLE: &str = "NPM_CONFIG_REGISTRY";
@@ -41,7 +42,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Redirects that are followed: mirrors send to a store of files once.
 const REDIRECTS_MAX: usize = 3;
 
-/// How often a file is asked for where the index fails, and the pause between.
+/// How often a file is asked for where the index fails, and the pause between if its answer asks for none.
 const ATTEMPTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -59,7 +60,8 @@ pub struct NpmIndex {
 
 /// Whether asking again may help.
 enum Failure {
-    Passing(BuildError),
+    /// With the pause that is asked for.
+    Passing(BuildError, Option<Duration>),
     Lasting(BuildError),
 }
 
@@ -110,11 +112,11 @@ impl NpmIndex {
         loop {
             match self.fetch_once(package, to).await {
                 Ok(()) => return Ok(()),
-                Err(Failure::Passing(_)) if attempt < ATTEMPTS => {
+                Err(Failure::Passing(_, asked)) if attempt < ATTEMPTS => {
                     attempt += 1;
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(asked.unwrap_or(PAUSE)).await;
                 }
-                Err(Failure::Passing(error) | Failure::Lasting(error)) => return Err(error),
+                Err(Failure::Passing(error, _) | Failure::Lasting(error)) => return Err(error),
             }
         }
     }
@@ -166,11 +168,16 @@ impl NpmIndex {
                 );
                 Err(Failure::Lasting(of(package, State::PackageNotFound, &why)))
             }
-            _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => Err(Failure::Passing(of(
-                package,
-                State::IndexUnreachable,
-                &format!("{index} answers {status}"),
-            ))),
+            _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => Err(Failure::Passing(
+                of(package, State::IndexUnreachable, &format!("{index} answers {status}")),
+                retry_after(response.headers()),
+            )),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let why = format!(
+                    "{index} answers {status}; give it credentials by {NPMRC_VARIABLE}, on a cluster by the chart value packages.npmIndexSecret"
+                );
+                Err(Failure::Lasting(of(package, State::IndexUnreachable, &why)))
+            }
             _ => Err(Failure::Lasting(of(
                 package,
                 State::IndexUnreachable,
@@ -193,10 +200,8 @@ impl NpmIndex {
             cause = inner.source();
         }
         text.truncate(text.floor_char_boundary(SAID_MAX));
-        Failure::Passing(BuildError::new(
-            State::IndexUnreachable,
-            format!("{}: {text}", self.shown()),
-        ))
+        let text = format!("{}: {text}", self.shown());
+        Failure::Passing(BuildError::new(State::IndexUnreachable, text), None)
     }
 
     fn shown(&self) -> String {

@@ -8,16 +8,16 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 /// A name has addresses, and none may be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("no public address")]
-pub(super) struct NoPublicAddress;
+pub(crate) struct NoPublicAddress;
 
 /// The system's resolver behind the address rule.
 #[derive(Debug, Clone)]
-pub(super) struct GuardedResolver {
+pub(crate) struct GuardedResolver {
     guard: Guard,
 }
 
 impl GuardedResolver {
-    pub(super) fn new(guard: Guard) -> Self {
+    pub(crate) fn new(guard: Guard) -> Self {
         Self { guard }
     }
 }
