@@ -270,7 +270,8 @@ fn is_due(status: &EnvironmentStatus, unpulled: &BTreeMap<String, i64>, now: i64
     }
 }
 
-fn pending(before: Option<&EnvironmentStatus>, state: State, message: &str, now: i64) -> EnvironmentStatus {
+/// A status that waits, as `message` says: since when it did, if it did.
+pub(super) fn pending(before: Option<&EnvironmentStatus>, state: State, message: &str, now: i64) -> EnvironmentStatus {
     let new = of(&Outcome::failed(state, message), now);
     match before.filter(|status| status.state == state) {
         // What waits keeps its place, for whatever it waits.
@@ -293,8 +294,8 @@ pub(super) fn not_started(before: Option<&EnvironmentStatus>, refusal: &Refusal,
         },
         (_, Refusal::Lasting(outcome)) => of(outcome, now),
         // It is still due at the next look.
-        (Some(status), Refusal::Passing(_)) if !status.state.is_pending() => status.clone(),
-        (before, Refusal::Passing(why)) => pending(before, State::Resolving, shown(why), now),
+        (Some(status), Refusal::Passing(_) | Refusal::Unread(_)) if !status.state.is_pending() => status.clone(),
+        (before, Refusal::Passing(why) | Refusal::Unread(why)) => pending(before, State::Resolving, shown(why), now),
     }
 }
 
@@ -305,6 +306,8 @@ pub(super) enum Refusal {
     Lasting(Outcome),
     /// It, and any other one, may be taken a moment later: why it waits.
     Passing(String),
+    /// The content of its skill cannot be read yet, which says nothing of others: why it waits.
+    Unread(String),
 }
 
 /// The part of a message that a status has room for.

@@ -77,6 +77,19 @@ impl Reference {
     }
 }
 
+/// Hex digits of [`repository_mark`]: thousands of images have one each, and installations list a dozen repositories.
+const MARK_DIGITS: usize = 8;
+
+/// A short word for the repository of an image: equal for all images of it, however it is written. Empty for what is no image.
+pub(super) fn repository_mark(image: &str) -> String {
+    let mark = |of: Reference| {
+        let mut digest = knack_skill::digest::sha256(format!("{}/{}", of.registry, of.repository));
+        digest.truncate(MARK_DIGITS);
+        digest
+    };
+    Reference::parse(image).map(mark).unwrap_or_default()
+}
+
 /// The manifest of a platform in an index; `None`: it has none.
 pub(super) fn of_platform<'a>(index: &'a Value, architecture: &str) -> Option<&'a str> {
     let manifests = index.get("manifests")?.as_array()?;

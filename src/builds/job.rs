@@ -1,6 +1,6 @@
 //! The Job that builds an environment. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use flate2::Compression;
@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use knack_packages::Request;
 use knack_vocabulary::{LABEL_ENVIRONMENT, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, ROLE_BUILDER};
 
-use super::image::Reference;
+use super::image::{Reference, repository_mark};
 use crate::packages::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 
 /// The folder of environments in builders and in sandboxes: the first line of every script names it.
@@ -89,6 +89,12 @@ impl BuilderSettings {
     pub(super) fn takes(&self, image: &str) -> bool {
         let is_listed = || Reference::parse(image).is_some_and(|image| image.is_of(&self.base_repositories));
         !self.only_base_repositories || is_listed()
+    }
+
+    /// The marks of the repositories whose images packages are added to. `None`: to all images.
+    pub(super) fn marks(&self) -> Option<BTreeSet<String>> {
+        let marks = self.base_repositories.iter().map(|name| repository_mark(name));
+        self.only_base_repositories.then(|| marks.collect())
     }
 }
 

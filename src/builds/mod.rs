@@ -21,6 +21,7 @@ mod job_state;
 mod layer;
 mod metrics;
 mod outcome;
+mod published;
 mod reach;
 mod registry;
 mod requests;

@@ -4,32 +4,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::rbac::v1::Role;
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
 use knack_packages::{EnvironmentStatuses, State, given, stated};
 use knack_serving::probes;
-use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource as _, ResourceExt as _};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use knack_vocabulary::{FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
+use kube::{Client, Resource as _, ResourceExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::admitted::{admitted, has_rules, rules};
+use super::admitted::{admitted, held_back};
 use super::builders::{Builders, Builds, refusal};
 use super::decide::{Build, Decision, OTHERS_FIRST, Refusal, StartOrder, decide, not_started};
 use super::job::BuilderSettings;
 use super::metrics::BuildMetrics;
 use super::outcome::Outcome;
+use super::published::{Lines, Published};
 use super::requests::Requests;
 use super::wanted::{NeededEnvironment, wanted};
-use crate::api_call::{CallError, call};
-use crate::environments::statuses;
+use crate::api_call::CallError;
 use crate::events::Events;
 use crate::hub::artifacts::Artifacts;
 use crate::hub::watch::{self, Shared, WatchSettings};
@@ -90,6 +85,8 @@ pub async fn serve(
         }
     };
     let mut watches = watch::spawn(&client, &settings.watching, &shared, on_skill);
+    let published = Published::new(&client, &settings.watching.namespace);
+    published.follow(&mut watches);
     let metrics = Arc::new(BuildMetrics::default());
     let mut probing = tokio::spawn(probes::serve(
         metrics.clone(),
@@ -99,8 +96,7 @@ pub async fn serve(
     ));
     let server = Server {
         builders: Builders::new(&client, settings.builder.clone()),
-        statuses: Api::namespaced(client.clone(), &settings.watching.namespace),
-        roles: Api::namespaced(client, &settings.watching.namespace),
+        published,
         lists: watch::lists(&settings.watching),
         settings,
         shared,
@@ -126,15 +122,15 @@ pub async fn serve(
 struct WrittenStatuses {
     statuses: EnvironmentStatuses,
     /// The lines of the ConfigMap, with the names of the images that the hub may run.
-    lines: BTreeMap<String, String>,
+    lines: Lines,
 }
 
 impl WrittenStatuses {
     /// Those of an earlier process.
-    fn read(found: Option<&ConfigMap>) -> Self {
+    fn read(found: Option<&Lines>) -> Self {
         Self {
-            statuses: found.map(statuses).unwrap_or_default(),
-            lines: found.and_then(|found| found.data.clone()).unwrap_or_default(),
+            statuses: EnvironmentStatuses::read(found.into_iter().flatten()),
+            lines: found.cloned().unwrap_or_default(),
         }
     }
 }
@@ -150,10 +146,7 @@ struct BuildState {
 
 struct Server {
     builders: Builders,
-    /// Where controller and hub read.
-    statuses: Api<ConfigMap>,
-    /// The Roles of environments, which say what the hub may run.
-    roles: Api<Role>,
+    published: Published,
     lists: usize,
     settings: ServeSettings,
     shared: Arc<Shared>,
@@ -165,9 +158,12 @@ struct Server {
 impl Server {
     async fn run(&self) {
         let mut changes = self.shared.changes();
+        let (mut statuses, mut rules) = self.published.changes();
         let mut past = BuildState::default();
         loop {
             changes.mark_unchanged();
+            statuses.mark_unchanged();
+            rules.mark_unchanged();
             let pause = match self.look(&mut past).await {
                 Ok(true) => LOOK_BUSY,
                 Ok(false) => LOOK_IDLE,
@@ -177,7 +173,14 @@ impl Server {
                 }
             };
             // A sender lives as long as the watches, which never end.
-            let _ = tokio::time::timeout(pause, changes.changed()).await;
+            let changed = async {
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    _ = statuses.changed() => {}
+                    _ = rules.changed() => {}
+                }
+            };
+            let _ = tokio::time::timeout(pause, changed).await;
             tokio::time::sleep(SETTLE).await;
         }
     }
@@ -188,13 +191,15 @@ impl Server {
             tracing::debug!(what, "waiting for the first list");
             return Ok(true);
         }
-        let found = self.found_statuses().await?;
+        let (Some(found), Some(_)) = (self.published.lines(), self.published.rules()) else {
+            tracing::debug!("waiting for the first list of what this process writes");
+            return Ok(true);
+        };
         let before = past
             .written
             .take()
-            .unwrap_or_else(|| WrittenStatuses::read(found.as_ref()));
+            .unwrap_or_else(|| WrittenStatuses::read(found.as_ref().as_ref()));
         let before = past.written.insert(before).clone();
-        let found = found.map(|found| found.data.unwrap_or_default());
         let builds = self.builders.found().await?;
         let wanted = self.wanted();
         self.complete(&builds.waiting, &wanted, &mut past.requests).await;
@@ -211,44 +216,60 @@ impl Server {
         // First what has happened: nothing that is refused to a new build may keep it from being known. The statuses go before the
         // Jobs, whose outcomes would be lost, and these before new ones, which share their quota.
         let happened = decision.before_starts(&before.statuses);
-        let mut written = self.status(&before, happened, found.as_ref(), &wanted, now).await?;
+        let (mut written, mut refused) = self.status(&before, happened, &wanted, now).await?;
         past.written = Some(written.clone());
-        self.remove(&decision, &builds).await;
+        self.remove(&decision, &builds, &written.statuses).await;
         if !decision.start.is_empty() {
             let statuses = self.start_all(&decision, &before.statuses, &wanted, past, now).await;
-            let found = Some(&written.lines);
-            written = self.status(&written, statuses, found, &wanted, now).await?;
+            (written, refused) = self.status(&written, statuses, &wanted, now).await?;
         }
         let is_busy = written.statuses.0.values().any(|status| status.state.is_pending())
             || builds.by_key.values().any(|build| *build == Build::Running);
         past.written = Some(written);
-        Ok(is_busy)
+        refused.map_or(Ok(is_busy), Err)
     }
 
-    /// What stands where controller and hub read. Asked at each look, as the Role is.
-    async fn found_statuses(&self) -> Result<Option<ConfigMap>, CallError> {
-        let what = || format!("get ConfigMap {CONFIG_MAP_PACKAGES}");
-        call(what, self.statuses.get_opt(CONFIG_MAP_PACKAGES)).await
-    }
-
-    /// Makes statuses known: to the hub's rights, to controller and hub unless they stand there (`found`), and in log, Events and
-    /// metrics what `last` did not have.
+    /// Makes statuses known: to the hub's rights, to controller and hub unless they stand there, and in log, Events and metrics what
+    /// `last` did not have. Where the API server refuses the hub's rights, all else is known nevertheless; the error beside it says so.
     async fn status(
         &self,
         last: &WrittenStatuses,
         statuses: EnvironmentStatuses,
-        found: Option<&BTreeMap<String, String>>,
         wanted: &BTreeMap<String, NeededEnvironment>,
         now: i64,
-    ) -> Result<WrittenStatuses, CallError> {
-        let admitted = admitted(&statuses, wanted, &last.lines, now);
-        let mut lines = statuses.lines();
-        lines.extend(admitted.lines);
+    ) -> Result<(WrittenStatuses, Option<CallError>), CallError> {
+        let marks = self.settings.builder.marks();
+        let is_taken = |mark: &str| marks.as_ref().is_none_or(|marks| marks.contains(mark));
+        let admitted = admitted(&statuses, wanted, is_taken, &last.lines, now);
+        let mut admitted_lines = admitted.lines;
         // Before the hub sees them: admission would refuse the pods that it then creates.
-        self.admit(&lines).await?;
-        if found != Some(&lines) {
-            self.write_statuses(&lines).await?;
-        }
+        let refused = match self.published.admit(&admitted_lines).await {
+            Ok(()) => None,
+            // Nothing else would be written either.
+            Err(error) if error.answer().is_none() => return Err(error),
+            Err(error) => Some(error),
+        };
+        let statuses = match refused.as_ref().and_then(CallError::answer) {
+            None => statuses,
+            Some(answer) => {
+                let stand = self.published.rules();
+                let stand = stand.as_deref().and_then(Option::as_deref).unwrap_or_default();
+                let why = format!(
+                    "the packages are installed, but the Role {ROLE_ENVIRONMENTS}, which lets the hub run them, was refused: {}",
+                    answer.message
+                );
+                held_back(
+                    (&statuses, &last.statuses),
+                    wanted,
+                    (&mut admitted_lines, stand),
+                    &why,
+                    now,
+                )
+            }
+        };
+        let mut lines = statuses.lines();
+        lines.extend(admitted_lines);
+        self.published.write_statuses(&lines).await?;
         if last.lines != lines {
             for (namespace, count) in &admitted.left_out {
                 tracing::warn!(
@@ -260,7 +281,7 @@ impl Server {
         }
         self.report(&last.statuses, &statuses, wanted).await;
         self.metrics.know(&statuses);
-        Ok(WrittenStatuses { statuses, lines })
+        Ok((WrittenStatuses { statuses, lines }, refused))
     }
 
     /// Starts the builds of a decision. Returns the statuses: of those that could not be started, why.
@@ -290,6 +311,10 @@ impl Server {
                     self.metrics.built(outcome.state, None);
                     past.start_order.take(&asked.skill.namespace);
                 }
+                Refusal::Unread(why) => {
+                    tracing::debug!(key, why, "a build waits for the content of its skill");
+                    past.start_order.take(&asked.skill.namespace);
+                }
                 // So would the others be.
                 Refusal::Passing(why) if waits.is_none() => {
                     tracing::info!(key, why, "builds wait");
@@ -303,9 +328,15 @@ impl Server {
         statuses
     }
 
-    /// Removes Jobs that have ended, whose outcomes are written. One that stays is removed at the next look.
-    async fn remove(&self, decision: &Decision, builds: &Builds) {
+    /// Removes Jobs that have ended, whose outcomes are `written`. One that stays is removed at the next look.
+    async fn remove(&self, decision: &Decision, builds: &Builds, written: &EnvironmentStatuses) {
         for key in &decision.remove {
+            // Of an environment that the hub may not run yet the Job has the only word.
+            let image =
+                |statuses: &EnvironmentStatuses| statuses.get(key).and_then(|status| status.environment.clone());
+            if image(&decision.statuses).is_some_and(|made| image(written) != Some(made)) {
+                continue;
+            }
             let Some(uid) = builds.ended.get(key) else { continue };
             if let Err(error) = self.builders.remove(key, uid).await {
                 tracing::warn!(key, %error, "the Job of an ended build stays");
@@ -332,7 +363,7 @@ impl Server {
     ) {
         for (key, uid) in requests.due(waiting, Instant::now()) {
             let Some(wanted) = wanted.get(key) else { continue };
-            let Some(Ok(input)) = self.input(wanted).await else {
+            let Ok(input) = self.input(wanted).await else {
                 continue;
             };
             let Ok(bytes) = self.builders.packed(input, wanted) else {
@@ -387,37 +418,38 @@ impl Server {
         }
     }
 
-    /// The input of a build. `None`: it is not known yet, and a change will follow. The inner error: why there is none.
-    async fn input(&self, wanted: &NeededEnvironment) -> Option<Result<Input, Outcome>> {
+    /// The input of a build. Errors: there is none, or it cannot be read yet.
+    async fn input(&self, wanted: &NeededEnvironment) -> Result<Input, Refusal> {
         // No content says so of a skill that declares nothing.
         let standard = given::standard_environment().map(|declared| Input::of(&declared));
         if let Some(standard) = standard.filter(|input| input.digest() == wanted.digest) {
-            return Some(Ok(standard));
+            return Ok(standard);
         }
         let skill = &wanted.skill;
-        let content = match self.artifacts.content(skill, &wanted.artifact).await {
-            Ok(content) => content,
-            Err(error) => {
-                tracing::debug!(%error, skill = %skill.name, "the content of a skill with packages cannot be read yet");
-                return None;
-            }
+        let unread = |why: String| {
+            let (namespace, name) = (&skill.namespace, &skill.name);
+            Refusal::Unread(format!(
+                "the build waits for the content of skill {namespace}/{name}: {why}"
+            ))
         };
+        let content = self.artifacts.content(skill, &wanted.artifact).await;
+        let content = content.map_err(|error| unread(error.to_string()))?;
         let Some(loaded) = &content.skill else {
             let why = "the content of the skill cannot be read";
-            return Some(Err(Outcome::failed(State::Failed, why)));
+            return Err(Refusal::Lasting(Outcome::failed(State::Failed, why)));
         };
         let input = Input::of(&stated(&loaded.files, loaded.requirements.as_ref()));
         // Else the status and the content are of two revisions for a moment.
-        (input.digest() == wanted.digest).then_some(Ok(input))
+        if input.digest() == wanted.digest {
+            Ok(input)
+        } else {
+            Err(unread("its status is of another revision".to_owned()))
+        }
     }
 
     /// Makes the Job of a key, and its request.
     async fn start(&self, key: &str, wanted: &NeededEnvironment, requests: &mut Requests) -> Result<(), Refusal> {
-        let input = match self.input(wanted).await {
-            Some(Ok(input)) => input,
-            Some(Err(outcome)) => return Err(Refusal::Lasting(outcome)),
-            None => return Ok(()),
-        };
+        let input = self.input(wanted).await?;
         let too_large = |why| Refusal::Lasting(Outcome::failed(State::TooLarge, why));
         let bytes = self.builders.packed(input, wanted).map_err(too_large)?;
         let Some(uid) = self.builders.job(key).await.map_err(|error| refusal(&error))? else {
@@ -463,61 +495,6 @@ impl Server {
             }
         }
     }
-
-    /// Lets the hub run what the lines name. Asked at each look, so that a Role that others changed is as it should be again.
-    async fn admit(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
-        let what = || format!("get Role {ROLE_ENVIRONMENTS}");
-        let role = call(what, self.roles.get_opt(ROLE_ENVIRONMENTS)).await?;
-        let rules = rules(lines);
-        if has_rules(role.as_ref(), &rules) {
-            return Ok(());
-        }
-        let object = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": ROLE_ENVIRONMENTS},
-            "rules": rules,
-        });
-        apply(&self.roles, "Role", &object).await.map(drop)
-    }
-
-    /// Writes the statuses for controller and hub.
-    async fn write_statuses(&self, lines: &BTreeMap<String, String>) -> Result<(), CallError> {
-        let object = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": CONFIG_MAP_PACKAGES},
-            "data": lines,
-        });
-        let applied = apply(&self.statuses, "ConfigMap", &object).await?;
-        // An apply leaves what others have added, which would count as statuses.
-        let added = applied.data.into_iter().flatten();
-        let removals: BTreeMap<String, Option<String>> = added
-            .filter(|(key, _)| !lines.contains_key(key))
-            .map(|(key, _)| (key, None))
-            .collect();
-        if removals.is_empty() {
-            return Ok(());
-        }
-        let object = Patch::Merge(json!({"data": removals}));
-        let what = || format!("patch ConfigMap {CONFIG_MAP_PACKAGES}");
-        let manager = PatchParams {
-            field_manager: Some(FIELD_MANAGER_PACKAGES.to_owned()),
-            ..PatchParams::default()
-        };
-        let patched = self.statuses.patch(CONFIG_MAP_PACKAGES, &manager, &object);
-        call(what, patched).await.map(drop)
-    }
-}
-
-/// Applies an object as given and overwrites changes by others.
-async fn apply<K>(api: &Api<K>, kind: &str, object: &Value) -> Result<K, CallError>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
-    let object = Patch::Apply(object);
-    let applied = api.patch(name, &manager, &object);
-    call(|| format!("apply {kind} {name}"), applied).await
 }
 
 /// The latest time of each image: two runtimes may have one.

@@ -7,11 +7,16 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State as Shares};
 use axum::response::{IntoResponse as _, Response};
 use http::{Method, StatusCode};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::Role;
 use knack_packages::environment::EnvironmentImage;
+use knack_vocabulary::CONFIG_MAP_PACKAGES;
 use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::fixture::{done, failed, list, not_found};
+use crate::fixture::{done, failed, list};
+use crate::tasks::Tasks;
 
 const REPOSITORY: &str = "r.io/environments";
 /// What the API server says to a Job that a policy refuses.
@@ -31,6 +36,8 @@ struct Cluster {
     pods: Vec<Value>,
     statuses: Option<BTreeMap<String, String>>,
     role: Option<Value>,
+    /// How a write of the Role is refused.
+    role_refusal: Option<(u16, &'static str)>,
     /// How a new Job is refused, and whether a delete fails.
     refusal: Option<(u16, &'static str)>,
     is_delete_refused: bool,
@@ -45,10 +52,6 @@ type SharedCluster = Arc<Mutex<Cluster>>;
 
 fn lock(cluster: &SharedCluster) -> MutexGuard<'_, Cluster> {
     cluster.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn or_not_found(object: Option<Value>) -> Response {
-    object.map_or_else(not_found, |object| axum::Json(object).into_response())
 }
 
 fn config_map(data: &BTreeMap<String, String>) -> Value {
@@ -141,13 +144,20 @@ async fn answer(Shares(cluster): Shares<SharedCluster>, request: Request) -> Res
         (&Method::GET, [.., "pods"]) => list("PodList", &cluster.pods),
         (&Method::POST, [.., "jobs"]) => cluster.create_job(object),
         (&Method::DELETE, [.., "jobs", name]) => cluster.delete_job(name, &object),
-        (&Method::GET, [.., "configmaps", _]) => or_not_found(cluster.statuses.as_ref().map(config_map)),
-        (&Method::PATCH, [.., "configmaps", _]) => cluster.patch_statuses(&object),
-        (&Method::GET, [.., "roles", _]) => or_not_found(cluster.role.clone()),
-        (&Method::PATCH, [.., "roles", _]) => {
-            cluster.role = Some(object.clone());
-            axum::Json(object).into_response()
+        (&Method::GET, [.., "configmaps"]) => {
+            let found: Vec<Value> = cluster.statuses.iter().map(config_map).collect();
+            list("ConfigMapList", &found)
         }
+        (&Method::PATCH, [.., "configmaps", _]) => cluster.patch_statuses(&object),
+        (&Method::GET, [.., "roles"]) => list("RoleList", cluster.role.as_slice()),
+        (&Method::PATCH, [.., "roles", _]) => match cluster.role_refusal {
+            Some((code, message)) => failed(code, "Forbidden", message),
+            None => {
+                cluster.writes.push("role".to_owned());
+                cluster.role = Some(object.clone());
+                axum::Json(object).into_response()
+            }
+        },
         (&Method::POST, [.., "events"]) => {
             cluster.events += 1;
             axum::Json(object).into_response()
@@ -209,8 +219,7 @@ fn server(cluster: &SharedCluster, runtimes: usize) -> Server {
     let memory = MemoryBudget::of_process();
     Server {
         builders: Builders::new(&client, builder.clone()),
-        statuses: Api::namespaced(client.clone(), "knack-system"),
-        roles: Api::namespaced(client.clone(), "knack-system"),
+        published: Published::new(&client, "knack-system"),
         lists: watch::lists(&watching),
         artifacts: Artifacts::new(client, Arc::clone(&shared), events.clone(), &memory),
         settings: ServeSettings {
@@ -226,6 +235,18 @@ fn server(cluster: &SharedCluster, runtimes: usize) -> Server {
     }
 }
 
+/// One look, before which the watches tell what stands.
+async fn look(cluster: &SharedCluster, server: &Server, past: &mut BuildState) -> Result<bool, CallError> {
+    let (lines, role) = {
+        let known = lock(cluster);
+        (known.statuses.clone(), known.role.clone())
+    };
+    let role: Option<Role> = role.map(|role| serde_json::from_value(role).unwrap());
+    let rules = role.map(|role| role.rules.unwrap_or_default());
+    server.published.told(lines, rules);
+    server.look(past).await
+}
+
 fn is_ready(server: &Server) -> bool {
     knack_serving::probes::Probes::ready(&*server.metrics).is_ok()
 }
@@ -235,11 +256,11 @@ async fn a_policy_that_refuses_builder_jobs_keeps_nothing_else_from_being_known(
     let cluster = SharedCluster::default();
     let server = server(&cluster, 5);
     let mut past = BuildState::default();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 4);
     lock(&cluster).end_builds();
     lock(&cluster).refusal = Some(DENIED);
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     assert!(is_ready(&server));
     let states = lock(&cluster).states();
     let of = |wanted: State| states.iter().filter(move |(state, _)| *state == wanted);
@@ -266,17 +287,17 @@ async fn what_has_ended_is_written_and_then_removed_and_then_others_start() {
     // Less than builds of two looks.
     lock(&cluster).quota = Some(4);
     let mut past = BuildState::default();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     lock(&cluster).end_builds();
     lock(&cluster).writes.clear();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     let writes: Vec<String> = lock(&cluster)
         .writes
         .iter()
-        .map(|write| write[..6].to_owned())
+        .map(|write| write.chars().take(6).collect())
         .collect();
     let expected = [
-        "record", "delete", "delete", "delete", "delete", "create", "create", "record",
+        "role", "record", "delete", "delete", "delete", "delete", "create", "create", "record",
     ];
     assert_eq!(writes, expected);
 }
@@ -287,7 +308,10 @@ async fn a_build_waits_for_the_quota_and_is_not_failed_by_it() {
     let server = server(&cluster, 3);
     let mut past = BuildState::default();
     lock(&cluster).refusal = Some(EXCEEDED);
-    assert!(server.look(&mut past).await.unwrap(), "it is tried again soon");
+    assert!(
+        look(&cluster, &server, &mut past).await.unwrap(),
+        "it is tried again soon"
+    );
     let states = lock(&cluster).states();
     assert!(states.iter().all(|(state, _)| *state == State::Resolving), "{states:?}");
     assert_eq!(
@@ -296,10 +320,10 @@ async fn a_build_waits_for_the_quota_and_is_not_failed_by_it() {
         "{states:?}"
     );
     lock(&cluster).writes.clear();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     assert_eq!(lock(&cluster).writes, [""; 0], "it settles");
     lock(&cluster).refusal = None;
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 3);
 }
 
@@ -308,13 +332,13 @@ async fn a_job_that_cannot_be_removed_holds_no_other_build_up() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 5);
     let mut past = BuildState::default();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     lock(&cluster).end_builds();
     lock(&cluster).is_delete_refused = true;
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 5);
     lock(&cluster).is_delete_refused = false;
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 1);
 }
 
@@ -323,9 +347,9 @@ async fn statuses_that_others_changed_are_as_they_should_be_after_a_look() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 2);
     let mut past = BuildState::default();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     lock(&cluster).end_builds();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     let written = lock(&cluster).statuses.clone();
     assert_eq!(lock(&cluster).states().len(), 2);
     let some_key = written.iter().flatten().next().unwrap().0.clone();
@@ -348,10 +372,10 @@ async fn statuses_that_others_changed_are_as_they_should_be_after_a_look() {
         ),
     ] {
         lock(&cluster).statuses = found;
-        server.look(&mut past).await.unwrap();
+        look(&cluster, &server, &mut past).await.unwrap();
         assert_eq!(lock(&cluster).statuses, written, "{what}");
         lock(&cluster).writes.clear();
-        server.look(&mut past).await.unwrap();
+        look(&cluster, &server, &mut past).await.unwrap();
         assert_eq!(lock(&cluster).writes, [""; 0], "{what}: it settles");
     }
 }
@@ -361,11 +385,115 @@ async fn a_job_of_the_same_name_that_came_since_is_not_removed() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 1);
     let mut past = BuildState::default();
-    server.look(&mut past).await.unwrap();
+    look(&cluster, &server, &mut past).await.unwrap();
     let name = lock(&cluster).jobs.keys().next().unwrap().clone();
     let key = name.strip_prefix("knack-build-").unwrap();
     server.builders.remove(key, "another").await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 1);
     server.builders.remove(key, &format!("uid-{name}")).await.unwrap();
     assert!(lock(&cluster).jobs.is_empty());
+}
+
+#[tokio::test]
+async fn a_role_that_is_refused_keeps_no_status_from_being_known() {
+    const REFUSED: (u16, &str) = (403, "roles \"knack-environments\" is forbidden: denied by a policy");
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 5);
+    let mut past = BuildState::default();
+    look(&cluster, &server, &mut past).await.unwrap();
+    lock(&cluster).end_builds();
+    lock(&cluster).refusal = Some(DENIED);
+    lock(&cluster).role_refusal = Some(REFUSED);
+    for _ in 0..2 {
+        let error = look(&cluster, &server, &mut past).await.unwrap_err().to_string();
+        assert!(error.contains("apply Role knack-environments"), "{error}");
+        let states = lock(&cluster).states();
+        let waiting = |(state, message): &&(State, String)| *state == State::Building && message.contains(REFUSED.1);
+        assert_eq!(states.iter().filter(waiting).count(), 4, "{states:?}");
+        assert_eq!(
+            states.iter().filter(|(state, _)| *state == State::Failed).count(),
+            1,
+            "{states:?}"
+        );
+        assert_eq!(
+            lock(&cluster).jobs.len(),
+            4,
+            "they have the only word of what was built"
+        );
+    }
+    assert!(is_ready(&server));
+    lock(&cluster).role_refusal = None;
+    look(&cluster, &server, &mut past).await.unwrap();
+    let states = lock(&cluster).states();
+    let ready = states.iter().filter(|(state, _)| *state == State::Ready);
+    assert_eq!(ready.count(), 4, "{states:?}");
+    assert!(lock(&cluster).jobs.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_decided_before_the_watches_have_told_what_stands() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 1);
+    let mut past = BuildState::default();
+    assert!(server.look(&mut past).await.unwrap(), "it looks again soon");
+    assert!(lock(&cluster).jobs.is_empty() && past.written.is_none());
+    let lines = Lines::from([("n_x_y".to_owned(), String::new())]);
+    lock(&cluster).statuses = Some(lines.clone());
+    let (mut statuses, mut rules) = server.published.changes();
+    let mut watches = Tasks::default();
+    server.published.follow(&mut watches);
+    statuses.changed().await.unwrap();
+    rules.changed().await.unwrap();
+    assert_eq!(server.published.lines().as_deref(), Some(&Some(lines)));
+    assert_eq!(server.published.rules().as_deref(), Some(&None));
+    server.look(&mut past).await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn an_environment_on_a_base_that_the_list_no_longer_has_stops_at_once() {
+    let cluster = SharedCluster::default();
+    let mut server = server(&cluster, 1);
+    let mut past = BuildState::default();
+    look(&cluster, &server, &mut past).await.unwrap();
+    lock(&cluster).end_builds();
+    look(&cluster, &server, &mut past).await.unwrap();
+    assert!(lock(&cluster).role.as_ref().unwrap().to_string().contains("n_r0_"));
+    // A new list is one of a new process.
+    server.settings.builder.only_base_repositories = true;
+    server.settings.builder.base_repositories = vec!["r.io/another".to_owned()];
+    look(&cluster, &server, &mut BuildState::default()).await.unwrap();
+    let known = lock(&cluster);
+    assert!(
+        !known.role.as_ref().unwrap().to_string().contains("n_r0_"),
+        "{:?}",
+        known.role
+    );
+    assert_eq!(known.states()[0].0, State::PackagesOff);
+}
+
+#[tokio::test]
+async fn a_skill_whose_content_cannot_be_read_says_so_and_holds_no_other_build_up() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 1);
+    let unread: Skill = serde_json::from_value(json!({
+        "metadata": {"namespace": "n", "name": "unread", "uid": "x"}, "spec": {"source": {}},
+        "status": {
+            "artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1},
+            "packages": {"source": "requirements.txt", "python": ["six"], "digest": "d1"},
+        },
+    }))
+    .unwrap();
+    server.shared.write(|cluster_state| {
+        cluster_state.skills.apply(None, Event::Apply(unread));
+        None
+    });
+    let mut past = BuildState::default();
+    look(&cluster, &server, &mut past).await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 1);
+    let states = lock(&cluster).states();
+    let says = |(state, message): &(State, String)| {
+        *state == State::Resolving && message.starts_with("the build waits for the content of skill n/unread: ")
+    };
+    assert!(states.iter().any(says), "{states:?}");
 }

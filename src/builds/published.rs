@@ -1,0 +1,222 @@
+//! What this process writes: the ConfigMap of statuses for controller and hub, and the Role that says what the hub may run.
+//!
+//! Both may hold a megabyte, so that no look reads them: watches tell what others change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::admitted::rules;
+use crate::api_call::{CallError, call};
+use crate::environments::follow_one;
+use crate::tasks::Tasks;
+
+/// The lines of the ConfigMap.
+pub(super) type Lines = BTreeMap<String, String>;
+
+/// The rules of the Role.
+pub(super) type Rules = Vec<PolicyRule>;
+
+/// What stands of an object. The inner `None`: there is no such object; the outer one: it was not listed yet.
+pub(super) type Known<T> = Option<Arc<Option<T>>>;
+
+/// What stands of an object, once it was listed.
+#[derive(Debug)]
+struct Standing<T>(watch::Sender<Known<T>>);
+
+impl<T> Default for Standing<T> {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
+
+impl<T: PartialEq> Standing<T> {
+    /// What stands. `None`: it was not listed yet.
+    fn get(&self) -> Known<T> {
+        self.0.borrow().clone()
+    }
+
+    /// Takes what the watch tells, and wakes who waits for changes if it is new.
+    fn set(&self, now: Option<T>) {
+        self.0.send_if_modified(|known| {
+            let is_new = known.as_deref() != Some(&now);
+            if is_new {
+                *known = Some(Arc::new(now));
+            }
+            is_new
+        });
+    }
+
+    /// Takes the answer to a write of this process, of which the watch tells a moment later.
+    fn wrote(&self, now: T) {
+        self.0.send_if_modified(|known| {
+            *known = Some(Arc::new(Some(now)));
+            false
+        });
+    }
+
+    /// Follows what others change.
+    fn changes(&self) -> watch::Receiver<Known<T>> {
+        self.0.subscribe()
+    }
+}
+
+/// An object, and what stands of it.
+#[derive(Debug)]
+struct Written<K, T> {
+    api: Api<K>,
+    standing: Arc<Standing<T>>,
+}
+
+/// The two objects.
+#[derive(Debug)]
+pub(super) struct Published {
+    statuses: Written<ConfigMap, Lines>,
+    role: Written<Role, Rules>,
+}
+
+impl Published {
+    /// Those of the namespace of the release.
+    pub(super) fn new(client: &Client, namespace: &str) -> Self {
+        Self {
+            statuses: Written {
+                api: Api::namespaced(client.clone(), namespace),
+                standing: Arc::default(),
+            },
+            role: Written {
+                api: Api::namespaced(client.clone(), namespace),
+                standing: Arc::default(),
+            },
+        }
+    }
+
+    /// Starts to follow them.
+    pub(super) fn follow(&self, watches: &mut Tasks) {
+        let (api, standing) = (self.statuses.api.clone(), Arc::clone(&self.statuses.standing));
+        let take = move |found: Option<ConfigMap>| standing.set(found.map(|found| found.data.unwrap_or_default()));
+        watches.spawn("watch of the statuses", follow_one(api, CONFIG_MAP_PACKAGES, take));
+        let (api, standing) = (self.role.api.clone(), Arc::clone(&self.role.standing));
+        let take = move |found: Option<Role>| standing.set(found.map(|found| found.rules.unwrap_or_default()));
+        watches.spawn("watch of the Role", follow_one(api, ROLE_ENVIRONMENTS, take));
+    }
+
+    /// Follows what others change of them.
+    pub(super) fn changes(&self) -> (watch::Receiver<Known<Lines>>, watch::Receiver<Known<Rules>>) {
+        (self.statuses.standing.changes(), self.role.standing.changes())
+    }
+
+    /// The lines that stand in the ConfigMap. `None`: they were not listed yet.
+    pub(super) fn lines(&self) -> Known<Lines> {
+        self.statuses.standing.get()
+    }
+
+    /// The rules that stand in the Role. `None`: they were not listed yet.
+    pub(super) fn rules(&self) -> Known<Rules> {
+        self.role.standing.get()
+    }
+
+    /// Lets the hub run what the lines name, unless the Role stands so.
+    pub(super) async fn admit(&self, lines: &Lines) -> Result<(), CallError> {
+        let rules = rules(lines);
+        if is_standing(&self.role.standing, &rules) {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": ROLE_ENVIRONMENTS},
+            "rules": rules,
+        });
+        let applied = apply(&self.role.api, "Role", &object).await?;
+        self.role.standing.wrote(applied.rules.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Writes the lines for controller and hub, unless they stand there.
+    pub(super) async fn write_statuses(&self, lines: &Lines) -> Result<(), CallError> {
+        if is_standing(&self.statuses.standing, lines) {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": CONFIG_MAP_PACKAGES},
+            "data": lines,
+        });
+        let mut written = apply(&self.statuses.api, "ConfigMap", &object).await?;
+        // An apply leaves what others have added, which would count as statuses.
+        let added = written.data.iter().flatten();
+        let removals: BTreeMap<&String, Option<String>> = added
+            .filter(|(key, _)| !lines.contains_key(*key))
+            .map(|(key, _)| (key, None))
+            .collect();
+        if !removals.is_empty() {
+            let object = Patch::Merge(json!({"data": removals}));
+            let what = || format!("patch ConfigMap {CONFIG_MAP_PACKAGES}");
+            let manager = PatchParams {
+                field_manager: Some(FIELD_MANAGER_PACKAGES.to_owned()),
+                ..PatchParams::default()
+            };
+            let patched = self.statuses.api.patch(CONFIG_MAP_PACKAGES, &manager, &object);
+            written = call(what, patched).await?;
+        }
+        self.statuses.standing.wrote(written.data.unwrap_or_default());
+        Ok(())
+    }
+
+    /// What the watches of a cluster would tell.
+    #[cfg(test)]
+    pub(super) fn told(&self, lines: Option<Lines>, rules: Option<Rules>) {
+        self.statuses.standing.set(lines);
+        self.role.standing.set(rules);
+    }
+}
+
+fn is_standing<T: PartialEq>(standing: &Standing<T>, wanted: &T) -> bool {
+    standing.get().as_deref().and_then(Option::as_ref) == Some(wanted)
+}
+
+/// Applies an object as given and overwrites changes by others.
+async fn apply<K>(api: &Api<K>, kind: &str, object: &Value) -> Result<K, CallError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let manager = PatchParams::apply(FIELD_MANAGER_PACKAGES).force();
+    let object = Patch::Apply(object);
+    let applied = api.patch(name, &manager, &object);
+    call(|| format!("apply {kind} {name}"), applied).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_change_wakes_and_what_was_written_here_does_not() {
+        let standing = Standing::<u8>::default();
+        let mut changes = standing.changes();
+        let mut woken = || {
+            let is_woken = changes.has_changed().unwrap();
+            changes.mark_unchanged();
+            is_woken
+        };
+        assert_eq!(standing.get(), None, "not listed");
+        standing.set(None);
+        assert!(woken() && standing.get().as_deref() == Some(&None));
+        standing.wrote(7);
+        assert!(!woken() && standing.get().as_deref() == Some(&Some(7)));
+        standing.set(Some(7));
+        assert!(!woken(), "the watch tells of it");
+        standing.set(Some(8));
+        assert!(woken() && standing.get().as_deref() == Some(&Some(8)));
+        standing.set(None);
+        assert!(woken() && standing.get().as_deref() == Some(&None), "deleted");
+    }
+}
