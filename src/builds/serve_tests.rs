@@ -101,6 +101,15 @@ impl Cluster {
         axum::Json(config_map(statuses)).into_response()
     }
 
+    fn patch_role(&mut self, object: Value) -> Response {
+        if let Some((code, message)) = self.role_refusal {
+            return failed(code, "Forbidden", message);
+        }
+        self.writes.push("role".to_owned());
+        self.role = Some(object.clone());
+        axum::Json(object).into_response()
+    }
+
     /// The builders of all Jobs end.
     fn end_builds(&mut self) {
         let image = Some(EnvironmentImage {
@@ -150,14 +159,7 @@ async fn answer(Shares(cluster): Shares<SharedCluster>, request: Request) -> Res
         }
         (&Method::PATCH, [.., "configmaps", _]) => cluster.patch_statuses(&object),
         (&Method::GET, [.., "roles"]) => list("RoleList", cluster.role.as_slice()),
-        (&Method::PATCH, [.., "roles", _]) => match cluster.role_refusal {
-            Some((code, message)) => failed(code, "Forbidden", message),
-            None => {
-                cluster.writes.push("role".to_owned());
-                cluster.role = Some(object.clone());
-                axum::Json(object).into_response()
-            }
-        },
+        (&Method::PATCH, [.., "roles", _]) => cluster.patch_role(object),
         (&Method::POST, [.., "events"]) => {
             cluster.events += 1;
             axum::Json(object).into_response()
