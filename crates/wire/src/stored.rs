@@ -15,14 +15,14 @@ use crate::json::{self, Edits, Span};
 use crate::route::Format;
 use crate::shown_run::OWN_CALL;
 
-pub(crate) use chat::{FINISH, MESSAGE};
+pub(crate) use chat::{FINISH, LOGPROBS, MESSAGE};
 pub use chat::{ListedCompletion, MessageChange, SentMessages, completions_page, list, list_elements, list_ids};
 pub(crate) use items::SentRuns;
 pub use items::{ItemsAsked, SentRun};
 
 /// Most bytes of the members of a form: what an application sends as its instructions and tools, and a long answer, fit.
 /// It is half of a saved turn, whose ids and open results must have room beside it.
-const MAX_MEMBERS_BYTES: usize = 128 << 10;
+pub(crate) const MAX_MEMBERS_BYTES: usize = 128 << 10;
 /// Most hidden ids of a form: the calls and the reasoning of ten full rounds fit, or of a conversation of a hundred turns
 /// with a few calls each.
 const MAX_HIDDEN_IDS: usize = 512;
@@ -124,9 +124,16 @@ impl StoredForm {
     /// Brings a form within its bounds. Of members that do not fit, the answer goes first: it is shown without its hidden
     /// items all the same. Without the client's own texts none are shown, since the upstream's hold ours.
     pub(crate) fn bound(&mut self) {
+        // They are many times as long as their text.
+        if self.members_size() > MAX_MEMBERS_BYTES
+            && let Some(logprobs) = self.members.get_mut(LOGPROBS)
+        {
+            "null".clone_into(logprobs);
+        }
         if self.members_size() > MAX_MEMBERS_BYTES {
-            self.members.remove("output");
-            self.members.remove(MESSAGE);
+            for key in ["output", MESSAGE, LOGPROBS] {
+                self.members.remove(key);
+            }
         }
         if self.members_size() > MAX_MEMBERS_BYTES {
             if let Some(messages) = &mut self.messages {
@@ -146,7 +153,11 @@ impl StoredForm {
     /// Shows nothing of an answer that is not there yet.
     pub(crate) fn show_no_answer(&mut self, format: Format) {
         let members: &[(&str, &str)] = match format {
-            Format::Chat => &[(MESSAGE, r#"{"role":"assistant","content":null}"#), (FINISH, "null")],
+            Format::Chat => &[
+                (MESSAGE, r#"{"role":"assistant","content":null}"#),
+                (FINISH, "null"),
+                (LOGPROBS, "null"),
+            ],
             _ => &[
                 ("output", "[]"),
                 ("status", "\"in_progress\""),
@@ -183,7 +194,7 @@ impl StoredForm {
         let members = self
             .members
             .iter()
-            .filter(|(key, _)| !matches!(key.as_str(), MESSAGE | FINISH));
+            .filter(|(key, _)| !matches!(key.as_str(), MESSAGE | FINISH | LOGPROBS));
         for (key, value) in members {
             if let Some(own) = json::get(body, top, key) {
                 edits.replace(own, value.clone());
@@ -309,6 +320,13 @@ mod tests {
         let mut one = form(&own, &[]);
         one.bound();
         assert_eq!(one, form(&[own[0], own[2]], &[]));
+        // Log probabilities go before the message that they belong to.
+        let mut likely = form(&[("message", "{}"), ("logprobs", &large)], &[]);
+        likely.bound();
+        assert_eq!(likely, form(&[("message", "{}"), ("logprobs", "null")], &[]));
+        let mut long = form(&[("message", &large), ("logprobs", &large)], &[]);
+        long.bound();
+        assert_eq!(long, form(&[], &[]));
         let mut two = form(&[("instructions", &large), ("tools", "[1]"), ("usage", "{}")], &[]);
         two.bound();
         assert_eq!(

@@ -202,3 +202,75 @@ fn an_answer_that_breaks_off_is_its_first_round_or_none() {
     let (hidden, form) = remembered(ASK, injection(), &answers);
     assert_eq!((&*hidden.response_id, &*hidden.state, &*form.part_of), ("c1", "", "c1"));
 }
+
+/// A round whose text has log probabilities.
+fn likely(round: fn(&str, &str, &[String], &str) -> Answer, id: &str, text: &str, calls: &[String]) -> Answer {
+    let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
+    let mut answer = round(id, text, calls, finish);
+    let body = String::from_utf8(answer.body).unwrap();
+    let logprobs =
+        format!(r#""logprobs":{{"content":[{{"token":"{text}","logprob":-0.5}}],"refusal":null}},"finish_reason""#);
+    // Of a stream the first chunk has the text.
+    answer.body = body.replacen("\"finish_reason\"", &logprobs, 1).into_bytes();
+    answer
+}
+
+fn with_logprobs(body: &str) -> String {
+    body.replacen(
+        "\"finish_reason\"",
+        r#""logprobs":{"content":[{"token":"of the last round"}],"refusal":null},"finish_reason""#,
+        1,
+    )
+}
+
+#[test]
+fn log_probabilities_are_those_of_the_whole_text_or_none() {
+    let tokens = |choice: &Value| {
+        let content = choice["logprobs"]["content"].as_array().into_iter().flatten();
+        content
+            .map(|one| one["token"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let kept = with_logprobs(&completion("c2", "\"5\"", &[], "stop", 7));
+    for round in [whole, streamed] {
+        let answers = [
+            likely(round, "c1", "Let me see.", &[own_call()]),
+            likely(round, "c2", "5", &[]),
+        ];
+        let (_, form) = remembered(ASK, injection(), &answers);
+        let shown = read(&form, &kept)["choices"][0].clone();
+        assert_eq!(tokens(&shown), ["Let me see.", "5"], "{shown}");
+        assert_eq!(shown["logprobs"]["refusal"], Value::Null);
+        // The last round has all of the text.
+        let answers = [likely(round, "c1", "", &[own_call()]), likely(round, "c2", "5", &[])];
+        let (_, form) = remembered(ASK, injection(), &answers);
+        assert!(!form.members.contains_key("logprobs"), "{form:?}");
+    }
+    // A stream gathers no more than is kept.
+    let long = "x".repeat(200 << 10);
+    let answers = [
+        likely(streamed, "c1", "Let me see.", &[own_call()]),
+        likely(streamed, "c2", &long, &[]),
+    ];
+    let (_, form) = remembered(ASK, injection(), &answers);
+    assert_eq!(read(&form, &kept)["choices"][0]["logprobs"], Value::Null);
+}
+
+/// The text of a turn with calls of ours is dropped where a form is demanded, and what belongs to it with it.
+#[test]
+fn log_probabilities_of_a_dropped_text_are_not_shown() {
+    let tools = r#""response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"get_weather"}}],"store""#;
+    let ask = ASK.replace("\"store\"", tools);
+    let calls = [own_call(), call("call_w", "get_weather", "{}")];
+    let answers = [likely(whole, "c1", "Dropped.", &calls)];
+    let played = play_pieces(request(Format::Chat, &ask), injection(), settings(), &answers, 9);
+    let choice = &played.value()["choices"][0];
+    assert_eq!(choice["message"]["content"], Value::Null);
+    assert_eq!(choice["logprobs"], Value::Null, "{choice}");
+    let form = played.hidden.unwrap().stored.unwrap();
+    let shown = read(
+        &form,
+        &with_logprobs(&completion("c1", "\"Dropped.\"", &calls, "tool_calls", 7)),
+    );
+    assert_eq!(shown["choices"][0]["logprobs"], Value::Null, "{shown}");
+}

@@ -11,6 +11,7 @@ use crate::json::{self, Edits, Span, ValueKind};
 /// The members of a form that are of the first choice, and not of the completion.
 pub(crate) const MESSAGE: &str = "message";
 pub(crate) const FINISH: &str = "finish_reason";
+pub(crate) const LOGPROBS: &str = "logprobs";
 
 /// Most messages of both lists that are passed over to the next one that they share: the messages of the longest loops. The
 /// work grows by its square.
@@ -239,6 +240,9 @@ impl StoredForm {
             (Some(message), None) => self.take_calls(src, message, edits),
             (None, _) => false,
         };
+        if let (Some(own), Some(place)) = (self.members.get(LOGPROBS), json::get(src, choice, LOGPROBS)) {
+            edits.replace(place, own.clone());
+        }
         // An answer that ended in calls of which none is left is not complete.
         let cut = is_cut.then(|| "\"length\"".to_owned());
         let finish = self.members.get(FINISH).cloned().or(cut);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use self::earlier::EarlierRounds;
 use self::kept::KeptAnswer;
-use self::turn::{CallParts, ChatTurn};
+use self::turn::{CallParts, ChatTurn, TurnLogprobs};
 use super::layout::{ChatLayout, PartSource, blank};
 use crate::drive::{CallResult, GeneratedFile};
 use crate::format::{self, CallSoFar, Codec, CodecOptions, DecodedFrame, Ending, FramePart, Garbage, UnitKind};
@@ -120,6 +120,9 @@ impl ChatCodec {
         let Some(choice) = layout.choice.clone() else {
             return Ok(());
         };
+        if self.kept.is_some() {
+            self.turn.logprobs.take(raw, &choice);
+        }
         let mut blanks = false;
         for (at, member) in choice.members.iter().enumerate() {
             let key = member.key.of(raw);
@@ -185,7 +188,7 @@ impl ChatCodec {
             if let Some(choice) = layout.choice.as_ref().filter(|choice| !choice.at_root) {
                 self.earlier.take(raw, &choice.members, shown);
                 if shown {
-                    self.earlier.take_logprobs(raw, choice);
+                    self.earlier.take_logprobs(choice.logprobs_of(raw, "content"));
                 }
             }
         } else if self.kept.is_some() {
@@ -193,6 +196,11 @@ impl ChatCodec {
             self.turn.message.write(&mut message);
             let members = json::object(&message).unwrap_or_default();
             self.earlier.take(&message, &members, shown);
+            match &self.turn.logprobs {
+                TurnLogprobs { too_many: true, .. } if shown => self.earlier.lose_logprobs(),
+                TurnLogprobs { content, .. } if shown => self.earlier.take_logprobs(content),
+                _ => {}
+            }
         }
     }
 

@@ -112,11 +112,25 @@ impl ChatLayout {
 }
 
 impl Choice {
+    /// What is between the brackets of a list of log probabilities: of the `content`, or the `refusal`.
+    pub(super) fn logprobs_of<'r>(&self, raw: &'r [u8], key: &str) -> &'r [u8] {
+        let list = self.logprobs.and_then(|span| json::get(raw, span, key));
+        let list = list.filter(|span| json::kind(raw, *span) == Some(ValueKind::Array));
+        list.map(|span| between(raw, span)).unwrap_or_default()
+    }
+
     /// The members of a chunk that have text of the answer, to which `logprobs` belongs.
     pub(super) fn texts<'c>(&'c self, raw: &'c [u8]) -> impl Iterator<Item = (usize, &'c Member)> {
         let members = self.members.iter().enumerate();
         members.filter(|(_, member)| matches!(member.key.of(raw), b"content" | b"refusal") && !blank(raw, member.value))
     }
+}
+
+/// What is between the brackets of a list.
+pub(super) fn between(raw: &[u8], list: Span) -> &[u8] {
+    Span::new(list.start + 1, list.end.saturating_sub(1))
+        .of(raw)
+        .trim_ascii()
 }
 
 /// True for values that carry nothing: null, `""`, `[]`.

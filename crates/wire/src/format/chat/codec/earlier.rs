@@ -4,7 +4,7 @@
 //! reasoning is joined, lists go on, and of any other member the last one counts. Places in the text are counted from the
 //! beginning of the whole text.
 
-use crate::format::chat::layout::{self, Choice};
+use crate::format::chat::layout::{self, Choice, between};
 use crate::json::{self, Edits, Member, Span, ValueKind};
 
 /// Most bytes that are carried on: as much as a turn of the loop may gather. What is beyond is left out.
@@ -32,6 +32,8 @@ pub(super) struct EarlierRounds {
     members: Vec<(Vec<u8>, Carried)>,
     /// Elements of `logprobs.content` of the choices, joined by commas.
     logprobs: Vec<u8>,
+    /// There were more than can be kept.
+    lost_logprobs: bool,
     bytes: usize,
     /// Characters before the text of the running round, the gap included.
     shift: usize,
@@ -54,7 +56,7 @@ impl EarlierRounds {
         for member in members {
             let (key, value) = (member.key.of(raw), member.value);
             let is_of_text = key == ANNOTATIONS && !shown;
-            if OTHERWISE.contains(&key) || is_of_text || is_blank(raw, value) || !self.has_room(value) {
+            if OTHERWISE.contains(&key) || is_of_text || is_blank(raw, value) || !self.has_room(value.len()) {
                 continue;
             }
             let old = self.members.iter_mut().find(|(own, _)| own == key);
@@ -73,17 +75,22 @@ impl EarlierRounds {
     }
 
     /// Takes the log probabilities of a finished round whose text was shown.
-    pub(super) fn take_logprobs(&mut self, raw: &[u8], choice: &Choice) {
-        let content = choice.logprobs.and_then(|span| json::get(raw, span, "content"));
-        let Some(content) = content.filter(|span| is_list(raw, *span) && !is_blank(raw, *span)) else {
-            return;
-        };
-        if self.has_room(content) {
-            if !self.logprobs.is_empty() {
-                self.logprobs.push(b',');
-            }
-            self.logprobs.extend_from_slice(inner(raw, content));
+    pub(super) fn take_logprobs(&mut self, content: &[u8]) {
+        if self.has_room(content.len()) {
+            push_elements(&mut self.logprobs, content);
+        } else {
+            self.lost_logprobs = true;
         }
+    }
+
+    /// The log probabilities of a finished round whose text was shown are not known.
+    pub(super) const fn lose_logprobs(&mut self) {
+        self.lost_logprobs = true;
+    }
+
+    /// Those of the texts before; `None`: not all of them are known.
+    pub(super) fn logprobs(&self) -> Option<&[u8]> {
+        (!self.lost_logprobs).then_some(&self.logprobs)
     }
 
     /// The text that stands before that of the next round.
@@ -92,8 +99,8 @@ impl EarlierRounds {
         self.shift = if characters == 0 { 0 } else { characters + GAP };
     }
 
-    fn has_room(&mut self, value: Span) -> bool {
-        let bytes = self.bytes + value.len();
+    fn has_room(&mut self, more: usize) -> bool {
+        let bytes = self.bytes + more;
         let fits = bytes <= MAX_CARRIED;
         if fits {
             self.bytes = bytes;
@@ -134,29 +141,58 @@ impl EarlierRounds {
         missing
     }
 
-    /// Puts the log probabilities of the texts before into those of the last round.
-    pub(super) fn join_logprobs(&self, raw: &[u8], choice: &Choice, edits: &mut Edits) {
+    /// Puts the log probabilities of the texts before into those of the last round. `dropped`: its text is not shown, and so is
+    /// not what belongs to it.
+    pub(super) fn join_logprobs(&self, raw: &[u8], choice: &Choice, dropped: bool, edits: &mut Edits) {
         // A message that is the whole document has no place beside it.
-        if self.logprobs.is_empty() || choice.at_root {
+        if choice.at_root {
             return;
         }
-        let whole = || [b"{\"content\":[", self.logprobs.as_slice(), b"],\"refusal\":null}"].concat();
+        let whole = || written_logprobs(&self.logprobs, b"");
         let Some(own) = choice.logprobs else {
-            match (choice.no_logprobs, choice.message) {
+            return match (choice.no_logprobs, choice.message) {
+                _ if self.logprobs.is_empty() => {}
                 (Some(null), _) => edits.replace(null, whole()),
                 (None, Some(message)) => edits.insert(message.end, [b",\"logprobs\":", &*whole()].concat()),
                 (None, None) => {}
-            }
-            return;
+            };
         };
+        let content = choice.logprobs_of(raw, "content");
+        if dropped && !content.is_empty() {
+            return edits.replace(own, whole());
+        }
+        if self.logprobs.is_empty() {
+            return;
+        }
         match json::get(raw, own, "content") {
-            Some(content) if is_list(raw, content) && !is_blank(raw, content) => {
-                edits.insert(content.start + 1, [self.logprobs.as_slice(), b","].concat());
+            Some(list) if !content.is_empty() => {
+                edits.insert(list.start + 1, [self.logprobs.as_slice(), b","].concat());
             }
-            Some(content) => edits.replace(content, [b"[", self.logprobs.as_slice(), b"]"].concat()),
+            Some(list) => edits.replace(list, [b"[", self.logprobs.as_slice(), b"]"].concat()),
             None => {}
         }
     }
+}
+
+/// Log probabilities with these elements; `null` without any.
+pub(super) fn written_logprobs(content: &[u8], refusal: &[u8]) -> Vec<u8> {
+    let list = |elements: &[u8]| match elements {
+        b"" => b"null".to_vec(),
+        elements => [b"[", elements, b"]"].concat(),
+    };
+    if content.is_empty() && refusal.is_empty() {
+        return b"null".to_vec();
+    }
+    let (content, refusal) = (list(content), list(refusal));
+    [b"{\"content\":", &*content, b",\"refusal\":", &*refusal, b"}"].concat()
+}
+
+/// Adds elements to those of a list.
+pub(super) fn push_elements(list: &mut Vec<u8>, more: &[u8]) {
+    if !list.is_empty() && !more.is_empty() {
+        list.push(b',');
+    }
+    list.extend_from_slice(more);
 }
 
 impl Carried {
@@ -185,33 +221,26 @@ fn is_text(raw: &[u8], key: &[u8], value: Span) -> bool {
 
 /// Whether a value carries nothing; an empty list may be written with blanks.
 fn is_blank(raw: &[u8], value: Span) -> bool {
-    layout::blank(raw, value) || is_list(raw, value) && inner(raw, value).is_empty()
+    layout::blank(raw, value) || is_list(raw, value) && between(raw, value).is_empty()
 }
 
 fn is_list(raw: &[u8], value: Span) -> bool {
     json::kind(raw, value) == Some(ValueKind::Array)
 }
 
-/// What is between the brackets of a list.
-fn inner(raw: &[u8], list: Span) -> &[u8] {
-    Span::new(list.start + 1, list.end.saturating_sub(1))
-        .of(raw)
-        .trim_ascii()
-}
-
 /// The elements of a list; those of annotations name their places in the whole text.
 fn elements(raw: &[u8], key: &[u8], list: Span, by: usize) -> Vec<u8> {
     if key != ANNOTATIONS || by == 0 {
-        return inner(raw, list).to_vec();
+        return between(raw, list).to_vec();
     }
-    let own = inner(raw, list);
+    let own = between(raw, list);
     let whole = [b"[", own, b"]"].concat();
     let mut edits = Edits::new();
     for element in json::elements(&whole, Span::new(0, whole.len())).unwrap_or_default() {
         shift(&whole, element, by, &mut edits);
     }
     let shifted = edits.apply(&whole);
-    inner(&shifted, Span::new(0, shifted.len())).to_vec()
+    between(&shifted, Span::new(0, shifted.len())).to_vec()
 }
 
 /// Adds to the places that an annotation names: in itself, or in the object that is named as its type

@@ -1,12 +1,13 @@
 //! How a client is to see an answer that the upstream keeps.
 
 use super::ChatCodec;
+use super::earlier::{push_elements, written_logprobs};
 use super::kept::KeptAnswer;
 use super::turn::ChatTurn;
 use crate::format::chat::layout::Choice;
 use crate::format::{self, DecodedFrame, Ending};
 use crate::json::{self, Edits};
-use crate::stored::{FINISH, MESSAGE, StoredForm};
+use crate::stored::{FINISH, LOGPROBS, MESSAGE, StoredForm};
 use crate::turn::DeltaValue;
 
 impl ChatCodec {
@@ -31,6 +32,9 @@ impl ChatCodec {
             form.members.insert(key.to_owned(), value);
         };
         set(MESSAGE, self.shown_message());
+        if let Some(logprobs) = self.shown_logprobs() {
+            set(LOGPROBS, logprobs);
+        }
         let reason = match ending {
             Ending::AsCame => self.turn.reason().map(|reason| json::quoted(&reason)),
             Ending::ClientCalls => Some(b"\"tool_calls\"".to_vec()),
@@ -43,6 +47,30 @@ impl ChatCodec {
                 set(key, value);
             }
         }
+    }
+
+    /// The log probabilities of the text of all rounds, or null if they are too many to be kept, as the API has it where it
+    /// gives none. `None`: those of the last round are all.
+    fn shown_logprobs(&self) -> Option<Vec<u8>> {
+        let streamed = &self.turn.logprobs;
+        let (own, refusal, too_many) = match self.turn.body.as_ref().and_then(message_of) {
+            Some((raw, choice)) => {
+                let of = |key| choice.logprobs_of(raw, key);
+                (of("content"), of("refusal"), false)
+            }
+            None => (&*streamed.content, &*streamed.refusal, streamed.too_many),
+        };
+        let is_hidden = self.turn.drops_text() && !own.is_empty();
+        let earlier = self.earlier.logprobs();
+        if earlier.is_some_and(<[u8]>::is_empty) && !is_hidden {
+            return None;
+        }
+        let Some(earlier) = earlier.filter(|_| !too_many) else {
+            return Some(b"null".to_vec());
+        };
+        let mut content = earlier.to_vec();
+        push_elements(&mut content, if is_hidden { b"" } else { own });
+        Some(written_logprobs(&content, refusal))
     }
 
     /// The message of the whole answer: members of the last turn, the text and the reasoning of all.

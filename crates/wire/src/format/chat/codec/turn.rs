@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 
+use super::earlier::push_elements;
+use crate::format::chat::layout::Choice;
 use crate::format::{DecodedFrame, Garbage, splice};
 use crate::json::{self, Span, ValueKind};
+use crate::stored::MAX_MEMBERS_BYTES;
 use crate::turn::DeltaValue;
 
 /// The running turn, as far as it has come.
@@ -20,6 +23,17 @@ pub(super) struct ChatTurn {
     pub(super) usage: Option<DecodedFrame>,
     pub(super) body: Option<DecodedFrame>,
     pub(super) gathered: usize,
+    /// Of the chunks of a stream, for what is read of the answer later.
+    pub(super) logprobs: TurnLogprobs,
+}
+
+/// The log probabilities of a turn: elements of their lists, joined by commas.
+#[derive(Debug, Default)]
+pub(super) struct TurnLogprobs {
+    pub(super) content: Vec<u8>,
+    pub(super) refusal: Vec<u8>,
+    /// There are more than can be kept, and none are.
+    pub(super) too_many: bool,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +47,23 @@ pub(super) struct CallParts {
     pub(super) arguments_begun: bool,
     /// Its index in what the client sees.
     pub(super) shown: Option<u64>,
+}
+
+impl TurnLogprobs {
+    /// Takes those of a chunk, as far as what is remembered of an answer has room for them.
+    pub(super) fn take(&mut self, raw: &[u8], choice: &Choice) {
+        let (content, refusal) = (choice.logprobs_of(raw, "content"), choice.logprobs_of(raw, "refusal"));
+        let bytes = [&*self.content, &*self.refusal, content, refusal].map(<[u8]>::len);
+        if self.too_many || bytes.iter().sum::<usize>() > MAX_MEMBERS_BYTES {
+            *self = Self {
+                too_many: true,
+                ..Self::default()
+            };
+            return;
+        }
+        push_elements(&mut self.content, content);
+        push_elements(&mut self.refusal, refusal);
+    }
 }
 
 impl ChatTurn {
@@ -52,6 +83,11 @@ impl ChatTurn {
             }
             _ => Cow::Borrowed(b""),
         }
+    }
+
+    /// Whether it has a text that the client does not see.
+    pub(super) fn drops_text(&self) -> bool {
+        !self.text_shown && !self.text().is_empty()
     }
 
     /// Adds a piece of the content. Mistral's models write a list of parts while they think or refer to something, and a

@@ -26,7 +26,8 @@ impl ChatCodec {
         }
         if let Some(choice) = &layout.choice {
             self.finish_message(&raw, choice, &mut edits);
-            self.earlier.join_logprobs(&raw, choice, &mut edits);
+            self.earlier
+                .join_logprobs(&raw, choice, self.turn.drops_text(), &mut edits);
             let reason = match ending {
                 Ending::AsCame => None,
                 Ending::ClientCalls => Some("\"tool_calls\""),
