@@ -158,6 +158,47 @@ async fn a_code_tool_that_the_provider_does_not_have_runs_here_in_the_form_of_th
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
+/// A client that names the items of an answer by their ids names ours, too, which no provider knows. The Vercel AI SDK sends the
+/// output of a shell whole.
+#[tokio::test]
+async fn runs_that_are_named_by_their_ids_come_back_as_calls() {
+    let knack = lacking().await;
+    for stream in [false, true] {
+        let talk = Talk::plain((Format::Responses, stream), "please compute");
+        let ask = |input: &Value, key: &'static str| {
+            let talk = Talk {
+                key,
+                ..Talk::plain((Format::Responses, stream), "")
+            };
+            let mut body = body(&talk);
+            body["store"] = json!(true);
+            body["input"] = input.clone();
+            knack.send(talk.request(&knack.url, &body))
+        };
+        let answer = ask(&json!(talk.history), "key-a").await;
+        let output = if stream {
+            events(&answer.text).pop().unwrap()["response"]["output"].clone()
+        } else {
+            answer.json()["output"].clone()
+        };
+        let mut input = talk.history.clone();
+        let name = |item: &Value| match item["type"].as_str() {
+            Some("shell_call_output") => item.clone(),
+            _ => json!({"type": "item_reference", "id": item["id"]}),
+        };
+        input.extend(output.as_array().unwrap().iter().map(name));
+        input.push(json!({"role": "user", "content": "and then?"}));
+        // With its saved turn, and without.
+        for (key, call) in [("key-a", "print(6 * 7)"), ("key-b", "call_knack_")] {
+            let answer = ask(&json!(input), key).await;
+            assert!(answer.text.contains("I remember."), "{key}: {}", answer.text);
+            let sent = knack.upstream()["input"].to_string();
+            assert!(sent.contains(call) && !sent.contains("sh_knack_"), "{key}: {sent}");
+        }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn shell_items_are_numbered_streamed_and_whole_alike() {
     let knack = lacking().await;

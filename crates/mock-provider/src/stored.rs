@@ -46,6 +46,27 @@ fn own_items(body: &Value) -> Vec<Value> {
     }
 }
 
+/// The items of a request, with those that it names by their ids in the place of references to them. Errors: one is not known.
+fn resolved(states: &HashMap<String, ConversationState>, body: &Value) -> Result<Vec<Value>, Refusal> {
+    let items = || states.values().flat_map(|state| &state.items);
+    let one = |item: Value| {
+        if item["type"] != "item_reference" {
+            return Ok(item);
+        }
+        let found = items().find(|kept| kept["id"] == item["id"] && kept["type"] != "item_reference");
+        let unknown = || {
+            let id = item["id"].as_str().unwrap_or_default();
+            Refusal {
+                status: 404,
+                param: Some("input".to_owned()),
+                ..Refusal::invalid(format!("Item with id '{id}' not found."))
+            }
+        };
+        found.cloned().ok_or_else(unknown)
+    };
+    own_items(body).into_iter().map(one).collect()
+}
+
 /// The items of a request as they are listed: each has a type and an id, and a text is a part.
 fn listed(response: &str, asked: &[Value]) -> Vec<Value> {
     let named = |(place, item): (usize, &Value)| {
@@ -95,7 +116,7 @@ fn page(items: &[Value], query: &str, order: &str) -> Value {
 impl ConversationStates {
     /// The request with the items that it goes on from before its own.
     ///
-    /// Errors: the response is not known. A conversation that is not known begins.
+    /// Errors: the response is not known, or an item that is named by its id. A conversation that is not known begins.
     pub(super) fn whole(&self, body: &Value) -> Result<Value, Refusal> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match (body["previous_response_id"].as_str(), conversation(body)) {
@@ -107,10 +128,11 @@ impl ConversationStates {
                 )
             })?,
             (None, Some(id)) => states.get(id).map(|state| state.items.clone()).unwrap_or_default(),
-            (None, None) => return Ok(body.clone()),
+            (None, None) if !body["input"].is_array() => return Ok(body.clone()),
+            (None, None) => Vec::new(),
         };
         let mut whole = body.clone();
-        whole["input"] = before.into_iter().chain(own_items(body)).collect();
+        whole["input"] = before.into_iter().chain(resolved(&states, body)?).collect();
         Ok(whole)
     }
 
@@ -120,12 +142,13 @@ impl ConversationStates {
             return;
         }
         let output = response["output"].as_array().cloned().unwrap_or_default();
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let state = ConversationState {
             items: own_items(whole).into_iter().chain(output).collect(),
-            asked: own_items(body),
+            // `whole` was made of it, so every item is known.
+            asked: resolved(&states, body).unwrap_or_default(),
             response: response.clone(),
         };
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         if states.len() >= MAX_STATES {
             states.clear();
         }

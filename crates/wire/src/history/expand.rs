@@ -230,7 +230,9 @@ impl HistoryWriter<'_> {
             };
             if let Some(item) = shell::upstream(src, *span, run_tool(mode), &mut run_text) {
                 self.edits.replace(*span, item);
-                sent_runs::alone(src, *span, &mut self.runs);
+                if json::get(src, *span, "call_id").is_some() {
+                    sent_runs::alone(src, *span, &mut self.runs);
+                }
             }
         }
     }

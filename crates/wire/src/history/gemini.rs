@@ -92,6 +92,7 @@ impl OpenTurn {
             speaker: self.speaker,
             canon: Some(self.canon.finish()),
             calls: self.calls,
+            reference: None,
             kept: None,
         }
     }

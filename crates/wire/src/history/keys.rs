@@ -1,7 +1,7 @@
 //! Keys under which a saved turn is kept.
 //!
-//! Two keys lead to a saved turn: the ids of the client's calls that the answer ended in, and the chain over everything the
-//! client saw up to the answer. Both are keyed hashes that contain the caller's credential, so one caller can never
+//! Two keys lead to a saved turn: the ids of the client's calls that the answer ended in, or else the id of its last item where
+//! the upstream keeps it, and the chain over everything the client saw up to the answer. Both are keyed hashes that contain the caller's credential, so one caller can never
 //! reach the saved turn of another, and a leaked store reveals neither ids nor texts.
 
 use std::fmt;
@@ -96,6 +96,11 @@ impl Caller {
     /// The key of a response that a client may go on from by its id.
     pub fn response_key(&self, id: &str) -> TurnKey {
         self.finish(b"response", &[id.as_bytes()])
+    }
+
+    /// The key of a turn whose last item is this one, where its id cannot be guessed.
+    pub fn item_key(&self, id: &str) -> Option<TurnKey> {
+        is_random(id).then(|| self.finish(b"item", &[id.as_bytes()]))
     }
 
     /// The key of all conversations that begin with a link.

@@ -39,6 +39,7 @@ fn turn(src: &[u8], index: usize, span: Span) -> Turn {
         speaker,
         canon: Some(canon.finish()),
         calls,
+        reference: None,
         kept: None,
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn leading(request: &Request) -> Vec<Turn> {
             speaker: Speaker::User,
             canon: Some(canon.finish()),
             calls: Vec::new(),
+            reference: None,
             kept: None,
         });
     }
@@ -52,6 +53,7 @@ fn kept(request: &Request, name: Span, response: Option<String>) -> Turn {
         speaker: Speaker::Assistant,
         canon: Some(canon.finish()),
         calls: answered.collect(),
+        reference: None,
         kept: Some(UpstreamHistory { response }),
     }
 }
@@ -112,15 +114,20 @@ fn one(index: usize, speaker: Speaker, canon: Canon) -> Turn {
         speaker,
         canon: Some(canon.finish()),
         calls: Vec::new(),
+        reference: None,
         kept: None,
     }
 }
+
+/// The type of an item that stands for one that the upstream keeps. The Vercel AI SDK sends answers so.
+const REFERENCE: &str = "item_reference";
 
 /// Items of one answer.
 struct OpenAnswer {
     start: usize,
     canon: Canon,
     calls: Vec<String>,
+    reference: Option<String>,
 }
 
 impl OpenAnswer {
@@ -129,6 +136,7 @@ impl OpenAnswer {
             start,
             canon: Canon::new(Speaker::Assistant),
             calls: Vec::new(),
+            reference: None,
         }
     }
 
@@ -140,6 +148,10 @@ impl OpenAnswer {
                     read::content(&mut self.canon, src, content);
                 }
                 return;
+            }
+            REFERENCE => {
+                self.reference = Some(item.text("id").into_owned());
+                return self.canon.other(span.of(src));
             }
             "function_call" => item.text("arguments"),
             "custom_tool_call" => item.text("input"),
@@ -162,6 +174,7 @@ impl OpenAnswer {
             speaker: Speaker::Assistant,
             canon: Some(self.canon.finish()),
             calls: self.calls,
+            reference: self.reference,
             kept: None,
         }
     }

@@ -33,7 +33,7 @@ pub struct Lookup {
     /// Index of the turn, for `TurnMatch`.
     pub turn: usize,
     /// At most two keys: the chain first, since it holds the whole conversation (or the id of the response that the request
-    /// goes on from), then the call ids.
+    /// goes on from), then the call ids, or the id of the last item that the client names instead of sending it.
     pub keys: Vec<TurnKey>,
 }
 
@@ -94,6 +94,7 @@ pub fn may_hold_calls(request: &Request) -> bool {
             "_call\"",
             "_call_output\"",
             "\"mcp_approval_re",
+            "\"item_reference\"",
             "\"previous_response_id\"",
         ],
         Format::Gemini => &["\"functionCall\"", "\"function_call\""],
@@ -123,12 +124,11 @@ impl Scan {
                     None => Some(caller.chain_key(link)),
                     Some(UpstreamHistory { response }) => response.as_ref().map(|id| caller.response_key(id)),
                 };
+                let of_item = || caller.item_key(turn.reference.as_deref()?);
+                let second = caller.calls_key(self.chain.format, &turn.calls).or_else(of_item);
                 Lookup {
                     turn: index,
-                    keys: first
-                        .into_iter()
-                        .chain(caller.calls_key(self.chain.format, &turn.calls))
-                        .collect(),
+                    keys: first.into_iter().chain(second).collect(),
                 }
             })
             .collect()

@@ -56,9 +56,14 @@ pub fn keys(caller: &Caller, request: &Chain, answer: &drive::HiddenTurns) -> An
     // An answer that reads as several turns cannot be put back in place of one (Responses, outputs of hosted tools).
     let chain = (turns.len() <= 1).then(|| caller.chain_key(&link));
     let is_kept = !answer.state.is_empty() || answer.stored.is_some();
-    let calls = caller.calls_key(request.format, &answer.client_calls);
+    // A client may name the items of an answer that is kept, instead of sending them.
+    let of_item = || {
+        let last = answer.visible.last().filter(|_| is_kept && turns.len() <= 1)?;
+        caller.item_key(&json::get_text(last, Span::new(0, last.len()), "id")?)
+    };
+    let second = caller.calls_key(request.format, &answer.client_calls).or_else(of_item);
     AnswerKeys {
-        turn: chain.into_iter().chain(calls).collect(),
+        turn: chain.into_iter().chain(second).collect(),
         id: is_kept.then(|| caller.response_key(&answer.response_id)),
         opening: caller.opening_key(&opening),
     }

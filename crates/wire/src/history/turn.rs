@@ -18,6 +18,8 @@ pub struct Turn {
     pub canon: Option<Link>,
     /// Ids of the calls in an assistant turn, in order.
     pub calls: Vec<String>,
+    /// The last item of an answer that the client names by its id instead of sending it (Responses `item_reference`).
+    pub reference: Option<String>,
     /// Set for turns that are not in the request: the upstream keeps them. `calls` are those that the client answers.
     pub kept: Option<UpstreamHistory>,
 }
@@ -37,6 +39,7 @@ impl Turn {
             speaker: Speaker::User,
             canon: None,
             calls: Vec::new(),
+            reference: None,
             kept: None,
         }
     }

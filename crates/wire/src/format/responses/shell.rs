@@ -148,8 +148,11 @@ pub(super) fn choose(request: &Request, injection: &Injection, edits: &mut Edits
 /// The ids of our two items, from that of their call.
 fn item_ids(call_id: &str) -> [String; 2] {
     let rest = call_id.strip_prefix(OWN_CALL).unwrap_or(call_id);
-    [format!("sh_knack_{rest}"), format!("sho_knack_{rest}")]
+    ITEMS.map(|prefix| format!("{prefix}{rest}"))
 }
+
+/// How the ids of our two items begin.
+const ITEMS: [&str; 2] = ["sh_knack_", "sho_knack_"];
 
 /// The languages of code, by the line that gives it to their program in a shell.
 const HEREDOCS: [(&str, &str); 2] = [("python", "python3 - <<'CODE'\n"), ("node", "node - <<'CODE'\n")];
@@ -297,6 +300,9 @@ pub(crate) fn upstream(
 ) -> Option<Vec<u8>> {
     let text = |key| json::get_text(src, item, key).unwrap_or_default();
     let (kind, call_id) = (text("type"), text("call_id"));
+    if kind == "item_reference" {
+        return unsent(&text("id"), run_tool);
+    }
     if !is_own_item(&kind, &call_id) {
         return None;
     }
@@ -332,6 +338,30 @@ pub(crate) fn upstream(
         );
     }
     out.push(b'}');
+    Some(out)
+}
+
+/// An item of ours that a client names by its id: no provider has it. What it says is not known here.
+fn unsent(id: &str, run_tool: &str) -> Option<Vec<u8>> {
+    let [call, output] = ITEMS.map(|prefix| id.strip_prefix(prefix));
+    let call_id = |rest: &str| json::quoted(&format!("{OWN_CALL}{rest}"));
+    if let Some(rest) = call {
+        let mut out = [
+            br#"{"type":"function_call","call_id":"#,
+            call_id(rest).as_slice(),
+            br#","name":"#,
+        ]
+        .concat();
+        json::push_string(&mut out, run_tool);
+        out.extend_from_slice(br#","arguments":"{}"}"#);
+        return Some(out);
+    }
+    let mut out = [
+        br#"{"type":"function_call_output","call_id":"#,
+        call_id(output?).as_slice(),
+    ]
+    .concat();
+    out.extend_from_slice(br#","output":"result no longer available"}"#);
     Some(out)
 }
 
@@ -382,6 +412,28 @@ mod tests {
         );
         let whole = String::from_utf8(output_item("call_knack_1", b"", "incomplete")).unwrap();
         assert_eq!(listed(&whole), whole);
+    }
+
+    #[test]
+    fn an_item_that_is_only_named_is_a_call_or_a_result_without_what_it_said() {
+        let named = |id: &str| {
+            let item = format!(r#"{{"type":"item_reference","id":"{id}"}}"#);
+            let sent = upstream(item.as_bytes(), Span::new(0, item.len()), "run_code", &mut |_| {
+                String::new()
+            })?;
+            Some(String::from_utf8(sent).unwrap())
+        };
+        assert_eq!(
+            named("sh_knack_r_0_c").as_deref(),
+            Some(r#"{"type":"function_call","call_id":"call_knack_r_0_c","name":"run_code","arguments":"{}"}"#)
+        );
+        assert_eq!(
+            named("sho_knack_r_0_c").as_deref(),
+            Some(
+                r#"{"type":"function_call_output","call_id":"call_knack_r_0_c","output":"result no longer available"}"#
+            )
+        );
+        assert_eq!(named("msg_1"), None);
     }
 
     #[test]
