@@ -13,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{StatusCode, Uri};
 use knack_execution::{DisabledExecutor, Executor};
 use knack_gateway::files::user_files::{RemoteFiles, UserFiles};
+use knack_gateway::runs::code_tools::CodeTools;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_memory::MemoryBudget;
 use serde_json::{Value, json};
@@ -232,6 +233,29 @@ async fn what_one_gateway_takes_another_of_its_account_uses_and_no_other_sees() 
         assert_eq!(answer.status, 503, "{}", answer.text);
         assert!(said.as_str().unwrap().contains("registry that stores files"), "{said}");
     }
+    // A shell that runs here needs a container, which it has from the registry.
+    let shell = start(Start {
+        executor,
+        sandbox_code_tools: vec![CodeTools::OpenAi],
+        kept_files: Some(UserFiles::of(RemoteFiles::new(
+            kept.client("team:app"),
+            None,
+            &MemoryBudget::new(256 << 20),
+        ))),
+        ..Start::default()
+    })
+    .await;
+    let tool = json!({"type": "shell", "environment": {"type": "container_auto"}});
+    let body = json!({"model": "gpt-x", "input": "hello", "tools": [tool]});
+    let talk = Talk::plain((Format::Responses, false), "hello");
+    let refused = shell.send(talk.request(&shell.url, &body)).await;
+    let said = refused.json()["error"]["message"].to_string();
+    assert_eq!((refused.status, shell.mock.handle.requests().len()), (503, 0), "{said}");
+    assert!(
+        said.contains("container of the tool") && said.contains("registry that stores files"),
+        "{said}"
+    );
+    assert!(refused.headers.contains_key("retry-after"));
     let plain = Talk::plain((Format::Chat, false), "hello").send(&second).await;
     assert_eq!(
         plain.status, 200,

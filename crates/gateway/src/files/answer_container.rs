@@ -95,7 +95,15 @@ async fn open(store: &UserFiles, asked: &ContainerContext<'_>) -> Result<Contain
     let counted = caller.bucket();
     let who = FilesCaller::new(caller, counted, asked.address).waiting(OPEN_PATIENCE);
     let opened = store.open_container(&who).await;
-    opened.map_err(|refusal| fault_of_param(&refusal, "tools"))
+    opened.map_err(|refusal| {
+        let fault = fault_of_param(&refusal, "tools");
+        // The request may name no file: it is the shell that needs a place for them.
+        let message = format!(
+            "The container of the tool \"shell\" cannot be opened. {}",
+            fault.message
+        );
+        Fault { message, ..fault }
+    })
 }
 
 fn of_messages(gateway: &Gateway, asked: &ContainerContext<'_>, named: Option<Container>) -> AnswerContainer {

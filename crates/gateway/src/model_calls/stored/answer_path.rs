@@ -193,6 +193,9 @@ mod tests {
             "/v1/models",
             "/v1/chat/completions/",
             "/v1/chat/completions/a%2Fb",
+            // Items of a conversation are the provider's.
+            "/v1/conversations/conv_1/items",
+            "/v1/conversations/conv_1/items/fc_1",
         ] {
             assert_eq!(answer_path(other), None);
         }
