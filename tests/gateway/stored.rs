@@ -354,6 +354,82 @@ async fn the_text_of_skills_without_tools_is_not_shown() {
     }
 }
 
+/// An answer that the provider keeps may come back as the ids of its items, as the Vercel AI SDK sends it: the model has the
+/// hidden turns all the same, and another caller has what the provider kept.
+#[tokio::test]
+async fn an_answer_that_is_named_by_its_items_has_its_hidden_turns() {
+    let knack = with_sandbox(SCRIPT).await;
+    for stream in [false, true] {
+        let client = Keeping { knack: &knack, stream };
+        let mut items = vec![json!({"role": "user", "content": "please add"})];
+        for say in ["and then?", "hello again"] {
+            let answer = client.ask(json!({ "input": items })).await;
+            let output = answer["output"].as_array().unwrap().iter();
+            items.extend(output.map(|item| json!({"type": "item_reference", "id": item["id"]})));
+            items.push(json!({"role": "user", "content": say}));
+        }
+        let last = client.ask(json!({ "input": items })).await;
+        let sent = knack.upstream()["input"].clone();
+        assert!(sent.to_string().contains("load_skill"), "{sent}");
+        let (named, whole): (Vec<&Value>, Vec<&Value>) = sent
+            .as_array()
+            .unwrap()
+            .iter()
+            .partition(|item| item["type"] == "item_reference");
+        assert_eq!(
+            (named.len(), whole.len() > 6),
+            (1, true),
+            "the answer without a hidden turn is named: {sent}"
+        );
+        assert!(said(&last["output"][0]).contains("hello again"), "{last}");
+        let talk = Talk {
+            key: "key-b",
+            ..Talk::new((Format::Responses, stream))
+        };
+        let body = json!({"model": "gpt-x", "stream": stream, "input": items});
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert!(!knack.upstream()["input"].to_string().contains("load_skill"));
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// Nothing is injected into a response in the background. One that goes on from a loop is shown, and read, in the client's
+/// terms; a stream of it passes as it comes.
+#[tokio::test]
+async fn a_response_in_the_background_goes_on_from_a_loop() {
+    let knack = with_sandbox(SCRIPT).await;
+    for stream in [false, true] {
+        let client = Keeping { knack: &knack, stream };
+        let added = client.ask(json!({"input": "please add"})).await;
+        let next = json!({"input": "and then?", "background": true, "previous_response_id": added["id"]});
+        let then = client.ask(next).await;
+        let sent = knack.upstream();
+        assert_eq!(sent["instructions"], "Be brief.", "{sent}");
+        assert_eq!(sent["tools"].as_array().unwrap().len(), 1, "{sent}");
+        assert_ne!(
+            sent["previous_response_id"], added["id"],
+            "the provider keeps the loop under its last round's id"
+        );
+        if stream {
+            assert_eq!(then["previous_response_id"], sent["previous_response_id"]);
+            assert_eq!(
+                client.get(&then["id"], "?stream=true").await.0,
+                200,
+                "the provider's own"
+            );
+        } else {
+            assert_eq!(then["previous_response_id"], added["id"]);
+            client.is_as_shown(&then, &["and then?"]).await;
+        }
+        // The next turn goes on from it.
+        let next = json!({"input": "hello again", "previous_response_id": then["id"]});
+        let again = client.ask(next).await;
+        assert_eq!(again["previous_response_id"], then["id"]);
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_stored_response_is_not_streamed_again() {
     let knack = with_script(SCRIPT).await;

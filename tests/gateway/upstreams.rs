@@ -44,6 +44,15 @@ turns:
         fail: {status: 422, body: {detail: [{type: extra_forbidden, loc: [body, stream_options], msg: Extra inputs are not permitted}]}}
       - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
       - reply: {text: Without it.}
+  - user: formed
+    rounds:
+      - when: {body: {contains: '"tools"'}}
+        fail: {status: 400, body: {error: {message: "json mode cannot be combined with tool/function calling", type: invalid_request_error, param: null, code: null}}}
+      - reply: {text: '{"a":1}'}
+  - user: look up
+    rounds:
+      - reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}
+      - reply: {text: It adds.}
   - user: refused
     rounds:
       - fail: {status: 400, body: {error: {message: "Unsupported value, see include.", type: invalid_request_error, param: temperature, code: null}}}
@@ -170,6 +179,60 @@ async fn a_member_that_only_the_gateway_added_is_left_out_where_the_provider_ref
         assert!(answer.text.contains(text), "{}", answer.text);
         assert_eq!(knack.mock.handle.requests().len(), before + 1);
     }
+}
+
+/// A provider that takes no tools beside a schema gets the request without ours, since its client sent none. The history of
+/// the conversation stays as the provider knows it.
+#[tokio::test]
+async fn a_schema_that_excludes_tools_is_answered_without_skills() {
+    let knack = with_script(FAILING).await;
+    let schema = json!({"type": "json_schema", "name": "a", "schema": {"type": "object"}});
+    for (format, key, demand) in [
+        (Format::Chat, "response_format", json!({"type": "json_object"})),
+        (Format::Responses, "text", json!({"format": schema})),
+        (
+            Format::Messages,
+            "output_config",
+            json!({"format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": false}}}),
+        ),
+    ] {
+        for stream in [false, true] {
+            let before = knack.mock.handle.requests().len();
+            let talk = Talk::plain((format, stream), "formed");
+            let mut body = talk.body();
+            body[key] = demand.clone();
+            let answer = knack.send(talk.request(&knack.url, &body)).await;
+            assert_eq!(answer.status, 200, "{format:?}: {}", answer.text);
+            assert!(answer.text.contains(r#"{\"a\":1}"#), "{}", answer.text);
+            let said = answer.headers["x-knack"].to_str().unwrap();
+            assert!(said.ends_with("; skills=; added-tokens=0"), "{said}");
+            let requests = knack.mock.handle.requests().split_off(before);
+            let bodies: Vec<Value> = requests.iter().map(|request| request.json()).collect();
+            assert_eq!((bodies.len(), &bodies[1]), (2, &body), "{format:?}");
+        }
+    }
+    knack.told_times("| skills: none | +0 tokens | 1 round |", 6).await;
+    assert!(
+        knack.lines.text().contains("refused their tools"),
+        "{}",
+        knack.lines.text()
+    );
+    let mut talk = Talk::plain((Format::Chat, false), "look up");
+    talk.hear(&knack).await;
+    talk.say("formed");
+    let mut body = talk.body();
+    body["response_format"] = json!({"type": "json_object"});
+    let answer = knack.send(talk.request(&knack.url, &body)).await;
+    assert_eq!(answer.said(), r#"{"a":1}"#);
+    let sent = knack.upstream();
+    assert!(sent["messages"].to_string().contains("load_skill"), "{sent}");
+    assert_eq!(sent.get("tools"), None, "{sent}");
+    // With tools of its own, the client knows what the provider says of them.
+    let talk = Talk::saying((Format::Chat, false), "formed");
+    let mut body = talk.body();
+    body["response_format"] = json!({"type": "json_object"});
+    let answer = knack.send(talk.request(&knack.url, &body)).await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
 }
 
 /// What ends a stream well, in each format.

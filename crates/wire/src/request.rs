@@ -205,6 +205,9 @@ impl Request {
     }
 }
 
+/// Why nothing is injected into a response in the background ([`RequestFields::closed`]).
+pub(crate) const BACKGROUND: &str = "background";
+
 /// The facts of a request that decisions about it depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]

@@ -333,6 +333,15 @@ fn structured_output_shows_the_last_turns_text_alone() {
         .map(|part| part["text"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(text, "It is 5.");
+    // A call of the client's behind a text that is held stays behind it.
+    let said = [value!({"text": "First."}), call("get_weather", "fc1", "c2ln")];
+    let apart = [frame("r1", &said[..1], ""), frame("r1", &said[1..], "STOP")];
+    for frames_of in [&[frame("r1", &said, "STOP")][..], &apart] {
+        let played = play_with(generate(&body), settings(), &[stream(frames_of)]);
+        let shown = frames(&played);
+        assert_eq!(parts(&shown), said, "{shown:?}");
+        assert_eq!(shown.last().unwrap()["candidates"][0]["finishReason"], "STOP");
+    }
 }
 
 #[test]

@@ -65,3 +65,38 @@ fn a_choice_of_a_tool_that_was_taken_out_is_free() {
         assert_eq!(body["tool_choice"], sent, "{body}");
     }
 }
+
+/// A text that is held does not change its place among the blocks.
+#[test]
+fn an_answer_that_demands_a_form_keeps_the_order_of_its_blocks() {
+    let ask = ASK.replace(
+        r#""messages""#,
+        r#""output_config":{"format":{"type":"json_schema","schema":{}}},"tools":[{"name":"get_weather","input_schema":{}}],"messages""#,
+    );
+    let content = value!([
+        {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+        {"type": "text", "text": "First."},
+        {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {}},
+    ]);
+    let whole = play(Format::Messages, &ask, &[message(&content, "tool_use")]).value();
+    assert_eq!(whole["content"], content);
+    let mut events = vec![
+        value!({"type": "message_start", "message": {"id": "msg_1", "content": [], "usage": {"input_tokens": 1}}}),
+    ];
+    for (index, block) in content.as_array().unwrap().iter().enumerate() {
+        events.push(value!({"type": "content_block_start", "index": index, "content_block": block}));
+        events.push(value!({"type": "content_block_stop", "index": index}));
+    }
+    events.push(value!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}}));
+    events.push(value!({"type": "message_stop"}));
+    let text = events
+        .iter()
+        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()));
+    let played = play(Format::Messages, &ask, &[sse(text.collect::<String>())]);
+    let shown: Vec<Value> = played
+        .data()
+        .iter()
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    assert_eq!(shown, events);
+}

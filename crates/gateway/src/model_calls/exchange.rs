@@ -176,6 +176,11 @@ impl Exchange {
         headers.take().unwrap_or_default()
     }
 
+    /// Whether the provider refused what was added to the request, and it went without.
+    pub(crate) const fn went_without(&self) -> bool {
+        self.drive.went_without()
+    }
+
     /// The loop's part of the log so far; the rest is published at the end.
     pub(crate) const fn log(&mut self) -> &mut RequestLog {
         &mut self.log
@@ -274,6 +279,9 @@ impl Exchange {
             // A second, different body under the same key is a conflict (docs/design/wire-formats.md#headers).
             headers.remove("idempotency-key");
             self.log.sent_first_again |= round == 1;
+            if self.drive.went_without() && round == 1 {
+                self.log.carries_nothing(WITHOUT_SKILLS);
+            }
         }
         // Not at the end only: a client may leave before it.
         self.log.rounds = round;
@@ -525,6 +533,9 @@ impl Drop for Exchange {
         std::mem::take(&mut self.log).publish(&**console, metrics, recent);
     }
 }
+
+/// Why skills are not in a request although they were.
+const WITHOUT_SKILLS: &str = "sent without skills: the provider refused their tools";
 
 /// The answer to the client when there is no memory for the body of a round.
 const OUT_OF_MEMORY: &str =

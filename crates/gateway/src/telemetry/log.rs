@@ -51,6 +51,14 @@ pub struct RequestLog {
 }
 
 impl RequestLog {
+    /// Takes back what the plan of the request says: nothing was added to it after all.
+    pub(crate) fn carries_nothing(&mut self, why: &str) {
+        self.skills.clear();
+        self.uses.clear();
+        (self.listed, self.added_tokens) = (0, 0);
+        self.notes.push(why.to_owned());
+    }
+
     /// The console line. A person reads it at night: the important part first, details behind.
     pub fn line(&self) -> String {
         let mut line = format!(

@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::format::{Codec, CodecOptions, dialect};
 use crate::frame::SseDecoder;
 use crate::json::Edits;
-use crate::request::{Injection, Request, RequestFields};
+use crate::request::{BACKGROUND, Injection, Request, RequestFields};
 use crate::route::{CallKind, Format};
 
 /// Most bytes that are gathered of one turn: what must be echoed is held in memory, so it is bounded.
@@ -105,6 +105,11 @@ pub struct Drive {
     may_answer_lost: bool,
     /// A refusal may name a member that was added for the loop's own sake: it was not left out before.
     may_leave_out: bool,
+    /// A refusal may be about our tools: what is changed in the conversation where round 1 goes once more without anything of
+    /// ours.
+    may_go_without: Option<Edits>,
+    /// It went so.
+    went_without: bool,
     /// Since when the client sees nothing although something happens, and how many signs of life it got.
     quiet: Option<(Duration, u32)>,
 }
@@ -144,7 +149,11 @@ impl Drive {
         let transparent =
             request.kind() != CallKind::Generate || (injection.tools().is_empty() && settings.container.is_none());
         let names = injection.tools().iter().map(|tool| tool.name.clone()).collect();
-        let sorter = Sorter::new(names, fields.structured && !injection.tools().is_empty());
+        let sorter = Sorter::new(
+            names,
+            fields.structured && !injection.tools().is_empty(),
+            request.format() != Format::Chat,
+        );
         Ok(Self {
             request,
             injection,
@@ -172,6 +181,8 @@ impl Drive {
             last_input: Duration::ZERO,
             may_answer_lost: false,
             may_leave_out: false,
+            may_go_without: None,
+            went_without: false,
             quiet: None,
         })
     }
@@ -208,6 +219,7 @@ impl Drive {
         }
         self.may_leave_out =
             !self.transparent && dialect(self.request.format()).adds_member(&self.request, &self.injection);
+        self.may_go_without = (calls.is_empty() && self.can_go_without(&edits)).then(|| edits.clone());
         self.body = self.request.apply(&self.injection, edits);
         if !self.transparent {
             self.codec.sent(&self.request, &self.body);
@@ -293,6 +305,23 @@ impl Drive {
             .min()
     }
 
+    /// True if round 1 was refused because of our tools, and went without anything of ours.
+    pub const fn went_without(&self) -> bool {
+        self.went_without
+    }
+
+    /// True if the request makes sense without anything of ours: it names nothing that only the gateway can serve. Messages
+    /// takes no calls in a history without tools, and an answer in one array is written from events.
+    fn can_go_without(&self, edits: &Edits) -> bool {
+        let injection = &self.injection;
+        let adds_tools = !injection.tools().is_empty() && !self.transparent;
+        let is_ours =
+            injection.code_tool.is_some() || !injection.own_skills.is_empty() || self.settings.container.is_some();
+        let takes_history =
+            self.request.format() != Format::Messages || edits.is_empty() || !self.fields.client_tools.is_empty();
+        adds_tools && !is_ours && takes_history && !self.settings.array
+    }
+
     /// True if the request goes on from a state that the upstream keeps.
     fn goes_on(&self) -> bool {
         let keys = ["previous_response_id", "conversation"];
@@ -302,7 +331,10 @@ impl Drive {
     /// True if the answer has to be read where anything of the request was changed: it repeats members of it, or a client
     /// can read it later by its id, with what it was asked.
     fn must_read(&self) -> bool {
-        let is_answered = self.request.kind() == CallKind::Generate && self.fields.closed.is_none();
+        // The answer to a request in the background that is no stream comes at once, and says that it is queued.
+        let comes_at_once = |why| why == BACKGROUND && !self.fields.stream;
+        let is_open = self.fields.closed.is_none_or(comes_at_once);
+        let is_answered = self.request.kind() == CallKind::Generate && is_open;
         let reads = match self.request.format() {
             Format::Responses => true,
             Format::Chat => self.fields.stored && self.fields.candidates == 1,

@@ -4,6 +4,7 @@
 
 mod array;
 mod machine;
+mod refusal;
 mod sorter;
 mod values;
 

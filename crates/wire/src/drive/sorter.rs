@@ -11,7 +11,7 @@ enum Visibility {
     Hide,
     /// A call whose name is not complete.
     Undecided,
-    /// Text that waits for the turn's end, or a unit that waits for the next one.
+    /// Text that waits for the turn's end, what follows it, or a unit that waits for the next one.
     Waits,
 }
 
@@ -24,10 +24,13 @@ struct SortedUnit {
 
 /// Sorts the parts of one turn.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
 pub(super) struct Sorter {
     own_tools: Vec<String>,
     /// Text waits for the turn's end.
     structured: bool,
+    /// The order of units is part of the answer, which it is not in Chat: what follows a text that waits, waits too.
+    ordered: bool,
     first_round: bool,
     units: Vec<SortedUnit>,
     /// Frames with the parts that wait.
@@ -40,10 +43,11 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    pub(super) fn new(own_tools: Vec<String>, structured: bool) -> Self {
+    pub(super) fn new(own_tools: Vec<String>, structured: bool, ordered: bool) -> Self {
         Self {
             own_tools,
             structured,
+            ordered,
             first_round: true,
             ..Self::default()
         }
@@ -55,6 +59,7 @@ impl Sorter {
         *self = Self {
             own_tools,
             structured: self.structured,
+            ordered: self.ordered,
             ..Self::default()
         };
     }
@@ -120,8 +125,13 @@ impl Sorter {
             UnitKind::Paired => Visibility::Waits,
             UnitKind::Call => self.decide(id, codec),
         };
+        let text_waits = |unit: &SortedUnit| unit.kind == UnitKind::Text && unit.visibility == Visibility::Waits;
+        let visibility = match visibility {
+            Visibility::Show if self.ordered && self.units.iter().any(text_waits) => Visibility::Waits,
+            visibility => visibility,
+        };
         if kind != UnitKind::Paired {
-            self.settle_pairs(visibility, codec, out);
+            self.settle_pairs(self.units.len(), visibility, codec, out);
         }
         self.units.push(SortedUnit { id, kind, visibility });
     }
@@ -153,17 +163,19 @@ impl Sorter {
             return;
         }
         self.units[at].visibility = visibility;
-        self.settle_pairs(visibility, codec, out);
+        self.settle_pairs(at, visibility, codec, out);
         self.settle(id, visibility, codec, out);
     }
 
-    /// Units that waited for the next one share its fate.
-    fn settle_pairs(&mut self, visibility: Visibility, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+    /// Units that waited for the one at `next` share its fate.
+    fn settle_pairs(&mut self, next: usize, visibility: Visibility, codec: &mut dyn Codec, out: &mut Vec<u8>) {
         if !matches!(visibility, Visibility::Show | Visibility::Hide) {
             return;
         }
-        for at in 0..self.units.len() {
-            if self.units[at].kind == UnitKind::Paired && self.units[at].visibility == Visibility::Waits {
+        let before = self.units[..next].iter().rev();
+        let pairs = before.take_while(|unit| unit.kind == UnitKind::Paired).count();
+        for at in next - pairs..next {
+            if self.units[at].visibility == Visibility::Waits {
                 self.units[at].visibility = visibility;
                 self.settle(self.units[at].id, visibility, codec, out);
             }
@@ -213,17 +225,28 @@ impl Sorter {
         for id in ids {
             self.decide_again(id, codec, out);
         }
-        self.settle_pairs(Visibility::Show, codec, out);
     }
 
-    /// Sends or drops the text that waited for the turn's end.
-    pub(super) fn settle_text(&mut self, show: bool, codec: &mut dyn Codec, out: &mut Vec<u8>) {
-        let visibility = if show { Visibility::Show } else { Visibility::Hide };
-        for at in 0..self.units.len() {
-            if self.units[at].visibility == Visibility::Waits {
-                self.units[at].visibility = visibility;
-                self.settle(self.units[at].id, visibility, codec, out);
+    /// Sends what waited for the turn's end, in order. `show`: the turn has no calls of ours that run; else text is dropped, with
+    /// units that nothing else follows.
+    pub(super) fn settle_rest(&mut self, show: bool, codec: &mut dyn Codec, out: &mut Vec<u8>) {
+        let of_text = if show { Visibility::Show } else { Visibility::Hide };
+        let (mut next, mut settled) = (of_text, Vec::new());
+        for unit in self.units.iter_mut().rev() {
+            if unit.visibility == Visibility::Waits {
+                unit.visibility = match unit.kind {
+                    UnitKind::Text => of_text,
+                    UnitKind::Paired => next,
+                    UnitKind::Call | UnitKind::Live => Visibility::Show,
+                };
+                settled.push((unit.id, unit.visibility));
             }
+            if unit.kind != UnitKind::Paired {
+                next = unit.visibility;
+            }
+        }
+        for (id, visibility) in settled.into_iter().rev() {
+            self.settle(id, visibility, codec, out);
         }
     }
 

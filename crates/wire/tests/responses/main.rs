@@ -472,3 +472,75 @@ proptest! {
         prop_assert!(played.summary.is_some());
     }
 }
+
+/// Reasoning that is not followed by an item that is shown would be refused in the client's next request.
+#[test]
+fn reasoning_before_a_text_that_is_dropped_or_at_the_end_of_a_hidden_turn_is_not_shown() {
+    let structured = ASK.replace(
+        r#""metadata""#,
+        r#""text":{"format":{"type":"json_object"}},"metadata""#,
+    );
+    let hidden = call("skill_run", "call_1");
+    for streams in [false, true] {
+        for (ask, first) in [
+            (
+                structured.as_str(),
+                vec![hidden.clone(), reasoning("rs_1"), message("msg_1", "Dropped.")],
+            ),
+            (ASK, vec![hidden.clone(), reasoning("rs_1")]),
+        ] {
+            let answers = [
+                answer(streams, "resp_1", &first),
+                answer(streams, "resp_2", &[reasoning("rs_2"), message("msg_2", "5.")]),
+            ];
+            let got = response(&play_with(ask, settings(), &answers));
+            let ids: Vec<&str> = got["output"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item["id"].as_str().unwrap())
+                .collect();
+            assert_eq!(ids, ["rs_2", "msg_2"], "stream {streams}: {got}");
+        }
+        // Text that was held goes out where it was.
+        let held = [message("msg_1", "Held."), reasoning("rs_1")];
+        let got = response(&play_with(&structured, settings(), &[answer(streams, "resp_1", &held)]));
+        assert_eq!(got["output"][0]["id"], "msg_1", "stream {streams}: {got}");
+        assert_eq!(got["output"][1]["id"], "rs_1", "stream {streams}: {got}");
+    }
+}
+
+/// Where text is held, what follows it waits, so that reasoning stays before the item that it belongs to.
+#[test]
+fn an_answer_that_demands_a_form_keeps_the_order_of_its_items() {
+    let ask = ASK.replace(
+        r#""metadata""#,
+        r#""text":{"format":{"type":"json_object"}},"metadata""#,
+    );
+    let output = [
+        reasoning("rs_1"),
+        message("msg_1", "First."),
+        hosted("ws_1"),
+        reasoning("rs_2"),
+        call("get_weather", "call_w"),
+    ];
+    let ids = |got: &Value| {
+        let items = got["output"].as_array().unwrap().iter();
+        items
+            .map(|item| item["id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    for streams in [false, true] {
+        let got = response(&play_with(&ask, settings(), &[answer(streams, "resp_1", &output)]));
+        assert_eq!(
+            ids(&got),
+            ["rs_1", "msg_1", "ws_1", "rs_2", "fc_call_w"],
+            "stream {streams}"
+        );
+        // With a call of ours the text is dropped, and the reasoning before it.
+        let mut mixed = output.to_vec();
+        mixed.extend([reasoning("rs_3"), call("skill_run", "call_1")]);
+        let got = response(&play_with(&ask, settings(), &[answer(streams, "resp_1", &mixed)]));
+        assert_eq!(ids(&got), ["ws_1", "rs_2", "fc_call_w"], "stream {streams}");
+    }
+}

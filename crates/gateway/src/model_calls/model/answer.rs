@@ -52,6 +52,11 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     if head.no_retry {
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
+    let knack_header = if exchange.went_without() {
+        without_skills(&knack_header)
+    } else {
+        knack_header
+    };
     headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
     let request_id = &exchange.log().request_id;
     if head.upstream_headers {
@@ -93,7 +98,18 @@ pub(super) fn knack_header(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
         skills.join(","),
         plan.added_tokens
     );
-    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("revision=?"))
+    HeaderValue::from_str(&text).unwrap_or_else(|_| unknown_revision())
+}
+
+/// `x-knack` of a request that went without what was planned.
+fn without_skills(planned: &HeaderValue) -> HeaderValue {
+    let planned = planned.to_str().unwrap_or_default();
+    let revision = planned.split(';').next().unwrap_or_default();
+    HeaderValue::from_str(&format!("{revision}; skills=; added-tokens=0")).unwrap_or_else(|_| unknown_revision())
+}
+
+fn unknown_revision() -> HeaderValue {
+    HeaderValue::from_static("revision=?")
 }
 
 /// Logs the end of a request that is refused, and answers with the fault.

@@ -5,10 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Drive, DriveState, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY};
+use crate::drive::refusal::is_of_our_tools;
+use crate::drive::sorter::Sorter;
 use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind};
 use crate::fault::Fault;
 use crate::format::{DecodedFrame, FramePart, dialect};
 use crate::frame::{SseDecoder, SseEvent};
+use crate::json::Edits;
+use crate::request::Injection;
 
 impl Drive {
     pub(super) fn head(&mut self, head: AnswerHead, now: Duration, out: &mut Vec<DriveAction>) {
@@ -16,7 +20,8 @@ impl Drive {
         let good = (200..300).contains(&head.status);
         let lost = self.may_answer_lost && head.status == 400 && self.round == 1;
         let left_out = self.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
-        if self.round == 1 && (self.transparent || !good) && !lost && !left_out {
+        let goes_without = self.may_go_without.is_some() && matches!(head.status, 400 | 404 | 422) && self.round == 1;
+        if self.round == 1 && (self.transparent || !good) && !lost && !left_out && !goes_without {
             self.state = DriveState::Passing {
                 status: head.status,
                 stream: head.stream && good,
@@ -208,13 +213,20 @@ impl Drive {
     /// client gets an error that says what to send instead of its id.
     ///
     /// A refusal of round 1 that names what was added for the loop's own sake is answered by the same request without it,
-    /// once: nothing ran, and the client cannot take out what it did not send.
+    /// once: nothing ran, and the client cannot take out what it did not send. The same holds of one that is about our
+    /// tools.
     pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<DriveAction>) {
         if std::mem::take(&mut self.may_leave_out) && self.round == 1 {
             let dialect = dialect(self.request.format());
             if let Some(body) = dialect.without_added(&self.request, &self.body, &self.buffer) {
                 return self.send_first_again(body.into(), now, out);
             }
+        }
+        if self.round == 1
+            && let Some(edits) = self.may_go_without.take()
+            && is_of_our_tools(&self.buffer, &self.fields)
+        {
+            return self.send_without(edits, now, out);
         }
         if std::mem::take(&mut self.may_answer_lost) && self.round == 1 {
             let dialect = dialect(self.request.format());
@@ -227,6 +239,19 @@ impl Drive {
             }
         }
         self.pass_late_error(status, out);
+    }
+
+    /// Sends the request without text and tools of ours: nothing ran, and the client cannot take out what it did not send.
+    fn send_without(&mut self, edits: Edits, now: Duration, out: &mut Vec<DriveAction>) {
+        self.injection = Injection::default();
+        self.sorter = Sorter::new(Vec::new(), false, false);
+        self.went_without = true;
+        self.transparent = edits.is_empty() || !self.must_read();
+        let body = self.request.apply(&self.injection, edits);
+        if !self.transparent {
+            self.codec.sent(&self.request, &body);
+        }
+        self.send_first_again(body, now, out);
     }
 
     /// Sends round 1 in another form, since the upstream refused the first one.

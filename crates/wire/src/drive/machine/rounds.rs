@@ -21,7 +21,7 @@ impl Drive {
         self.sorter.close(self.codec.as_mut(), &mut shown);
         let own = self.sorter.own_calls();
         let runs = !own.is_empty() && self.sorter.stop.unwrap_or(true);
-        self.sorter.settle_text(!runs, self.codec.as_mut(), &mut shown);
+        self.sorter.settle_rest(!runs, self.codec.as_mut(), &mut shown);
         let of_client = self.sorter.client_calls();
         self.mixed = of_client.into_iter().any(|unit| !self.codec.is_answered(unit));
         if !runs {

@@ -6,7 +6,7 @@ use super::shell;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::request::{Attachment, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
+use crate::request::{Attachment, BACKGROUND, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
 use crate::route::{CallKind, Format};
 
 impl RequestDialect for super::Responses {
@@ -42,7 +42,7 @@ impl RequestDialect for super::Responses {
             one_call: splice::forbids_parallel_calls(request),
             closed: match request.kind() {
                 CallKind::Compact => Some("compaction"),
-                _ => is_true("background").then_some("background"),
+                _ => is_true("background").then_some(BACKGROUND),
             },
             container_skills: shell::skills(request),
             code_tool: shell::tool(request),
