@@ -207,8 +207,7 @@ async fn a_schema_that_excludes_tools_is_answered_without_skills() {
             let said = answer.headers["x-knack"].to_str().unwrap();
             assert!(said.ends_with("; skills=; added-tokens=0"), "{said}");
             let requests = knack.mock.handle.requests().split_off(before);
-            let bodies: Vec<Value> = requests.iter().map(|request| request.json()).collect();
-            assert_eq!((bodies.len(), &bodies[1]), (2, &body), "{format:?}");
+            assert_eq!((requests.len(), &requests[1].json()), (2, &body), "{format:?}");
         }
     }
     knack.told_times("| skills: none | +0 tokens | 1 round |", 6).await;
