@@ -87,6 +87,11 @@ impl Disk for RealDisk {
     }
 }
 
+/// Whether a step failed since there is no room on the volume, for this user at least.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Takes a lock file, which is made if it is not there, for as long as the value lives. Waits for who has it for some two seconds,
 /// so it is for the start, before anything is served. Errors: another process still has it (`does` says what it does in the
 /// folder), or the disk fails.

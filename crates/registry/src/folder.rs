@@ -22,7 +22,7 @@ use knack_skill::tree;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Files;
-use crate::disk::{Disk, RealDisk};
+use crate::disk::{Disk, RealDisk, is_full};
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
@@ -39,6 +39,9 @@ use pack::{pack, unpack};
 const SKILLS_MAX: usize = 10_000;
 /// Bytes of all files of all versions: they are in memory while they are served.
 const BYTES_MAX: u64 = 512 << 20;
+
+/// The refusal of a change for which the volume has no room. A whole skill can be deleted without room.
+const FULL_VOLUME: &str = "the volume that keeps the skills is full; delete a skill, or enlarge the volume";
 
 /// Skills in a folder of this machine.
 #[derive(Debug)]
@@ -179,6 +182,11 @@ impl Inner {
         self.root.join("staging").join(id)
     }
 
+    /// Where the entry of a skill is written that takes the place of an earlier one.
+    fn staging_of_entry(&self, id: &str) -> PathBuf {
+        self.staging(&format!("{id}.json"))
+    }
+
     fn room(&self, more: u64, new_skill: bool) -> Result<(), StoreError> {
         let (skills, bytes) = self.read(|index| {
             let entries = || index.values().flat_map(BTreeMap::values);
@@ -209,6 +217,14 @@ impl Inner {
                     Err(gone) if gone.kind() == io::ErrorKind::NotFound => self.forget(owner, id),
                     // The disk does not say what it has; what was served goes on.
                     Err(_) => {}
+                }
+                // What is there in part takes space until the next start.
+                for left in [self.staging(id), self.staging_of_entry(id)] {
+                    let _ = self.disk.remove(&left);
+                }
+                if is_full(&error) {
+                    tracing::warn!(%error, "a change of a skill is refused: the volume is full");
+                    return StoreError::Full(FULL_VOLUME.to_owned());
                 }
                 StoreError::Failed(error.to_string())
             }
@@ -250,7 +266,10 @@ impl Inner {
             let bytes = entry_bytes(&entry)?;
             let number = entry.next - 1;
             let path = self.folder(id).join(format!("{number}.files"));
-            self.disk.write(&path, &pack(&draft.files)?)?;
+            if let Err(error) = self.disk.write(&path, &pack(&draft.files)?) {
+                let _ = self.disk.remove(&path);
+                return Err(error.into());
+            }
             self.replace(&entry, &bytes)?;
             let gone = before.versions.iter().map(|version| version.number);
             for number in gone.filter(|number| entry.version(*number).is_none()) {
@@ -300,7 +319,7 @@ impl Inner {
     }
 
     fn replace(&self, entry: &SkillEntry, bytes: &[u8]) -> Result<(), Failure> {
-        let made = self.staging(&format!("{}.json", entry.id));
+        let made = self.staging_of_entry(&entry.id);
         self.disk.write(&made, bytes)?;
         self.disk.rename(&made, &self.folder(&entry.id).join(ENTRY))?;
         self.set(entry);

@@ -5,22 +5,86 @@ use std::io;
 
 use super::index::DiskLine;
 use super::inner::Inner;
-use super::lines::path;
+use super::lines::{RESERVE, path};
 use super::segments::Segments;
+use super::settings::FILE_BYTES;
+use crate::disk::is_full;
 use crate::model::now;
 
 /// Removes executions beyond the bounds, then the oldest files until the disk is within its own.
 pub(super) fn compact(inner: &Inner, segments: &mut Segments) {
     inner.bound();
+    remove_surplus(inner, segments, inner.settings.most_bytes);
+}
+
+/// Removes executions and files when the volume has no room for `wanted` bytes before a bound is reached, as if the bound were what
+/// the files take now. Returns whether there is more room.
+pub(super) fn make_room(inner: &Inner, segments: &mut Segments, wanted: usize) -> bool {
+    let bytes = segments.bytes();
+    // Of one file a part would be all that is kept. Without the reserve nothing may come of it, and it has just been tried.
+    if segments.count() < 2 || !has_reserve(inner) {
+        return false;
+    }
+    // The rest is for what is copied, as with the bound of the settings.
+    inner.bound_to(bytes / 2);
+    // The reserve is made again of what is freed.
+    let most_bytes = bytes.saturating_sub(FILE_BYTES + wanted as u64);
+    remove_surplus(inner, segments, most_bytes);
+    let is_freed = segments.bytes() < bytes;
+    if is_freed {
+        tracing::warn!(
+            bytes,
+            "the volume of the history is full before its bound is reached: the oldest executions are removed; enlarge the volume, or lower the bound"
+        );
+    }
+    is_freed
+}
+
+fn remove_surplus(inner: &Inner, segments: &mut Segments, most_bytes: u64) {
     let since = inner.since();
+    let mut is_freed = false;
     // Each file once: what is copied has room, since it is at most half of the disk.
     for _ in 0..segments.count() {
-        let Some(number) = segments.surplus(since) else { return };
-        if let Err(error) = carry(inner, segments, number).and_then(|()| segments.remove_first(&*inner.disk)) {
+        let Some(number) = segments.surplus(most_bytes, since) else {
+            break;
+        };
+        let carried = match carry(inner, segments, number) {
+            Err(error) if is_full(&error) && spend_reserve(inner) => carry(inner, segments, number),
+            carried => carried,
+        };
+        if let Err(error) = carried.and_then(|()| segments.remove_first(&*inner.disk)) {
             tracing::warn!(%error, number, "an old file of the history cannot be removed; it stays until the next try");
-            return;
+            break;
         }
+        is_freed = true;
     }
+    if is_freed {
+        hold_reserve(inner);
+    }
+}
+
+fn has_reserve(inner: &Inner) -> bool {
+    fs::metadata(inner.folder.join(RESERVE)).is_ok_and(|file| file.len() == FILE_BYTES)
+}
+
+/// Takes the space that compaction has for itself when the volume is full.
+pub(super) fn hold_reserve(inner: &Inner) {
+    if has_reserve(inner) {
+        return;
+    }
+    let path = inner.folder.join(RESERVE);
+    // As many as the largest copy; a new name of a file takes no more.
+    let zeros = vec![0; usize::try_from(FILE_BYTES).unwrap_or_default()];
+    if let Err(error) = inner.disk.write(&path, &zeros) {
+        tracing::warn!(%error, "there is no room for the reserve of the history; it is made when there is");
+        // A part of it would be of no use.
+        let _ = inner.disk.remove(&path);
+    }
+}
+
+/// Gives the reserve back to the volume. `false`: there is none.
+fn spend_reserve(inner: &Inner) -> bool {
+    inner.disk.remove(&inner.folder.join(RESERVE)).is_ok()
 }
 
 /// Copies the lines of a file that are the last of their executions. Of an execution whose later line is still in the queue, the

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/executions/writer          held by the process that writes
+//! DIR/executions/reserve         space that is given back when the volume is full
 //! DIR/executions/00000001.jsonl  lines, each a whole execution as it was at a moment; the last of an id counts
 //! ```
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::compaction::compact;
+use super::compaction::{compact, hold_reserve, make_room};
 use super::execution::Execution;
 use super::index::{DiskLine, Index, Location};
 use super::inner::Inner;
@@ -26,7 +27,7 @@ use super::segments::Segments;
 use super::settings::HistorySettings;
 use super::writer::{WriterMessage, write};
 use super::{ExecutionPage, ExecutionQuery, History};
-use crate::disk::{Disk, RealDisk, lock_alone};
+use crate::disk::{Disk, RealDisk, is_full, lock_alone};
 use crate::error::StoreError;
 use crate::model::{Owner, now};
 
@@ -71,6 +72,28 @@ fn index_of(lines: Vec<(u32, Line)>) -> (Index, Vec<Execution>) {
     (index, unfinished.into_values().collect())
 }
 
+/// Records the end of an execution that has none. Error: the disk fails; one that is full keeps nobody from starting, and the next
+/// start records it.
+fn put_lost(inner: &Inner, segments: &mut Segments, execution: Execution) -> io::Result<()> {
+    let line = line(&execution)?;
+    let times = (execution.created, now());
+    let mut written = segments.append(&line, times, &*inner.disk);
+    if written.as_ref().is_err_and(is_full) && make_room(inner, segments, line.len()) {
+        written = segments.append(&line, times, &*inner.disk);
+    }
+    match written {
+        Ok((file, offset)) => {
+            let length = u32::try_from(line.len() - 1).unwrap_or(u32::MAX);
+            inner.index().set_written(&execution, DiskLine { file, offset, length });
+        }
+        Err(error) if is_full(&error) => {
+            inner.index().set(&Arc::new(execution));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 /// An opened history.
 #[derive(Debug)]
 pub struct OpenedHistory {
@@ -99,15 +122,9 @@ impl FolderHistory {
             disk.create_folder(&folder)?;
         }
         let lock = lock_alone(&folder.join(WRITER), "writes the history of this folder")?;
-        let read = Segments::read(&folder, settings, &*disk)?;
+        let read = Segments::read(&folder, &*disk)?;
         let mut segments = read.segments;
-        let (mut index, unfinished) = index_of(read.lines);
-        for execution in unfinished.into_iter().map(|execution| execution.lost()) {
-            let line = line(&execution)?;
-            let (file, offset) = segments.append(&line, (execution.created, now()), &*disk)?;
-            let length = u32::try_from(line.len() - 1).unwrap_or(u32::MAX);
-            index.set_written(&execution, DiskLine { file, offset, length });
-        }
+        let (index, unfinished) = index_of(read.lines);
         let inner = Arc::new(Inner {
             folder,
             disk,
@@ -118,7 +135,11 @@ impl FolderHistory {
             dropped: AtomicU64::new(0),
             notify,
         });
+        for execution in unfinished.into_iter().map(|execution| execution.lost()) {
+            put_lost(&inner, &mut segments, execution)?;
+        }
         compact(&inner, &mut segments);
+        hold_reserve(&inner);
         let (sender, messages) = sync_channel(QUEUE_MAX);
         let writing = Arc::clone(&inner);
         let writer = thread::Builder::new()

@@ -1,6 +1,7 @@
 //! The index of a history: its executions without their input and output.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -8,7 +9,6 @@ use knack_skill::names;
 
 use super::ExecutionQuery;
 use super::execution::{Execution, Status};
-use super::settings::HistorySettings;
 use crate::model::Owner;
 
 /// A line of a file.
@@ -30,7 +30,6 @@ pub(super) enum Location {
 
 #[derive(Debug)]
 struct Head {
-    caller: Owner,
     skill: Option<(String, String)>,
     status: Status,
     /// The last note.
@@ -51,15 +50,15 @@ impl Head {
 /// Sorted by time.
 type Key = (i64, String);
 
-/// The executions of a namespace, or of a caller of one machine.
+/// The executions of one caller.
 #[derive(Debug, Default)]
-struct Group {
+struct Records {
     heads: BTreeMap<Key, Head>,
     /// Bytes of their last lines.
     bytes: u64,
 }
 
-impl Group {
+impl Records {
     fn write(&mut self, key: &Key, line: Option<DiskLine>) {
         let length = |line: Option<DiskLine>| line.map_or(0, |line| u64::from(line.length) + 1);
         if let Some(head) = self.heads.get_mut(key) {
@@ -91,11 +90,19 @@ impl Group {
     }
 }
 
+/// The part of a namespace, or of a credential of one machine, and in it those of its callers. A caller of which all is held is
+/// left out.
+#[derive(Debug, Default)]
+struct Share {
+    size: u64,
+    callers: BinaryHeap<(u64, Arc<Owner>)>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    groups: BTreeMap<Arc<str>, Group>,
-    /// By id: the group, and the time.
-    keys: HashMap<String, (Arc<str>, i64)>,
+    callers: BTreeMap<Arc<Owner>, Records>,
+    /// By id: the caller, and the time.
+    keys: HashMap<String, (Arc<Owner>, i64)>,
     notes: u64,
 }
 
@@ -103,8 +110,8 @@ impl Index {
     /// Adds an execution or replaces its earlier state. Returns the number of the note.
     pub(super) fn set(&mut self, execution: &Arc<Execution>) -> u64 {
         let note = self.put(execution);
-        self.with_head(&execution.id, |group, key| {
-            if let Some(head) = group.heads.get_mut(key) {
+        self.with_head(&execution.id, |records, key| {
+            if let Some(head) = records.heads.get_mut(key) {
                 head.memory = Some(Arc::clone(execution));
             }
         });
@@ -114,46 +121,55 @@ impl Index {
     /// The same for one that is on the disk.
     pub(super) fn set_written(&mut self, execution: &Execution, line: DiskLine) {
         self.put(execution);
-        self.with_head(&execution.id, |group, key| group.write(key, Some(line)));
+        self.with_head(&execution.id, |records, key| records.write(key, Some(line)));
     }
 
     fn put(&mut self, execution: &Execution) -> u64 {
         self.notes += 1;
-        let (group, time) = self
-            .keys
-            .entry(execution.id.clone())
-            .or_insert_with(|| (execution.caller.group().into(), execution.created));
-        let group = self.groups.entry(Arc::clone(group)).or_default();
-        let key = (*time, execution.id.clone());
-        let written = group.heads.get(&key).and_then(|head| head.written);
+        let id = &execution.id;
+        let (mut time, mut written) = (execution.created, None);
+        // A gateway may have learned meanwhile by which hash its client is known.
+        if let Some((owner, known)) = self.keys.get(id) {
+            time = *known;
+            if let Some(records) = self.callers.get_mut(owner) {
+                let key = (time, id.clone());
+                written = records.heads.get(&key).and_then(|head| head.written);
+                records.remove(&key);
+            }
+        }
+        let caller = self
+            .callers
+            .get_key_value(&execution.caller)
+            .map(|(caller, _)| Arc::clone(caller));
+        let caller = caller.unwrap_or_else(|| Arc::new(execution.caller.clone()));
+        let skill = execution.skill.as_ref();
         let head = Head {
-            caller: execution.caller.clone(),
-            skill: execution
-                .skill
-                .as_ref()
-                .map(|skill| (skill.id.clone(), skill.name.clone())),
+            skill: skill.map(|skill| (skill.id.clone(), skill.name.clone())),
             status: execution.status,
             note: self.notes,
             memory: None,
-            written,
+            written: None,
         };
-        group.heads.insert(key, head);
+        let records = self.callers.entry(Arc::clone(&caller)).or_default();
+        records.heads.insert((time, id.clone()), head);
+        records.write(&(time, id.clone()), written);
+        self.keys.insert(id.clone(), (caller, time));
         self.notes
     }
 
-    fn with_head(&mut self, id: &str, change: impl FnOnce(&mut Group, &Key)) {
-        if let Some((group, time)) = self.keys.get(id)
-            && let Some(group) = self.groups.get_mut(group)
+    fn with_head(&mut self, id: &str, change: impl FnOnce(&mut Records, &Key)) {
+        if let Some((caller, time)) = self.keys.get(id)
+            && let Some(records) = self.callers.get_mut(caller)
         {
-            change(group, &(*time, id.to_owned()));
+            change(records, &(*time, id.to_owned()));
         }
     }
 
     /// Sets the line of a note, which is now the last of its execution on the disk.
     pub(super) fn written(&mut self, id: &str, note: u64, line: DiskLine) {
-        self.with_head(id, |group, key| {
-            group.write(key, Some(line));
-            if let Some(head) = group.heads.get_mut(key).filter(|head| head.note == note) {
+        self.with_head(id, |records, key| {
+            records.write(key, Some(line));
+            if let Some(head) = records.heads.get_mut(key).filter(|head| head.note == note) {
                 head.memory = None;
             }
         });
@@ -161,13 +177,13 @@ impl Index {
 
     /// A line says that all before it are withdrawn: nothing of this id is on the disk.
     pub(super) fn withdrawn(&mut self, id: &str) {
-        self.with_head(id, |group, key| group.write(key, None));
+        self.with_head(id, |records, key| records.write(key, None));
     }
 
     /// Replaces what is kept in memory of a note that the disk does not have, unless a later one has replaced it.
     pub(super) fn dropped(&mut self, id: &str, note: u64, execution: Arc<Execution>) {
-        self.with_head(id, |group, key| {
-            if let Some(head) = group.heads.get_mut(key).filter(|head| head.note == note) {
+        self.with_head(id, |records, key| {
+            if let Some(head) = records.heads.get_mut(key).filter(|head| head.note == note) {
                 head.memory = Some(execution);
             }
         });
@@ -175,13 +191,13 @@ impl Index {
 
     /// Removes an execution.
     pub(super) fn remove(&mut self, id: &str) {
-        self.with_head(id, Group::remove);
+        self.with_head(id, Records::remove);
         self.keys.remove(id);
     }
 
     /// The last lines of executions that are in a file, with the times of these.
     pub(super) fn lines_of(&self, file: u32) -> Vec<(String, i64, DiskLine)> {
-        let heads = self.groups.values().flat_map(|group| &group.heads);
+        let heads = self.callers.values().flat_map(|records| &records.heads);
         let found = heads.filter_map(|((time, id), head)| {
             let line = head.written.filter(|line| line.file == file)?;
             Some((id.clone(), *time, line))
@@ -192,10 +208,10 @@ impl Index {
     /// A line was copied, or is gone.
     pub(super) fn relocate(&mut self, id: &str, from: DiskLine, to: Option<DiskLine>) {
         let mut is_gone = false;
-        self.with_head(id, |group, key| {
-            if group.heads.get(key).is_some_and(|head| head.written == Some(from)) {
-                group.write(key, to);
-                is_gone = group.heads.get(key).is_some_and(|head| head.location().is_none());
+        self.with_head(id, |records, key| {
+            if records.heads.get(key).is_some_and(|head| head.written == Some(from)) {
+                records.write(key, to);
+                is_gone = records.heads.get(key).is_some_and(|head| head.location().is_none());
             }
         });
         if is_gone {
@@ -203,41 +219,50 @@ impl Index {
         }
     }
 
-    /// Removes what is from before `since`, then the oldest of whoever has the most, until the rest is within the bounds. What is
-    /// held stays.
-    pub(super) fn bound(&mut self, settings: HistorySettings, since: i64, is_held: &dyn Fn(&str) -> bool) {
-        for group in self.groups.values_mut() {
-            for id in group.evict(is_held, |_, (time, _)| *time < since) {
+    /// Removes what is from before `since`, then, until the rest is within the bounds, the oldest of the caller that has the most in
+    /// the namespace that has the most. What is held stays.
+    pub(super) fn bound(&mut self, (most, most_bytes): (usize, u64), since: i64, is_held: &dyn Fn(&str) -> bool) {
+        for records in self.callers.values_mut() {
+            for id in records.evict(is_held, |_, (time, _)| *time < since) {
                 self.keys.remove(&id);
             }
         }
-        self.bound_fairly(settings.most as u64, is_held, |group| group.heads.len() as u64);
-        self.bound_fairly(settings.most_kept_bytes(), is_held, |group| group.bytes);
-        self.groups.retain(|_, group| !group.heads.is_empty());
+        self.bound_fairly(most as u64, is_held, |records| records.heads.len() as u64);
+        self.bound_fairly(most_bytes, is_held, |records| records.bytes);
+        self.callers.retain(|_, records| !records.heads.is_empty());
     }
 
-    fn bound_fairly(&mut self, most: u64, is_held: &dyn Fn(&str) -> bool, size: fn(&Group) -> u64) {
-        let mut held: HashSet<Arc<str>> = HashSet::new();
-        loop {
-            let total: u64 = self.groups.values().map(size).sum();
-            let surplus = total.saturating_sub(most);
-            if surplus == 0 {
+    fn bound_fairly(&mut self, most: u64, is_held: &dyn Fn(&str) -> bool, size: fn(&Records) -> u64) {
+        let total: u64 = self.callers.values().map(size).sum();
+        let mut surplus = total.saturating_sub(most);
+        if surplus == 0 {
+            return;
+        }
+        let mut shares = self.shares(size);
+        while surplus > 0 {
+            shares.retain(|share| !share.callers.is_empty());
+            // Almost sorted since the last round.
+            shares.sort_by_key(|share| Reverse(share.size));
+            let Some((share, others)) = shares.split_first_mut() else {
                 return;
-            }
-            let mut sizes: Vec<(u64, &Arc<str>)> =
-                self.groups.iter().map(|(name, group)| (size(group), name)).collect();
-            sizes.retain(|(_, name)| !held.contains(*name));
-            sizes.sort_unstable();
-            let Some((largest, name)) = sizes.pop() else { return };
-            let name = Arc::clone(name);
+            };
+            let Some((largest, caller)) = share.callers.pop() else {
+                return;
+            };
             // Down to the next one, which is then as large.
-            let next = sizes.last().map_or(0, |(next, _)| *next).min(largest.saturating_sub(1));
-            let target = next.max(largest.saturating_sub(surplus));
-            let group = self.groups.get_mut(&name);
-            let gone = group.map(|group| group.evict(is_held, |group, _| size(group) > target));
-            let gone = gone.unwrap_or_default();
-            if gone.is_empty() {
-                held.insert(name);
+            let beyond_others = share.size - others.first().map_or(0, |other| other.size);
+            let beyond_next = largest - share.callers.peek().map_or(0, |(next, _)| *next);
+            let less = surplus.min(beyond_others).min(beyond_next).max(1);
+            let target = largest.saturating_sub(less);
+            let Some(records) = self.callers.get_mut(&caller) else {
+                return;
+            };
+            let gone = records.evict(is_held, |records, _| size(records) > target);
+            let left = size(records);
+            share.size -= largest - left;
+            surplus = surplus.saturating_sub(largest - left);
+            if !gone.is_empty() {
+                share.callers.push((left, caller));
             }
             for id in gone {
                 self.keys.remove(&id);
@@ -245,13 +270,24 @@ impl Index {
         }
     }
 
+    fn shares(&self, size: fn(&Records) -> u64) -> Vec<Share> {
+        let mut shares: BTreeMap<&str, Share> = BTreeMap::new();
+        for (caller, records) in &self.callers {
+            let share = shares.entry(caller.group()).or_default();
+            share.size += size(records);
+            share.callers.push((size(records), Arc::clone(caller)));
+        }
+        shares.into_values().collect()
+    }
+
     pub(super) fn get(&self, caller: &Owner, id: &str) -> Option<Location> {
-        self.head(id).filter(|head| caller.covers(&head.caller))?.location()
+        let is_seen = self.owner(id).is_some_and(|owner| caller.covers(owner));
+        self.head(id).filter(|_| is_seen)?.location()
     }
 
     /// The owner of an execution.
     pub(super) fn owner(&self, id: &str) -> Option<&Owner> {
-        Some(&self.head(id)?.caller)
+        self.keys.get(id).map(|(owner, _)| &**owner)
     }
 
     /// The status and the location of an execution.
@@ -261,8 +297,22 @@ impl Index {
     }
 
     fn head(&self, id: &str) -> Option<&Head> {
-        let (group, time) = self.keys.get(id)?;
-        self.groups.get(group)?.heads.get(&(*time, id.to_owned()))
+        let (caller, time) = self.keys.get(id)?;
+        self.callers.get(caller)?.heads.get(&(*time, id.to_owned()))
+    }
+
+    /// The executions that a caller sees, the newest first: its own, and those of its clients.
+    fn seen(&self, caller: &Owner) -> Vec<(&Key, &Head)> {
+        // The names of its clients begin with its own.
+        let from = self
+            .callers
+            .range::<Owner, _>((Bound::Included(caller), Bound::Unbounded));
+        let near = from.take_while(|(owner, _)| owner.as_str().starts_with(caller.as_str()));
+        let own = near.filter(|(owner, _)| caller.covers(owner));
+        let mut seen: Vec<_> = own.flat_map(|(_, records)| records.heads.iter().rev()).collect();
+        // One after the other is sorted already.
+        seen.sort_by(|(one, _), (other, _)| other.cmp(one));
+        seen
     }
 
     /// The number of matches, and the ids and locations of the wanted page, the newest first.
@@ -276,12 +326,11 @@ impl Index {
                     skill.is_some_and(|(id, name)| id == wanted || name == wanted || Some(name) == slug.as_ref())
                 })
             };
-            caller.covers(&head.caller) && sought.status.is_none_or(|status| status == head.status) && skill()
+            sought.status.is_none_or(|status| status == head.status) && skill()
         };
         let (mut total, mut locations) = (0, Vec::new());
-        let group = self.groups.get(caller.group());
-        let heads = group.into_iter().flat_map(|group| group.heads.iter().rev());
-        for ((_, id), head) in heads.filter(|(_, head)| meant(head)) {
+        let seen = self.seen(caller);
+        for ((_, id), head) in seen.into_iter().filter(|(_, head)| meant(head)) {
             if total >= sought.skip && locations.len() < sought.limit {
                 locations.extend(head.location().map(|location| (id.clone(), location)));
             }

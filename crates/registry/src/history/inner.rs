@@ -50,9 +50,15 @@ impl Inner {
 
     /// Removes executions beyond the bounds; a run that is claimed stays until it has ended or its holder is silent.
     pub(super) fn bound(&self) {
+        self.bound_to(self.settings.most_kept_bytes());
+    }
+
+    /// The same with another bound of bytes.
+    pub(super) fn bound_to(&self, most_kept_bytes: u64) {
         let (holders, now) = (self.holders(), Instant::now());
         let is_held = |id: &str| holders.of(id, now).is_some();
-        self.index().bound(self.settings, self.since(), &is_held);
+        let most = (self.settings.most, most_kept_bytes);
+        self.index().bound(most, self.since(), &is_held);
     }
 
     /// Unix time in microseconds; executions from before are not kept.

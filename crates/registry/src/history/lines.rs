@@ -14,6 +14,8 @@ use super::execution::Execution;
 pub(super) const FOLDER: &str = "executions";
 /// Held by the process that writes.
 pub(super) const WRITER: &str = "writer";
+/// Holds space, so that files can be removed when the volume is full.
+pub(super) const RESERVE: &str = "reserve";
 
 /// A line of a file.
 pub(super) struct Line {

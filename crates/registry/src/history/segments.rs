@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::lines::{Line, numbers, parse, path};
-use super::settings::{FILE_BYTES, HistorySettings};
+use super::settings::FILE_BYTES;
 use crate::disk::Disk;
 
 /// A new file is started each day, so that old executions are removed within a day of their time.
@@ -26,7 +26,6 @@ struct Segment {
 #[derive(Debug)]
 pub(super) struct Segments {
     folder: PathBuf,
-    settings: HistorySettings,
     /// Oldest first.
     files: VecDeque<Segment>,
     next: u32,
@@ -44,11 +43,10 @@ pub(super) struct StoredLines {
 
 impl Segments {
     /// Reads all files; one that ends within a line is cut to whole lines.
-    pub(super) fn read(folder: &Path, settings: HistorySettings, disk: &dyn Disk) -> io::Result<StoredLines> {
+    pub(super) fn read(folder: &Path, disk: &dyn Disk) -> io::Result<StoredLines> {
         let mut read = StoredLines {
             segments: Self {
                 folder: folder.to_owned(),
-                settings,
                 files: VecDeque::new(),
                 next: 1,
                 torn: false,
@@ -141,13 +139,17 @@ impl Segments {
         self.files.len()
     }
 
-    /// The first file if one must be removed: there are too many bytes, or a file has what is too old. Always the first, so that no
-    /// line is gone before those that it has replaced.
-    pub(super) fn surplus(&self, since: i64) -> Option<u32> {
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// The first file if one must be removed: there are more than `most_bytes`, or a file has what is too old. Always the first, so
+    /// that no line is gone before those that it has replaced.
+    pub(super) fn surplus(&self, most_bytes: u64, since: i64) -> Option<u32> {
         let first = self.files.front()?;
-        let bytes: u64 = self.files.iter().map(|file| file.bytes).sum();
         // With room for the copy of what is still kept of it.
-        let too_many = bytes + FILE_BYTES > self.settings.most_bytes && self.files.len() > 1;
+        let too_many = self.bytes() + FILE_BYTES > most_bytes && self.files.len() > 1;
         let too_old = |file: &Segment| file.oldest < since.saturating_sub(FILE_SPAN_MICROS);
         (too_many || first.newest < since || self.files.iter().any(too_old)).then_some(first.number)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bytes after which a new file is started: the bound on the disk is kept in such steps.
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 
-/// The bounds of a history. Over a bound, the owner with the largest share loses its oldest.
+/// The bounds of a history. Over a bound, the caller that has the most in the namespace that has the most loses its oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistorySettings {
     /// Age of the oldest execution.

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::compaction::compact;
+use super::compaction::{compact, hold_reserve, make_room};
 use super::index::DiskLine;
 use super::inner::Inner;
 use super::segments::Segments;
+use crate::disk::is_full;
 use crate::model::now;
 
 /// Most notes that are written at once: one write for all that were queued during the last.
 const BATCH: usize = 256;
 /// Pause between sweeps for old files while nothing is noted.
 const SWEEP: Duration = Duration::from_hours(1);
+/// Pause between tries to have the reserve, each of which may write all that is free.
+const RESERVE_EVERY: Duration = Duration::from_mins(1);
 
 /// A message to the writer thread.
 pub(super) enum WriterMessage {
@@ -40,7 +43,7 @@ impl WriterMessage {
 
 /// Writes until all senders are gone.
 pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<WriterMessage>) {
-    let mut reported = 0;
+    let (mut reported, mut tried) = (0, Instant::now());
     loop {
         let first = match messages.recv_timeout(SWEEP) {
             Ok(first) => Some(first),
@@ -64,6 +67,10 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
             let _ = done.try_send(());
         }
         compact(inner, &mut segments);
+        if tried.elapsed() >= RESERVE_EVERY {
+            tried = Instant::now();
+            hold_reserve(inner);
+        }
         let dropped = inner.dropped.load(Ordering::Relaxed);
         if dropped > reported {
             (inner.notify)(&format!(
@@ -78,7 +85,10 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
 fn put(inner: &Inner, segments: &mut Segments, lines: &[(String, Option<u64>, Vec<u8>)]) {
     let all: Vec<u8> = lines.iter().flat_map(|(_, _, line)| line).copied().collect();
     let now = now();
-    let written = segments.append(&all, (now, now), &*inner.disk);
+    let mut written = segments.append(&all, (now, now), &*inner.disk);
+    if written.as_ref().is_err_and(is_full) && make_room(inner, segments, all.len()) {
+        written = segments.append(&all, (now, now), &*inner.disk);
+    }
     inner.queued.fetch_sub(all.len(), Ordering::AcqRel);
     let mut index = inner.index();
     match written {
