@@ -3,7 +3,9 @@
 import ipaddress
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 
 import yaml
 
@@ -268,6 +270,17 @@ def generated_files_are_fresh():
     assert_equal((done.returncode, done.stderr), (0, ""), "tools/charts.sh --check")
 
 
+def places_of_sandbox_image(made, image):
+    """The image of sandboxes, in every object that names it."""
+    for name in ("knack-controller", "knack-hub"):
+        arguments = made["Deployment", name]["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert_equal([one for one in arguments if one.startswith("--sandbox-image")], ["--sandbox-image=" + image], name)
+    sandbox = made["SkillRuntime", "default"]["spec"]["sandbox"]
+    assert_equal(sandbox["image"], image, "the image of the default SkillRuntime")
+    repository = re.split("[:@]", image)[0]
+    assert_equal(repository in sandbox["allowedImages"], True, "%s in allowedImages" % repository)
+
+
 def base_renders():
     """The kustomize base holds what the chart makes, the definitions apart."""
     chart = {identity(d) for d in documents(render({"crds": {"enabled": False}}, namespace="knack-system"))}
@@ -290,10 +303,20 @@ def base_renders():
     assert_equal([one["value"] for one in controller["env"] if one["name"] == "KNACK_SIDECAR_IMAGE"], [gateway], "the image of sidecars")
     parameters = yaml.safe_load(made["ConfigMap", "knack-injection"]["data"]["parameters.yaml"])
     assert_equal(parameters["container"]["image"], gateway, "the image in the parameters")
+    sandbox = replaced["ghcr.io/knack-dev/sandbox-python"]
+    places_of_sandbox_image(made, sandbox)
     with open(os.path.join(ROOT, "docs", "kubernetes.md"), encoding="utf-8") as file:
-        shown = [yaml.safe_load(block) for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", file.read()) if block.startswith("resources: [deploy]")]
+        shown = [block for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", file.read()) if block.startswith("resources: [deploy]")]
     with open(os.path.join(overlay, "kustomization.yaml"), encoding="utf-8") as file:
-        assert_equal([one["replacements"] for one in shown], [yaml.safe_load(file)["replacements"]], "the replacement that docs/kubernetes.md shows")
+        assert_equal([yaml.safe_load(block)["replacements"] for block in shown], [yaml.safe_load(file)["replacements"]],
+                     "the replacements that docs/kubernetes.md shows")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(os.path.join(ROOT, "deploy"), os.path.join(folder, "deploy"))
+        with open(os.path.join(folder, "kustomization.yaml"), "w", encoding="utf-8") as file:
+            file.write(shown[0])
+        text = kubectl("kustomize", folder)
+    assert_equal([line for line in text.splitlines() if "ghcr.io/" in line], [], "images that docs/kubernetes.md leaves")
+    places_of_sandbox_image({(d["kind"], d["metadata"]["name"]): d for d in documents(text)}, "registry.example.org/sandbox-python@sha256:…")
     definitions = documents(kubectl("kustomize", os.path.join(ROOT, "deploy", "crds")))
     assert_equal(sorted(d["metadata"]["name"] for d in definitions), ["skillruntimes.knack.dev", "skills.knack.dev"], "deploy/crds")
 
