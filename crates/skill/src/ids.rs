@@ -62,6 +62,12 @@ pub(crate) fn read(value: &Value) -> (Vec<String>, Vec<Finding>) {
     (ids, findings)
 }
 
+/// Whether an id of `container.skills` has a form of LiteLLM's: marked by a request, or as it is stored. LiteLLM wrote `litellm_<uuid>`
+/// before it wrote `litellm_skill_<uuid>`.
+pub fn is_litellm(id: &str) -> bool {
+    id.starts_with(PREFIX) || id.starts_with("litellm_")
+}
+
 /// One version of an uploaded skill as an id.
 pub fn versioned(id: &str, version: &str) -> String {
     format!("{id}:{version}")

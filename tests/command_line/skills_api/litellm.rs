@@ -29,10 +29,14 @@ fn archive() -> Vec<u8> {
 
 /// What a model answers where the request's container names a skill.
 async fn named(served: &Served, id: &str, key: &str) -> String {
+    asked(served, &json!({"type": "custom", "skill_id": id}), key).await
+}
+
+async fn asked(served: &Served, skill: &Value, key: &str) -> String {
     let authorization = format!("Bearer {key}");
     let body = json!({
         "model": "gpt-x", "messages": [{"role": "user", "content": "the word"}],
-        "container": {"skills": [{"type": "custom", "skill_id": id}]},
+        "container": {"skills": [skill]},
     });
     let headers = [("authorization", authorization.as_str())];
     served.program.post("/v1/chat/completions", &body, &headers).await
@@ -105,6 +109,18 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
         assert!(answer.contains(&format!("\"{said}\"")), "{id}: {answer}");
         let stranger = named(&served, id, "two").await;
         assert!(stranger.contains("skill_not_found"), "{stranger}");
+    }
+    // As beside the id of the other APIs: by the time of its making, a number, or a word.
+    for (version, expected) in [
+        (record["latest_version"].as_str().unwrap(), "\"read\""),
+        ("1", "\"read\""),
+        ("latest", "\"read\""),
+        ("2", "has no version"),
+        ("^1", "has no version"),
+    ] {
+        let skill = json!({"type": "custom", "skill_id": id, "version": version});
+        let answer = asked(&served, &skill, "one").await;
+        assert!(answer.contains(expected), "{version}: {answer}");
     }
     // The other APIs have it under the id of all of them.
     let (_, row) = served.call("GET", "/api/skills/word", &Value::Null, "one").await;

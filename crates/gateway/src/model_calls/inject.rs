@@ -94,6 +94,8 @@ fn reference<'s>(skill: &'s WireSkill, catalog: &Catalog) -> Cow<'s, str> {
     match skill.version.text() {
         Some(_) if ids::with_version(id).is_some() => Cow::Borrowed(id),
         Some(version) if id.starts_with(ids::UPLOADED) => Cow::Owned(ids::versioned(id, version)),
+        // Its versions are those of the skill that has the id.
+        Some(version) if ids::is_litellm(id) => Cow::Owned(format!("{id}@{version}")),
         Some(version) => catalog.versioned(id, version).map_or(Cow::Borrowed(id), Cow::Owned),
         None => Cow::Borrowed(id),
     }

@@ -10,12 +10,19 @@ const TOLD_MAX: usize = 20;
 
 impl Catalog {
     /// Finds a served version of a skill by `name@version` (of an uploaded skill's id also `id:version`), where `version` is
-    /// what [`semver::choose`] reads. A skill that was not uploaded has the one version that is served. `None`: no such
-    /// skill is served. [`Catalog::find`] comes first: an id of a version is no condition on it.
+    /// what [`semver::choose`] reads, and behind an id also a version of it. A skill that was not uploaded has the one version that
+    /// is served. `None`: no such skill is served. [`Catalog::find`] comes first: an id of a version is no condition on it.
     pub fn find_version(&self, reference: &str) -> Result<Option<&CatalogEntry>, NoVersion> {
         let Some((skill, wanted)) = ids::with_version(reference) else {
             return Ok(None);
         };
+        // Another id of the skill, such as the one that LiteLLM's clients know.
+        if self.place_of_name(skill).is_none()
+            && let Some(place) = self.place_of_id(skill)
+            && let Some(entry) = self.of_id(place, wanted).and_then(|id| self.find_id(&id))
+        {
+            return Ok(Some(entry));
+        }
         let versions = self.versions(skill);
         let texts: Vec<&str> = versions.iter().map(|(_, entry)| text(entry)).collect();
         if let Some(place) = semver::choose(&texts, wanted) {
@@ -36,6 +43,14 @@ impl Catalog {
     /// system, which alone knows its versions.
     pub fn versioned(&self, name: &str, version: &str) -> Option<String> {
         let place = self.place_of_name(name)?;
+        Some(
+            self.of_id(place, version)
+                .unwrap_or_else(|| format!("{name}@{version}")),
+        )
+    }
+
+    /// The id of a version of the skill at a place, if it has one of this word.
+    fn of_id(&self, place: usize, version: &str) -> Option<String> {
         let skill = &self.entries.get(place)?.skill;
         let id_of = |skill: &Skill| skill.upload.as_ref().map(|upload| upload.id.clone());
         // Others may carry an id of this form, and are no version of it.
@@ -45,8 +60,7 @@ impl Catalog {
         };
         let ids = id_of(skill).into_iter().chain(skill.object_ids.iter().cloned());
         let mut ids = ids.map(|id| ids::versioned(&id, version));
-        let by_id = ids.find(|id| self.place_of_id(id).is_some_and(is_of));
-        Some(by_id.unwrap_or_else(|| format!("{name}@{version}")))
+        ids.find(|id| self.place_of_id(id).is_some_and(is_of))
     }
 
     /// The served versions of a skill with their numbers, in the order of their making.
@@ -90,7 +104,7 @@ fn there(skill: &str, versions: &[(u32, &CatalogEntry)]) -> Vec<String> {
     texts.dedup();
     let numbered = versions.iter().rev().filter(|(_, entry)| text(entry).is_empty());
     let numbers = numbered
-        .filter(|_| skill.starts_with(ids::UPLOADED))
+        .filter(|_| skill.starts_with(ids::UPLOADED) || ids::is_litellm(skill))
         .map(|(number, _)| number.to_string());
     let texts = texts.into_iter().map(str::to_owned);
     texts.chain(numbers).take(TOLD_MAX).collect()
@@ -110,7 +124,9 @@ mod tests {
         };
         let id = format!("skill_knack_{name}");
         let mut ids = vec![ids::versioned(&id, &number.to_string())];
-        ids.extend((number == 2).then(|| id.clone()));
+        if number == 2 {
+            ids.extend([id.clone(), format!("litellm_skill_{name}")]);
+        }
         Skill {
             id: mk_ref(&namespace, name),
             version: version.map(str::to_owned),
@@ -168,6 +184,11 @@ mod tests {
             ("skill_knack_word:^1", "uploads-10"),
             ("skill_knack_word@2.0.0", "uploads-3"),
             ("bare@latest", "uploads"),
+            // By another id of the skill: also by a number.
+            ("litellm_skill_word@3", "uploads-3"),
+            ("litellm_skill_word@^1", "uploads-10"),
+            ("litellm_skill_word@latest", "uploads-3"),
+            ("litellm_skill_bare@1", "uploads-1"),
             // The served version says Never; another one may still be named.
             ("off@^1", "uploads-1"),
             ("skill_knack_off:latest", "uploads-1"),
@@ -242,6 +263,11 @@ mod tests {
                 &["2.0.0", "1.2.0", "1.0.0", "11"],
             ),
             ("skill_knack_bare:9", "skill_knack_bare", &["2", "1"]),
+            (
+                "litellm_skill_word@9",
+                "litellm_skill_word",
+                &["2.0.0", "1.2.0", "1.0.0", "11"],
+            ),
             ("word@", "word", &["2.0.0", "1.2.0", "1.0.0"]),
             ("off@^2", "off", &["1.0.0"]),
             ("file@2", "file", &["1.4.0"]),

@@ -62,6 +62,34 @@ fn an_id_of_another_system_names_the_skill_that_carries_it() {
 }
 
 #[test]
+fn a_version_behind_an_id_of_litellm_is_served_or_refused_by_name_and_the_tool_keeps_its_name() {
+    let catalog = mk_catalog([Skill {
+        version: Some("1.2.0".to_owned()),
+        ..carrying("pdf", &[REAL])
+    }]);
+    for version in ["latest", "1.2.0", "^1"] {
+        for id in [format!("{REAL}@{version}"), format!("litellm:{REAL}@{version}")] {
+            let plan = asked(&catalog, &by_id(&id));
+            let expected = (
+                vec!["pdf"],
+                vec!["litellm_skill_6e0b9a52_6a3e_4d83_b0a5_8b8c6b1f1c77"],
+                true,
+            );
+            assert_eq!((active(&plan), names(&plan), plan.litellm), expected, "{id}");
+        }
+    }
+    assert_eq!(active(&asked(&catalog, &by_id("litellm:pdf@^1"))), ["pdf"]);
+    let missing = ask(&catalog, &by_id(&format!("litellm:{REAL}@2.0.0"))).unwrap_err();
+    let PlanError::NoVersion(missing) = missing else {
+        panic!("{missing:?}")
+    };
+    assert_eq!((&*missing.skill, &missing.there), (REAL, &vec!["1.2.0".to_owned()]));
+    let unknown = ask(&catalog, &by_id("litellm_skill_7@latest")).unwrap_err();
+    let id = "litellm_skill_7".to_owned();
+    assert_eq!(unknown, PlanError::UnknownSkill { id });
+}
+
+#[test]
 fn an_id_of_two_skills_names_neither_and_never_takes_a_name() {
     let catalog = mk_catalog([
         carrying("a", &["skill_x", "b", "a"]),
@@ -71,10 +99,11 @@ fn an_id_of_two_skills_names_neither_and_never_takes_a_name() {
             ..carrying("c", &["skill_c"])
         },
     ]);
-    for id in ["skill_x", "litellm:skill_x"] {
+    for id in ["skill_x", "litellm:skill_x", "litellm:skill_x@latest"] {
+        let written = id.split_once('@').map_or(id, |(id, _)| id);
         assert_eq!(
             ask(&catalog, &by_id(id)).unwrap_err(),
-            PlanError::AmbiguousSkill { id: id.to_owned() }
+            PlanError::AmbiguousSkill { id: written.to_owned() }
         );
     }
     assert_eq!(active(&asked(&catalog, &by_id("litellm:b"))), ["b"]);

@@ -5,12 +5,8 @@ use std::collections::BTreeMap;
 use super::types::{ActivationCause, ContainerPlan, ContainerSkill, Note, PlanError, PlanRequest};
 use crate::at_skill;
 use crate::catalog::{Catalog, CatalogEntry};
-use crate::ids::{PREFIX, UPLOADED};
+use crate::ids::{PREFIX, UPLOADED, is_litellm, with_version};
 use crate::model::ActivationMode;
-
-/// Ids with these beginnings are ours by form, so an unknown one is an error and not a native skill (docs/design/dialects.md#litellm).
-/// LiteLLM wrote `litellm_<uuid>` before it wrote `litellm_skill_<uuid>`.
-const OURS: [&str; 2] = [PREFIX, "litellm_"];
 
 /// The type of a skill that is attached to OpenAI's shell.
 const OF_SHELL: &str = "skill_reference";
@@ -73,10 +69,17 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
     if skill.kind == Some("anthropic") {
         return Ok(None);
     }
-    if OURS.iter().any(|prefix| skill.id.starts_with(prefix)) {
-        let id = skill.id.strip_prefix(PREFIX).unwrap_or(skill.id);
-        let entry = catalog.find(id).ok_or_else(|| unknown(skill.id, id, catalog))?;
+    // Ours by form, so an unknown one is an error and not a native skill (docs/design/dialects.md#litellm).
+    if is_litellm(skill.id) {
+        let written = with_version(skill.id).map_or(skill.id, |(id, _)| id);
+        let id = written.strip_prefix(PREFIX).unwrap_or(written);
+        let reference = skill.id.strip_prefix(PREFIX).unwrap_or(skill.id);
+        let entry = match catalog.find(reference) {
+            Some(entry) => entry,
+            None => version(reference, catalog)?.ok_or_else(|| unknown(written, id, catalog))?,
+        };
         return Ok(Some(NamedSkill {
+            // Its tool is named by the id alone.
             id: Some(id),
             ..NamedSkill::new(entry, ActivationCause::Litellm)
         }));
