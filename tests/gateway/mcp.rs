@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
-use knack_execution::{ExecutionStatus, Executor};
+use knack_execution::Executor;
 use knack_gateway::callers::client_auth::{ClientAccess, ClientAuth};
 use knack_gateway::callers::tenants::Tenants;
 use knack_gateway::catalog::remote::Blobs;
@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 
 use super::observed::Observed;
 use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, hub_that_is_away, read, start, write};
+
+mod cancelled;
 
 /// A skill that requests must name, with a declared tool that prints its arguments.
 const STATS: &str = "---\nname: stats\ndescription: Counts words. Use when somebody counts.\nactivation: OnRequest\ntools:\n  \
@@ -505,19 +507,6 @@ async fn the_result_of_a_run_is_sent_though_there_is_no_room_for_it() {
     let answer = read(running.await.unwrap().unwrap()).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert!(answer.text.contains("kumquat"), "{}", answer.text);
-}
-
-#[tokio::test]
-async fn a_client_that_leaves_ends_its_run() {
-    let (observed, knack) = watched().await;
-    // To its end it would be a success.
-    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(9)"}});
-    let leaving = tokio::spawn(request(&knack, "tools/call", &params).send());
-    let run = observed.running_after(0).await;
-    leaving.abort();
-    let line = knack.told("499 mcp run_code").await;
-    assert!(line.contains("client left"), "{line}");
-    assert_eq!(observed.ended(&run).await, Some(ExecutionStatus::Error));
 }
 
 #[tokio::test]

@@ -8,9 +8,11 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
+use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use knack_gateway::callers::caller;
-use knack_gateway::http_server::fault::{MCP_PATH, body_fault, mcp_error, mcp_fault};
+use knack_gateway::http_server::fault::{MCP_PATH, REFUSED, body_fault, mcp_error, mcp_fault};
+use knack_gateway::model_calls::turn_store::KeyedHash;
 use knack_gateway::{Gateway, HostPolicy};
 use knack_registry::weigh_json;
 use knack_wire::Fault;
@@ -19,9 +21,11 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::Value;
 
 use crate::call_context::CallContext;
+use crate::cancellation::{Cancellations, Message, opened, request_key, session_of};
 use crate::mcp_catalog::McpCatalogs;
 use crate::server::Server;
 use crate::slots::Slots;
+use ::http::request::Parts;
 use ::http::{HeaderMap, StatusCode, header};
 
 /// Where MCP is served.
@@ -35,13 +39,15 @@ struct Shared {
     gateway: Arc<Gateway>,
     mcp_catalogs: McpCatalogs,
     slots: Arc<Slots>,
+    cancellations: Cancellations,
     service: StreamableHttpService<Server, NeverSessionManager>,
 }
 
 /// The route of MCP, behind the checks of who may call that the gateway has for all of its routes.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     let server = Server::new(Arc::clone(&gateway));
-    // Sessions would hold state for clients that never come back; the server sends nothing unasked, so no client needs one.
+    // Sessions would hold state for clients that never come back; the server sends nothing unasked, so no client needs one. The id
+    // of one that clients get distinguishes those with one credential.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -53,6 +59,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         gateway,
         mcp_catalogs: McpCatalogs::default(),
         slots: Arc::default(),
+        cancellations: Cancellations::default(),
         service: StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config),
     };
     Router::new()
@@ -97,10 +104,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         called: Arc::clone(&called),
         body: held.bytes.clone(),
     });
-    let request = Request::from_parts(parts, Full::new(held.bytes.clone()));
-    let has_json_type = is_json(request.headers());
-    let response = shared.service.handle(request).await.map(Body::new);
-    let response = as_json_rpc(response, has_json_type, &held.bytes).await;
+    let response = answer(&shared, &key, parts, &held.bytes).await;
     let size = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
     let sent = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX));
     // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
@@ -119,6 +123,30 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
             frame
         }))
     })
+}
+
+/// The answer of the transport. A request that its client cancels is dropped, as if the client had left.
+async fn answer(shared: &Shared, caller: &KeyedHash, parts: Parts, body: &Bytes) -> Response {
+    let (message, session) = (Message::read(body), session_of(&parts.headers));
+    let request = Request::from_parts(parts, Full::new(body.clone()));
+    let has_json_type = is_json(request.headers());
+    let key = request_key(caller, session, message.id());
+    let handled = Box::pin(shared.service.handle(request));
+    let Some(response) = shared.cancellations.run(key, handled).await else {
+        // Its client waits for no answer; what it gets is whole, so that its connection can be used again.
+        let fault = Fault::new(200, "The client cancelled the request.");
+        return mcp_error(&fault, REFUSED, message.id().unwrap_or(&Value::Null));
+    };
+    let cancelled = request_key(caller, session, message.cancels());
+    if let Some(cancelled) = cancelled.filter(|_| response.status() == StatusCode::ACCEPTED) {
+        shared.cancellations.cancel(&cancelled);
+    }
+    let response = as_json_rpc(response.map(Body::new), has_json_type, body).await;
+    if message.is_initialize() {
+        opened(response)
+    } else {
+        response
+    }
 }
 
 /// Why a request that a web page caused is refused. `knack dev` has checked Host and Origin by its own rule; on a cluster any

@@ -1,4 +1,4 @@
-//! The skills of a gateway for every MCP client: streamable HTTP without sessions, answers as JSON (docs/mcp.md).
+//! The skills of a gateway for every MCP client: streamable HTTP without state of sessions, answers as JSON (docs/mcp.md).
 //!
 //! ```text
 //! POST /mcp ─▶ http: caller, slot, body ─▶ rmcp: JSON-RPC ─▶ server ─▶ offer: lists, resources   (made once per catalog)
@@ -11,6 +11,7 @@
 
 mod answer;
 mod call_context;
+mod cancellation;
 mod http;
 mod management;
 mod mcp_catalog;

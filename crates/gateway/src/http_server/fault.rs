@@ -134,7 +134,7 @@ pub fn body_fault(error: BodyError) -> Fault {
 pub const MCP_PATH: &str = "/mcp";
 
 /// The JSON-RPC code of a refusal by the transport: the first of those that are left to servers.
-const REFUSED: i32 = -32_000;
+pub const REFUSED: i32 = -32_000;
 
 /// Whether a path is that of MCP, as hosts write it.
 pub(crate) fn is_mcp(path: &str) -> bool {
