@@ -1,7 +1,10 @@
 """LiteLLM as a client, and its proxy before the gateway."""
 
+import io
 import json
 import os
+import urllib.request
+import zipfile
 
 # LiteLLM fetches a price list at import otherwise.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
@@ -62,6 +65,35 @@ def test_litellm_keeps_a_record():
     equal([skill.display_title for skill in litellm.list_skills(**gateway).data], ["Word"])
     equal(litellm.delete_skill(skill_id=record.id, **gateway).type, "skill_deleted")
     equal(litellm.list_skills(**gateway).data, [])
+
+
+def test_litellm_uploads_whole_folders():
+    """Every file of a record is kept, whether LiteLLM's client sends files or a zip, of a folder or of what is in one."""
+    document = b"---\nname: litellm-sum\ndescription: Adds.\n---\nRun scripts/sum.py.\n"
+    script = b"print(2 + 3)\n"
+    gateway = {"custom_llm_provider": "anthropic", "api_base": BASE, "api_key": "litellm-folders"}
+    files = {"litellm-sum/SKILL.md": document, "litellm-sum/scripts/sum.py": script}
+    for name, uploaded in [
+        ("files", [(path, content, "text/plain") for path, content in files.items()]),
+        ("zip", [("litellm-sum.zip", zipped(files), "application/zip")]),
+        ("flat zip", [("litellm-sum.zip", zipped({"SKILL.md": document, "scripts/sum.py": script}), "application/zip")]),
+    ]:
+        record = litellm.create_skill(files=uploaded, display_title="Sum",
+                                      extra_body={"custom_llm_provider": "litellm_proxy"}, **gateway)
+        own = "skill_knack_" + record.id.removeprefix("litellm_skill_").replace("-", "")
+        request = urllib.request.Request(f"{BASE}/v1/skills/{own}/content", headers={"Authorization": "Bearer litellm-folders"})
+        with urllib.request.urlopen(request) as answer, zipfile.ZipFile(io.BytesIO(answer.read())) as archive:
+            equal({path: archive.read(path) for path in archive.namelist()}, files, name)
+        litellm.delete_skill(skill_id=record.id, **gateway)
+
+
+def zipped(files):
+    """A zip of these files."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+    return made.getvalue()
 
 
 def test_litellm_gets_responses():

@@ -125,7 +125,7 @@ pub(crate) async fn create(
         None => Some(bare_folder(title.as_deref(), &fields)?),
     };
     let draft = reader.checked(Profile::Load, move |unpack| {
-        bare.map_or_else(|| form.folder(unpack), Ok)
+        bare.map_or_else(|| form.folder_or_its_content(unpack), Ok)
     });
     let mut draft = draft.await?;
     if let Some(description) = &fields.description {

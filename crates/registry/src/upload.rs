@@ -6,7 +6,7 @@ use std::io::{Cursor, Write};
 use bytes::Bytes;
 use http::HeaderMap;
 use knack_skill::model::SkillFile;
-use knack_skill::tree;
+use knack_skill::{names, tree};
 use multer::Multipart;
 use zip::write::SimpleFileOptions;
 
@@ -126,6 +126,25 @@ impl Form {
 
     /// The one folder that was uploaded, as files or as a zip.
     pub(crate) fn folder(self, unpack: Unpack) -> Result<Folder, Refusal> {
+        self.files(unpack).and_then(top_folder)
+    }
+
+    /// The same, or a zip of what is in a folder: it has the name of the archive, as where it is unpacked.
+    pub(crate) fn folder_or_its_content(self, unpack: Unpack) -> Result<Folder, Refusal> {
+        let name = self.parts.first().and_then(|(name, _)| {
+            let name = name.rsplit('/').next().unwrap_or(name);
+            let (stem, ending) = name.rsplit_once('.')?;
+            ending.eq_ignore_ascii_case("zip").then(|| names::normalize(stem))
+        });
+        let files = self.files(unpack)?;
+        match name.filter(|_| files.contains_key(tree::DOCUMENT_NAMES[0])) {
+            Some(name) => folder_of(name, files),
+            None => top_folder(files),
+        }
+    }
+
+    /// The files of an upload, with their paths.
+    fn files(self, unpack: Unpack) -> Result<Files, Refusal> {
         let files = match self.parts.as_slice() {
             [] => {
                 let text = "no file received; send the skill's files, or one zip of its folder, in parts named files[]";
@@ -144,7 +163,7 @@ impl Form {
         if files.len() > FILES_MAX {
             return Err(too_many_files());
         }
-        top_folder(files)
+        Ok(files)
     }
 }
 
@@ -191,17 +210,22 @@ pub(crate) fn top_folder(files: Files) -> Result<Folder, Refusal> {
         }
         inside.insert(rest.to_owned(), file);
     }
-    if tree::DOCUMENT_NAMES.iter().all(|name| inside.contains_key(*name)) {
-        return Err(Refusal::invalid("files", TWO_DOCUMENTS));
-    }
     match name {
-        Some(name) if inside.contains_key(tree::DOCUMENT_NAMES[0]) => Ok(Folder { name, files: inside }),
-        Some(name) => {
-            let text = format!("{NO_DOCUMENT} The folder {name:?} has none.");
-            Err(Refusal::invalid("files", text))
-        }
+        Some(name) => folder_of(name, inside),
         None => Err(Refusal::invalid("files", NO_DOCUMENT)),
     }
+}
+
+/// A folder with its SKILL.md at the root.
+fn folder_of(name: String, files: Files) -> Result<Folder, Refusal> {
+    if tree::DOCUMENT_NAMES.iter().all(|name| files.contains_key(*name)) {
+        return Err(Refusal::invalid("files", TWO_DOCUMENTS));
+    }
+    if files.contains_key(tree::DOCUMENT_NAMES[0]) {
+        return Ok(Folder { name, files });
+    }
+    let text = format!("{NO_DOCUMENT} The folder {name:?} has none.");
+    Err(Refusal::invalid("files", text))
 }
 
 /// A skill's folder as a zip, as uploads and downloads have it.
@@ -263,6 +287,42 @@ mod tests {
         ] {
             let refused = folder(paths).unwrap_err();
             assert!(refused.message.contains(expected), "{paths:?}: {}", refused.message);
+        }
+    }
+
+    #[test]
+    fn a_zip_of_what_is_in_a_folder_has_the_name_of_the_archive() {
+        fn of(paths: &[&str]) -> Files {
+            let parts: Vec<_> = paths.iter().map(|path| ((*path).to_owned(), Bytes::new())).collect();
+            plain(&parts).unwrap()
+        }
+        let flat: Unpack = |_| Ok(of(&["SKILL.md", "scripts/a.py"]));
+        let deep: Unpack = |_| Ok(of(&["b/SKILL.md", "b/scripts/a.py"]));
+        let twice: Unpack = |_| Ok(of(&["SKILL.md", "skill.md"]));
+        let other: Unpack = |_| Ok(of(&["README.md"]));
+        for (name, unpack, expected) in [
+            ("My Word.ZIP", flat, Ok("my-word")),
+            ("folder/word.zip", flat, Ok("word")),
+            ("word.zip", deep, Ok("b")),
+            ("word.zip", twice, Err(TWO_DOCUMENTS)),
+            ("word.zip", other, Err(NO_DOCUMENT)),
+            ("word", flat, Err(NO_DOCUMENT)),
+        ] {
+            let form = || Form {
+                parts: vec![(name.to_owned(), Bytes::from_static(b"PK\x03\x04"))],
+                ..Form::default()
+            };
+            let folder = form().folder_or_its_content(unpack);
+            match expected {
+                Ok(expected) => {
+                    let folder = folder.unwrap();
+                    let has_script = folder.files.contains_key("scripts/a.py");
+                    assert_eq!((&*folder.name, has_script), (expected, true), "{name}");
+                }
+                Err(text) => assert!(folder.unwrap_err().message.contains(text), "{name}"),
+            }
+            // Those of the vendors take folders alone.
+            assert_eq!(form().folder(unpack).is_ok(), expected == Ok("b"), "{name}");
         }
     }
 }
