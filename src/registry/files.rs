@@ -12,14 +12,16 @@ use knack_gateway::files::user_files::{
     Bounds, FileOwner, LocalFiles, Op, Refusal, Reply, StoreUsage, answered, read_asked,
 };
 use knack_memory::{MemoryBudget, MemoryShare};
-use knack_serving::sources::{Pace, Sources};
+use knack_serving::sources::Pace;
 use knack_serving::until_sent;
+use knack_skill::digest::hex;
 use sha2::{Digest as _, Sha256};
 
 use super::metrics::Metrics;
+use super::shares::Shares;
 use crate::hub::auth::Caller;
 
-/// Calls of the gateways of one namespace: 50 a second, 500 of them in a row, 32 at once. A request that names a container with
+/// Calls of the gateways of one namespace: 50 a second, 500 of them in a row, 32 at once, and three quarters of that of one client. A request that names a container with
 /// 200 files is some 200 of them.
 const CALLS: Pace = Pace {
     at_once: 32,
@@ -44,7 +46,7 @@ pub struct FilesOptions {
 #[derive(Debug)]
 pub(super) struct ClusterFiles {
     kept: Arc<LocalFiles>,
-    calls: Arc<Sources>,
+    calls: Shares,
     /// Where contents that are read take their memory.
     reading: MemoryBudget,
 }
@@ -62,7 +64,7 @@ impl ClusterFiles {
         kept.sweep_in_background();
         Ok(Self {
             kept,
-            calls: Arc::new(Sources::new(CALLS)),
+            calls: Shares::of(CALLS),
             reading,
         })
     }
@@ -74,15 +76,15 @@ impl ClusterFiles {
 
     /// Answers a gateway, as the account that it proved to be. Its permit and what it holds are given back when the answer is sent.
     pub(super) async fn answer(&self, caller: &Caller, body: &Bytes, metrics: &Metrics) -> (StatusCode, Bytes) {
-        let Some(turn) = self.calls.take(&caller.namespace, tokio::time::Instant::now()) else {
+        let Some((client, op, content)) = read_asked(body) else {
+            return (StatusCode::BAD_REQUEST, "unknown file operation".into());
+        };
+        let Some(turn) = self.calls.take(caller, &hex(&client)) else {
             metrics.files_refused("busy");
             return (
                 StatusCode::TOO_MANY_REQUESTS,
-                "too many calls of this namespace; try again".into(),
+                "too many calls of this client, or of this namespace; try again".into(),
             );
-        };
-        let Some((client, op, content)) = read_asked(body) else {
-            return (StatusCode::BAD_REQUEST, "unknown file operation".into());
         };
         let owner = FileOwner {
             account: account_key(&caller.namespace, &caller.service_account),
@@ -149,7 +151,11 @@ mod tests {
     use super::*;
 
     fn asked(op: &serde_json::Value, content: &[u8]) -> Bytes {
-        let line = serde_json::json!({"caller": "0".repeat(64), "op": op}).to_string();
+        asked_by("0", op, content)
+    }
+
+    fn asked_by(digit: &str, op: &serde_json::Value, content: &[u8]) -> Bytes {
+        let line = serde_json::json!({"caller": digit.repeat(64), "op": op}).to_string();
         [line.as_bytes(), b"\n", content].concat().into()
     }
 
@@ -189,18 +195,30 @@ mod tests {
             stopped.push(answer);
         }
         assert!(memory.held_bytes() >= stopped.len() * size);
-        let list = asked(&serde_json::json!({"files": []}), b"");
-        while stopped.len() < CALLS.at_once {
-            stopped.push(files.answer(&caller, &list, &metrics).await.1);
+        // One client has three quarters of them, and another one the rest.
+        let list = |client: &str| asked_by(client, &serde_json::json!({"files": []}), b"");
+        for (client, taken) in [("0", CALLS.at_once * 3 / 4), ("1", CALLS.at_once)] {
+            while stopped.len() < taken {
+                let (status, answer) = files.answer(&caller, &list(client), &metrics).await;
+                assert_eq!(status, StatusCode::OK, "{client}");
+                stopped.push(answer);
+            }
+            let (status, _) = files.answer(&caller, &list(client), &metrics).await;
+            assert_eq!(
+                status,
+                StatusCode::TOO_MANY_REQUESTS,
+                "turns are taken until the answers are sent"
+            );
         }
-        let (status, _) = files.answer(&caller, &list, &metrics).await;
-        assert_eq!(
-            status,
-            StatusCode::TOO_MANY_REQUESTS,
-            "turns are taken until the answers are sent"
-        );
+        let (status, _) = files.answer(&caller, &list("2"), &metrics).await;
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "the namespace has all of them");
+        let elsewhere = Caller {
+            namespace: "other".to_owned(),
+            ..caller.clone()
+        };
+        assert_eq!(files.answer(&elsewhere, &list("0"), &metrics).await.0, StatusCode::OK);
         drop(stopped);
         assert_eq!(memory.held_bytes(), 0);
-        assert_eq!(files.answer(&caller, &list, &metrics).await.0, StatusCode::OK);
+        assert_eq!(files.answer(&caller, &list("0"), &metrics).await.0, StatusCode::OK);
     }
 }

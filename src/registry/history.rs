@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::StatusCode;
-use knack_registry::{ClaimFailure, FolderHistory, HistorySettings, REPORT_EXECUTIONS, Report};
+use knack_registry::{ClaimFailure, Execution, FolderHistory, HistorySettings, REPORT_EXECUTIONS, Report};
 use knack_serving::sources::{Pace, Sources};
+use knack_skill::digest::sha256;
 
 use super::metrics::Metrics;
+use super::shares::Shares;
 use crate::hub::auth::Caller;
 
 /// Reports of the gateways of one namespace: 2 a second, 120 of them in a row, 8 at once; each has 64 executions. A namespace that
@@ -21,8 +23,8 @@ const REPORTS: Pace = Pace {
     refill: Duration::from_millis(500),
 };
 
-/// Claims of runs by the gateways of one namespace: the same, so that reports do not keep them waiting. Each is one run, and one
-/// more for every 25 s that it takes.
+/// Claims of runs by the gateways of one namespace: the same, so that reports do not keep them waiting, and three quarters of that for
+/// one client. Each is one run, and one more for every 25 s that it takes.
 const CLAIMS: Pace = REPORTS;
 
 /// How much is kept, and where.
@@ -41,7 +43,7 @@ pub struct HistoryOptions {
 pub(super) struct ClusterHistory {
     pub(super) kept: Arc<FolderHistory>,
     reports: Arc<Sources>,
-    claims: Arc<Sources>,
+    claims: Shares,
 }
 
 impl ClusterHistory {
@@ -61,7 +63,7 @@ impl ClusterHistory {
         Ok(Self {
             kept: Arc::new(opened.history),
             reports: Arc::new(Sources::new(REPORTS)),
-            claims: Arc::new(Sources::new(CLAIMS)),
+            claims: Shares::of(CLAIMS),
         })
     }
 
@@ -106,16 +108,16 @@ impl ClusterHistory {
 
     /// Answers a gateway that is about to run something, as the account that it proved to be.
     pub(super) async fn claim(&self, caller: &Caller, body: &[u8]) -> (StatusCode, Bytes) {
-        let Some(_turn) = self.claims.take(&caller.namespace, tokio::time::Instant::now()) else {
-            let text = "too many claims of this namespace; try again";
-            return (StatusCode::TOO_MANY_REQUESTS, text.into());
-        };
-        let asked = match serde_json::from_slice(body) {
+        let asked: Execution = match serde_json::from_slice(body) {
             Ok(asked) => asked,
             Err(error) => {
                 let text = format!("the body of a claim is not an execution: {error}");
                 return (StatusCode::BAD_REQUEST, text.into());
             }
+        };
+        let Some(_turn) = self.claims.take(caller, &sha256(asked.caller.as_str())) else {
+            let text = "too many claims of this client, or of this namespace; try again";
+            return (StatusCode::TOO_MANY_REQUESTS, text.into());
         };
         let claimed = self.kept.claim((&caller.namespace, &caller.service_account), asked);
         match claimed.await {

@@ -26,6 +26,7 @@ mod refusal;
 mod registry_object;
 mod request;
 mod server;
+mod shares;
 mod skills;
 mod state;
 mod sweep;

@@ -35,6 +35,8 @@ pub(super) const CALLER_CALLS: Pace = Pace {
     burst: 250,
     refill: Duration::from_millis(40),
 };
+/// Pause before a call is sent again that the registry has no turn for. It was not begun.
+const BUSY_PAUSE: Duration = Duration::from_millis(250);
 /// Longest line of an answer: a caller's 1,000 uploads.
 const LINE_MAX_BYTES: usize = 4 << 20;
 /// Longest content of an answer.
@@ -123,14 +125,20 @@ impl UploadStore for RemoteFiles {
         let copied = self.sending.take(content.len(), SENDING_PATIENCE).await;
         let _copied = copied.map_err(|_| Refusal::Busy)?;
         let body = op::call_body(&who.bucket(), op, &content).ok_or(Refusal::Failed)?;
-        let cause = match tokio::time::timeout(within, self.answer(body, most)).await {
-            Ok(Ok(None)) => return Err(Refusal::Busy),
-            Ok(Ok(Some(answer))) => match op::read_answered(&answer) {
-                Some(outcome) => return outcome,
-                None => "its answer cannot be read; is it of another version?".to_owned(),
-            },
-            Ok(Err(cause)) => cause,
-            Err(_) => format!("no answer within {} s", within.as_secs()),
+        let cause = loop {
+            match tokio::time::timeout(within, self.answer(body.clone(), most)).await {
+                // Other replicas ask for the same caller, or others of its namespace.
+                Ok(Ok(None)) if who.until.is_some_and(|until| Instant::now() < until) => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                Ok(Ok(None)) => return Err(Refusal::Busy),
+                Ok(Ok(Some(answer))) => match op::read_answered(&answer) {
+                    Some(outcome) => return outcome,
+                    None => break "its answer cannot be read; is it of another version?".to_owned(),
+                },
+                Ok(Err(cause)) => break cause,
+                Err(_) => break format!("no answer within {} s", within.as_secs()),
+            }
         };
         // The log has the cause; the answer to a client has no addresses of the cluster.
         tracing::warn!(cause, "a request about files is refused: the registry gave no answer");
