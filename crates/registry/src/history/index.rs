@@ -222,7 +222,8 @@ impl Index {
     /// Removes what is from before `since`, then, until the rest is within the bounds, the oldest of the caller that has the most in
     /// the namespace that has the most. What is held stays.
     pub(super) fn bound(&mut self, (most, most_bytes): (usize, u64), since: i64, is_held: &dyn Fn(&str) -> bool) {
-        for records in self.callers.values_mut() {
+        let is_old = |records: &&mut Records| records.heads.keys().next().is_some_and(|(time, _)| *time < since);
+        for records in self.callers.values_mut().filter(is_old) {
             for id in records.evict(is_held, |_, (time, _)| *time < since) {
                 self.keys.remove(&id);
             }
