@@ -65,6 +65,11 @@ impl CallerCatalogs {
         }
     }
 
+    /// Whether no caller has skills, and none is left to be forgotten.
+    pub(super) fn are_empty(&self) -> bool {
+        self.store.is_empty() && lock(&self.made).is_empty()
+    }
+
     /// The skills from files, and those of a caller as they are now.
     pub(super) async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
         if let Some(snapshot) = self.current(&owner, &base) {

@@ -60,7 +60,7 @@ impl FileChanges {
 
     /// All is about to be read.
     pub(super) fn begin(&self) {
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = self.identities();
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = self.identities().collect();
         *self.unwatched.lock().unwrap_or_else(PoisonError::into_inner) = UnwatchedPaths::default();
     }
 
@@ -119,12 +119,12 @@ impl FileChanges {
         Some(SourceReport::warning(path.display().to_string(), text))
     }
 
-    fn identities(&self) -> Vec<Option<Identity>> {
+    fn identities(&self) -> impl Iterator<Item = Option<Identity>> {
         let identity = |path: &PathBuf| {
             let found = std::fs::metadata(path).ok()?;
             Some((found.dev(), found.ino(), found.mode()))
         };
-        self.paths.iter().map(identity).collect()
+        self.paths.iter().map(identity)
     }
 
     /// Blocks until the queue has something. Returns whether it has; otherwise the other end of `stopped` is closed.
@@ -150,7 +150,8 @@ impl FileChanges {
         while rustix::io::read(&self.queue, &mut events).is_ok_and(|(read, _)| !read.is_empty()) {
             any = true;
         }
-        any || *self.read.lock().unwrap_or_else(PoisonError::into_inner) != self.identities()
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        any || !read.iter().copied().eq(self.identities())
     }
 }
 

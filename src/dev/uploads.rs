@@ -154,6 +154,10 @@ impl Uploads for DevUploads {
     }
 
     fn snapshot<'a>(&'a self, parts: &'a Parts, base: Arc<Snapshot>) -> BoxFuture<'a, Arc<Snapshot>> {
+        // Usually nobody has uploaded anything: who asks need not be known.
+        if self.catalogs.are_empty() {
+            return std::future::ready(base).boxed();
+        }
         async move {
             match self.owner(parts) {
                 Some(owner) => self.catalogs.served(owner, base).await,

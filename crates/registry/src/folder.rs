@@ -116,6 +116,11 @@ impl FolderStore {
         self.inner.changes.load(Ordering::Acquire)
     }
 
+    /// Whether no owner has any skill.
+    pub fn is_empty(&self) -> bool {
+        self.inner.read(FolderIndex::is_empty)
+    }
+
     /// The owner's skills, oldest first.
     pub fn skills_of(&self, owner: &Owner) -> Vec<Arc<SkillEntry>> {
         self.inner
