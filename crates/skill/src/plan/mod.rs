@@ -83,11 +83,7 @@ pub fn plan_within(
             .iter()
             .any(|tool| matches!(tool.action, Action::RunCode));
     if named.is_empty() && scored.is_empty() && !collides && !lacks_code {
-        return Ok(Plan {
-            container: container.plan,
-            notes,
-            ..Plan::shared(catalog)
-        });
+        return Ok(Plan::shared(catalog, container.plan, notes));
     }
     let bytes = limits::text_bytes(&named, &scored)?;
     if !room(bytes) {
@@ -143,15 +139,19 @@ impl Plan {
         self.system.is_empty() && self.tools.is_empty()
     }
 
-    fn shared(catalog: &Catalog) -> Self {
+    /// The catalog's own texts and tools. Not from `default`, which allocates three empty ones: most requests come here.
+    fn shared(catalog: &Catalog, container: ContainerPlan, notes: Vec<Note>) -> Self {
         let base = catalog.base();
         Self {
             system: Arc::clone(&base.system),
             tools: Arc::clone(&base.tools),
             active: Arc::clone(&base.active),
             shared: true,
+            notes,
+            container,
+            litellm: false,
+            off: false,
             added_tokens: base.added_tokens,
-            ..Self::default()
         }
     }
 }

@@ -14,6 +14,7 @@ mod run_ids;
 pub(crate) mod splice;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -170,8 +171,8 @@ pub(crate) struct DecodedFrame {
 pub(crate) enum Layout {
     /// None.
     None,
-    /// Of a Chat chunk or body.
-    Chat(Box<chat::ChatLayout>),
+    /// Of a Chat chunk or body. A frame that ends an answer is kept beside the one that is handed on.
+    Chat(Arc<chat::ChatLayout>),
     /// Of a Messages event.
     Messages(messages::MessagesLayout),
 }

@@ -238,9 +238,10 @@ impl Drive {
     }
 
     pub(super) fn finish(&mut self, ending: Ending, out: &mut Vec<DriveAction>) {
-        // In the native form too: no API's form of a run says all that the model read of it.
-        let hidden = self.hidden(ending);
-        if !hidden.entries.is_empty() || hidden.stored.is_some() {
+        // In the native form too: no API's form of a run says all that the model read of it. Most answers have nothing to remember.
+        let stored = self.codec.stored(Some(ending));
+        if !self.entries.is_empty() || stored.is_some() {
+            let hidden = self.hidden(ending, stored);
             out.push(DriveAction::Remember(Box::new(hidden)));
         }
         let mut bytes = Vec::new();
@@ -265,7 +266,7 @@ impl Drive {
         );
     }
 
-    fn hidden(&mut self, ending: Ending) -> HiddenTurns {
+    fn hidden(&mut self, ending: Ending, stored: Option<StoredForm>) -> HiddenTurns {
         let mut entries = std::mem::take(&mut self.entries);
         if ending == Ending::AsCame && !entries.is_empty() {
             let turn = self.codec.turn();
@@ -286,7 +287,7 @@ impl Drive {
             response_id: self.codec.response_id().to_owned(),
             state: self.codec.state_id().to_owned(),
             paused: ending == Ending::Limit,
-            stored: self.codec.stored(Some(ending)),
+            stored,
         }
     }
 

@@ -8,6 +8,7 @@ mod whole;
 mod write;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -255,7 +256,7 @@ impl Codec for ChatCodec {
             return Ok(DecodedFrame {
                 raw,
                 parts,
-                layout: format::Layout::Chat(Box::new(layout)),
+                layout: format::Layout::Chat(Arc::new(layout)),
             });
         }
         self.remember_identity(&raw, &layout);
@@ -281,7 +282,7 @@ impl Codec for ChatCodec {
         let frame = DecodedFrame {
             raw,
             parts,
-            layout: format::Layout::Chat(Box::new(layout)),
+            layout: format::Layout::Chat(Arc::new(layout)),
         };
         if reason.is_some() {
             self.turn.stop = Some(frame.clone());
@@ -301,7 +302,7 @@ impl Codec for ChatCodec {
             return Ok(DecodedFrame {
                 raw,
                 parts,
-                layout: format::Layout::Chat(Box::new(layout)),
+                layout: format::Layout::Chat(Arc::new(layout)),
             });
         };
         self.remember_identity(&raw, &layout);
@@ -336,7 +337,7 @@ impl Codec for ChatCodec {
         let frame = DecodedFrame {
             raw,
             parts,
-            layout: format::Layout::Chat(Box::new(layout)),
+            layout: format::Layout::Chat(Arc::new(layout)),
         };
         self.turn.body = Some(frame.clone());
         Ok(frame)
