@@ -73,8 +73,7 @@ async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
     named(next.run(request).await)
 }
 
-/// All other paths: a model call, or another API of the provider. The latter are boxed, so that model calls, which are
-/// most, do not carry their state.
+/// All other paths: a model call, or another API of the provider. Each is boxed, so that none carries the state of another.
 async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/knack/") {
@@ -123,8 +122,9 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
     if let Err(refused) = gateway.upstreams.admit(api, request.method(), path) {
         return fault(&refused, error_format(&request));
     }
+    // Boxed here: the router moves the future of its handler several times before it is polled, and that of a call is large.
     match model {
-        Some(found) => model::serve(gateway, found, request).await,
-        None => stored::pass(gateway, api, request).await,
+        Some(found) => Box::pin(model::serve(gateway, found, request)).await,
+        None => Box::pin(stored::pass(gateway, api, request)).await,
     }
 }

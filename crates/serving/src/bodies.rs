@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
@@ -185,6 +185,10 @@ impl<K: Eq + Hash + Clone> Bodies<K> {
 
     /// The next frame, in time.
     async fn frame(&self, body: &mut Body, late: Instant) -> Result<Option<Frame>, BodyError> {
+        // Most bodies come with their head: what is there needs no timer.
+        if let Some(frame) = body.frame().now_or_never() {
+            return Ok(frame);
+        }
         let silent = Instant::now() + self.times.silence;
         timeout_at(late.min(silent), body.frame())
             .await

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use http::HeaderValue;
 use knack_skill::catalog::{Catalog, CatalogEntry, CatalogSettings, Node, Unserved};
 use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::problem::{Profile, Severity};
@@ -33,6 +34,8 @@ pub struct Snapshot {
     /// Why there is no catalog at all: the hub has not answered yet, or not for too long a time. Requests are passed on,
     /// nothing is injected, and a request that names a skill is refused with this text.
     pub(crate) absent: Option<String>,
+    /// `x-knack` of the requests that get what all get, made with the first of them.
+    pub(crate) usual_header: OnceLock<HeaderValue>,
 }
 
 impl Snapshot {
@@ -93,6 +96,7 @@ impl Snapshot {
             digest,
             reports: Vec::new(),
             absent: self.absent.clone(),
+            usual_header: OnceLock::new(),
         }
     }
 }
@@ -222,6 +226,7 @@ fn finish(
         digest,
         reports,
         absent: None,
+        usual_header: OnceLock::new(),
     }
 }
 

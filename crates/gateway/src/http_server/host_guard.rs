@@ -39,9 +39,9 @@ pub fn is_local(authority: &str) -> bool {
         },
         None => authority.split_once(':').map_or(authority, |(host, _)| host),
     };
-    let host = host.trim_end_matches('.').to_ascii_lowercase();
-    host == "localhost"
-        || host.ends_with(".localhost")
+    let host = host.trim_end_matches('.');
+    let last_label = host.rsplit('.').next().unwrap_or_default();
+    last_label.eq_ignore_ascii_case("localhost")
         || host
             .parse::<std::net::IpAddr>()
             .is_ok_and(|address| address.is_loopback())
@@ -71,6 +71,8 @@ mod tests {
             (&[("host", "localhost")], true),
             (&[("host", "[::1]:9")], true),
             (&[("host", "app.localhost:1")], true),
+            (&[("host", "App.LOCALHOST.:1")], true),
+            (&[("host", "notlocalhost")], false),
             (&[("host", "evil.example")], false),
             (&[("host", "127.0.0.1.evil.example")], false),
             (&[("host", "localhost.evil.example")], false),

@@ -7,10 +7,14 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// Seconds that a client waits: of the SDKs of OpenAI and Anthropic, and of Google's.
-const HEADERS: [&str; 3] = ["x-stainless-timeout", "x-stainless-read-timeout", "x-server-timeout"];
+static HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-stainless-timeout"),
+    HeaderName::from_static("x-stainless-read-timeout"),
+    HeaderName::from_static("x-server-timeout"),
+];
 /// Most of the time that is left for the error to arrive: ten round trips around the world.
 const MARGIN: Duration = Duration::from_secs(1);
 /// What is left of a short time, as a part of it.
@@ -19,7 +23,7 @@ const MARGIN_PART: u32 = 10;
 /// The deadline of a loop whose answer is sent as a whole: that of the runtime, or the shortest that the client names. What is
 /// no number of seconds (`NOT_GIVEN`) names none.
 pub(crate) fn deadline(runtime: Duration, headers: &HeaderMap) -> Duration {
-    let values = HEADERS.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
+    let values = HEADERS.iter().filter_map(|name| headers.get(name)?.to_str().ok());
     let times = values.filter_map(|value| Duration::try_from_secs_f64(value.trim().parse().ok()?).ok());
     let shortest = times.filter(|time| !time.is_zero()).min();
     let ends = shortest.map(|time| time.saturating_sub(MARGIN.min(time / MARGIN_PART)));

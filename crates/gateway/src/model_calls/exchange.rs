@@ -41,7 +41,7 @@ use crate::telemetry::trace::RequestTrace;
 /// One model request in progress.
 pub(crate) struct Exchange {
     gateway: Arc<Gateway>,
-    drive: Drive,
+    drive: Box<Drive>,
     target: UpstreamTarget,
     tools: Option<Arc<ToolRunner>>,
     hidden: HiddenTurnLookup,
@@ -54,8 +54,10 @@ pub(crate) struct Exchange {
     upstream: Upstream,
     /// The head of an answer that does not say what its body is: its first bytes do.
     untyped: Option<AnswerHead>,
-    running: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
-    cancel: CancellationToken,
+    /// `None` as long as nothing runs.
+    running: Option<FuturesUnordered<BoxFuture<'static, CallOutcome>>>,
+    /// Ends its runs; there is none as long as nothing runs.
+    cancel: Option<CancellationToken>,
     /// Headers of the provider's first answer that was none of an error.
     head_headers: Option<HeaderMap>,
     /// Headers of its last answer, if that was an error.
@@ -130,8 +132,8 @@ impl Exchange {
             scratch: Vec::with_capacity(4),
             upstream: Upstream::Idle,
             untyped: None,
-            running: FuturesUnordered::new(),
-            cancel: CancellationToken::new(),
+            running: None,
+            cancel: None,
             head_headers: None,
             error_headers: None,
             made: Vec::new(),
@@ -153,7 +155,8 @@ impl Exchange {
         let (expansion, mut files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
         // What the request names is newer than what earlier turns made.
         files.extend(given);
-        if let Some(tools) = &self.tools
+        if !files.is_empty()
+            && let Some(tools) = &self.tools
             && !tools.stage_files(files)
         {
             self.log
@@ -316,16 +319,16 @@ impl Exchange {
     fn run(&mut self, call: knack_wire::ToolCall) {
         let Some(tools) = self.tools.clone() else { return };
         let response_id = self.known_id(self.drive.response_id());
-        let cancel = self.cancel.child_token();
+        let cancel = self.cancel.get_or_insert_default().child_token();
         let trace = self.trace.call(&call);
         self.log.timeline.called(&call, self.begun.elapsed());
         let run = tools.run(call, response_id, cancel, trace);
         let Some(container) = self.container.clone() else {
-            return self.running.push(Box::pin(run));
+            return self.running.get_or_insert_default().push(Box::pin(run));
         };
         let (gateway, caller) = (Arc::clone(&self.gateway), self.hidden.caller.clone());
         let run = async move { delivered::using(&gateway, caller, &container, run).await };
-        self.running.push(Box::pin(run));
+        self.running.get_or_insert_default().push(Box::pin(run));
     }
 
     async fn event(&mut self) -> ExchangeEvent {
@@ -335,6 +338,12 @@ impl Exchange {
             match wake {
                 Some(at) => tokio::time::sleep_until(begun + at).await,
                 None => std::future::pending().await,
+            }
+        };
+        let outcome = async {
+            match running {
+                Some(running) => running.next().await,
+                None => None,
             }
         };
         let upstream = async {
@@ -348,7 +357,7 @@ impl Exchange {
             // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
             biased;
             event = upstream => event,
-            Some(outcome) = running.next() => ExchangeEvent::CallFacts(outcome),
+            Some(outcome) = outcome => ExchangeEvent::CallFacts(outcome),
             () = tick => ExchangeEvent::Tick,
         }
     }
@@ -481,11 +490,17 @@ impl Exchange {
         }
     }
 
+    fn end_runs(&self) {
+        if let Some(cancel) = &self.cancel {
+            cancel.cancel();
+        }
+    }
+
     async fn finish(&mut self, summary: DriveSummary) {
         self.keep_files(&self.known_id(&summary.response_id)).await;
-        self.cancel.cancel();
+        self.end_runs();
         self.upstream = Upstream::Idle;
-        self.running.clear();
+        self.running = None;
         self.finished = true;
         self.trace.end(&summary.end, self.late);
         self.log.timeline.over(None, self.begun.elapsed());
@@ -504,7 +519,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.cancel.cancel();
+        self.end_runs();
         self.log.duration = self.begun.elapsed();
         if let Some(tools) = &self.tools {
             let (executions, uses) = tools.take_notes();

@@ -100,7 +100,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let tools = runs.map(|executor| tool_runner(&gateway, executor, (&snapshot, memory), &plan, own, &request));
     let knack_header = knack_header(&snapshot, &plan);
     let driven = aside(held.bytes.len(), move || {
-        Drive::with_fields(request, fields, injection, settings)
+        Drive::with_fields(request, fields, injection, settings).map(Box::new)
     })
     .await;
     let drive = match driven {

@@ -227,6 +227,11 @@ impl Timeline {
             self.left_out += 1;
             return None;
         }
+        if self.steps.is_empty() {
+            // Most requests have one round, and their report is kept for long.
+            self.steps.reserve_exact(1);
+            self.calls.reserve_exact(1);
+        }
         self.steps.push(step);
         self.calls.push(call);
         Some(self.steps.len() - 1)

@@ -54,14 +54,15 @@ pub(super) fn begins_event(bytes: &[u8]) -> bool {
 
 /// `retry-after-ms` or `retry-after` in seconds; dates are rare and are taken as absent.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: &str| {
+    static IN_MILLISECONDS: HeaderName = HeaderName::from_static("retry-after-ms");
+    let number = |name: &HeaderName| {
         headers
             .get(name)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.trim().parse::<f64>().ok())
     };
-    let seconds = number("retry-after-ms")
+    let seconds = number(&IN_MILLISECONDS)
         .map(|millis| millis / 1000.0)
-        .or_else(|| number("retry-after"))?;
+        .or_else(|| number(&header::RETRY_AFTER))?;
     Duration::try_from_secs_f64(seconds).ok()
 }

@@ -43,8 +43,8 @@ pub(crate) struct UpstreamTarget {
 /// The parts of an exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeParts {
-    /// The loop.
-    pub(crate) drive: Drive,
+    /// The loop. It is large, and is handed on several times before it has its place.
+    pub(crate) drive: Box<Drive>,
     /// Where it goes.
     pub(crate) target: UpstreamTarget,
     /// Calls; `None` when nothing is injected.

@@ -91,6 +91,15 @@ fn body(exchange: Box<Exchange>) -> impl Stream<Item = std::io::Result<Bytes>> +
 
 /// `x-knack`: what was done to this request, for a person with curl.
 pub(super) fn knack_header(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
+    if plan.shared {
+        // The plan is the catalog's own, so the text is the same each time.
+        let made = snapshot.usual_header.get_or_init(|| header_of(snapshot, plan));
+        return made.clone();
+    }
+    header_of(snapshot, plan)
+}
+
+fn header_of(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
     let skills: Vec<&str> = plan.active.iter().map(|active| &*active.handle).collect();
     let text = format!(
         "revision={}; skills={}; added-tokens={}",
