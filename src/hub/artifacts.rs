@@ -22,8 +22,8 @@ use knack_packages::stated;
 use knack_skill::config::ConfigParam;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::artifact_reads::{ArtifactReads, READS_AT_ONCE};
 use super::change_log::Change;
 use super::identity::reference;
 use super::served_revision::{ServedRevision, UnfitRevision};
@@ -40,8 +40,6 @@ const FILE_BYTES: usize = 256;
 /// Superseded revisions of a skill whose summary is kept: requests in progress stay with the revision that they began
 /// with.
 const OLD_SUMMARIES: usize = 4;
-/// Reads at once: the client is HTTP/1.1, so each is a connection.
-const READS_AT_ONCE: usize = 32;
 /// Locks of revisions that are being read for requests: two that share one wait for one another, which is seldom beside
 /// [`READS_AT_ONCE`].
 const STRIPES: usize = 8 * READS_AT_ONCE;
@@ -164,7 +162,7 @@ struct Inner {
     /// All of the process; the cache is a part of it.
     memory: MemoryBudget,
     cache: MemoryBudget,
-    reads: Semaphore,
+    reads: ArtifactReads,
     stripes: [tokio::sync::Mutex<()>; STRIPES],
     table: Mutex<Table>,
 }
@@ -197,7 +195,7 @@ impl Artifacts {
                 events,
                 memory: memory.clone(),
                 cache: memory.part(memory.total_bytes() / CACHE_DIVISOR),
-                reads: Semaphore::new(READS_AT_ONCE),
+                reads: ArtifactReads::within(memory),
                 stripes: std::array::from_fn(|_| tokio::sync::Mutex::default()),
                 table: Mutex::default(),
             }),
@@ -223,10 +221,7 @@ impl Artifacts {
                 break;
             }
             match self.read(&wanted).await {
-                Ok(content) => {
-                    self.keep(content);
-                    break;
-                }
+                Ok(()) => break,
                 Err(error) => {
                     tracing::warn!(skill = %name(id), revision = %wanted.revision, %error, "an artifact cannot be read; trying again");
                     if matches!(error, ArtifactError::Broken(_)) {
@@ -320,7 +315,8 @@ impl Artifacts {
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
         }
-        let _turn = self.turn().await?;
+        let turn = self.inner.reads.turn(summary.in_service.config_maps.len()).await;
+        let _turn = turn.map_err(ArtifactError::NoRoom)?;
         // Before it is read: bytes that wait for their room would be in memory already.
         let room = self.room(summary.bytes()).map_err(ArtifactError::NoRoom)?;
         let content = self.read_now(&summary.in_service).await?;
@@ -397,10 +393,6 @@ impl Artifacts {
         Some(content)
     }
 
-    fn keep(&self, content: Content) {
-        self.keep_in(self.room(content.summary.bytes()).ok(), content);
-    }
-
     /// Keeps the summary of content, and the content itself if its room is in the cache.
     fn keep_in(&self, room: Option<ContentMemory>, mut content: Content) -> Arc<Content> {
         let of = content.summary.in_service.clone();
@@ -434,14 +426,13 @@ impl Artifacts {
         content
     }
 
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, ArtifactError> {
-        let turn = self.inner.reads.acquire().await;
-        turn.map_err(|_| ArtifactError::Api("the hub is stopping".to_owned()))
-    }
-
-    async fn read(&self, wanted: &ServedRevision) -> Result<Content, ArtifactError> {
-        let _turn = self.turn().await?;
-        self.read_now(wanted).await
+    /// Reads a revision whose size is not known yet, and keeps its summary, and its content if there is room.
+    async fn read(&self, wanted: &ServedRevision) -> Result<(), ArtifactError> {
+        let turn = self.inner.reads.turn(wanted.config_maps.len()).await;
+        let _turn = turn.map_err(ArtifactError::NoRoom)?;
+        let content = self.read_now(wanted).await?;
+        self.keep_in(self.room(content.summary.bytes()).ok(), content);
+        Ok(())
     }
 
     async fn read_now(&self, wanted: &ServedRevision) -> Result<Content, ArtifactError> {

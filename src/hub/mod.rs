@@ -12,6 +12,7 @@
 //! [`admission`] and the decisions in [`auth`] are functions of values.
 
 pub mod admission;
+mod artifact_reads;
 pub mod artifacts;
 pub mod auth;
 pub(crate) mod body;
