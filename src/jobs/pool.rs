@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use knack_execution::conversation::Transport as _;
 use knack_execution::{ClusterFailureKind, ExecutionError};
+use knack_runner::protocol::FromRunner;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -350,14 +351,28 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
     let Sandbox {
         attached, state, job, ..
     } = &mut sandbox;
+    let mut why = String::new();
     let died = async {
         loop {
             tokio::select! {
-                frame = attached.next() => if frame.is_err() { return },
+                frame = attached.next() => match frame {
+                    // Its interpreter has ended, for example. The stream stays open until the runner has waited for its `ack`.
+                    Ok(FromRunner::Result(result)) => {
+                        why = format!("its runner has ended: {:?}", result.exit);
+                        return;
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        why = error.to_string();
+                        return;
+                    }
+                },
                 changed = state.changed() => {
                     let state = state.borrow();
                     let is_bad = |facts: &PodFacts| facts.is_over() || pod_failure(facts).is_some();
                     if changed.is_err() || state.is_gone || state.facts.as_ref().is_some_and(is_bad) {
+                        let found = state.facts.as_ref().and_then(pod_failure);
+                        why = found.map_or_else(|| "it is over".to_owned(), |found| found.message);
                         return;
                     }
                 }
@@ -367,7 +382,7 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
     if lasts(taken, died).await {
         return Some(sandbox);
     }
-    tracing::info!(%job, "a pod of the pool is lost");
+    tracing::info!(%job, %why, "a pod of the pool is lost");
     // The run that takes the next one does not wait for it.
     pool.discard(sandbox);
     pool.quiet.notify();
