@@ -40,7 +40,7 @@ impl ExecutionTrace {
     }
 
     /// It was refused before it ran, for the reason that this code names.
-    pub(super) fn refuse(mut self, word: &'static str) {
+    pub(super) fn refuse(&mut self, word: &'static str) {
         self.close(None, Some(Failure::Run(word)));
     }
 

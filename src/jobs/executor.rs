@@ -23,7 +23,8 @@ use super::state::ServingState;
 use super::term::{KnownState, Term};
 use crate::lease::LookRequest;
 
-/// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds.
+/// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds. The head of the
+/// answer to a run does not wait for it; those to look-ups do, for less than the 30 s that their callers wait.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs executions as Jobs of one SkillRuntime; see the module.

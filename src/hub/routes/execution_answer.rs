@@ -12,6 +12,7 @@ use knack_execution::lines::{refusal_of_error, result_frames};
 use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, StartKind};
 use knack_hub_api::{AcceptedFrame, Data, ExecutionFrame, HubRefusal, NDJSON, OutputFrame, PROTOCOL, StreamName};
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use crate::hub::metrics::Metrics;
@@ -24,8 +25,16 @@ const HEAD_WAIT: Duration = Duration::from_millis(500);
 /// A frame at least this often, so that a dead connection is known as one.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
+/// Why a request has no result.
+pub(super) enum NoResult {
+    /// It is not admitted.
+    Refused(HubRefusal),
+    /// Its execution ended without one, or is not known.
+    Ended(ExecutionError),
+}
+
 /// Ends the wait for an execution when the answer is dropped; the execution continues for its grace period.
-pub(super) struct AbortOnDrop(pub(super) tokio::task::JoinHandle<Result<Arc<ExecutionResult>, ExecutionError>>);
+pub(super) struct AbortOnDrop(pub(super) JoinHandle<Result<Arc<ExecutionResult>, NoResult>>);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -59,7 +68,7 @@ pub(super) enum Stage {
 }
 
 impl RunAnswer {
-    /// The response, whose body ends with the execution. Errors: the execution was refused within [`HEAD_WAIT`].
+    /// The response, whose body ends with the execution. Errors: it was refused, or could not run, within [`HEAD_WAIT`].
     pub(super) async fn respond(mut self) -> Result<Response, HubRefusal> {
         let first = self.first().await?;
         let frames = futures::stream::unfold((self, first), |(mut answer, first)| async move {
@@ -88,7 +97,7 @@ impl RunAnswer {
                 self.stage = Stage::Ending(Box::new(result_frames(result)));
                 Ok(Some(line(&self.accepted())))
             }
-            Err(error) => Err(refusal_of_error(&error)),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -140,9 +149,7 @@ impl RunAnswer {
         };
         self.stage = match self.outcome(ended) {
             Ok(result) => Stage::Ending(Box::new(result_frames(result))),
-            Err(error) => Stage::Ending(Box::new(std::iter::once(ExecutionFrame::Error(refusal_of_error(
-                &error,
-            ))))),
+            Err(refusal) => Stage::Ending(Box::new(std::iter::once(ExecutionFrame::Error(refusal)))),
         };
         None
     }
@@ -176,9 +183,21 @@ impl RunAnswer {
 
     fn outcome(
         &mut self,
-        ended: Result<Result<Arc<ExecutionResult>, ExecutionError>, tokio::task::JoinError>,
-    ) -> Result<Arc<ExecutionResult>, ExecutionError> {
-        let outcome = ended.unwrap_or_else(|_| Err(ExecutionError::Internal("the run was abandoned".to_owned())));
+        ended: Result<Result<Arc<ExecutionResult>, NoResult>, JoinError>,
+    ) -> Result<Arc<ExecutionResult>, HubRefusal> {
+        let outcome = match ended {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(NoResult::Ended(error))) => Err(error),
+            Ok(Err(NoResult::Refused(refusal))) => {
+                self.trace.refuse(refusal.code.as_str());
+                // One that comes before the head is counted with its status.
+                if matches!(self.stage, Stage::Running) {
+                    self.metrics.refused("executions", refusal.code.as_str());
+                }
+                return Err(refusal);
+            }
+            Err(_) => Err(ExecutionError::Internal("the run was abandoned".to_owned())),
+        };
         let status = match &outcome {
             Ok(result) => result.status().as_str(),
             Err(error) => error.metric_label(),
@@ -187,7 +206,7 @@ impl RunAnswer {
         let seconds = self.begun.elapsed().as_secs_f64();
         self.metrics.executed(&self.runtime, status, seconds);
         tracing::info!(runtime = %self.runtime, execution = %self.id, status, seconds, "execution ended");
-        outcome
+        outcome.map_err(|error| refusal_of_error(&error))
     }
 }
 
@@ -196,4 +215,61 @@ fn line(frame: &ExecutionFrame) -> Bytes {
     let mut bytes = serde_json::to_vec(frame).unwrap_or_default();
     bytes.push(b'\n');
     bytes.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+    use knack_hub_api::RefusalCode;
+    use knack_telemetry::Tracer;
+
+    use super::*;
+
+    /// The answer to a request that has this outcome after so long.
+    fn answer(after: Duration, outcome: NoResult) -> RunAnswer {
+        let (sender, events) = mpsc::channel(1);
+        let task = tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            drop(sender);
+            Err(outcome)
+        });
+        let begun = Instant::now();
+        RunAnswer {
+            id: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
+            live: false,
+            events,
+            task: AbortOnDrop(task),
+            metrics: Arc::default(),
+            runtime: "run/default".to_owned(),
+            begun,
+            trace: ExecutionTrace::begin(&Tracer::off(), &HeaderMap::new(), begun),
+            stage: Stage::Accepted,
+        }
+    }
+
+    /// A replica that takes a runtime over knows what it has run only at the end.
+    #[tokio::test(start_paused = true)]
+    async fn the_head_does_not_wait_for_a_takeover_or_for_content() {
+        let refused = || HubRefusal::new(RefusalCode::NotFound, "gone");
+        for (outcome, code) in [
+            (NoResult::Refused(refused()), "not_found"),
+            (NoResult::Ended(ExecutionError::NotOwner { owner: None }), "not_owner"),
+        ] {
+            let begun = Instant::now();
+            let response = answer(Duration::from_secs(25), outcome).respond().await.unwrap();
+            assert_eq!((response.status(), begun.elapsed()), (StatusCode::OK, HEAD_WAIT));
+            let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            let lines: Vec<serde_json::Value> = String::from_utf8_lossy(&body)
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect();
+            let text = format!("{lines:?}");
+            assert!(
+                text.contains("accepted") && text.contains("ping") && text.contains(code),
+                "{text}"
+            );
+        }
+        let quick = answer(HEAD_WAIT / 2, NoResult::Refused(refused())).respond().await;
+        assert_eq!(quick.unwrap_err().code, RefusalCode::NotFound, "a status");
+    }
 }

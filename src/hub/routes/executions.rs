@@ -8,23 +8,23 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
 use knack_execution::lines::{refusal_of_error, state_of_record};
-use knack_execution::{ExecutionError, ExecutionId, Executor as _};
+use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _};
 use knack_hub_api::{ExecutionPost, ExecutionState, HubRefusal, MountLine, RefusalCode};
 use knack_serving::aside;
-use knack_serving::bodies::HeldBody;
+use knack_serving::bodies::{HeldBody, Holding};
 use knack_skill::model::SkillRef;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::execution_answer::{AbortOnDrop, RunAnswer, Stage};
+use super::execution_answer::{AbortOnDrop, NoResult, RunAnswer, Stage};
 use super::{HubState, RefusalResponse, RuntimeQuery, granted};
 use crate::hub::admission::{self, Admission, MountedSkill};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, GrantedCaller};
 use crate::hub::body::no_room;
 use crate::hub::trace::ExecutionTrace;
-use crate::jobs::{JobExecutor, JobRequest, KnownExecution};
+use crate::jobs::{Event, JobExecutor, JobRequest};
 use crate::selection::{Rejection, Revision, Scope};
 
 /// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind
@@ -40,36 +40,24 @@ pub(super) async fn run(
     let refused = |refusal| RefusalResponse::new("executions", refusal);
     let begun = Instant::now();
     let mut trace = ExecutionTrace::begin(&state.settings.tracer, &headers, begun);
-    let asked = match ask(&state, &caller, &headers, body).await {
-        Ok(asked) => asked,
+    let checked = match check(&state, &caller, &headers, body).await {
+        Ok(checked) => checked,
         Err(refusal) => {
             trace.refuse(refusal.code.as_str());
             return Err(refused(refusal));
         }
     };
-    let CheckedRequest {
-        id,
-        skill,
-        work,
-        runtime,
-        live,
-    } = asked;
-    trace.describe(&runtime, &id.to_string(), skill.as_deref());
+    let (id, live, runtime) = (checked.id, checked.post.live, checked.granted.name.to_string());
+    trace.describe(&runtime, &id.to_string(), checked.skill().as_deref());
     let (sender, events) = mpsc::channel(SPOOL_EVENTS);
-    // A client that disconnects does not cancel: the run continues for the executor's grace period, and only DELETE ends it.
-    let cancel = CancellationToken::new();
-    let task = tokio::spawn(async move {
-        match work {
-            ExecutionWork::Known(known) => known?.attend(cancel, sender).await,
-            ExecutionWork::New(executor, request) => executor.execute_streaming(*request, cancel, sender).await,
-        }
-    });
+    let metrics = Arc::clone(&state.metrics);
+    let task = tokio::spawn(carry_out(state, caller, checked, sender));
     let answer = RunAnswer {
         id,
         live,
         events,
         task: AbortOnDrop(task),
-        metrics: Arc::clone(&state.metrics),
+        metrics,
         runtime,
         begun,
         trace,
@@ -78,63 +66,84 @@ pub(super) async fn run(
     answer.respond().await.map_err(refused)
 }
 
-/// A request that is checked and complete.
+/// A request that is read, of a caller who may use the runtime.
 struct CheckedRequest {
     id: ExecutionId,
-    skill: Option<String>,
-    work: ExecutionWork,
-    runtime: String,
-    live: bool,
+    /// Those that it mounts.
+    skills: Vec<SkillRef>,
+    post: ExecutionPost,
+    granted: GrantedCaller,
+    /// Its share of the budget, which it keeps until the run has ended, however long it waits.
+    holding: Holding,
 }
 
-/// What is to be done for a request.
-enum ExecutionWork {
-    /// It repeats one that came before: it gets that one's answer.
-    Known(Result<KnownExecution, ExecutionError>),
-    /// It is the first with its id, and admitted.
-    New(Arc<JobExecutor>, Box<JobRequest>),
+impl CheckedRequest {
+    /// The skill that it runs for, as `namespace/name`.
+    fn skill(&self) -> Option<String> {
+        let skill = self.post.skill.and_then(|index| self.skills.get(index))?;
+        Some(format!("{}/{}", skill.namespace, skill.name))
+    }
 }
 
-/// Makes a request of a body, or the reason for refusing it.
-async fn ask(state: &HubState, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<CheckedRequest, HubRefusal> {
+/// Reads a body, or returns the reason for refusing it.
+async fn check(
+    state: &HubState,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<CheckedRequest, HubRefusal> {
     let HeldBody { bytes, mut holding } = state.bodies.read(&caller.key(), headers, body).await?;
     let (post, program_bytes) = aside(bytes.len(), move || parse(&bytes)).await?;
-    // A request keeps its share of the budget until the run has ended, however long it waits.
     let inputs = post.inputs.iter().map(|input| input.path.len() + input.data.0.len());
     holding.shrink_to(inputs.sum::<usize>() + program_bytes);
-    let live = post.live;
     let granted = state.access.check(caller, &post.runtime).await?;
     let (id, skills) = admission::read(&post)?;
-    let runtime = granted.name.to_string();
+    Ok(CheckedRequest {
+        id,
+        skills,
+        post,
+        granted,
+        holding,
+    })
+}
+
+/// Runs a request, or joins the run that it repeats. The head of the answer does not wait for it: a takeover by this replica, or
+/// content that is read, may take long.
+async fn carry_out(
+    state: Arc<HubState>,
+    caller: Caller,
+    checked: CheckedRequest,
+    events: mpsc::Sender<Event>,
+) -> Result<Arc<ExecutionResult>, NoResult> {
+    let CheckedRequest {
+        id,
+        skills,
+        post,
+        granted,
+        holding,
+    } = checked;
+    // A client that disconnects does not cancel: the run continues for the executor's grace period, and only DELETE ends it.
+    let cancel = CancellationToken::new();
     // Before it is admitted: since its first request the runtime may have been suspended, or its skill replaced.
     let known = match state.executors.get(&granted.name) {
-        Some(executor) => executor.known(&caller.key(), id).await.transpose(),
+        Some(executor) => executor.known(&caller.key(), id).await.map_err(NoResult::Ended)?,
         None => None,
     };
     if let Some(known) = known {
-        let skill = post.skill.and_then(|index| skills.get(index));
-        return Ok(CheckedRequest {
-            id,
-            skill: skill.map(|skill| format!("{}/{}", skill.namespace, skill.name)),
-            work: ExecutionWork::Known(known),
-            runtime,
-            live,
-        });
+        drop((post, holding));
+        return known.attend(cancel, events).await.map_err(NoResult::Ended);
     }
-    let executor = executor(state, &granted)?;
-    let sharer = sharer(state, caller, &granted, post.client.as_deref()).await?;
+    let executor = executor(&state, &granted).map_err(NoResult::Refused)?;
+    let sharer = sharer(&state, &caller, &granted, post.client.as_deref()).await;
+    let sharer = sharer.map_err(NoResult::Refused)?;
+    let request = request(&state, &caller, &granted, &executor, post, (id, &skills)).await;
     let request = JobRequest {
         sharer,
         memory: Some(Arc::new(holding)),
-        ..request(state, caller, &granted, &executor, post, (id, &skills)).await?
+        ..request.map_err(NoResult::Refused)?
     };
-    Ok(CheckedRequest {
-        id,
-        skill: request.execution.skill.clone(),
-        work: ExecutionWork::New(executor, Box::new(request)),
-        runtime,
-        live,
-    })
+    let ran = executor.execute_streaming(request, cancel, events).await;
+    ran.map_err(NoResult::Ended)
 }
 
 /// Longest `program`, bytes: source text that a model wrote, a command line, or arguments of a tool. As JSON values such
