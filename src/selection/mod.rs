@@ -8,6 +8,7 @@ mod declared;
 mod earlier;
 #[cfg(test)]
 mod earlier_tests;
+mod grants;
 mod inputs;
 mod limits;
 mod packages;

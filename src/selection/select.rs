@@ -12,6 +12,7 @@ use kube::ResourceExt as _;
 
 use super::config;
 use super::earlier;
+use super::grants;
 use super::limits;
 use super::packages::{self, Revision};
 use super::risk;
@@ -183,7 +184,8 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
         (None, None) => Ok(super::inputs::reservation(skill, pin, mode)
             .or_else(|| packages::reservation(runtime, Revision::newest(skill), scope))
             .or_else(|| config::reservation(skill, pin))
-            .or_else(|| risk::reservation(runtime, skill))),
+            .or_else(|| risk::reservation(runtime, skill))
+            .or_else(|| grants::reservation(runtime, skill))),
     };
     Selected {
         skill,

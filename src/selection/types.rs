@@ -133,6 +133,10 @@ pub enum Reason {
     ConfigUnknown,
     /// Served, but the pin gives a secret of the configuration in plain text.
     ConfigPlain,
+    /// Served, but tools ask for environment values that the runtime does not grant.
+    EnvNotGranted,
+    /// Served, but the runtime grants environment values that no tool asks for.
+    EnvNotAsked,
 }
 
 impl Reason {
@@ -165,6 +169,8 @@ impl Reason {
                 | Self::ToolsNotConfigured
                 | Self::ConfigUnknown
                 | Self::ConfigPlain
+                | Self::EnvNotGranted
+                | Self::EnvNotAsked
         )
     }
 
@@ -196,6 +202,8 @@ impl Reason {
             Self::ToolsNotConfigured => "ToolsNotConfigured",
             Self::ConfigUnknown => "ConfigUnknown",
             Self::ConfigPlain => "ConfigPlain",
+            Self::EnvNotGranted => "EnvNotGranted",
+            Self::EnvNotAsked => "EnvNotAsked",
         }
     }
 }

@@ -20,6 +20,14 @@ pub const STATUS_EARLIER_MAX: usize = 4;
 /// of any runtime ask for.
 pub const STATUS_CHOSEN_MAX: usize = 4;
 
+/// Most entries of `status.tools`.
+pub const STATUS_TOOLS_MAX: usize = 64;
+
+/// Most entries of `status.tools[].env`, and the longest of them.
+pub const STATUS_TOOL_ENV_MAX: usize = 16;
+/// See [`STATUS_TOOL_ENV_MAX`].
+pub const STATUS_TOOL_ENV_BYTES: usize = 128;
+
 /// The observed state of a skill. While a newer source fails, all fields but the conditions describe the last good
 /// artifact, which stays in service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -168,6 +176,10 @@ pub struct ToolStatus {
     /// Its level of risk; absent: Safe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk: Option<RiskWord>,
+    /// Environment variables that it asks for; at most the first 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 128)))]
+    pub env: Vec<String>,
     /// Its configuration parameters, whose values a runtime gives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]

@@ -2,9 +2,16 @@
 
 use k8s_openapi::jiff::Timestamp;
 use knack_api::SkillStatus;
-use knack_api::skill_status::{ArtifactStatus, ConfigMapStatus, InputStatus, TokenStatus, ToolStatus};
+use knack_api::skill_status::{
+    ArtifactStatus, ConfigMapStatus, InputStatus, STATUS_TOOL_ENV_BYTES, STATUS_TOOL_ENV_MAX, STATUS_TOOLS_MAX,
+    TokenStatus, ToolStatus,
+};
+use knack_skill::call::requested_env;
+use knack_skill::model::{Skill, Tool};
+use knack_skill::open_command::is_open_tool;
 use knack_skill::risk::Risk;
 use knack_skill::texts;
+use knack_skill::tool_env::is_operational;
 use knack_vocabulary::ANNOTATION_REQUESTED_AT;
 use kube::core::ObjectMeta;
 
@@ -21,10 +28,23 @@ use crate::shortened::cut;
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 
+/// The values that a tool asks for and that its runs can get. One whose arguments choose the program gets none, and a program gets
+/// the usual names without asking.
+fn asked_env(skill: &Skill, tool: &Tool) -> Vec<String> {
+    if is_open_tool(tool, |path| skill.files.contains_key(path)) {
+        return Vec::new();
+    }
+    let asked = requested_env(skill, tool).into_iter();
+    asked
+        .filter(|name| !is_operational(name) && name.len() <= STATUS_TOOL_ENV_BYTES)
+        .take(STATUS_TOOL_ENV_MAX)
+        .collect()
+}
+
 /// A skill's status without conditions and runtimes.
 pub(super) fn content(validated: &ValidatedSkill, config_maps: Vec<ConfigMapStatus>) -> SkillStatus {
     let (skill, artifact) = (validated.skill(), validated.artifact());
-    let tools = skill.tools.iter().take(64).map(|tool| ToolStatus {
+    let tools = skill.tools.iter().take(STATUS_TOOLS_MAX).map(|tool| ToolStatus {
         name: cut(&tool.name, 64),
         path: tool
             .command
@@ -32,6 +52,7 @@ pub(super) fn content(validated: &ValidatedSkill, config_maps: Vec<ConfigMapStat
             .find(|part| skill.files.contains_key(*part))
             .cloned(),
         risk: (tool.risk > Risk::Safe).then(|| tool.risk.into()),
+        env: asked_env(skill, tool),
         config: tool.config.iter().map(Into::into).collect(),
     });
     let inputs = skill.inputs.iter().take(64).map(|input| InputStatus {
@@ -263,6 +284,9 @@ mod tests {
         let params: Vec<Value> = (0..32)
             .map(|number| json!({"name": format!("{number:064}"), "type": long(300), "minItems": 65_536, "options": options(2, 100)}))
             .collect();
+        let asked: Vec<String> = (0..40)
+            .map(|number| format!("{}{number}", "E".repeat(100 + number)))
+            .collect();
         let tools: Vec<Value> = (0..300)
             .map(|number| json!({"name": format!("t{number}{}", "x".repeat(50)), "description": long(500), "command": ["sh", "scripts/a.sh"]}))
             .collect();
@@ -303,7 +327,7 @@ mod tests {
                 "long texts and long lists",
                 vec![
                     document(
-                        &json!({"name": "demo", "description": long(1_024), "version": "1".repeat(300), "tools": tools, "inputs": inputs,
+                        &json!({"name": "demo", "description": long(1_024), "version": "1".repeat(300), "tools": tools, "tool_env": asked, "inputs": inputs,
                         "metadata": {"skill_id": options(20, 100), "title": long(500)}}),
                     ),
                     text("scripts/a.sh", "true"),
@@ -342,5 +366,37 @@ mod tests {
             // An object has room for 1.5 MiB.
             assert!(made.to_string().len() < 1 << 20, "{what}: {}", made.to_string().len());
         }
+    }
+
+    #[test]
+    fn tools_show_the_values_that_they_ask_for_and_can_get() {
+        let tool = |name: &str, command: Value, env: Value| json!({"name": name, "description": "d", "command": command, "env": env, "parameters": [{"name": "p"}]});
+        let members = json!({
+            "name": "demo", "description": "d", "tool_env": ["TOKEN", "HOME", "OPENAI_API_KEY"],
+            "tools": [
+                tool("rain", json!(["sh", "scripts/a.sh"]), json!(["REGION", "TOKEN"])),
+                tool("sun", json!(["sh", "scripts/a.sh"]), json!([])),
+                tool("any", json!(["sh", "-c"]), json!(["REGION"])),
+            ],
+        });
+        let files = [document(&members), ("scripts/a.sh".to_owned(), "true".to_owned())].map(|(path, text)| {
+            let file = SkillFile {
+                bytes: text.into_bytes().into(),
+                executable: false,
+            };
+            (path, file)
+        });
+        let object = json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+            "metadata": {"name": "demo", "namespace": "n"}, "spec": {"source": {}},
+        });
+        let outline = Outline::of(&serde_json::from_value(object).unwrap());
+        let validated = judge(Arc::new(outline), files.into_iter().collect()).unwrap();
+        let asked: Vec<String> = content(&validated, Vec::new())
+            .tools
+            .iter()
+            .map(|tool| format!("{}: {}", tool.name, tool.env.join(" ")))
+            .collect();
+        assert_eq!(asked, ["rain: REGION TOKEN", "sun: TOKEN", "any: "]);
     }
 }

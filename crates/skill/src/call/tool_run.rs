@@ -15,6 +15,15 @@ use crate::risk::Risk;
 use crate::texts;
 use crate::tool_env::grantable;
 
+/// The environment names that a declared tool asks for and that can be granted, sorted.
+pub fn requested_env(skill: &Skill, tool: &Tool) -> Vec<String> {
+    let asked = skill.env.iter().chain(&tool.env);
+    let mut env: Vec<String> = asked.filter(|name| grantable(name).is_ok()).cloned().collect();
+    env.sort_unstable();
+    env.dedup();
+    env
+}
+
 impl ToolRun {
     /// Maps arguments that were checked already.
     ///
@@ -26,16 +35,12 @@ impl ToolRun {
         let Value::Object(arguments) = arguments else {
             return Err(texts::argument_refused("the arguments are not an object"));
         };
-        let asked = skill.env.iter().chain(&tool.env);
-        let mut env: Vec<String> = asked.filter(|name| grantable(name).is_ok()).cloned().collect();
-        env.sort_unstable();
-        env.dedup();
         Ok(Self {
             skill: skill.id.clone(),
             tool: tool.name.clone(),
             arguments,
             argv,
-            env,
+            env: requested_env(skill, tool),
             is_open: is_open_tool(tool, |path| skill.files.contains_key(path)),
             risk: tool.risk,
             config: tool.config.clone(),
