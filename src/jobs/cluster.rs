@@ -117,20 +117,22 @@ impl Cluster {
         log_failure(deleted, "delete the pod", pod);
     }
 
-    /// Writes labels and annotations of a Job in one patch.
+    /// Writes labels and annotations of a Job in one patch. Returns whether the Job is there, as far as the API server answers.
     pub(super) async fn annotate(
         &self,
         job: &str,
         labels: BTreeMap<String, String>,
         annotations: BTreeMap<String, String>,
-    ) {
+    ) -> bool {
         let patch = serde_json::json!({"metadata": {"labels": labels, "annotations": annotations}});
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER_HUB.to_owned()),
             ..PatchParams::default()
         };
         let patched = call(self.jobs.patch_metadata(job, &parameters, &Patch::Merge(&patch))).await;
+        let is_there = !matches!(&patched, Err(kube::Error::Api(status)) if status.is_not_found());
         log_failure(patched, "write the record of the Job", job);
+        is_there
     }
 
     /// Why the Job failed, if it did.

@@ -198,7 +198,16 @@ async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, over: &Cancell
         cancel: CancellationToken::new(),
         lost: over.clone(),
     };
-    let end = run::run(launcher, sandbox, &request, StartKind::Cold, &bounds, &Spool::new(None)).await;
+    let end = run::run(
+        launcher,
+        sandbox,
+        &request,
+        None,
+        StartKind::Cold,
+        &bounds,
+        &Spool::new(None),
+    )
+    .await;
     launcher.cluster.delete_job(&job).await;
     match end {
         RunEnd::Ended(result) => match result.stdout.text().trim() {

@@ -15,6 +15,7 @@ use serde::Serialize;
 use tokio_util::task::TaskTracker;
 
 use super::cluster::Cluster;
+use super::lease_notes;
 use super::request::JobRequest;
 use super::resolved_runtime::ResolvedRuntime;
 
@@ -167,17 +168,30 @@ impl PendingWrites {
     }
 }
 
-/// Writes the record of an ended run: one patch of its Job.
-pub(super) async fn write(cluster: &Cluster, job: &str, job_execution: &JobExecution, summary: &Summary) {
-    let summary = serde_json::to_string(summary).unwrap_or_default();
-    let annotations = BTreeMap::from([(ANNOTATION_RESULT.to_owned(), summary)]);
-    cluster.annotate(job, job_execution.labels(), annotations).await;
+/// Writes the record of an ended run: one patch of its Job. Where somebody else has deleted the Job of what may have run, the
+/// Lease of the runtime says so.
+pub(super) async fn write(
+    cluster: &Cluster,
+    resolved: &ResolvedRuntime,
+    job: &str,
+    job_execution: &JobExecution,
+    summary: &Summary,
+) {
+    let text = serde_json::to_string(summary).unwrap_or_default();
+    let annotations = BTreeMap::from([(ANNOTATION_RESULT.to_owned(), text)]);
+    let is_there = cluster.annotate(job, job_execution.labels(), annotations).await;
+    if !is_there && summary.may_have_run != Some(false) {
+        tracing::warn!(%job, execution = %job_execution.id, "somebody deleted the Job of an execution");
+        lease_notes::refuse_lost(cluster, resolved, job_execution.id).await;
+    }
 }
 
 /// Names the execution that a Job has run, where no more is known of it.
-pub(super) async fn name_execution(cluster: &Cluster, job: &str, id: ExecutionId) {
+pub(super) async fn name_execution(cluster: &Cluster, resolved: &ResolvedRuntime, job: &str, id: ExecutionId) {
     let labels = BTreeMap::from([(LABEL_EXECUTION.to_owned(), id.to_string())]);
-    cluster.annotate(job, labels, BTreeMap::new()).await;
+    if !cluster.annotate(job, labels, BTreeMap::new()).await {
+        lease_notes::refuse_lost(cluster, resolved, id).await;
+    }
 }
 
 /// Reports a failure of the cluster as an Event of the runtime. It names no execution: runs with the same failure are

@@ -32,6 +32,7 @@ mod journal;
 mod keys;
 mod kinds;
 mod launch;
+mod lease_notes;
 mod names;
 mod nodes;
 mod out_of_memory;

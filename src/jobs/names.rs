@@ -2,6 +2,12 @@
 
 /// Annotation of a Job: the replica that made it.
 pub(super) const ANNOTATION_REPLICA: &str = "knack.dev/replica";
+/// Annotation of the Lease of a runtime: the shortest time for which Jobs of it were kept lately, seconds.
+pub(super) const ANNOTATION_RETENTION: &str = "knack.dev/retention";
+/// Annotation of the same: since when they are kept for longer.
+pub(super) const ANNOTATION_RETENTION_RAISED: &str = "knack.dev/retention-raised";
+/// Annotation of the same: a new owner refuses executions that it does not know whose ids are older than this time.
+pub(super) const ANNOTATION_REFUSED_BEFORE: &str = "knack.dev/refused-before";
 /// Label of the Jobs and pods of the isolation probe.
 pub(super) const LABEL_PROBE: &str = "knack.dev/probe";
 /// The field that names a node. Its label `kubernetes.io/hostname` is another name on some clouds.

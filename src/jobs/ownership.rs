@@ -153,6 +153,8 @@ impl Ownership {
         };
         tracing::info!(runtime = %resolved.reference(), "owns the runtime");
         self.state.send_replace(ServingState::Serving(Arc::clone(&term)));
+        // An edit that came during the takeover.
+        term.renew();
         tokio::select! {
             () = LeaseHolder::lost(holder) => {
                 tracing::warn!(runtime = %resolved.reference(), "lost the runtime");

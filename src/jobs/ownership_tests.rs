@@ -9,6 +9,7 @@ use axum::{Json, Router};
 use http::{Method, StatusCode};
 use knack_execution::conversation::RunEnd;
 use knack_execution::{ClusterFailureKind, ExecutionRequest, Program};
+use knack_memory::MemoryBudget;
 use knack_runner::protocol::{FromRunner, RunnerLink};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -18,7 +19,7 @@ use crate::fixture::{done, list};
 use crate::jobs::failure::failure;
 use crate::jobs::journal::tests::started;
 use crate::jobs::keys::{Context, Keys};
-use crate::jobs::{Defaults, JobRequest};
+use crate::jobs::{Defaults, JobRequest, ResultMemory};
 
 /// What was written of runs.
 type Written = Arc<Mutex<Vec<&'static str>>>;
@@ -113,6 +114,46 @@ async fn a_term_ends_once_the_records_of_its_last_runs_are_written() {
         written.sort_unstable();
         assert_eq!(written, ["event", "record"], "handed over: {is_handed_over}");
     }
+}
+
+#[tokio::test]
+async fn a_run_without_memory_for_what_is_sent_is_refused_before_it_has_a_pod_and_may_be_tried_again() {
+    let written = Written::default();
+    let (mut ownership, _leaving) = ownership(&written).await;
+    let memory = MemoryBudget::new(1 << 20);
+    ownership.settings.memory = Some(ResultMemory::of(&memory));
+    let held = LeaseHolder {
+        mine_until: Some(Instant::now() + Duration::from_mins(10)),
+        ..LeaseHolder::default()
+    };
+    let (_renewing, holder) = watch::channel(held);
+    let mut states = ownership.state.subscribe();
+    let run = async {
+        let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
+        let state = states.wait_for(is_serving).await.unwrap().clone();
+        let ServingState::Serving(term) = state else {
+            panic!("it serves")
+        };
+        let program = Program::Command {
+            argv: vec!["true".to_owned()],
+        };
+        let id = knack_execution::ExecutionId::new(knack_execution::now(), "r", 0, "c");
+        let request: JobRequest = ExecutionRequest::new(id, "c", program).into();
+        let _others = memory.try_take(memory.total_bytes()).unwrap();
+        let (events, _reader) = tokio::sync::mpsc::channel(1);
+        let outcome = term.execute(request, &CancellationToken::new(), events).await;
+        let error = outcome.unwrap_err();
+        assert!(
+            matches!(&error, knack_execution::ExecutionError::Unavailable(_))
+                && error.to_string().contains("no memory"),
+            "{error}"
+        );
+        assert!(term.known("c", id).unwrap().is_none(), "the id may be used again");
+        ownership.shutdown.cancel();
+    };
+    tokio::join!(ownership.serve(holder, None), run);
+    let written = written.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(written.is_empty(), "no Job was made: {written:?}");
 }
 
 /// The journal of a pod that ended while its run went on.

@@ -29,6 +29,7 @@ use super::job_record::{self, PendingWrites};
 use super::journal::{self, Journal};
 use super::keys::Context;
 use super::launch::Launcher;
+use super::lease_notes;
 use super::pod_facts::PodFacts;
 use super::pods::PodState;
 use super::refused_executions::{self, PastExecutions};
@@ -99,6 +100,7 @@ pub(super) async fn recover(
     let (launcher, records) = (&services.launcher, &services.records);
     let adoption = Adoption {
         launcher: launcher.clone(),
+        resolved: Arc::new(resolved.clone()),
         records: Arc::clone(records),
         unwritten: services.unwritten.clone(),
         orphan_grace: settings.orphan_grace,
@@ -109,7 +111,7 @@ pub(super) async fn recover(
     // The records keep the results that come last, if not all of them have room.
     pods.sort_by_key(|facts| facts.created);
     // What an earlier owner ran before the oldest Job that is kept is unknown, and its ids may have been ahead of the clock.
-    records.raise_floor(now().saturating_sub(resolved.ttl));
+    records.raise_floor(lease_notes::take_over(&launcher.cluster, resolved, now()).await);
     let seen = pods_by_job(&pods);
     let past = past_of_jobs(launcher, resolved, &seen, settings.max_finished).await;
     refuse_past(records, &past);
@@ -181,7 +183,8 @@ impl Takeover {
                 records.refuse(id);
                 if self.kept.insert(facts.job.clone()) {
                     // The pod goes, and the journal with it.
-                    job_record::name_execution(&adoption.launcher.cluster, &facts.job, id).await;
+                    let cluster = &adoption.launcher.cluster;
+                    job_record::name_execution(cluster, &adoption.resolved, &facts.job, id).await;
                 }
                 self.unknown += 1;
                 self.refused.push(facts);
@@ -314,6 +317,7 @@ async fn list_jobs(launcher: &Launcher, resolved: &ResolvedRuntime) -> kube::Res
 #[derive(Clone)]
 struct Adoption {
     launcher: Launcher,
+    resolved: Arc<ResolvedRuntime>,
     records: Arc<Records>,
     unwritten: PendingWrites,
     orphan_grace: Duration,
@@ -343,7 +347,11 @@ impl Adoption {
 /// Follows an adopted run to its end and writes its record.
 async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
     let Adoption {
-        launcher, over, again, ..
+        launcher,
+        resolved,
+        over,
+        again,
+        ..
     } = adoption;
     let EarlierRun {
         facts,
@@ -410,17 +418,19 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
             skill: context.skill,
             revision: context.revision,
         };
-        job_record::write(&launcher.cluster, &facts.job, &reference, &summary).await;
+        job_record::write(&launcher.cluster, &resolved, &facts.job, &reference, &summary).await;
     }
 }
 
 async fn has_record(launcher: &Launcher, job: &str) -> bool {
-    let Ok(job) = call(launcher.cluster.jobs.get_metadata(job)).await else {
-        return true;
-    };
-    job.metadata
-        .annotations
-        .is_some_and(|annotations| annotations.contains_key(ANNOTATION_RESULT))
+    match call(launcher.cluster.jobs.get_metadata_opt(job)).await {
+        Ok(Some(job)) => {
+            let annotations = job.metadata.annotations;
+            annotations.is_some_and(|annotations| annotations.contains_key(ANNOTATION_RESULT))
+        }
+        Ok(None) => false,
+        Err(_) => true,
+    }
 }
 
 /// Ends a pod whose run is refused. Its Job stays.

@@ -8,7 +8,8 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{Method, StatusCode};
 use knack_execution::records::Claim;
-use knack_runner::protocol::RunnerLink;
+use knack_runner::fixture::mk_result;
+use knack_runner::protocol::{Exit, FromRunner, RunnerLink};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -29,6 +30,8 @@ enum Log {
     Broken,
     /// Nothing: the node has no power.
     Silent,
+    /// A run of the owner before, with its result.
+    Ended,
     /// Nothing ran; the content comes late.
     Slow,
     /// The pod is gone by now.
@@ -38,6 +41,8 @@ enum Log {
 #[derive(Default)]
 struct FakeCluster {
     jobs: Mutex<BTreeMap<String, Value>>,
+    /// The Lease of the runtime.
+    lease: Mutex<Option<Value>>,
     pods: Mutex<BTreeMap<String, Log>>,
     /// Pods that the watch says are gone.
     lost: Notify,
@@ -93,10 +98,15 @@ impl FakeCluster {
 
     /// Takes the runtime over, as a new owner.
     async fn take_over(self: &Arc<Self>) -> Arc<Records> {
+        self.take_over_with(&resolved(), &PendingWrites::default()).await
+    }
+
+    /// Takes over with these settings; what it has to write goes to `unwritten`.
+    async fn take_over_with(self: &Arc<Self>, resolved: &ResolvedRuntime, unwritten: &PendingWrites) -> Arc<Records> {
         let clients = clients_before(Router::new().fallback(answer).with_state(Arc::clone(self)));
         let settings = JobSettings::new("me-1", "https://me:1", [0; 32]);
-        let services = TermServices::start(&clients, &resolved(), &settings, PendingWrites::default()).await;
-        recover(&services, &resolved(), &settings, &CancellationToken::new()).await;
+        let services = TermServices::start(&clients, resolved, &settings, unwritten.clone()).await;
+        recover(&services, resolved, &settings, &CancellationToken::new()).await;
         services.records
     }
 
@@ -160,6 +170,16 @@ async fn answer(State(fake_cluster): State<Arc<FakeCluster>>, request: Request) 
             lock(&fake_cluster.pods).remove(*name);
             done()
         }
+        (&Method::GET, [.., "leases", "knack-runtime-default"]) => {
+            let lease = lock(&fake_cluster.lease).clone();
+            lease.map_or_else(not_found, |lease| axum::Json(lease).into_response())
+        }
+        (&Method::PUT, [.., "leases", _]) => {
+            let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            let lease: Value = serde_json::from_slice(&bytes).unwrap();
+            lock(&fake_cluster.lease).replace(lease.clone());
+            axum::Json(lease).into_response()
+        }
         _ => not_found(),
     }
 }
@@ -181,6 +201,7 @@ async fn log(fake_cluster: &FakeCluster, name: &str) -> Response {
                 .encode(&started(&id("foreign").to_string()))
                 .into_response()
         }
+        Some(Log::Ended) => ended_run(name).into_response(),
         Some(Log::Broken) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         Some(Log::Silent) => std::future::pending().await,
         Some(Log::Slow) => {
@@ -196,6 +217,29 @@ async fn log(fake_cluster: &FakeCluster, name: &str) -> Response {
             not_found()
         }
     }
+}
+
+/// The journal of a run that has ended.
+fn ended_run(pod_uid: &str) -> Vec<u8> {
+    let keys = Keys::new([0; 32]);
+    let context = Context {
+        caller: "c".to_owned(),
+        skill_namespace: None,
+        skill: None,
+        revision: None,
+        is_command: true,
+        is_warm: false,
+        timeout_ms: 1000,
+    };
+    let run = id("known").to_string();
+    let mut begun = started(&run);
+    if let FromRunner::Started(started) = &mut begun {
+        started.context = keys.seal(pod_uid, &context);
+    }
+    let mut link = RunnerLink::new(&keys.runner(pod_uid));
+    let mut journal = link.encode(&begun);
+    journal.extend(link.encode(&FromRunner::Result(mk_result(&run, Exit::Code { code: 0 }))));
+    journal
 }
 
 fn is_refused(records: &Records, id: ExecutionId) -> bool {
@@ -250,5 +294,51 @@ async fn what_may_have_run_is_refused_by_the_owner_after_the_next_one_too() {
             lock(&fake_cluster.pods).clear();
             fake_cluster.settle();
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_jobs_of_a_shorter_retention_ran_is_refused_after_the_retention_was_raised() {
+    let fake_cluster = FakeCluster::of(&[]);
+    *lock(&fake_cluster.lease) = Some(json!({"metadata": {"name": "knack-runtime-default", "resourceVersion": "1"}}));
+    let with = |minutes: u64| ResolvedRuntime {
+        ttl: Duration::from_mins(minutes),
+        ..resolved()
+    };
+    // Three minutes old: of a Job that is kept for two minutes nothing is left.
+    let asked = id("of a Job that is gone");
+    for (minutes, is_gone) in [(2, true), (60, true), (60, true)] {
+        let records = Box::pin(fake_cluster.take_over_with(&with(minutes), &PendingWrites::default())).await;
+        assert_eq!(is_refused(&records, asked), is_gone, "kept for {minutes} min");
+    }
+    let never_lower = FakeCluster::of(&[]);
+    *lock(&never_lower.lease) = Some(json!({"metadata": {"name": "knack-runtime-default", "resourceVersion": "1"}}));
+    for _ in 0..2 {
+        let records = Box::pin(never_lower.take_over_with(&with(60), &PendingWrites::default())).await;
+        assert!(!is_refused(&records, asked), "its Job would still be there");
+    }
+}
+
+/// The owner that follows the run to its end finds that its Job was deleted, and the pod goes.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_job_somebody_deleted_is_refused_by_the_next_owner() {
+    for is_deleted in [false, true] {
+        let fake_cluster = FakeCluster::of(&[("a".to_owned(), Log::Ended)]);
+        *lock(&fake_cluster.lease) =
+            Some(json!({"metadata": {"name": "knack-runtime-default", "resourceVersion": "1"}}));
+        if is_deleted {
+            lock(&fake_cluster.jobs).clear();
+        }
+        let unwritten = PendingWrites::default();
+        let records = Box::pin(fake_cluster.take_over_with(&resolved(), &unwritten)).await;
+        unwritten.written().await;
+        let known = records.claim_known(now(), "c", id("known"));
+        assert!(matches!(known, Ok(Some(Claim::Ended(Ok(_))))), "{known:?}");
+        lock(&fake_cluster.pods).clear();
+        fake_cluster.settle();
+        let records = Box::pin(fake_cluster.take_over()).await;
+        assert!(is_refused(&records, id("known")), "deleted: {is_deleted}");
+        let newer = ExecutionId::new(now(), "request", 0, "later");
+        assert!(!is_refused(&records, newer), "deleted: {is_deleted}");
     }
 }

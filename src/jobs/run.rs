@@ -11,8 +11,9 @@ use knack_execution::conversation::{
     CollectedFrames, DEADLINE_MARGIN, ExecutionRef, RunEnd, Transport, input_frames, millis, processes_left,
     read_result, run_end, run_frame, skill_frames, wire_program,
 };
-use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, Exit, StartKind};
-use knack_runner::protocol::{Exit as WireExit, FromRunner, RunResult, ToRunner};
+use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, Exit, Program, StartKind};
+use knack_memory::MemoryShare;
+use knack_runner::protocol::{Exit as WireExit, FromRunner, PIECE_BYTES, RunResult, ToRunner};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,11 @@ use super::start::interpreter_path;
 
 /// Frames up to this size go out in one write: a small request is one round trip.
 const ONE_WRITE_BYTES: usize = 192 << 10;
+/// What of files is in memory at most while they are sent, besides the files: a piece as a frame, as a line, in the write, and in
+/// the buffers of the stream.
+const SENDING_BYTES: usize = 6 * PIECE_BYTES;
+/// How often something smaller is in memory then, and a program, which is one frame.
+const SENDING_COPIES: usize = 3;
 /// How long a cancelled runner may take to kill its run before its pod is deleted.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// How long the stream may continue after the pod is reported to be failing: its last frames may be on their way.
@@ -60,6 +66,26 @@ pub(super) struct Bounds {
     pub(super) lost: CancellationToken,
 }
 
+/// What is sent to a pod.
+struct Outgoing<'a> {
+    execution: &'a ExecutionRequest,
+    run: ToRunner,
+    /// The memory for it, until the runner has all of it.
+    room: Option<MemoryShare>,
+}
+
+/// What a request takes in memory at most while it is sent, besides what it holds itself.
+pub(super) fn sending_bytes(execution: &ExecutionRequest) -> usize {
+    let inputs = execution.inputs.iter().map(|input| input.bytes.len());
+    let skills = execution.mounts.iter().flat_map(|mount| mount.skill.files.values());
+    let files: usize = inputs.chain(skills.map(|file| file.bytes.len())).sum();
+    let program = match &execution.program {
+        Program::Code { source, .. } => source.len(),
+        Program::Command { argv } => argv.iter().map(String::len).sum(),
+    };
+    (SENDING_COPIES * files).min(SENDING_BYTES) + SENDING_COPIES * program
+}
+
 /// How the conversation ended.
 enum ConversationEnd {
     Result(RunResult),
@@ -71,11 +97,12 @@ enum ConversationEnd {
     Lost,
 }
 
-/// Runs the request in a pod, once.
+/// Runs the request in a pod, once. `room`: the memory for what is on its way there, [`sending_bytes`].
 pub(super) async fn run(
     launcher: &Launcher,
     mut sandbox: Sandbox,
     request: &JobRequest,
+    room: Option<MemoryShare>,
     start: StartKind,
     bounds: &Bounds,
     spool: &Arc<Spool>,
@@ -96,7 +123,7 @@ pub(super) async fn run(
     let talk = converse_within(
         (bounds, deadline),
         &mut sandbox,
-        (execution, run),
+        Outgoing { execution, run, room },
         &mut collected,
         &mut events,
     );
@@ -134,13 +161,16 @@ pub(super) async fn run(
 async fn converse_within(
     (bounds, deadline): (&Bounds, Instant),
     sandbox: &mut Sandbox,
-    outgoing: (&ExecutionRequest, ToRunner),
+    mut outgoing: Outgoing<'_>,
     collected: &mut CollectedFrames,
     events: &mut EventWriter,
 ) -> ConversationEnd {
     let mut state = sandbox.pod_ref().state;
     let received = AtomicUsize::new(0);
+    let mut room = outgoing.room.take();
     let mut observe = |frame: &FromRunner| {
+        // The first one comes once the runner has read everything.
+        drop(room.take());
         received.fetch_add(1, Ordering::Relaxed);
         events.frame(frame);
     };
@@ -224,7 +254,7 @@ async fn send_all(
 /// Sends the frames and reads until the result, or until the stream or the runner fails.
 async fn converse(
     sandbox: &mut Sandbox,
-    outgoing: (&ExecutionRequest, ToRunner),
+    outgoing: Outgoing<'_>,
     collected: &mut CollectedFrames,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> ConversationEnd {
@@ -237,7 +267,7 @@ async fn converse(
 
 async fn send_and_read(
     sandbox: &mut Sandbox,
-    (execution, run): (&ExecutionRequest, ToRunner),
+    Outgoing { execution, run, .. }: Outgoing<'_>,
     collected: &mut CollectedFrames,
     observe: &mut (dyn FnMut(&FromRunner) + Send),
 ) -> Result<RunResult, ExecutionError> {

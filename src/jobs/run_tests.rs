@@ -55,6 +55,32 @@ async fn a_small_request_is_one_write_and_of_a_large_one_a_piece_waits() {
     assert!(runner.writes.iter().sum::<usize>() > 16 << 20);
 }
 
+#[tokio::test]
+async fn what_is_on_its_way_to_a_pod_has_its_memory() {
+    let id = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+    let program = knack_execution::Program::Code {
+        language: knack_execution::Language::Python,
+        source: "x".repeat(1000),
+    };
+    let mut request = ExecutionRequest::new(id, "c", program);
+    assert_eq!(sending_bytes(&request), 3000);
+    for bytes in [10_000, 300 << 10, 16 << 20] {
+        request.inputs = vec![knack_execution::InputFile {
+            path: "data".to_owned(),
+            bytes: vec![0; bytes].into(),
+        }];
+        let mut runner = AcceptingRunner::default();
+        send_all(&mut runner, input_frames(&request)).await.unwrap();
+        let reserved = sending_bytes(&request);
+        // What waits, and the piece that it was made of.
+        let waits = runner.most_waiting + bytes.min(PIECE_BYTES);
+        assert!(
+            reserved >= waits && reserved <= SENDING_BYTES + 3000,
+            "{bytes}: {waits} of {reserved}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_result_that_still_arrives_is_read_on_after_its_pod_is_over() {
     let over = PodState {

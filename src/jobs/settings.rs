@@ -84,7 +84,7 @@ pub struct JobSettings {
     pub start_timeout: Duration,
     /// Finished Jobs kept per runtime; the oldest are deleted first.
     pub max_finished: usize,
-    /// The memory for results of all runtimes; absent: each runtime by `records` alone.
+    /// The memory for requests and results of all runtimes; absent: each runtime by `records` alone.
     pub memory: Option<ResultMemory>,
     /// A TCP listener of this process that the isolation probe dials; absent: no probe.
     pub probe: Option<ProbeTarget>,
@@ -131,9 +131,11 @@ impl JobSettings {
     }
 }
 
-/// The memory of this process for results, all runtimes together.
+/// The memory of this process for what runs send and get, all runtimes together.
 #[derive(Debug, Clone)]
 pub struct ResultMemory {
+    /// The budget of the process: what is on its way to pods counts in it, besides the files that it is made of.
+    pub whole: MemoryBudget,
     /// All output and files of runs that are still referenced: by a run, a reader, a record.
     pub all: MemoryBudget,
     /// The part of it that records may keep: what is above it is for runs and readers.
@@ -147,7 +149,11 @@ impl ResultMemory {
         let all = whole.part(whole.total_bytes() / 2);
         // It counts a part of the bytes that `all` has counted already.
         let kept = MemoryBudget::new(all.total_bytes() / 2);
-        Self { all, kept }
+        Self {
+            whole: whole.clone(),
+            all,
+            kept,
+        }
     }
 }
 

@@ -130,6 +130,7 @@ pub fn pool_key(resolved: &ResolvedRuntime, image: &str, resources: &PodResource
         "pod": pod(resolved, &identity),
         "lastUid": resolved.uids.last,
         "deadline": seconds(resolved.active_deadline()),
+        "retention": seconds(resolved.job_ttl()),
         "labels": resolved.labels,
         "annotations": resolved.annotations,
         "start": start,

@@ -178,6 +178,11 @@ fn pods_of_one_pool_are_interchangeable() {
             max_idle: base.max_idle + Duration::from_secs(30),
             ..resolved()
         },
+        // An ended Job stays as long as the runtime says when it was used.
+        ResolvedRuntime {
+            ttl: base.ttl * 2,
+            ..resolved()
+        },
         ResolvedRuntime {
             own_users: true,
             ..resolved()

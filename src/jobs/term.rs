@@ -10,6 +10,7 @@ use knack_execution::conversation::RunEnd;
 use knack_execution::queue::{Queue, QueueSettings};
 use knack_execution::records::{Claim, Outcome, Records, Run, Waiter};
 use knack_execution::{ExecutionError, ExecutionId, Language, Missing, Program, StartKind, now};
+use knack_memory::{MemoryBudget, MemoryShare};
 use knack_vocabulary::LABEL_RUNTIME;
 use kube::api::ListParams;
 use tokio::sync::{mpsc, watch};
@@ -26,6 +27,7 @@ use super::isolation;
 use super::job_record::{self, PendingWrites};
 use super::kinds::PodKind;
 use super::launch::{Launcher, Sandbox};
+use super::lease_notes;
 use super::pod_requirements::{PodRequirements, Requester};
 use super::pool::Pool;
 use super::request::{JobRequest, PoolCounts};
@@ -45,6 +47,9 @@ const MAX_PODS: u32 = 3;
 /// its CPU; at once if the term ends.
 const RECORD_DELAY: Duration = Duration::from_millis(400);
 
+/// How long a run waits for others to return the memory of what they send. Sending takes milliseconds.
+const SEND_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The term; see the module.
 #[derive(Debug)]
 pub(super) struct Term {
@@ -56,6 +61,8 @@ pub(super) struct Term {
     queue: ArcSwap<Queue>,
     spools: Mutex<HashMap<(String, ExecutionId), Arc<Spool>>>,
     orphan_grace: Duration,
+    /// The memory for what is on its way to pods.
+    memory: Option<MemoryBudget>,
     /// Cancelled when the term is over.
     pub(super) over: CancellationToken,
     lease: watch::Receiver<LeaseHolder>,
@@ -64,6 +71,8 @@ pub(super) struct Term {
     attended: std::sync::atomic::AtomicUsize,
     /// Executions that were asked for, in all.
     asked: std::sync::atomic::AtomicUsize,
+    /// How long Jobs that are made now are kept, but for the skew of clocks.
+    retention_seconds: std::sync::atomic::AtomicU64,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -116,19 +125,29 @@ impl Term {
             queue,
             spools: Mutex::default(),
             orphan_grace: settings.orphan_grace,
+            memory: settings.memory.as_ref().map(|memory| memory.whole.clone()),
             over,
             lease,
             running: std::sync::atomic::AtomicUsize::new(0),
             attended: std::sync::atomic::AtomicUsize::new(0),
             asked: std::sync::atomic::AtomicUsize::new(0),
+            retention_seconds: std::sync::atomic::AtomicU64::new(services.retention.as_secs()),
             _tasks: tasks,
         })
     }
 
     /// Takes changed settings over.
     pub(super) fn renew(&self) {
-        let resolved = self.resolved.load();
+        let resolved = self.resolved.load_full();
         self.records.renew(now(), resolved.ttl, resolved.admission);
+        let before = self
+            .retention_seconds
+            .swap(resolved.ttl.as_secs(), std::sync::atomic::Ordering::Relaxed);
+        if resolved.ttl.as_secs() < before {
+            let (cluster, resolved) = (self.launcher.cluster.clone(), Arc::clone(&resolved));
+            self.unwritten
+                .spawn(async move { lease_notes::lower_retention(&cluster, &resolved).await });
+        }
         let wanted = queue_settings(&resolved);
         if *self.queue.load().settings() != wanted {
             // Waiters in the old queue keep their turn; for a moment both queues admit runs.
@@ -312,6 +331,8 @@ impl Term {
         let mut tried = 0;
         loop {
             tried += 1;
+            // Before a pod is taken, which could be used for nothing else.
+            let room = self.room_to_send(request).await?;
             let warm = if is_of_pool {
                 self.pool.take(&kind, request.execution.limits.timeout).await
             } else {
@@ -339,7 +360,7 @@ impl Term {
             };
             self.check_ownership()?;
             let job = sandbox.job.clone();
-            let end = run::run(&self.launcher, sandbox, request, start, &bounds, spool).await;
+            let end = run::run(&self.launcher, sandbox, request, room, start, &bounds, spool).await;
             self.record(job, request, &end);
             let error = match end {
                 RunEnd::Ended(result) => return Ok(result),
@@ -351,6 +372,18 @@ impl Term {
             }
             tracing::warn!(%error, "a pod failed before the run started; another one is tried");
         }
+    }
+
+    /// Memory for what is on its way to a pod.
+    async fn room_to_send(&self, request: &JobRequest) -> Result<Option<MemoryShare>, ExecutionError> {
+        let Some(memory) = &self.memory else { return Ok(None) };
+        let bytes = run::sending_bytes(&request.execution);
+        let taken = memory.take(bytes, SEND_PATIENCE).await;
+        taken.map(Some).map_err(|over| {
+            tracing::warn!(%over, "a run is refused: there is no memory to send its files");
+            let what = "the hub has no memory to send the files of the run to its sandbox at this moment";
+            ExecutionError::Unavailable(Missing::new(what, "try again in a few seconds"))
+        })
     }
 
     async fn launch(
@@ -421,7 +454,8 @@ impl Term {
         if let Some(error @ ExecutionError::Cluster(_)) = error {
             self.publish(error.clone());
         }
-        let (cluster, job_execution) = (self.launcher.cluster.clone(), job_record::JobExecution::of(request));
+        let (cluster, resolved) = (self.launcher.cluster.clone(), self.resolved.load_full());
+        let job_execution = job_record::JobExecution::of(request);
         let (summary, over) = (job_record::Summary::of_end(end), self.over.clone());
         let delay = match end {
             RunEnd::NotStarted(_) => Duration::ZERO,
@@ -429,7 +463,7 @@ impl Term {
         };
         self.unwritten.spawn(async move {
             let _ = tokio::time::timeout(delay, over.cancelled()).await;
-            job_record::write(&cluster, &job, &job_execution, &summary).await;
+            job_record::write(&cluster, &resolved, &job, &job_execution, &summary).await;
         });
     }
 

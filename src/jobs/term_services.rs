@@ -1,6 +1,7 @@
 //! The parts of a term that recovery needs before the pool starts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use knack_execution::records::{RecordSettings, Records};
 use tokio_util::task::AbortOnDropHandle;
@@ -18,6 +19,8 @@ pub(super) struct TermServices {
     pub(super) launcher: Launcher,
     pub(super) records: Arc<Records>,
     pub(super) unwritten: PendingWrites,
+    /// The retention that the runtime had when the term began.
+    pub(super) retention: Duration,
     /// The watch of the pods.
     pub(super) watch: AbortOnDropHandle<()>,
 }
@@ -51,6 +54,7 @@ impl TermServices {
                 settings.memory.as_ref().map(|memory| memory.kept.clone()),
             ),
             unwritten,
+            retention: resolved.ttl,
             watch,
         }
     }
