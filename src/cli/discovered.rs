@@ -49,6 +49,7 @@ pub(super) fn manifest_fields(source: &SkillSource) -> Vec<&'static str> {
         ),
         ("spec.packages", packages.is_some()),
         ("spec.suspend", source.suspend),
+        ("spec.allowedRuntimes", source.has_allowed_runtimes),
     ];
     let set = fields.into_iter().filter(|(_, is_set)| *is_set);
     set.map(|(field, _)| field).collect()

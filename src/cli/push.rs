@@ -64,10 +64,10 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
         if !beside.is_empty() {
             invalid += 1;
             terminal::note(&format!(
-                "{}: skill {name}: the server takes files only, and the manifest also has {}; write that into the SKILL.md, \
-                 or apply the manifest to a cluster",
+                "{}: skill {name}: the server takes files only, and the manifest also has {}; {}",
                 skill.origin,
-                beside.join(", ")
+                beside.join(", "),
+                cures(&beside)
             ));
         }
         invalid += usize::from(!is_valid(skill, Profile::Strict));
@@ -85,6 +85,34 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
         terminal::line(&outcome.with_context(|| skill.id.name.clone())?);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How a skill keeps fields of its manifest that an upload does not have.
+fn cures(fields: &[&str]) -> String {
+    // What the strict profile lets a SKILL.md say.
+    let in_document = |field: &str| match field {
+        "spec.version" => Some("metadata.version"),
+        "spec.activation.tags" => Some("metadata.tags"),
+        "spec.ids" => Some("metadata.skill_id"),
+        _ => None,
+    };
+    let moved = fields.iter().filter_map(|field| {
+        let place = in_document(field)?;
+        Some(format!("write {field} as {place} into the SKILL.md"))
+    });
+    let mut cures: Vec<String> = moved.collect();
+    let rest: Vec<&str> = fields
+        .iter()
+        .copied()
+        .filter(|field| in_document(field).is_none())
+        .collect();
+    if !rest.is_empty() {
+        cures.push(format!(
+            "for {} apply the manifest to a cluster with kubectl instead",
+            rest.join(", ")
+        ));
+    }
+    cures.join("; ")
 }
 
 async fn push_one(api: &SkillsApi, source: &SkillSource, is_default: bool) -> anyhow::Result<String> {

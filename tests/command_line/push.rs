@@ -120,6 +120,11 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
     let set = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  version: 1.0.0\n  suspend: true\n  \
                activation: {mode: Always}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
     std::fs::write(path.join("set.yaml"), set).unwrap();
+    let to_all = set.replace(
+        "version: 1.0.0\n  suspend: true\n  activation: {mode: Always}",
+        "allowedRuntimes: {namespaces: {from: All}}",
+    );
+    std::fs::write(path.join("to_all.yaml"), to_all).unwrap();
     for (server, source, key, part) in [
         (&program, "more", "one", "Bad Name"),
         (&program, "empty", "one", "no skill found"),
@@ -133,7 +138,14 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
             &program,
             "set.yaml",
             "one",
-            "the manifest also has spec.version, spec.activation.mode, spec.suspend",
+            "the manifest also has spec.version, spec.activation.mode, spec.suspend; write spec.version as metadata.version into the \
+             SKILL.md; for spec.activation.mode, spec.suspend apply the manifest to a cluster with kubectl instead",
+        ),
+        (
+            &program,
+            "to_all.yaml",
+            "one",
+            "the manifest also has spec.allowedRuntimes; for spec.allowedRuntimes apply the manifest to a cluster with kubectl instead",
         ),
         (&program, "missing", "one", "missing: nothing is at this path"),
         (&program, "good", "", "OPENAI_API_KEY is not set"),

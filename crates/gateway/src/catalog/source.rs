@@ -21,6 +21,8 @@ pub struct SkillSource {
     pub labels: Option<BTreeMap<String, String>>,
     /// Out of service.
     pub suspend: bool,
+    /// Whether its manifest names the SkillRuntimes that may serve it, which has an effect on a cluster alone.
+    pub has_allowed_runtimes: bool,
     /// Files by path relative to the skill's folder.
     pub files: BTreeMap<String, SkillFile>,
     /// The settings of the manifest.

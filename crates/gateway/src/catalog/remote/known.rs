@@ -37,6 +37,7 @@ impl KnownSource {
             origin: origin(id),
             labels: None,
             suspend: false,
+            has_allowed_runtimes: false,
             files: tree.files.clone(),
             overrides: overrides_from_line(&line.overrides),
             packages: no_packages,

@@ -99,6 +99,7 @@ mod tests {
                     origin: String::new(),
                     labels: None,
                     suspend: false,
+                    has_allowed_runtimes: false,
                     files: [(
                         "SKILL.md".to_owned(),
                         SkillFile {
