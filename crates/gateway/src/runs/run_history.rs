@@ -215,7 +215,106 @@ fn hidden(text: &str, granted: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use knack_execution::{LockReport, StartKind, Stream, Timings};
+
     use super::*;
+
+    fn result(exit: Exit, stdout: &'static str, stderr: &'static str) -> ExecutionResult {
+        let stream = |text: &'static str| Stream {
+            bytes: text.into(),
+            truncated: false,
+        };
+        ExecutionResult {
+            id: ExecutionId::new(Duration::ZERO, "request", 0, "call"),
+            exit,
+            stdout: stream(stdout),
+            stderr: stream(stderr),
+            files: Vec::new(),
+            file_errors: Vec::new(),
+            timings: Timings {
+                queue_wait: Duration::ZERO,
+                total: Duration::ZERO,
+                run: Duration::ZERO,
+                start: StartKind::Warm,
+            },
+            locks: LockReport::default(),
+        }
+    }
+
+    #[test]
+    fn a_failed_run_says_why_and_a_failed_function_has_no_output() {
+        use ExecutionStatus::{Error, Success, Timeout};
+        const FUNCTION: bool = true;
+        for (is_function, exit, stdout, stderr, expected) in [
+            (FUNCTION, Exit::Code(0), "7", "printed", (Success, Some("7"), None)),
+            // The harness writes the text of the error to standard output.
+            (
+                FUNCTION,
+                Exit::Code(1),
+                "ValueError: x\n",
+                "traceback",
+                (Error, None, Some("ValueError: x")),
+            ),
+            (
+                FUNCTION,
+                Exit::Code(1),
+                "",
+                "traceback",
+                (Error, None, Some("traceback")),
+            ),
+            (FUNCTION, Exit::Code(3), "", "", (Error, None, Some("exit code 3"))),
+            // Neither what it printed nor the exit code of a timeout is the reason.
+            (FUNCTION, Exit::Timeout, "", "printed", (Timeout, None, Some(TIMED_OUT))),
+            (FUNCTION, Exit::Timeout, "half", "", (Timeout, None, Some(TIMED_OUT))),
+            (
+                FUNCTION,
+                Exit::OutOfMemory,
+                "",
+                "",
+                (Error, None, Some("exit code 137")),
+            ),
+            (
+                FUNCTION,
+                Exit::DiskLimit,
+                "",
+                "printed",
+                (
+                    Error,
+                    None,
+                    Some("printed\nended by the sandbox: too many files or bytes written"),
+                ),
+            ),
+            (!FUNCTION, Exit::Code(0), "7", "printed", (Success, Some("7"), None)),
+            (
+                !FUNCTION,
+                Exit::Code(1),
+                "half",
+                "traceback",
+                (Error, Some("half"), Some("traceback")),
+            ),
+            (
+                !FUNCTION,
+                Exit::Timeout,
+                "half",
+                "",
+                (Timeout, Some("half"), Some(TIMED_OUT)),
+            ),
+            (
+                !FUNCTION,
+                Exit::Timeout,
+                "half",
+                "printed",
+                (Timeout, Some("half"), Some("printed")),
+            ),
+        ] {
+            let (status, output, error) = ended(&result(exit, stdout, stderr), is_function);
+            assert_eq!(
+                (status, output.as_deref(), error.as_deref()),
+                expected,
+                "{exit:?} {stdout:?} {stderr:?}"
+            );
+        }
+    }
 
     #[test]
     fn granted_values_are_hidden_in_every_form() {

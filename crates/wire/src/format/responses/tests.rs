@@ -251,6 +251,47 @@ fn encrypted_reasoning_that_only_the_last_event_has_is_shown_there_and_goes_back
     assert!(!String::from_utf8(out).unwrap().contains("gAAAAC"));
 }
 
+/// A provider refuses reasoning that is not followed by the item that it belongs to.
+#[test]
+fn reasoning_that_only_the_last_event_has_is_taken_before_an_item_that_is_new_too_and_skipped_elsewhere() {
+    let reasoning = json!({"id": "rs_1", "type": "reasoning", "summary": []});
+    let message = json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "content": []});
+    let call = json!({"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1", "name": "f", "arguments": "{}"});
+    let (r, m, c) = (&reasoning, &message, &call);
+    for (sent, output, taken) in [
+        // The message behind it has its place already.
+        (&[m][..], &[r, m][..], &[m][..]),
+        (&[m, c], &[m, r, c], &[m, c]),
+        // Nothing is behind it.
+        (&[m], &[m, r], &[m]),
+        (&[], &[r], &[]),
+        (&[m], &[m, r, c], &[m, r, c]),
+        (&[], &[r, m, c], &[r, m, c]),
+    ] {
+        let mut events = vec![json!({"type": "response.created", "response": {"id": "resp_1", "output": []}})];
+        for (index, item) in sent.iter().enumerate() {
+            let mut begun = (*item).clone();
+            begun["status"] = "in_progress".into();
+            events.push(json!({"type": "response.output_item.added", "output_index": index, "item": begun}));
+            events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+        }
+        let end = json!({"id": "resp_1", "status": "completed", "output": output});
+        events.push(json!({"type": "response.completed", "response": end}));
+        let events: Vec<String> = events.iter().map(Value::to_string).collect();
+        let (out, codec) = fixture::stream(&Responses, &request(BRIEF), &[events], "ours");
+        let turn: Vec<Value> = codec
+            .turn()
+            .iter()
+            .map(|raw| serde_json::from_slice(raw).unwrap())
+            .collect();
+        assert_eq!(turn.iter().collect::<Vec<_>>(), taken, "{output:?}");
+        let shown = fixture::data(&out).into_iter().map(|event| value(&event));
+        let done = shown.filter(|event| event["type"] == "response.output_item.done");
+        let done: Vec<Value> = done.map(|event| event["item"].clone()).collect();
+        assert_eq!(done.iter().collect::<Vec<_>>(), taken, "{output:?}");
+    }
+}
+
 #[test]
 fn ends_keep_their_status_and_the_limit_is_incomplete() {
     for (index, kind) in ["response.incomplete", "response.failed"].into_iter().enumerate() {
