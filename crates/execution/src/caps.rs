@@ -19,7 +19,7 @@ const OUTPUT_MAX_BYTES: u64 = 4 << 20;
 
 /// The part of its limits that a run has used so far.
 #[derive(Debug)]
-pub struct RunUsage {
+pub(crate) struct RunUsage {
     limits: Limits,
     output: [u64; 2],
     files_bytes: u64,
@@ -41,7 +41,7 @@ impl Default for RunUsage {
 
 impl RunUsage {
     /// For a run with these limits; what comes is counted in `memory`.
-    pub fn within(limits: &Limits, memory: Option<&MemoryBudget>) -> Self {
+    pub(crate) fn within(limits: &Limits, memory: Option<&MemoryBudget>) -> Self {
         Self {
             limits: limits.clone(),
             output: [0; 2],
@@ -56,7 +56,7 @@ impl RunUsage {
     }
 
     /// For a run whose limits are no longer known; what comes is counted in `memory`.
-    pub fn of_unknown(memory: Option<&MemoryBudget>) -> Self {
+    pub(crate) fn of_unknown(memory: Option<&MemoryBudget>) -> Self {
         let limits = Limits {
             max_output_bytes: OUTPUT_MAX_BYTES,
             ..Limits::default()
@@ -65,19 +65,19 @@ impl RunUsage {
     }
 
     /// Whether the run must end for what its runner sent.
-    pub const fn is_over(&self) -> bool {
+    pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
 
     /// Output of a stream, 0 or 1.
-    pub fn output(&mut self, stream: usize, bytes: usize) -> Result<(), ExecutionError> {
+    pub(crate) fn output(&mut self, stream: usize, bytes: usize) -> Result<(), ExecutionError> {
         self.output[stream] += bytes as u64;
         let fits = self.output[stream] <= self.limits.max_output_bytes;
         self.take(fits, bytes, "output")
     }
 
     /// A part of a file: the first one, or one that follows.
-    pub fn piece(&mut self, path: &str, bytes: usize, is_new: bool) -> Result<(), ExecutionError> {
+    pub(crate) fn piece(&mut self, path: &str, bytes: usize, is_new: bool) -> Result<(), ExecutionError> {
         self.files += u32::from(is_new);
         self.files_bytes += bytes as u64;
         let fits = self.files <= self.limits.max_files
@@ -89,15 +89,15 @@ impl RunUsage {
     }
 
     /// An error about a file.
-    pub fn file_error(&mut self, path: &str, reason: &str) -> Result<(), ExecutionError> {
+    pub(crate) fn file_error(&mut self, path: &str, reason: &str) -> Result<(), ExecutionError> {
         self.errors += 1;
         let bytes = path.len() + reason.len();
         let fits = self.errors <= FILE_ERRORS_MAX && bytes <= 2 * TEXT_MAX_BYTES;
         self.take(fits, bytes + ENTRY_BYTES, "file errors")
     }
 
-    /// The error of something that no runner of ours sends.
-    pub fn lied(&mut self, what: &str) -> ExecutionError {
+    /// The error for a frame that a correct runner never sends.
+    pub(crate) fn lied(&mut self, what: &str) -> ExecutionError {
         self.is_over = true;
         ExecutionError::Internal(format!("the sandbox sent {what}; the run was ended"))
     }
@@ -126,13 +126,13 @@ impl RunUsage {
     }
 
     /// The share of what came, for [`hold`].
-    pub fn into_share(self) -> Option<Arc<MemoryShare>> {
+    pub(crate) fn into_share(self) -> Option<Arc<MemoryShare>> {
         self.share.map(Arc::new)
     }
 }
 
 /// Bytes that keep their share of the memory budget for as long as anybody has them.
-pub fn hold(bytes: Vec<u8>, share: Option<&Arc<MemoryShare>>) -> Bytes {
+pub(crate) fn hold(bytes: Vec<u8>, share: Option<&Arc<MemoryShare>>) -> Bytes {
     struct HeldBytes(
         Vec<u8>,
         #[expect(dead_code, reason = "held until the bytes are gone")] Arc<MemoryShare>,

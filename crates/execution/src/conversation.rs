@@ -83,7 +83,7 @@ pub struct ExecutionRef {
 }
 
 impl ExecutionRef {
-    /// That of a request.
+    /// The reference of a request.
     pub const fn of(request: &ExecutionRequest) -> Self {
         Self {
             id: request.id,
@@ -95,7 +95,7 @@ impl ExecutionRef {
 /// The frames so far.
 #[derive(Debug, Default)]
 pub struct CollectedFrames {
-    /// As the runner reported.
+    /// Whether the runner reported the start of the program.
     pub started: bool,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -273,7 +273,7 @@ pub fn run_end(reference: ExecutionRef, result: &RunResult, collected: Collected
 }
 
 /// The kernel of the sandbox does not give a lock that is demanded.
-pub fn locks_missing(reason: &str) -> Missing {
+pub(crate) fn locks_missing(reason: &str) -> Missing {
     Missing::new(
         reason,
         "use a kernel with Landlock (Linux 5.13 or later, kernel parameter lsm=landlock,...)",

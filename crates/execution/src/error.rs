@@ -25,9 +25,7 @@ pub enum ExecutionError {
     Invalid(String),
     /// The id is older than the retention, or what an earlier owner of the runtime did with it cannot be read: HTTP 410. Never
     /// looked up, never run.
-    #[error(
-        "this execution is older than the retention of results, or it is not known whether it ran; it is not run again"
-    )]
+    #[error("the result of this execution is no longer kept, or it is unknown whether it ran; it is not run again")]
     Gone,
     /// Unknown id, or another caller's: HTTP 404.
     #[error("no such execution at this runtime, or it belongs to another caller; check its id")]
@@ -127,7 +125,7 @@ pub enum ClusterFailureKind {
 
 impl ClusterFailureKind {
     /// Every kind, for tables and tests.
-    pub const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::OutOfMemory,
         Self::Evicted,
         Self::DeadlineExceeded,
@@ -167,13 +165,13 @@ impl ClusterFailureKind {
 
     /// Reads the word back; `None` for any other.
     #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 
     /// The failure as a clause.
     #[must_use]
-    pub const fn text(self) -> &'static str {
+    const fn text(self) -> &'static str {
         match self {
             Self::OutOfMemory => "the sandbox pod ran out of memory",
             Self::Evicted => "the sandbox pod was evicted",

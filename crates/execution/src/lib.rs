@@ -11,7 +11,8 @@
 //! This module does not decide what to run or how a result is worded for a model, and exports no metrics: the result
 //! carries the figures.
 
-pub mod caps;
+#[cfg(all(target_os = "linux", feature = "runner"))]
+mod caps;
 pub mod check;
 mod clock;
 #[cfg(all(target_os = "linux", feature = "runner"))]
@@ -26,6 +27,7 @@ pub mod fixture;
 mod id;
 #[cfg(all(target_os = "linux", feature = "runner"))]
 mod incoming_files;
+#[cfg(feature = "runner")]
 pub mod interpreter;
 pub mod lines;
 #[cfg(all(target_os = "linux", feature = "local"))]

@@ -180,7 +180,7 @@ impl Limits {
     /// Default count of result files: as many as may be staged into the next run.
     pub const DEFAULT_FILES: u32 = 200;
     /// Default wall-clock limit (`spec.sandbox.timeoutSeconds`).
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(knack_vocabulary::defaults::TIMEOUT_SECONDS);
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(knack_vocabulary::defaults::TIMEOUT_SECONDS);
     /// Default cap of stdout and stderr each: 1 MiB, 32 times what a model is shown.
     pub const DEFAULT_OUTPUT_BYTES: u64 = 1 << 20;
 }

@@ -41,7 +41,7 @@ impl ExecutionResult {
 
     /// Bytes that keeping this result costs, for the store's bound.
     #[must_use]
-    pub fn retained_bytes(&self) -> u64 {
+    pub(crate) fn retained_bytes(&self) -> u64 {
         let files: usize = self
             .files
             .iter()

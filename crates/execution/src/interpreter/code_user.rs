@@ -14,7 +14,7 @@ pub enum CodeUser {
     Stranger,
 }
 
-/// As the kernel's own limit.
+/// Most symbolic links that are followed; the kernel has the same limit.
 const MAX_LINKS: usize = 40;
 
 /// Returns the first directory or file on the way to `path` that `code_user` cannot pass or read; links are followed.

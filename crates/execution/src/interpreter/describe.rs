@@ -71,7 +71,7 @@ pub(super) async fn ask(language: Language, candidate: &Path) -> Result<Interpre
         .map_err(|_| format!("no answer within {} s", ASK_TIMEOUT.as_secs()))?
         .map_err(|error| format!("its output cannot be read ({error})"))?;
     let mut answer: InterpreterDescription =
-        serde_json::from_slice(&text).map_err(|_| "it does not answer as an interpreter".to_owned())?;
+        serde_json::from_slice(&text).map_err(|_| "its output is not the expected JSON".to_owned())?;
     if !answer.executable.is_absolute() || !answer.executable.is_file() {
         return Err("it does not report its own path".to_owned());
     }

@@ -20,8 +20,10 @@ use super::Language;
 
 pub use code_user::{CodeUser, unreachable_part};
 pub use describe::ASK_TIMEOUT;
-pub use path_permissions::{PathPermissions, base_permissions, image_permissions};
-pub use programs::{PROGRAM_DIRECTORIES, ProgramLookup, find_program};
+pub use path_permissions::{PathPermissions, image_permissions};
+pub use programs::{ProgramLookup, find_program};
+#[cfg(all(target_os = "linux", feature = "local"))]
+pub(crate) use {path_permissions::base_permissions, programs::PROGRAM_DIRECTORIES};
 
 /// An interpreter that a sandbox can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub struct Interpreter {
     pub path: PathBuf,
     /// Version as it says it, for the console: `3.11.7`.
     pub version: String,
-    /// The paths that it must be able to read besides [`base_permissions`].
+    /// The paths that it must be able to read besides those of every sandbox.
     pub permissions: PathPermissions,
 }
 

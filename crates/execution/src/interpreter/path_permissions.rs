@@ -18,7 +18,8 @@ pub struct PathPermissions {
 impl PathPermissions {
     /// Both sets of paths, without repetition.
     #[must_use]
-    pub fn merged(&self, other: &Self) -> Self {
+    #[cfg(all(target_os = "linux", feature = "local"))]
+    pub(crate) fn merged(&self, other: &Self) -> Self {
         let merge = |first: &[PathBuf], second: &[PathBuf]| {
             let mut all: Vec<PathBuf> = first.iter().chain(second).cloned().collect();
             all.sort();
@@ -61,7 +62,7 @@ fn paths(list: &[&str]) -> Vec<PathBuf> {
 
 /// The paths that every program needs on this machine (docs/sandbox.md#what-a-run-may-read).
 #[must_use]
-pub fn base_permissions() -> PathPermissions {
+pub(crate) fn base_permissions() -> PathPermissions {
     let mut read = paths(&READ);
     read.extend(distribution_python_directories());
     PathPermissions {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::path_permissions::base_permissions;
 
 /// The directories in which runs look for programs, after that of their interpreter.
-pub const PROGRAM_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+pub(crate) const PROGRAM_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
 /// Where a program is, as runs see it.
 #[derive(Debug, Clone, PartialEq, Eq)]

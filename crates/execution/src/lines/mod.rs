@@ -6,4 +6,5 @@ mod request;
 
 pub use error::{error_of_refusal, refusal_of_error};
 pub use frames::{CollectStep, Collector, result_frames, state_of_record};
-pub use request::{limits_from, post_of_request};
+pub use request::limits_from;
+pub(crate) use request::post_of_request;

@@ -13,7 +13,12 @@ const PROTOCOL_OF_TOOLS: u32 = 2;
 
 /// The body for a request at a runtime, as a hub of `protocol` reads it. Environment values stay behind: the runtime's
 /// grants are the hub's.
-pub fn post_of_request(runtime: &RuntimeName, request: &ExecutionRequest, live: bool, protocol: u32) -> ExecutionPost {
+pub(crate) fn post_of_request(
+    runtime: &RuntimeName,
+    request: &ExecutionRequest,
+    live: bool,
+    protocol: u32,
+) -> ExecutionPost {
     let mounts: Vec<MountLine> = request
         .mounts
         .iter()
